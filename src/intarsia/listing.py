@@ -124,16 +124,19 @@ def wrapped(text: str, width: int | None) -> list[str]:
 
     >>> wrapped("reads 4 chunks of 2 members", 16)
     ['reads 4 chunks', 'of 2 members']
+    >>> wrapped("  reads 4 chunks of 2 members", 16)
+    ['  reads 4 chunks', '  of 2 members']
     """
     if width is None or len(text) <= width:
         return [text]
-    lines = [""]
-    for word in text.split(" "):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+    words = text.lstrip(" ")
+    indent, lines = " " * (len(text) - len(words)), [""]
+    for word in words.split(" "):
+        if lines[-1] and len(indent) + len(lines[-1]) + 1 + len(word) > width:
             lines.append(word)
         else:
             lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
-    return lines
+    return [indent + line for line in lines]
 
 
 def fitted(text: str) -> str:

@@ -73,7 +73,8 @@ def create(
     except (TypeError, ValueError) as error:
         if isinstance(error, intarsia.IntarsiaError):
             raise
-        raise CommandError(f"dtype {dtype!r} or fill value {fill_value!r}: {error}") from error
+        given = f"dtype {dtype!r}" + (f" or fill value {fill_value!r}" if fill_value is not None else "")
+        raise CommandError(f"{given}: {error}") from error
     if as_json:
         print_json(
             store=asked.store,

@@ -41,7 +41,9 @@ def recode(
     """
     codecs = args.parse_codec_list(codec)
     if codecs is None:
-        raise CommandError("say how to encode: --codec NAME, repeated; 'raw' for none, 'auto' for what suits")
+        raise CommandError(
+            "say how to encode it: --codec NAME, once for each codec; 'raw' for none, 'auto' for the best"
+        )
     place = NamedStore.find(asked)
     options: dict[str, Any] = {
         "codecs": codecs,

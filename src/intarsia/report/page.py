@@ -288,8 +288,8 @@ def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
     return "".join(
         [
             "<h3>Ratio per chunk</h3>",
-            '<p class="soft">Size in memory over stored size; several chunks share a cell where they are '
-            "many or lie behind one another.</p>",
+            '<p class="soft">Size in memory divided by stored size. Where there are many chunks, or '
+            "chunks behind others, several share a cell.</p>",
             f'<div class="map" data-heat="{number}" tabindex="0" role="group" '
             'aria-label="Ratio per chunk; arrow keys go from one to the next">',
             for_both_sizes(partial(draw_heat, report.now, cells)),

@@ -290,7 +290,7 @@ class Timeline:
         return "".join(
             [
                 f'<section class="encodings"><h2>Encodings{title}</h2>',
-                '<p class="soft">Where files begin to be encoded in another way; where several lie in one '
+                '<p class="soft">Where the encoding of the files changes. Where several files lie in one '
                 "place, each has its share of the bar.</p>",
                 '<div class="map" tabindex="0" role="group" '
                 'aria-label="Encodings by variable; arrow keys go from one to the next">',
