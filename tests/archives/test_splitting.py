@@ -113,6 +113,18 @@ def test_a_full_member_has_one_manifest_that_nobody_writes_again(series, tmp_pat
     assert rules(report.repository) == rules(repo)  # that of the commits which filled them is not kept
 
 
+def test_what_follows_a_full_member_is_split_by_the_same_commit(series, tmp_path, monkeypatch):
+    monkeypatch.setattr(splitting, "LEAST_REFERENCES", 4)
+    for module in (splitting, stretches):
+        monkeypatch.setattr(module, "FULL", 16)
+    repo = intarsia.ingest(series[:6], tmp_path / "r", concat_dim="time").repository
+    parts = {each.id: each.num_chunk_refs for each in repo.list_manifest_files(repo.lookup_branch("main"))}
+    assert sorted(parts.values())[-3:] == [4, 4, 16]
+    repo = intarsia.ingest(series[6], repo, concat_dim="time").repository
+    later = {each.id for each in repo.list_manifest_files(repo.lookup_branch("main"))}
+    assert {name for name, count in parts.items() if count >= 4} <= later
+
+
 def netcdf_after(series):
     """One more file."""
     path = series[0].with_name("99.nc")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any
@@ -128,6 +128,9 @@ class ArrayDraft:
 
     nulls: bool = False
     """Whether its values may be null."""
+
+    new_members: list[str] = field(default_factory=list)
+    """Names that new members got: whoever places the contributions again gives them the same ones."""
 
     def box(self, cell: Box, part: str) -> Box:
         """A box of the cube as one of the array, for one of its variables."""

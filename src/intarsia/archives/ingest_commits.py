@@ -264,15 +264,14 @@ class Ingestion:
         """The repository; if this commit fills members, a handle by which each of them has one manifest."""
         config, filled = repo.config, False
         for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
-            arrays = [
-                array
+            known, groups = draft.ledger.members, dataset.logical_groups
+            full = [
+                (array, names)
                 for name, array in draft.arrays.items()
-                if Stretches(
-                    array, draft.ledger.members.get(name, {}), dataset.logical_groups.get(name)
-                ).fill_a_member
+                if (names := Stretches(array, known.get(name, {}), groups.get(name)).full)
             ]
-            if arrays:
-                config, filled = with_whole_members(config, part.group, arrays), True
+            if full:
+                config, filled = with_whole_members(config, part.group, full), True
         return repo.reopen(config=config) if filled else repo
 
     def _folders(self) -> set[str]:

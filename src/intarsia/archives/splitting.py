@@ -4,8 +4,8 @@ A commit writes the manifest that it adds to, and the list of all manifests: wit
 `N` references in all, about `11 n / 2 + 36 N / n` bytes, as measured. Icechunk gives all parts of an array
 one length, and where that changes, the next write to the array splits larger ones again. So there is an end
 to members, and their parts are small; but the commit that fills a member follows a rule of its own, which is
-not saved, and by which all references of the member go into one part. They stay that way, since nothing is
-written to it any more.
+not saved, names that member, and by which all its references go into one part. They stay that way, since
+nothing is written to it any more.
 
 Icechunk compiles every rule for every array again, so rules are few whatever the number of arrays.
 """
@@ -91,18 +91,22 @@ def with_splitting(
 
 
 def with_whole_members(
-    config: icechunk.RepositoryConfig, group: str, arrays: Iterable[ArrayDraft]
+    config: icechunk.RepositoryConfig, group: str, full: Sequence[tuple[ArrayDraft, Sequence[str]]]
 ) -> icechunk.RepositoryConfig:
-    """The configuration for a commit that fills members of these arrays: a full one has one manifest.
+    """The configuration for a commit that fills these members of arrays: each of them has one manifest.
 
-    What else these arrays write with it is split again by the next commit. The first rule that fits is
-    Icechunk's, so this one stands before those that are known.
+    The first rule that fits is Icechunk's, so this one stands before those that are known. It names the
+    members: others stay split, and so does what follows a full one, which the next file adds to.
     """
     manifest = config.manifest or ManifestConfig()
     known = {} if manifest.splitting is None else manifest.splitting.to_dict()
-    names = _by_size(arrays, 2 * FULL)  # the last file may have made it longer; parts are written as a whole
+    # the last file may have made it longer; parts are written as a whole
+    names = _by_size([array for array, _ in full], 2 * FULL)
+    members = {array.name: own for array, own in full}
     rules = {
-        _path(group, f"{_any_of(names[each])}/{MEMBER}"): _along(re.escape(each[0]), each[1])
+        _path(group, _any_of(f"{name}/{own}" for name in names[each] for own in members[name])): _along(
+            re.escape(each[0]), each[1]
+        )
         for each in names
     }
     manifest.splitting = ManifestSplittingConfig.from_dict(rules | known)

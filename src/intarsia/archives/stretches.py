@@ -103,9 +103,16 @@ class Stretches:
                 self._placed.append((member, member.put(contribution, chunk_set)))
 
     @property
-    def fill_a_member(self) -> bool:
-        """Whether a member is full with them that was not before."""
-        return any(member.is_full for member in self.members.values())
+    def full(self) -> list[str]:
+        """Members that are full with them, and were not before."""
+        return [member.name for member in self.members.values() if member.is_full]
+
+    def _new_name(self) -> str:
+        """The name of one more new member."""
+        names, number = self._array.new_members, sum(each.is_new for each in self.members.values())
+        if number == len(names):
+            names.append(new_name())
+        return names[number]
 
     def _member(self, contribution: Contribution, chunk_set: ChunkSet) -> GrowingMember:
         encoding, array, dims = chunk_set.encoding, self._array, contribution.variable.dims
@@ -122,7 +129,7 @@ class Stretches:
         if member is None or member.is_full:
             shape = list(contribution.variable.shape)
             shape[axis] = 0
-            member = GrowingMember(new_name(), encoding, dims, axis, shape, is_new=True)
+            member = GrowingMember(self._new_name(), encoding, dims, axis, shape, is_new=True)
         self.members[member.name] = member
         held = known.get(without_fill)
         self.used[without_fill] = member.name if held in (None, before) else held
