@@ -466,7 +466,7 @@ def test_buttons_and_names_cover_nothing(browser, versions, width):
             "}).length; })()"
         )
         assert covered == 0
-        browser.run("void (document.getElementById('about').textContent = '60 × 120 float32 · 3 regions')")
+        browser.run("void (document.getElementById('about').textContent = '60 x 120 float32, 3 regions')")
         chosen = browser.run("document.getElementById('array').getBoundingClientRect().width")
         assert chosen > (300 if width == 390 else 150)
     finally:

@@ -329,7 +329,7 @@ class ArrayInfo:
                 ("Data type", type_text(array.manifest.data_type)),
                 ("Chunks", str(array.chunks)),
                 ("Fill value", str(array.fill_value)),
-                ("Dimension names", ", ".join(name or "–" for name in array.dimension_names or ()) or "none"),
+                ("Dimension names", ", ".join(name or "-" for name in array.dimension_names or ()) or "none"),
                 ("Size", size_text(array.nbytes)),
                 ("Regions", str(len(manifest.regions))),
                 ("Members", str(len(manifest.members))),
