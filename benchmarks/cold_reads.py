@@ -17,7 +17,7 @@ import intarsia
 from benchmarks.few_requests import FILES, day
 from benchmarks.measure import best_costs, headed, table, times_ours
 from benchmarks.mosaic import field, folder
-from benchmarks.read_parts import LIMITS, UNITS, Reads, call_of, limits, milliseconds
+from benchmarks.read_parts import LIMITS, Reads, call_of, limits, limits_table, milliseconds
 from benchmarks.reader import RIVALS, SHARD, SIDE, WHOLE, forget, readers, written
 
 ROUNDS = 7
@@ -82,7 +82,7 @@ def run() -> str:
         f"Full reads of {SIDE} x {SIDE} float32 from a cold page cache", rows, ("array", "intarsia", *RIVALS)
     )
     others = times_ours(text, {name: name for name in RIVALS})
-    stands = table(f"What stands in the way, {UNITS}", limited, ("array", *LIMITS, *DISK))
+    stands = limits_table(limited, ("array", *LIMITS, *DISK))
     heading = f"how many times as long others take with nothing in the page cache: {others}"
     return headed(heading, f"{text}\n{stands}")
 

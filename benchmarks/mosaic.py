@@ -23,6 +23,7 @@ import zarrista
 from zarrista.store import FilesystemStore
 
 import intarsia
+from benchmarks.read_parts import clip
 
 SIDE, TILE = 4096, 1024
 TILES = [(y, x) for y in range(0, SIDE, TILE) for x in range(0, SIDE, TILE)]
@@ -121,7 +122,7 @@ class Mosaic:
             rows, columns = (range(SIDE)[entry] for entry in selection)
             out = np.empty((len(rows), len(columns)), dtype="f4")
             for (y, x), member in zip(TILES, members, strict=True):
-                inside, target = zip(clip(rows, y), clip(columns, x), strict=True)
+                inside, target = zip(clip(rows, y, TILE), clip(columns, x, TILE), strict=True)
                 out[target] = member[inside]
             return out
 
@@ -201,11 +202,3 @@ class Mosaic:
                 return file["mosaic"][selection]
 
         return read
-
-
-def clip(wanted: range, start: int, size: int = TILE) -> tuple[slice, slice]:
-    """Which of the wanted indices lie in a tile: where in the tile, and where in the output."""
-    first = max(0, -(-(start - wanted.start) // wanted.step))
-    last = min(len(wanted), -(-(start + size - wanted.start) // wanted.step))
-    begin = wanted.start + first * wanted.step - start
-    return slice(begin, begin + (last - first - 1) * wanted.step + 1, wanted.step), slice(first, last)

@@ -1,4 +1,4 @@
-"""Where the processor time of a job goes: looked at a few thousand times a second, without slowing it down.
+"""Where the processor time of a job goes: looked at about 2,000 times a second, without slowing it down.
 
 A timer interrupts the job. Each look counts for the processor time since the last one, so a long call into a
 library, which is looked at when it returns, counts for all of its time. The instruction that the interpreter
@@ -25,8 +25,8 @@ LONG_ENOUGH = 0.4
 """Seconds of processor time."""
 
 SYSTEM, COMPRESSORS, NUMPY, COPIES = "system calls", "compressors", "NumPy", "copies"
-WAITING = "Icechunk's own threads"
-KINDS = (SYSTEM, COMPRESSORS, NUMPY, COPIES, "zarr", "icechunk", "Python's library", WAITING)
+ASYNCIO, WAITING = "asyncio, with Icechunk's tasks", "outside Python"
+KINDS = (SYSTEM, COMPRESSORS, NUMPY, COPIES, "zarr", "icechunk", "Python's library", ASYNCIO, WAITING)
 LIBRARIES = {"numpy": NUMPY, "numcodecs": COMPRESSORS, "zarr": "zarr", "icechunk": "icechunk"}
 CALLS = {"os.": SYSTEM, "np.": NUMPY}
 IDLE = "threading.py", "selectors.py", "thread.py"
@@ -62,6 +62,8 @@ def whose(code, instruction):
             )
         return kind or name.removeprefix(OURS).removesuffix(".py")
     parts = Path(name).parts
+    if "asyncio" in parts:
+        return ASYNCIO
     package = parts[parts.index("site-packages") + 1] if "site-packages" in parts else ""
     return LIBRARIES.get(package, package or "Python's library")
 

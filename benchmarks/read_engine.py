@@ -1,7 +1,7 @@
 """Claim: reads of many members are faster than zarr-python's; full reads no slower than TensorStore's.
 
-The last table says what stands in the way of more on plain files: the parts of a read, the bare loop and the
-goals are those that `intarsia.reader` has, below.
+The last two tables say what stands in the way of more on plain files, as those of `intarsia.reader` do, below:
+the parts of a read, a bare loop and the goals, and where our time goes.
 """
 
 import zlib
@@ -12,7 +12,8 @@ import zarr
 import intarsia
 from benchmarks.measure import best_costs, headed, numbers, spread, table
 from benchmarks.mosaic import DEFAULT, FUSED, SIDE, TILES, ZARRS, Mosaic, folder
-from benchmarks.read_parts import LIMITS, UNITS, Reads, call_of_members, limits
+from benchmarks.profiled import profile_table, shares
+from benchmarks.read_parts import LIMITS, Reads, call_of_members, limits, limits_table
 from intarsia.codecs import bounded, compressors
 
 WHOLE = np.s_[0:4096, 0:4096]
@@ -82,7 +83,7 @@ def ours_like(name):
 
 
 def run() -> str:
-    text, limited = [], []
+    text, limited, profiled = [], [], {}
     with folder() as place:
         for chunk in (128, 512):
             mosaic = Mosaic(place, chunk)
@@ -98,7 +99,15 @@ def run() -> str:
                 costs = best_costs(jobs | bare, most_rounds=20, most_seconds=60)
                 times = {name: costs[name].clock for name in jobs}
                 named = costs | {short: costs[name] for short, name in SHORT.items() if name in costs}
-                limited.append((title, f"{chunk} x {chunk}", *limits(named, threads, elements=chunk**2)))
+                limited.append(
+                    (
+                        title,
+                        f"{chunk} x {chunk}",
+                        *limits(named, threads, elements=chunk**2, full=selection is WHOLE),
+                    )
+                )
+                alone = mosaic.ours_on_files.with_config(threads=1)
+                profiled[title, f"{chunk} x {chunk}"] = shares(lambda a=alone, s=selection: a[s])
                 rows = [
                     (name, f"{took * 1e3:.0f} ms", f"{took / times[ours_like(name)]:.2f}")
                     for name, took in times.items()
@@ -115,8 +124,8 @@ def run() -> str:
         "how many times as long others take to read many members: "
         f"zarr-python {zarrs}, TensorStore {tensorstores}"
     )
-    stands = table(f"What stands in the way, {UNITS}", limited, ("read", "chunks", *LIMITS))
-    return headed(heading, f"{pages}\n{stands}")
+    stands = limits_table(limited, ("read", "chunks", *LIMITS))
+    return headed(heading, "\n".join([pages, stands, profile_table(profiled, "read", "chunks")]))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from zarr.storage import MemoryStore
 
-from benchmarks.mosaic import clip
+from benchmarks.measure import table
 from intarsia.array import pool
 from intarsia.array.chunk_codecs import Scratch
 from intarsia.array.config import cores
@@ -78,6 +78,18 @@ def call_of_members(members, wanted) -> Call:
             piece = _found(source, index, target, None if whole else inside)
             files.setdefault(piece.path, []).append(piece)
     return Call(tuple(map(len, wanted)), [sorted(pieces, key=lambda p: p.start) for pieces in files.values()])
+
+
+def clip(wanted: range, start: int, size: int) -> tuple[slice, slice]:
+    """Which of the wanted indices lie in a tile: where in the tile, and where in the output.
+
+    >>> clip(range(0, 20, 3), 4, 4)
+    (slice(2, 3, 3), slice(2, 3, None))
+    """
+    first = max(0, -(-(start - wanted.start) // wanted.step))
+    last = min(len(wanted), -(-(start + size - wanted.start) // wanted.step))
+    begin = wanted.start + first * wanted.step - start
+    return slice(begin, begin + (last - first - 1) * wanted.step + 1, wanted.step), slice(first, last)
 
 
 def _cut(wanted, origin, count, size):
@@ -227,7 +239,15 @@ LIMITS = (
 )  # fmt: skip
 """What the table of limits says of a read, after its name."""
 
-UNITS = "ms by the clock (and of the processor)"
+VERDICTS = {"missed", "missed by the bare loop, too", "who is faster", "than the bare loop, too"}
+"""Columns that say much by being empty."""
+
+
+def limits_table(rows, header, of=""):
+    """A table of what stands in the way, without columns in which nothing was measured."""
+    kept = [i for i, name in enumerate(header) if name in VERDICTS or any(row[i] for row in rows)]
+    title = f"What stands in the way{of}, ms by the clock (and of the processor)"
+    return table(title, [tuple(row[i] for i in kept) for row in rows], tuple(header[i] for i in kept))
 
 
 def limits(costs, threads, *, elements, full=False):

@@ -11,7 +11,7 @@ and nothing else: it knows beforehand which bytes it needs and where their value
 a third of the time of zarr-python (for chunks of at most 256 x 256), that of the others / 1.2, and for full
 reads 1.3 times that of decoding alone. By the clock, a goal may be missed, and by the bare loop as well; such
 a goal is out of reach for whoever does the same in Python. What we take beyond the bare loop is in the last
-table: the read was interrupted a few thousand times a second to see what it was at. Copies are NumPy's, and
+table: the read was interrupted about 2,000 times a second to see what it was at. Copies are NumPy's, and
 files are those of `src/intarsia`.
 """
 
@@ -30,7 +30,7 @@ import intarsia
 from benchmarks.measure import against, best_costs, headed, table, times_ours
 from benchmarks.mosaic import FUSED, KINDS, ZARRS, field, folder
 from benchmarks.profiled import profile_table, shares
-from benchmarks.read_parts import LIMITS, UNITS, Reads, call_of, limits
+from benchmarks.read_parts import LIMITS, Reads, call_of, limits, limits_table
 from intarsia.codecs import parse_codecs
 
 SIDE = 2048
@@ -38,7 +38,7 @@ WHOLE, STRIDED = np.s_[0:SIDE, 0:SIDE], np.s_[0:SIDE:9, 0:SIDE:7]
 ROWS = np.s_[1000:1003, 0:SIDE]
 EACH = [np.s_[y : y + 128, x : x + 128] for y in range(0, SIDE, 128) for x in range(0, SIDE, 128)]
 SHARD = 512
-ROUNDS = 12
+ROUNDS = 10
 RIVALS = ("zarr-python, fused", "TensorStore", "zarrista", "zarrs")
 
 
@@ -199,7 +199,7 @@ def run() -> str:
     reads = table(title, rows, header)
     others = times_ours(f"{reads}\n{issue}", {name: name for name in RIVALS})
     heading = f"how many times as long others take to read any Zarr array: {others}"
-    limit_table = table(f"What stands in the way, {UNITS}", limited, ("array", "read", *LIMITS))
+    limit_table = limits_table(limited, ("array", "read", *LIMITS))
     profiles = profile_table(profiled, "array", "read")
     return headed(heading, "\n".join([reads, issue, limit_table, profiles]))
 

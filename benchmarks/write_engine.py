@@ -14,8 +14,8 @@ and storing what comes out, as files or by Icechunk's `set`, each took so long a
 bare loop does that for one chunk after the other, and nothing else. Beside it is who is faster than we are,
 and who of those is faster than the bare loop, too: by the clock, but TensorStore by processor time, and
 without zarrs, which is a pipeline of zarr-python. What we take beyond the bare loop is in the last table: the
-write was interrupted a few thousand times a second to see what it was at. Files are those of `src/intarsia`;
-where nobody's Python runs, Icechunk does.
+write was interrupted about 2,000 times a second to see what it was at. Files are those of `src/intarsia`;
+what runs outside Python while it waits is Icechunk.
 """
 
 import os
@@ -33,13 +33,13 @@ import intarsia
 from benchmarks.measure import against, best_costs, headed, table, times_ours
 from benchmarks.mosaic import DEFAULT, FUSED, KINDS, ZARRS, field, folder
 from benchmarks.profiled import profile_table, shares
-from benchmarks.read_parts import UNITS
+from benchmarks.read_parts import limits_table
 from benchmarks.write_parts import WRITE_LIMITS, Writes, into_files, into_icechunk, write_limits
 from intarsia.codecs import parse_codecs
 
 ROWS, SHARD = 1024, 1024
 RIVALS = ("zarr-python, fused", "zarr-python", "TensorStore", "zarrista", "zarrs")
-ROUNDS = 10
+ROUNDS = 8
 
 
 def stores(kind, place):
@@ -159,7 +159,7 @@ def run() -> str:
     names = {name: name for name in RIVALS if name != "TensorStore"}
     others = times_ours("\n".join(text), names)
     header = ("to", "codec", "chunks")
-    text.append(table(f"What stands in the way, {UNITS}", limited, (*header, *WRITE_LIMITS)))
+    text.append(limits_table(limited, (*header, *WRITE_LIMITS)))
     text.append(profile_table(profiled, *header))
     return headed(f"how many times as long others take to write: {others}", "\n".join(text))
 

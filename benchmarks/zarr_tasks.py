@@ -27,7 +27,7 @@ import intarsia
 from benchmarks.measure import against, best_costs, headed, table, times_ours
 from benchmarks.mosaic import FUSED, ZARRS, folder
 from benchmarks.profiled import profile_table, shares
-from benchmarks.read_parts import LIMITS, LOOPS, UNITS, Reads, call_of, limits, milliseconds
+from benchmarks.read_parts import LIMITS, LOOPS, Reads, call_of, limits, limits_table, milliseconds
 from benchmarks.write_parts import WRITE_LIMITS, Writes, into_files, write_limits
 
 SHAPE, CHUNK, INNER = (256, 256, 512), (128, 128, 128), (32, 32, 32)
@@ -221,9 +221,9 @@ def run() -> str:
         "the four tasks of zarrs/zarr_benchmarks, how many times as long others take: "
         f"to read, {reads}; to write, {writes}"
     )
-    of_reads = table(f"What stands in the way of reads, {UNITS}", of_reads, ("array", "task", *LIMITS))
+    of_reads = limits_table(of_reads, ("array", "task", *LIMITS), " of reads")
     header = ("array", "task", "reading alone", *WRITE_LIMITS)
-    of_writes = table(f"What stands in the way of writes, {UNITS}", of_writes, header)
+    of_writes = limits_table(of_writes, header, " of writes")
     return headed(heading, "\n".join([text, of_reads, of_writes, profile_table(profiled, "array", "task")]))
 
 
