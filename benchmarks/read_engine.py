@@ -1,6 +1,6 @@
 """Claim: reads of many members are faster than zarr-python's; full reads no slower than TensorStore's.
 
-The last two tables say what stands in the way of more on plain files, as those of `intarsia.reader` do, below:
+The last two tables say what stands in the way of more on plain files, as those of `intarsia.reader` do:
 the parts of a read, a bare loop and the goals, and where our time goes.
 """
 
@@ -99,15 +99,11 @@ def run() -> str:
                 costs = best_costs(jobs | bare, most_rounds=20, most_seconds=60)
                 times = {name: costs[name].clock for name in jobs}
                 named = costs | {short: costs[name] for short, name in SHORT.items() if name in costs}
-                limited.append(
-                    (
-                        title,
-                        f"{chunk} x {chunk}",
-                        *limits(named, threads, elements=chunk**2, full=selection is WHOLE),
-                    )
-                )
+                name = title, f"{chunk} x {chunk}"
+                cells = limits(named, threads, elements=chunk**2, full=selection is WHOLE)
+                limited.append((*name, *cells))
                 alone = mosaic.ours_on_files.with_config(threads=1)
-                profiled[title, f"{chunk} x {chunk}"] = shares(lambda a=alone, s=selection: a[s])
+                profiled[name] = shares(lambda a=alone, s=selection: a[s])
                 rows = [
                     (name, f"{took * 1e3:.0f} ms", f"{took / times[ours_like(name)]:.2f}")
                     for name, took in times.items()
