@@ -218,7 +218,12 @@ def _is_straight(call):
 
 def _parted(files, count):
     """The chunks of each file in so many groups."""
-    return [group for pieces in files for at in range(count) if (group := pieces[at::count])]
+    return [
+        group
+        for pieces in files
+        for at in range(count)
+        if (group := pieces[at * len(pieces) // count : (at + 1) * len(pieces) // count])
+    ]
 
 
 def _bytes_of(file, pieces):
@@ -275,4 +280,4 @@ def missed(costs, goals, measure="clock"):
     ours = getattr(costs["intarsia"], measure)
     best = min(getattr(costs[name], measure) for name in LOOPS if name in costs)
     those = {name: at for name, goal in goals.items() if (at := getattr(goal, measure)) < ours}
-    return ", ".join(those), ", ".join(name for name, goal in those.items() if goal < best)
+    return "; ".join(those), "; ".join(name for name, goal in those.items() if goal < best)

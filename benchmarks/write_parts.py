@@ -124,4 +124,4 @@ def write_limits(costs, rivals):
     others = {name: costs[name] for name in rivals if name in costs}
     waits = {name: others.pop(name) for name in ("TensorStore",) if name in others}
     faster = zip(missed(costs, others), missed(costs, waits, "processor"), strict=True)
-    return *map(milliseconds, cells), *(", ".join(filter(None, names)) for names in faster)
+    return *map(milliseconds, cells), *("; ".join(filter(None, names)) for names in faster)

@@ -60,7 +60,7 @@ def _keys():
 def test_a_goal_is_missed_by_us_or_by_the_bare_loop_as_well():
     costs = dict.fromkeys(LOOPS, Cost(2.0, 2.0)) | {"intarsia": Cost(3.0, 1.0)}
     goals = {"a": Cost(4.0, 0.5), "b": Cost(2.5, 4.0), "c": Cost(1.0, 4.0)}
-    assert missed(costs, goals) == ("b, c", "c")
+    assert missed(costs, goals) == ("b; c", "c")
     assert missed(costs, goals, "processor") == ("a", "a")
 
 
