@@ -213,7 +213,7 @@ def bad_files(folder):
         "108-scale.nc": "scale_factor is 0.0",
         "109-no-steps.nc": "no step along 'time'",
         "110-nothing.h5": "no variable|no step",
-        "gone.nc": "No such file|nothing at",
+        "gone.nc": "no such file|nothing at",
     }
 
 

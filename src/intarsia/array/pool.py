@@ -255,9 +255,12 @@ class Queue:
                 self._taken.append(taken[1])
                 self._fetch_ahead()
                 return taken
-            while len(self._near) < BATCHES_AHEAD and (batch := next(self._here, None)) is not None:
-                self._near.append((batch, _begin(batch)))
+            self._come_near()
             return self._near.popleft() if self._near else None
+
+    def _come_near(self) -> None:
+        while len(self._near) < BATCHES_AHEAD and (batch := next(self._here, None)) is not None:
+            self._near.append((batch, _begin(batch)))
 
     def cancel(self) -> None:
         """Give up all that is on its way."""

@@ -219,6 +219,8 @@ def replicate(
     }
     if drop is not None and any(value is not None for value in options.values()):
         raise CommandError("--drop takes a replica away: give no --codec, --chunks or --shards with it")
+    if drop is None and all(value is None for value in options.values()):
+        raise CommandError("say how the replica is stored: --chunks, --codec or --shards")
     old = place.open(array)
     box = None if bounds is None else args.parse_bounds(bounds, old.shape)
     layers, commit = set(old.manifest.layers), None

@@ -266,6 +266,10 @@ def split(
         try:
             z = zarr.open_array(store, path=name, mode="r+")
         except (FileNotFoundError, ValueError) as error:
+            if any(each.path == name for each in place.found()):
+                raise CommandError(
+                    f"{name!r} is a logical array already: there is nothing to split"
+                ) from error
             raise NotLogicalArrayError(f"there is no Zarr array at {name!r} in {asked.store}") from error
         return intarsia.split(z, store, to or f"{name}-split")
 
