@@ -217,7 +217,7 @@ def whole_batch(works: list[Work], threads: int, window: int) -> tuple[Batch, Pe
     (work,) = works
     if work.fetcher is None or not work.fetcher.in_threads:
         return None
-    if int(work.nbytes[work.present].sum()) > window // 2:
+    if work.present.size > 1 and int(work.nbytes[work.present].sum()) > window // 2:
         return None
     batch = [(work, work.present)]
     return batch, _begin(batch)
