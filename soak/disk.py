@@ -139,7 +139,8 @@ class Disk:
 
     def renew(self, place=None):
         place = place or self.place
-        shutil.rmtree(place, ignore_errors=True)
+        while place.exists():  # zarr may still be writing what it began before something else failed
+            shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(self._before, place, symlinks=True)
 
     def look(self, place, why):
