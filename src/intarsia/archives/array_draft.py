@@ -38,38 +38,38 @@ class Contribution:
     """For every axis of the file's variable: the axis of the array; None if the array has none."""
 
     spans: tuple[tuple[Span, ...], ...]
-    """Where its elements lie, for every axis of the array."""
+    """Where its elements are, on every axis of the array."""
 
     shown: list[Box] | None
-    """Boxes of the array that it shows; None if that is all it has."""
+    """The boxes of the array that it shows; None if it shows everything it has."""
 
     decoding: Decoding
     """How its numbers become values…"""
 
     packing: Packing | None
-    """… and what the manifest says of it; None if they are values, or filters unpack them."""
+    """… and what the manifest says about it; None if they are values, or if filters unpack them."""
 
     chunk_sets: list[ChunkSet]
     """How its chunks are backed."""
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for contributions of equal encoding and packing."""
+        """Equal for contributions with equal encoding and packing."""
         return self.variable.name, self.packing, *(chunks.encoding.digest for chunks in self.chunk_sets)
 
     @property
     def copied(self) -> int:
-        """Bytes of it that are copied, before compression."""
+        """How many of its bytes are copied, before compression."""
         ranges, variable = self.variable.ranges, self.variable
         if ranges is not None and not any(chunks.by_copy for chunks in self.chunk_sets):
             return sum(map(len, ranges.inlined.values()))
         return prod(variable.shape) * variable.dtype.itemsize if self.chunk_sets else 0
 
     def parts(self, chunk_set: ChunkSet) -> Iterator[tuple[Span, ...]]:
-        """What some of its chunks show: one span for every axis of the array, for each region."""
+        """What some of its chunks show: for each region, one span for every axis of the array."""
         chunks, shape = chunk_set.encoding.chunks, self.variable.shape
         for box in chunk_set.boxes:
-            if self.shown is None and box.shape == chunk_grid(shape, chunks):  # as nearly always
+            if self.shown is None and box.shape == chunk_grid(shape, chunks):  # as almost always
                 yield from product(*self.spans)
                 continue
             choices = list(self.spans)
@@ -103,37 +103,37 @@ class ArrayDraft:
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
-    """As it will be."""
+    """Its shape after the commit."""
 
     growing: tuple[int, ...]
     """The axes along which the dataset grows, in the order of its dimensions."""
 
     dtype: np.dtype[Any]
-    """Type of its values."""
+    """The type of its values."""
 
     fill_value: Any
     """What holes read as."""
 
     attrs: dict[str, Any]
-    """Its attributes, for a new one."""
+    """The attributes of a new array."""
 
     lattice: tuple[int, ...]
-    """The lattice of a new one; an existing one is made finer where that is needed."""
+    """The lattice of a new array; that of an existing array is made finer if necessary."""
 
     contributions: list[Contribution]
     """In the order of the axes."""
 
     parts: dict[str, int | None]
-    """The files' variables that it shows, and where on its first axis, if several are stacked there."""
+    """The file variables that it shows, and where on its first axis if several are stacked there."""
 
     nulls: bool = False
     """Whether its values may be null."""
 
     new_members: list[str] = field(default_factory=list)
-    """Names that new members got: whoever places the contributions again gives them the same ones."""
+    """The names of new members: if the contributions are placed again, they get the same names."""
 
     def box(self, cell: Box, part: str) -> Box:
-        """A box of the cube as one of the array, for one of its variables."""
+        """A box of the cube as a box of the array, for one of its variables."""
         bounds = [(0, n) for n in self.shape]
         for axis, ends in zip(self.growing, cell.bounds, strict=True):
             bounds[axis] = ends
@@ -146,7 +146,7 @@ class ArrayDraft:
 def drafted_array(
     name: str, stack: Stack | None, cube: Cube, rules: Rules, dataset: Dataset, expected: Expected
 ) -> ArrayDraft:
-    """How one variable of the new files is backed, or several that are stacked."""
+    """How one variable of the new files, or several stacked ones, are backed."""
     parts: dict[str, int | None] = {name: None} if stack is None else dict(stack.parts)
     given = [
         (placed, part, placed.file.variables[part])
@@ -210,7 +210,7 @@ def drafted_array(
 def _wider(
     name: str, dtype: np.dtype[Any], nulls: bool, rules: Rules, decodings: Sequence[Decoding]
 ) -> np.dtype[Any] | None:
-    """The type that an array gets which is there, if it becomes another one."""
+    """The new type of an existing array, if it changes."""
     asked = rules.dtypes.get(name)
     if asked is None:
         return None if nulls else widened(dtype, {decoding.values for decoding in decodings})
@@ -238,7 +238,7 @@ def _decoding(
 
 
 def _attributes(given: Sequence[tuple[Placed, str, ParsedVariable]]) -> dict[str, Any]:
-    """Those of the first file; of variables that are stacked, those that all of them have."""
+    """Those of the first file; for stacked variables, those that they all share."""
     firsts = {part: variable.attrs for _, part, variable in reversed(given)}
     attrs, *others = list(firsts.values())[::-1] or [{}]
     same = [clean(other) for other in others]
@@ -254,14 +254,14 @@ def _places(
     placed: Placed, variable: ParsedVariable, dims: tuple[str, ...], whole: tuple[tuple[Span, ...], ...],
     cube: Cube, expected: Expected,
 ) -> tuple[tuple[int | None, ...], tuple[tuple[Span, ...], ...]]:  # fmt: skip
-    """How the axes of a file's variable are those of the array, and where its elements lie on each."""
+    """How the axes of a file's variable map to those of the array, and where its elements are on each."""
     spans = list(whole)
     for dim, places in expected.turned.get(placed.file.url, {}).items():
         if dim in dims:
             spans[dims.index(dim)] = places
     for dim, own, steps in zip(cube.dims, placed.spans, placed.positions, strict=True):
         length = variable.sizes[dim]
-        if length < len(steps):  # what a shorter variable lacks is a hole
+        if length < len(steps):  # the missing part of a shorter variable is a hole
             own = tuple(span for each in own if (span := each.of_file(0, length)) is not None)
         spans[dims.index(dim)] = own
     for dim, picked in variable.picks.items():
@@ -275,7 +275,7 @@ def _places(
 def _aligned(
     lattice: tuple[int, ...], spans: Sequence[Sequence[Span]], shape: Sequence[int]
 ) -> tuple[int, ...]:
-    """A lattice on which spans begin and end."""
+    """A lattice on which all spans begin and end."""
     finer = []
     for cell, places, size in zip(lattice, spans, shape, strict=True):
         borders = (
@@ -295,7 +295,7 @@ def _common_type(decodings: Sequence[Decoding]) -> np.dtype[Any]:
 def _lattice(
     dims: tuple[str, ...], shape: tuple[int, ...], growing: Sequence[int], given: Sequence[ParsedVariable]
 ) -> tuple[int, ...]:
-    """1 along axes that grow; on others the smallest chunk that all are made of, or the whole axis."""
+    """1 along axes that grow; on others, the smallest chunk that all chunks consist of, or the whole axis."""
     chunks = [dict(zip(variable.dims, variable.chunks, strict=True)) for variable in given]
     lattice = []
     for d, (dim, size) in enumerate(zip(dims, shape, strict=True)):

@@ -1,12 +1,12 @@
-"""Archives that are opened in one line: behind each a repository in a cache directory, kept up to date.
+"""Archives that are opened in one line: each has a repository in a cache directory, kept up to date.
 
-An entry belongs to what was named and to the options. Whoever opens it lists the files and compares a digest
+An entry belongs to the names and options that were given. To open it, we list the files and compare a digest
 of their names and marks with the one in the entry's note; if nothing changed, that is all. Otherwise new
-files are ingested, changed ones taken again and those that are gone taken out, by one process at a time: a
-lock in the entry's directory sees to that. The note is replaced in one step, after the commit.
+files are ingested, changed ones are taken again and missing ones are taken out, by one process at a time: a
+lock in the entry's directory ensures that. The note is replaced in one step, after the commit.
 
-Whoever reads keeps the snapshot that he opened. So a dataset that has to be built anew goes into another
-group of the repository, and nothing that a reader may need is deleted, until somebody clears the cache.
+Readers keep the snapshot that they opened. So a dataset that has to be rebuilt goes into another group of the
+repository, and nothing that a reader may need is deleted until somebody clears the cache.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CACHE = "INTARSIA_CACHE"
 """The environment variable that says where the cache is."""
 
 FORMAT = 1
-"""Another number, other entries."""
+"""A new number makes new entries."""
 
 NOTE = "entry.json"
 REPOSITORY = "repository"
@@ -51,14 +51,14 @@ WAIT_SECONDS = 24 * 3600.0
 """How long to wait for another process that builds the same entry."""
 
 OF_ONE_CALL = ("workers", "progress", "storage_options")
-"""Options of `ingest` that do not change what comes out."""
+"""Options of `ingest` that do not change the result."""
 
 REMOTE_WORKERS = 16
-"""Threads that parse files from afar, which mostly wait."""
+"""Threads that parse remote files; they mostly wait."""
 
 
 def cache_directory() -> Path:
-    """Where the cache is: `INTARSIA_CACHE`, or the platform's place for caches.
+    """Where the cache is: `INTARSIA_CACHE`, or the platform's cache directory.
 
     >>> import os
     >>> os.environ["INTARSIA_CACHE"] = "/scratch/cache"
@@ -80,7 +80,7 @@ def cache_directory() -> Path:
 
 @dataclass(frozen=True)
 class CachedArchive:
-    """Files as somebody named them, and how they become a dataset.
+    """Files as a caller named them, and how they become a dataset.
 
     >>> CachedArchive.of("/data/*.nc", {"concat_dim": "time"}).key == CachedArchive.of(
     ...     ["/data/*.nc"], {"concat_dim": "time"}).key
@@ -88,10 +88,10 @@ class CachedArchive:
     """
 
     files: Sequence[Any]
-    """Absolute paths, URLs, globs of either; lists of them where files are nested."""
+    """Absolute paths, URLs, or globs of either; nested lists if files are nested."""
 
     options: Mapping[str, Any]
-    """Those of `ingest`."""
+    """The options of `ingest`."""
 
     storage_options: Mapping[str, Any]
 
@@ -102,7 +102,7 @@ class CachedArchive:
         options: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> CachedArchive:
-        """What was asked for, checked."""
+        """The request, checked."""
         chosen = {name: value for name, value in (options or {}).items() if value is not None}
         try:
             json.dumps({name: value for name, value in chosen.items() if name not in OF_ONE_CALL})
@@ -117,7 +117,7 @@ class CachedArchive:
 
     @property
     def key(self) -> str:
-        """Equal for everybody who asks for the same, whatever keys he has."""
+        """Equal for all who ask for the same thing, whatever their keys."""
         secrets = {name for names in SECRETS.values() for name in names} - {"anonymous"} | {"headers"}
         open_to_all = {name: str(v) for name, v in self.storage_options.items() if name not in secrets}
         kept = {name: value for name, value in self.options.items() if name not in OF_ONE_CALL}
@@ -126,16 +126,16 @@ class CachedArchive:
 
     @property
     def is_nested(self) -> bool:
-        """Whether lists say where files go."""
+        """Whether nested lists say where files go."""
         return any(isinstance(each, list) for each in self.files)
 
     def names(self) -> list[str]:
-        """All that was named, without the lists."""
+        """All names, without the lists."""
         return list(_flat(self.files))
 
 
 def _absolute(name: Any) -> Any:
-    """A name that means the same in every directory; a directory stands for what is in it."""
+    """A name that means the same in every directory; a directory stands for its files."""
     if isinstance(name, list | tuple):
         return [_absolute(each) for each in name]
     text = os.fspath(name)
@@ -158,19 +158,19 @@ def _flat(names: Sequence[Any]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Note:
-    """What is known of an entry: enough to tell that nothing changed."""
+    """What is known about an entry: enough to tell that nothing changed."""
 
     sources: Sequence[Any]
     options: Mapping[str, Any]
     files: int
     digest: str
-    """Of the names and marks of the files that the dataset holds."""
+    """Digest of the names and marks of the files in the dataset."""
 
     group: str
-    """Where in the repository the dataset is."""
+    """The dataset's group in the repository."""
 
     made: str
-    """When it was brought up to date last, in UTC."""
+    """When it was last brought up to date, in UTC."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Entry:
     path: Path
 
     def note(self) -> Note | None:
-        """What is known of it; None if it was never finished."""
+        """What is known about it; None if it was never finished."""
         try:
             return Note(**json.loads((self.path / NOTE).read_bytes()))
         except (OSError, ValueError, TypeError):
@@ -192,11 +192,11 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
-        """What it takes on disk."""
+        """Its size on disk."""
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
     def opened(self, archive: CachedArchive) -> tuple[icechunk.Repository, str]:
-        """The repository, up to date, and the group of the dataset."""
+        """The repository, up to date, and the dataset's group."""
         note = self.up_to_date(archive)
         place = self.path / REPOSITORY
         repo = open_repository(place, authorize=True, storage_options=archive.storage_options)
@@ -204,7 +204,7 @@ class Entry:
         return repo, note.group
 
     def discard(self) -> None:
-        """Remove what is kept; the note first: without it nobody takes the rest for whole."""
+        """Remove everything, the note first: without it nobody takes the rest for complete."""
         (self.path / NOTE).unlink(missing_ok=True)
         if self.path.is_dir():
             with locked(self.path, WAIT_SECONDS):
@@ -252,7 +252,7 @@ class Entry:
         fresh.replace(self.path / NOTE)
 
     def _brought_up_to_date(self, archive: CachedArchive, urls: list[str], note: Note | None) -> str:
-        """Ingest what is new and changed, take out what is gone; returns the group of the dataset."""
+        """Ingest what is new or changed and take out what is gone; returns the dataset's group."""
         group = "0" if note is None else note.group
         options: dict[str, Any] = {} if urls[0].startswith(FILE) else {"workers": REMOTE_WORKERS}
         options |= dict(archive.options) | {"storage_options": archive.storage_options}
@@ -263,7 +263,7 @@ class Entry:
         except RepositoryNotFoundError:
             ingest(files, place, group=group, **options)
             return group
-        except RepositoryError:  # a process was killed while it made it, or the disk lost something
+        except RepositoryError:  # a process was killed while creating it, or the disk lost something
             shutil.rmtree(place)
             ingest(files, place, group=group, **options)
             return group
@@ -281,7 +281,7 @@ class Entry:
                     remove(repo, gone, group=group)
                 ingest(files, repo, group=group, replace=True, **options)
                 return group
-            except IngestError:  # they do not fit what was there; together they may
+            except IngestError:  # they do not fit the existing files; all together they may
                 pass
         group = str(int(group) + 1) if ledger.locations else group
         ingest(files, repo, group=group, **options)
@@ -289,7 +289,7 @@ class Entry:
 
 
 def _has_axes(repo: icechunk.Repository, group: str, dims: Sequence[str]) -> bool:
-    """Whether every file goes where its coordinates say, in whichever order files come."""
+    """Whether every file goes where its coordinates say, whatever the order of files."""
     dataset = Dataset.read(repo.readonly_session("main").store, group)
     return all(dim in dataset.plain for dim in dims)
 
@@ -308,7 +308,7 @@ def open_archive(
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[icechunk.Repository, str]:
-    """The repository behind files that are opened in one line, up to date, and the group of the dataset.
+    """The repository behind files that are opened in one line, up to date, and the dataset's group.
 
     >>> import os, tempfile, h5py, numpy as np
     >>> folder = tempfile.mkdtemp()
@@ -331,17 +331,17 @@ def open_archive(
     entry = Entry(cache_directory() / archive.key)
     try:
         return entry.opened(archive)
-    except IngestError:  # it is about the files
+    except IngestError:  # the files are at fault
         raise
     except (IntarsiaError, OSError, icechunk.IcechunkError):
-        if entry.note() is None:  # nothing was there before, either
+        if entry.note() is None:  # there was nothing before, either
             raise
-    entry.discard()  # somebody cleared the cache, or a part of it
+    entry.discard()  # somebody cleared the cache, or part of it
     return entry.opened(archive)
 
 
 def cached_archives() -> list[Entry]:
-    """Everything in the cache, what was brought up to date last first."""
+    """Everything in the cache, the most recently updated first."""
     try:
         entries = [Entry(path) for path in cache_directory().iterdir() if path.is_dir()]
     except FileNotFoundError:
@@ -351,9 +351,9 @@ def cached_archives() -> list[Entry]:
 
 
 def clear_cache(keys: Sequence[str] | None = None) -> int:
-    """Remove archives from the cache, all of them unless keys are given; returns how many.
+    """Remove archives from the cache, all of them unless keys are given; returns how many were removed.
 
-    Datasets that are open lose their coordinates and whatever was copied; the files are not touched.
+    Open datasets lose their coordinates and everything that was copied; the files are not touched.
     """
     root, removed = cache_directory(), 0
     for path in list(root.iterdir()) if root.is_dir() else []:
@@ -366,7 +366,7 @@ def clear_cache(keys: Sequence[str] | None = None) -> int:
 
 
 def is_archive(source: Any, *, asked: bool) -> bool:
-    """Whether something that is to be opened is files, and no store: lists, globs, what has `asked` options.
+    """Whether `source` is files, not a store: a list, a glob, or anything opened with `asked` options.
 
     >>> is_archive(["a.nc", "b.nc"], asked=False), is_archive("store", asked=False)
     (True, False)

@@ -1,4 +1,4 @@
-"""CF attributes: how stored numbers become values, and characters strings; and attributes as JSON."""
+"""CF attributes: how stored numbers become values and characters become strings; attributes as JSON."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsign
 
 FACTORS, MARKS = PACKING[:2], PACKING[2:4]
 NUMBERS = frozenset(dtype.type for dtype in KINDS.values())
-"""Types of attributes that are one number, as files have them."""
+"""Types of attributes that are single numbers in files."""
 
 FILE_MATTERS = frozenset(
     ("_NCProperties", "_Netcdf4Dimid", "DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME")
 )
-"""Attributes about how a file is laid out, not about the data."""
+"""Attributes about the layout of a file, not about the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +45,24 @@ class Decoding:
     """
 
     stored: np.dtype[Any]
-    """What the bytes hold."""
+    """The type of the stored data."""
 
     packing: Packing | None = None
-    """What is to be done with them; None if they are values."""
+    """How they are unpacked; None if they are values."""
 
     nulls: bool = False
-    """Whether what is missing becomes null; integers then stay integers."""
+    """Whether missing values become null; integers then stay integers."""
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], attrs: Mapping[str, Any], *, nulls: bool = False) -> Self:
-        """What a variable's attributes describe, decided as xarray decides it."""
+        """What a variable's attributes describe, by the same rules as xarray."""
         made = cls(dtype, packing_of(dtype, attrs), nulls)
         boolean = attrs.get("dtype") == "bool" and dtype.kind in "iu" and dtype.itemsize == 1
         return cls(np.dtype(bool)) if boolean and not made.is_scaled else made
 
     @property
     def numbers(self) -> np.dtype[Any]:
-        """What the stored numbers are taken for."""
+        """The type that the stored numbers are read as."""
         return self.stored if self.packing is None else self.packing.numbers
 
     @property
@@ -78,7 +78,7 @@ class Decoding:
 
     @property
     def values(self) -> np.dtype[Any]:
-        """What the values are."""
+        """The type of the values."""
         if self.packing is None or (self.nulls and not self.is_scaled):
             return self.numbers
         kind = self.packing.values
@@ -90,7 +90,7 @@ class Decoding:
         return self.nulls and bool(self.missing)
 
     def converted(self, conversion: Conversion) -> Self:
-        """The same numbers in other units: one scale and one offset take the place of two of each.
+        """The same numbers in other units: one scale and one offset replace two of each.
 
         They are multiplied out in float64. Floats stay what they are, integers become float64.
 
@@ -116,7 +116,7 @@ class Decoding:
         return replace(self, packing=joined)
 
     def packing_in(self, logical: np.dtype[Any]) -> Packing | None:
-        """The packing of regions of an array of this type; None if it needs none, or filters instead."""
+        """The packing for regions of an array of this type; None if it needs none, or needs filters."""
         packing, changes = self.packing, bool(self.missing) or self.is_scaled
         if self.nulls or self.needs_filters(logical):
             return None
@@ -128,15 +128,15 @@ class Decoding:
             return Packing(self.stored, values=logical)
         if changes and packing.values.kind == "f":
             return self._rounded(logical) or packing
-        # Whole numbers, one conversion: right in whatever type holds the result.
+        # Whole numbers, one conversion: right in any type that holds the result.
         factors = {"scale": packing.scale, "offset": packing.offset}
         return Packing(self.stored, **factors, unsigned=packing.unsigned, values=logical)
 
     def _rounded(self, logical: np.dtype[Any]) -> Packing | None:
-        """The packing to a shorter float, where it gives what unpacking and then rounding gives.
+        """The packing to a shorter float, if it gives the same as unpacking and then rounding.
 
-        A packing rounds after every step. With one step there is no difference, if it is computed in the
-        longer type: so the factor has that one. Numbers have to be the same in either.
+        A packing rounds after every step. With one step there is no difference, as long as it is computed in
+        the longer type: so the factor has that type. The numbers have to be the same in both.
         """
         packing = self.packing
         if packing is None or packing.values.kind != "f" or logical.kind != "f":
@@ -151,7 +151,7 @@ class Decoding:
         return Packing(self.stored, **factors, missing=marks, unsigned=sign, values=logical)
 
     def needs_filters(self, logical: np.dtype[Any]) -> bool:
-        """Whether only filters of a member can give values of this type: a packing does not round twice."""
+        """Whether only a member's filters can give values of this type: a packing does not round twice."""
         if self.nulls:
             return self.gives_nulls or self.is_scaled or self.numbers != logical
         if self.missing or self.is_scaled:
@@ -171,7 +171,7 @@ class Decoding:
 
 
 def packing_of(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> Packing | None:
-    """The packing that a variable's attributes describe, if they describe one that can be undone."""
+    """The packing that a variable's attributes describe, if there is one and it can be undone."""
     if dtype.kind not in "iuf":
         return None
     given = {name: attrs[name] for name in PACKING if attrs.get(name) is not None}
@@ -193,9 +193,9 @@ def packing_of(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> Packing | None
 def _kind(
     dtype: np.dtype[Any], factors: tuple[Any, ...], marks: tuple[Any, ...], sign: Any
 ) -> Packing | None:
-    """The packing with other numbers as factors: files by the thousand differ in nothing else.
+    """The packing with other numbers as factors: thousands of files differ in nothing else.
 
-    Of the factors it has the types, which decide everything; marks are given as bytes, as NaN equals nothing.
+    It has the types of the factors, which decide everything; marks are given as bytes, as NaN equals nothing.
     """
     attrs = {name: np.frombuffer(data, kind)[0] for name, kind, data in marks}
     attrs |= {name: kind(1) for name, kind in factors}
@@ -203,7 +203,7 @@ def _kind(
 
 
 def _factor(value: Any, name: str) -> Any:
-    """A scale or an offset with the type that the file gave it; HDF5 stores it as an array of one element."""
+    """A scale or an offset in the type that the file has; HDF5 stores it as an array of one element."""
     if isinstance(value, np.ndarray | list | tuple) and np.size(value) == 1:
         value = np.asarray(value).reshape(-1)[0]
     try:
@@ -218,7 +218,7 @@ def _factor(value: Any, name: str) -> Any:
 
 
 def decoded_fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
-    """`_FillValue` of a Zarr v3 array, which xarray writes as text for floats."""
+    """The `_FillValue` of a Zarr v3 array, which xarray writes as text for floats."""
     if isinstance(value, str) and dtype.kind == "f":
         return dtype.type(struct.unpack("<d", base64.standard_b64decode(value))[0])
     return value
@@ -234,7 +234,7 @@ def encoded_fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
 def clean(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that a Zarr node can hold.
 
-    JSON has no number for NaN and infinity: they become texts, and one more attribute names them.
+    JSON has no number for NaN and infinity: they become texts, and another attribute names them.
 
     >>> clean({"valid_min": np.int16(-2), "flags": np.array([1, 2]), "bad": np.nan, "CLASS": "x"})
     {'valid_min': -2, 'flags': [1, 2], 'bad': 'NaN', 'intarsia_nonfinite': ['bad']}
@@ -275,13 +275,13 @@ ENCODING = "_Encoding"
 """The attribute that says how characters are encoded."""
 
 TEXT_MARKS = (ENCODING, "_FillValue", "missing_value")
-"""Attributes about stored characters that mean nothing to strings."""
+"""Attributes about stored characters that mean nothing for strings."""
 
 
 def with_texts(described: Mapping[str, Description], want: Want) -> dict[str, Description]:
-    """The variables of a file, those of characters as strings: the last axis is the length of a text.
+    """The variables of a file, with characters as strings: the last axis is the length of a text.
 
-    An axis is not a length, as in xarray, if it grows from file to file, has a coordinate, or is an axis of
+    As in xarray, an axis is not a length if it grows from file to file, has a coordinate, or is an axis of
     variables of another type: along it, every character is a text.
     """
     axes = {name for name, variable in described.items() if variable.dims == (name,)}
@@ -300,7 +300,7 @@ def with_texts(described: Mapping[str, Description], want: Want) -> dict[str, De
 
 def _as_texts(variable: Description, axes: set[str]) -> Description:
     *others, last = variable.dims or ("",)
-    # kerchunk names both axes of `char station(station, length)` alike
+    # kerchunk gives both axes of `char station(station, length)` the same name
     letters = variable.dtype == np.dtype("S1") and last and (last not in axes or last in others)
     rank = len(variable.dims) - bool(letters)
     attrs = {key: value for key, value in variable.attrs.items() if key not in TEXT_MARKS}
@@ -311,23 +311,23 @@ def _as_texts(variable: Description, axes: set[str]) -> Description:
 
 
 def loaded(source: Any, variable: Description) -> np.ndarray[Any, Any]:
-    """All values of an HDF5 dataset or a Zarr array; those of characters as strings."""
+    """All values of an HDF5 dataset or a Zarr array; characters become strings."""
     if variable.is_text:
         return texts(np.asarray(source[...]), variable)
     return read_stored(source, ..., variable.dtype)
 
 
 def texts(stored: np.ndarray[Any, Any], variable: Description) -> np.ndarray[Any, Any]:
-    """The strings of stored characters.
+    """Stored characters as strings.
 
-    They are decoded as the file says; if it does not, as UTF-8, or as Latin-1 if they are none.
+    They are decoded as the file says; if it does not say, as UTF-8, or as Latin-1 if they are not UTF-8.
 
     >>> from intarsia.archives.parsed import Description
     >>> names = Description(("station",), (2,), {}, np.dtypes.StringDType(), is_text=True)
     >>> texts(np.array([[b"O", b"s", b"", b""], [b"B", b"o", b"n", b"n"]]), names).tolist()
     ['Os', 'Bonn']
     """
-    if stored.ndim > len(variable.dims):  # characters, one behind the other
+    if stored.ndim > len(variable.dims):  # characters, one after another
         length = stored.shape[-1]
         stored = np.ascontiguousarray(stored)
         stored = stored.view(f"S{length}")[..., 0] if length else np.zeros(stored.shape[:-1], "S1")

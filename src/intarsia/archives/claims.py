@@ -1,6 +1,6 @@
-"""Which file shows which cells of the cube, where several have them.
+"""Which file shows which cells of the cube, if several have them.
 
-A claim is a box of the cube, for some variables: files of different variables may lie in the same place.
+A claim is a box of the cube, for some variables: files with different variables may share a place.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from intarsia.array.box import Box
 from intarsia.array.table import Ints, RegionTable, Row
 
 POLICIES = ("refuse", "first", "last", "newest")
-"""What is done with a file that overlaps others."""
+"""What happens to a file that overlaps others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two files in one place."""
+    """Two files in the same place."""
 
     other: int
-    """Number of the file that is there."""
+    """The number of the file that was there first."""
 
     box: Box
     """A box that both have; the last axis counts variables."""
@@ -31,7 +31,7 @@ class Overlap:
 
 @dataclass
 class Settled:
-    """The claims of all files, none overlapping another."""
+    """The claims of all files, without overlaps."""
 
     table: RegionTable
     """Files by number; the last axis counts variables."""
@@ -40,7 +40,7 @@ class Settled:
     """Files that are not taken."""
 
     cut: set[int] = field(default_factory=set)
-    """Files that show less than they have, or more than what was free."""
+    """Files that show less than they have, or more than was free."""
 
     def boxes(self, file: int, variable: int) -> list[Box]:
         """What a file shows of a variable, as boxes of the cube."""
@@ -67,7 +67,7 @@ def claim(file: int, boxes: Sequence[Box], variables: Ints) -> list[Row]:
 
 
 def unclaimed(rows: Sequence[Row], table: RegionTable) -> list[Row]:
-    """What is left of claims where the table has none.
+    """The parts of claims where the table has none.
 
     >>> table = RegionTable.from_rows(claim(0, [Box((0,), (4,))], np.array([0])), 2)
     >>> [row.box for row in unclaimed(claim(1, [Box((2,), (6,))], np.array([0])), table)]
@@ -86,9 +86,9 @@ def unclaimed(rows: Sequence[Row], table: RegionTable) -> list[Row]:
 def settled(
     old: RegionTable, new: RegionTable, policy: str, moments: Mapping[int, float] | None = None
 ) -> Settled:
-    """The claims of files that are there and of new ones, where the policy says who wins.
+    """The claims of existing and new files, where the policy says which file wins.
 
-    With `refuse` a new file that overlaps another is not taken. Otherwise the file wins that came first, or
+    With `refuse`, a new file that overlaps another is not taken. Otherwise the file wins that came first, or
     last, or that was changed last; the other shows the rest of what it has.
 
     >>> old = RegionTable.from_rows(claim(0, [Box((0,), (4,))], np.array([0])), 2)
@@ -107,7 +107,7 @@ def settled(
     numbers = list(there | coming)
     if policy in ("last", "newest"):
         numbers.reverse()
-    if policy == "newest":  # of equal age, the later one
+    if policy == "newest":  # of equally old files, the later one
         ages = moments or {}
         numbers.sort(key=lambda number: -ages.get(number, -np.inf))
     return _by_rank(everything, numbers)
@@ -130,7 +130,7 @@ def _refusing(old: RegionTable, new: RegionTable, coming: Sequence[int]) -> Sett
 
 
 def _by_rank(table: RegionTable, numbers: Sequence[int]) -> Settled:
-    """Every file shows what none before it shows."""
+    """Every file shows what no file before it shows."""
     result = Settled(RegionTable.from_rows([], table.ndim))
     taken = _Taken(result.table)
     for number in numbers:
@@ -146,7 +146,7 @@ def _by_rank(table: RegionTable, numbers: Sequence[int]) -> Settled:
 
 
 class _Taken:
-    """Claims that grow one by one, as columns that are filled."""
+    """Claims that are added one by one, in columns that fill up."""
 
     def __init__(self, table: RegionTable) -> None:
         self._rows = [table.row(i) for i in range(len(table))]

@@ -1,4 +1,4 @@
-"""Attributes that differ between files: the words of xarray's `combine_attrs`, over one ingest or many."""
+"""Attributes that differ between files: the rules of xarray's `combine_attrs`, over one ingest or many."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ OVERRIDE = "override"
 WORDS = (OVERRIDE, "drop", "drop_conflicts", "no_conflicts", "identical")
 
 KEPT = frozenset((*MEANING, *MENTIONS))
-"""Attributes that say what numbers mean or belong to: they are those of the first file, whatever the rule."""
+"""Attributes that say what numbers mean or belong to: the first file's count, whatever the rule."""
 
 WHOLE = ""
-"""The dataset, among the names of its variables."""
+"""Stands for the dataset among the names of its variables."""
 
 ADVICE = "combine_attrs='drop_conflicts' leaves out what differs"
 
@@ -42,16 +42,16 @@ class CombinedAttrs:
 
     rule: Rule
     dropped: set[str] = field(default_factory=set)
-    """Attributes in which files contradicted one another."""
+    """Attributes on which files disagreed."""
 
     source: str = ""
-    """Where the first of them were seen."""
+    """The first file whose attributes were added."""
 
     _seen: list[dict[str, Any]] = field(default_factory=list)
     """What the rule made of them; for a function, all of them."""
 
     def problem(self, attrs: Mapping[str, Any]) -> str:
-        """What the rule refuses about the attributes of another file."""
+        """Why the rule refuses the attributes of another file; empty if it does not."""
         if not self._seen or self.rule not in ("no_conflicts", "identical"):
             return ""
         (known,), own = self._seen, _loose(attrs)
@@ -64,7 +64,7 @@ class CombinedAttrs:
         return ""
 
     def add(self, attrs: Mapping[str, Any], source: str) -> None:
-        """Take in the attributes of another file."""
+        """Add the attributes of another file."""
         own = _loose(attrs)
         if callable(self.rule):
             self._seen.append(own)
@@ -83,7 +83,7 @@ class CombinedAttrs:
             self._seen = [own | self._seen[0]]
 
     def applied(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Attributes of which those that the rule is about are what it made of them."""
+        """These attributes, with those that the rule applies to replaced by its result."""
         if callable(self.rule):
             try:
                 found = dict(self.rule(list(self._seen), context=None))
@@ -104,7 +104,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class Combining:
-    """The attributes of everything in a dataset, where files may differ in them."""
+    """The attributes of everything in a dataset, if files may differ in them."""
 
     def __init__(self, rule: Rule, dataset: Dataset, stacked: Iterable[str] = ()) -> None:
         self._rule, self._stacked = rule, frozenset(stacked)
@@ -116,14 +116,14 @@ class Combining:
             self._by_name[name].add(attrs, "the dataset")
 
     def _of(self, file: ParsedFile) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """What a file says; variables that are stacked have in common what all of them say."""
+        """What a file says; for stacked variables, what all of them say."""
         yield WHOLE, file.attrs
         for name, variable in file.variables.items():
             if name not in self._stacked:
                 yield name, variable.attrs
 
     def problem(self, file: ParsedFile) -> str:
-        """What the rule refuses about a file."""
+        """Why the rule refuses a file; empty if it does not."""
         for name, attrs in self._of(file) if self._rule in ("no_conflicts", "identical") else ():
             known = self._by_name.get(name)
             problem = "" if known is None else known.problem(attrs)
@@ -132,15 +132,15 @@ class Combining:
         return ""
 
     def add(self, file: ParsedFile) -> None:
-        """Take in what a file says; if the first file's attributes stay, there is nothing to combine."""
+        """Add what a file says; if the first file's attributes stay, there is nothing to combine."""
         for name, attrs in self._of(file) if self._rule != OVERRIDE else ():
             self._by_name.setdefault(name, CombinedAttrs(self._rule)).add(attrs, file.url)
 
     def applied(self, name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes of a variable, or of the dataset, which would be these if files were all alike."""
+        """The combined attributes of a variable or of the dataset; `attrs` are those before combining."""
         known = self._by_name.get(name)
         return dict(attrs) if known is None else known.applied(attrs)
 
     def dropped(self) -> dict[str, list[str]]:
-        """In which attributes files contradicted one another, by name."""
+        """The attributes on which files disagreed, by name."""
         return {name: sorted(known.dropped) for name, known in self._by_name.items() if known.dropped}

@@ -20,7 +20,7 @@ MOST_CONTAINERS = 16
 def directories(urls: Iterable[str]) -> set[str]:
     """The directories of the sources, as URL prefixes.
 
-    For one that has to be percent-encoded, it is the directory above: Icechunk does not match such prefixes.
+    If a directory has to be percent-encoded, it is the one above: Icechunk does not match such prefixes.
     """
     prefixes = set()
     for url in urls:
@@ -45,7 +45,7 @@ def _collapsed(prefixes: set[str]) -> set[str]:
 
 
 def prefixes(urls: Iterable[str], known: Iterable[str] = ()) -> set[str]:
-    """Prefixes that cover the sources: known ones, or else their directories.
+    """Prefixes that cover the sources: known ones, otherwise their directories.
 
     If there are many directories, the deepest are widened to the ones above, but never to a whole disk or
     host.

@@ -1,8 +1,8 @@
-"""Coordinates along the dimensions that grow: all files' in one encoding, put together into one array.
+"""Coordinates along the dimensions that grow: those of all files, joined into one array in one encoding.
 
 Files may count time from different days or pack their coordinates differently. As long as they agree, stored
 numbers are joined as they are; otherwise everything is decoded, and encoded in one way that loses nothing.
-What no file has is missing.
+Values that no file has are missing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from intarsia.array.table import Ints
 
 MEANING = (*PACKING, "units", "calendar")
-"""Attributes that say what stored numbers mean: equal ones, comparable numbers."""
+"""Attributes that say what stored numbers mean: if they are equal, the numbers are comparable."""
 
 STANDARD = "standard"
 SAME_CALENDARS = {"gregorian": STANDARD, "365_day": "noleap", "366_day": "all_leap"}
-"""Calendars that CF knows under two names."""
+"""Calendars with two names in CF."""
 
 MODERN = frozenset((STANDARD, "proleptic_gregorian"))
 """Calendars that agree on every day since the reform of the calendar."""
@@ -46,13 +46,13 @@ class Joined:
     dims: tuple[str, ...]
     attrs: dict[str, Any]
     before: np.ndarray[Any, Any] | None
-    """What the dataset holds already, in this encoding."""
+    """What the dataset already holds, in this encoding."""
 
     parts: tuple[np.ndarray[Any, Any], ...]
     """The values of each file."""
 
     rewritten: bool
-    """Whether what the dataset holds has to be written again."""
+    """Whether what the dataset holds has to be rewritten."""
 
 
 def _meaning(attrs: Mapping[str, Any]) -> dict[str, str]:
@@ -61,15 +61,15 @@ def _meaning(attrs: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text_of(value: Any) -> str:
-    """An attribute as a text, in which NaN equals NaN."""
+    """An attribute as text, in which NaN equals NaN."""
     try:
         return repr(np.asarray(value).tolist())
-    except ValueError:  # lists of different lengths: no array, and nothing that CF knows
+    except ValueError:  # lists of different lengths: not an array, and nothing that CF knows
         return repr(value)
 
 
 def counts_time(attrs: Mapping[str, Any]) -> bool:
-    """Whether the units are those of a time."""
+    """Whether the units are those of time."""
     return " since " in str(attrs.get("units", ""))
 
 
@@ -78,7 +78,7 @@ def join(
     variables: Sequence[ParsedVariable],
     before: tuple[np.ndarray[Any, Any], dict[str, Any]] | None = None,
 ) -> Joined:
-    """The values of one coordinate in every file, comparable with each other and with what is there.
+    """The values of one coordinate in every file, comparable with each other and with the existing ones.
 
     One day after 1 June and 36 hours after 2 June become 24 and 60 hours after 1 June.
     """
@@ -104,7 +104,7 @@ def join(
 
 
 def same_values(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Whether two arrays hold the same, NaN being equal to NaN."""
+    """Whether two arrays hold the same values, where NaN equals NaN."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fcmM"))
@@ -113,7 +113,7 @@ def same_values(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 def _encoded_alike(
     name: str, numbers: Sequence[np.ndarray[Any, Any]], meanings: Sequence[Mapping[str, Any]]
 ) -> tuple[list[np.ndarray[Any, Any]], dict[str, Any]]:
-    """Numbers that meant different things, in one encoding: that of the first, or a finer one."""
+    """Numbers with different meanings, in one encoding: that of the first, or a finer one."""
     plain = {key: value for key, value in meanings[0].items() if key not in PACKING}
     unpacked = [_unpacked(part, meaning) for part, meaning in zip(numbers, meanings, strict=True)]
     units = [str(meaning.get("units", "")) for meaning in meanings]
@@ -169,13 +169,13 @@ def _texts(words: Iterable[str]) -> str:
 
 
 def calendar_of(meaning: Mapping[str, Any]) -> str:
-    """The calendar that attributes name, under one name for each."""
+    """The calendar that attributes name; of two names for one calendar, always the same."""
     name = str(meaning.get("calendar", STANDARD)).lower()
     return SAME_CALENDARS.get(name, name)
 
 
 def are_one(calendars: Iterable[str]) -> bool:
-    """Whether times in these calendars may be the same: they are one, or agree since the reform.
+    """Whether times in these calendars are comparable: they are one calendar, or agree since the reform.
 
     >>> are_one(["standard", "proleptic_gregorian"]), are_one(["standard", "noleap"])
     (True, False)
@@ -192,10 +192,10 @@ def _finer(step: str) -> list[str]:
 
 
 def _exact(coder: Any, times: np.ndarray[Any, Any], units: str, calendar: str) -> np.ndarray[Any, Any] | None:
-    """Times as whole numbers of a unit, or None if they are none.
+    """Times as whole numbers of a unit; None if they are not whole.
 
     The coder counts in float64, which holds every whole number below 2⁵³; decoding them again shows whether
-    anything was lost on the way.
+    anything was lost.
     """
     xr = extra("xarray", "xarray")
     variable = xr.Variable(("n",), times, {}, {"units": units, "calendar": calendar, "dtype": np.dtype("f8")})
@@ -214,7 +214,7 @@ def _unpacked(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndar
 
 
 def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
-    """Coordinate values as people write them: dates where they are times."""
+    """Coordinate values as people write them: times as dates."""
     if not counts_time(attrs) or values.dtype.kind not in "iuf":
         return [str(value) for value in values.tolist()]
     xr = extra("xarray", "xarray")
@@ -222,9 +222,9 @@ def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
     variable = xr.Variable(("n",), _unpacked(values, attrs), meaning)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of fractions, and of dates beyond some year: it is about words
+            warnings.simplefilter("ignore")  # about fractions and distant dates: these are only labels
             times = xr.coders.CFDatetimeCoder(time_unit="us").decode(variable).values
-    except Exception:  # whatever the decoder raises over units that are none: the numbers will do
+    except Exception:  # whatever the decoder raises for invalid units: the numbers will do
         return [str(value) for value in values.tolist()]
     texts = [str(time).replace("T", " ").split(".")[0] for time in times]
     return [text.removesuffix(" 00:00:00") for text in texts]
@@ -232,7 +232,7 @@ def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """One coordinate, as it will be."""
+    """One coordinate after the commit."""
 
     dims: tuple[str, ...]
     attrs: dict[str, Any]
@@ -242,18 +242,18 @@ class Assembled:
     """The axis that grows, or the first of several."""
 
     kept: int | None = None
-    """How many steps along it need not be written again; None if all do."""
+    """How many steps along it need not be rewritten; None if all must be."""
 
 
 def assemble(name: str, joined: Joined, cube: Cube, having: Sequence[Placed]) -> tuple[Assembled, str]:
-    """The values of a coordinate over the files that have it; and what is wrong where they contradict."""
+    """The values of a coordinate over the files that have it; and what is wrong if they disagree."""
     axes = {axis.dim: axis for axis in cube.axes}
     growing = [d for d, dim in enumerate(joined.dims) if dim in axes]
     first = axes[joined.dims[growing[0]]]
     before, kept = joined.before, None
     attrs: Mapping[str, Any] = joined.attrs
     if name == first.dim and first.values is not None:
-        # the axis was made of files in another order, so that it may count in other units
+        # the axis was built from files in another order, so it may have other units
         values, attrs, problem = first.values, first.attrs, ""
     else:
         values, problem = _Mosaic(joined, cube, having).values()
@@ -263,7 +263,7 @@ def assemble(name: str, joined: Joined, cube: Cube, having: Sequence[Placed]) ->
 
 
 class _Mosaic:
-    """An array that is filled piece by piece, and knows where it is filled."""
+    """An array that is filled piece by piece and knows which parts are filled."""
 
     def __init__(self, joined: Joined, cube: Cube, having: Sequence[Placed]) -> None:
         self._joined, self._cube, self._having = joined, cube, having
@@ -278,7 +278,7 @@ class _Mosaic:
         self._filled = np.zeros(shape, dtype=bool)
 
     def values(self) -> tuple[np.ndarray[Any, Any], str]:
-        """The whole, and what is wrong where pieces contradict each other."""
+        """The whole array, and what is wrong if pieces disagree."""
         joined, before = self._joined, self._joined.before
         fixed = [d for d, dim in enumerate(joined.dims) if dim not in self._numbers]
         if before is not None:
@@ -302,7 +302,7 @@ class _Mosaic:
         return np.arange(n) if number is None else self._cube.axes[number].kept()
 
     def _put(self, part: np.ndarray[Any, Any], steps: list[Ints]) -> bool:
-        """Fill in what is free; whether the rest is as it was."""
+        """Fill the free parts; returns whether the values elsewhere agree."""
         goes = [each >= 0 for each in steps]
         if not all(each.all() for each in goes):
             part, steps = part[np.ix_(*goes)], [each[keep] for each, keep in zip(steps, goes, strict=True)]
@@ -317,7 +317,7 @@ class _Mosaic:
         return same
 
     def _put_all_at_once(self) -> bool:
-        """Thousands of files on one axis, none in the place of another."""
+        """For thousands of files on one axis that do not overlap."""
         joined = self._joined
         if len(self._numbers) > 1 or not joined.parts:
             return False
@@ -337,14 +337,14 @@ class _Mosaic:
         return self._put(np.concatenate(joined.parts, axis=d), whole)
 
     def _with_holes(self) -> np.ndarray[Any, Any]:
-        """The values, with what is missing where no file has any."""
+        """The values, with missing values where no file has any."""
         values, free = self._values, ~self._filled
         if not free.any() or isinstance(values.dtype, np.dtypes.StringDType):
             return values
         if "_FillValue" in self._joined.attrs:
             values[free] = self._joined.attrs["_FillValue"]
             return values
-        if values.dtype.kind in "biu":  # as xarray does it
+        if values.dtype.kind in "biu":  # as in xarray
             values = values.astype(np.float64)
         values[free] = np.nan
         return values
@@ -353,9 +353,9 @@ class _Mosaic:
 def spread(
     files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], dropped: dict[str, str]
 ) -> None:
-    """Give scalars that differ between files a value for every step: they become coordinates, as in xarray.
+    """Turn scalars that differ between files into coordinates with a value for every step, as xarray does.
 
-    Along several dimensions nobody knows which of them a scalar belongs to: there it stays left out.
+    With several dimensions, it is unknown which one a scalar belongs to: then it stays left out.
     """
     if len(dims) != 1:
         return
@@ -374,7 +374,7 @@ def spread(
 
 
 def _is_scalar(variable: ParsedVariable | None) -> bool:
-    """Whether this is one number or text; a grid mapping is not, whatever its value."""
+    """Whether this is one number or text; a grid mapping is neither, whatever its value."""
     if variable is None or variable.role != "static" or variable.values is None:
         return False
     return not variable.dims and variable.dtype.kind in "iufT" and not is_grid_mapping(variable.attrs)

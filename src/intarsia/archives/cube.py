@@ -1,4 +1,4 @@
-"""The cube that files make: its axes as they will be, the place of every file, and who shows what."""
+"""The cube that files make: its axes after the commit, the place of every file, and which file shows what."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class WholeNeededError(Exception):
-    """Only the end of a dataset was looked at, and files do not go behind it."""
+    """Only the end of a dataset was read, but the files do not go after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Placed:
     file: ParsedFile
 
     number: int
-    """Its number in the ledger, as it will be."""
+    """Its number in the ledger after the commit."""
 
     spans: tuple[tuple[Span, ...], ...]
-    """Where its steps lie, for every dimension."""
+    """Where its steps are, for every dimension."""
 
     positions: tuple[np.ndarray[Any, np.dtype[np.int64]], ...]
     """The same, step by step."""
@@ -62,25 +62,25 @@ class Cube:
     """The new files, in the order of the axes."""
 
     claims: Settled
-    """Who shows what: the files that stay, then the new ones, by number; the last axis counts variables."""
+    """Which file shows what: files that stay, then new ones, by number; the last axis counts variables."""
 
     variables: list[str]
     """What the last axis of the claims counts."""
 
     before: RegionTable
-    """What files show that stay, on the axes as they will be, before new ones come."""
+    """What the files that stay show before new ones come, on the new axes."""
 
     gone: RegionTable
-    """What files showed that are replaced, on the axes as they will be."""
+    """What the replaced files showed, on the new axes."""
 
     kept: list[int]
-    """Entries of the ledger that stay."""
+    """Ledger entries that stay."""
 
     refused: dict[str, str] = field(default_factory=dict)
     """Files that overlap others or cannot be placed, and why."""
 
     origin: int = 0
-    """Where on the axis, as it is in the dataset, the axis begins that is looked at here."""
+    """Where on the dataset's axis the part that was read begins."""
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -88,17 +88,17 @@ class Cube:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Length of every axis, as it will be."""
+        """The length of every axis after the commit."""
         return {axis.dim: axis.length for axis in self.axes}
 
     def shown(self, placed: Placed, variable: str) -> list[Box] | None:
-        """Boxes of the cube that a new file shows of a variable; None if that is all it has."""
+        """The boxes of the cube that a new file shows of a variable; None if it shows everything it has."""
         if placed.number not in self.claims.cut:
             return None
         return self.claims.boxes(placed.number, self.variables.index(variable))
 
     def freed(self, variable: str) -> list[Box]:
-        """Boxes of the cube that replaced files showed, and that stay."""
+        """The boxes of the cube that replaced files showed and that still exist."""
         if variable not in self.variables:
             return []
         number = self.variables.index(variable)
@@ -106,7 +106,7 @@ class Cube:
         return old.boxes(0, number)
 
     def lost(self, variable: str) -> list[Box]:
-        """Boxes of the cube that files lose to new ones which overlap them."""
+        """The boxes of the cube that files lose to new, overlapping ones."""
         if variable not in self.variables:
             return []
         winners = [
@@ -124,7 +124,7 @@ class Cube:
         ]
 
     def ledger(self, old: Ledger) -> Ledger:
-        """The sources, as they will be; members are filled in by whoever writes."""
+        """The sources after the commit; members are filled in when they are written."""
         new = sorted(self.placed, key=lambda each: each.number)
         new = [each for each in new if each.number >= len(self.kept)]
         moments = [each.file.identity.modified for each in new]
@@ -148,10 +148,10 @@ class PlacingRules:
     """How places are found."""
 
     overlap: str = "refuse"
-    """Who wins where files overlap; `refuse` takes none that does."""
+    """Which file wins if files overlap; `refuse` takes no overlapping file."""
 
     tolerance: float | None = None
-    """How far apart coordinates may be that count as one; None for a few steps of their type."""
+    """How far apart equal coordinates may be; None for a few steps of their type."""
 
     indices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Places in nested lists, by URL."""
@@ -161,9 +161,9 @@ def place(
     files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], gone: Iterable[int],
     variables: Sequence[str], rules: PlacingRules, known: Mapping[str, int] | None = None,
 ) -> Cube:  # fmt: skip
-    """The places of these files; those of the ledger's entries `gone` are free again.
+    """The places of these files; the ledger entries in `gone` free their places.
 
-    `known` gives the entries of files that stay, and show more than they did.
+    `known` gives the entries of files that stay but will show more than before.
     """
     ledger, absent = dataset.ledger, sorted(gone)
     kept = [i for i in range(len(ledger.locations)) if i not in set(absent)]
@@ -190,7 +190,7 @@ def place(
         if not problems:
             cube.refused, cube.origin = refused, dataset.origin
             return cube
-        refused |= problems  # without these the axes are others
+        refused |= problems  # the axes are different without these
         taken = [file for file in taken if file.url not in problems]
 
 
@@ -198,7 +198,7 @@ def _axes(
     files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], old: RegionTable,
     stays: RegionTable, rules: PlacingRules,
 ) -> tuple[tuple[GrownAxis, ...], dict[str, str]]:  # fmt: skip
-    """The axes as they will be, or what is wrong with single files."""
+    """The new axes, or what is wrong with individual files."""
     axes: list[GrownAxis] = []
     for k, dim in enumerate(dims):
         length = int(old.stop[:, k].max()) if len(old) else 0
@@ -248,7 +248,7 @@ def _advice(dim: str) -> str:
 def _index_problems(
     dim: str, files: Sequence[ParsedFile], before: int, rules: PlacingRules, dims: Sequence[str]
 ) -> dict[str, str]:
-    """Why nested lists do not tell where files lie along a dimension without a coordinate."""
+    """Why nested lists do not say where files go along a dimension without a coordinate."""
     advice = _advice(dim)
     bare = [file for file in files if len(rules.indices.get(file.url, ())) != len(dims)]
     words = f"it has no coordinate {dim!r} ({advice}; or nested lists, a level for each dimension)"
@@ -272,7 +272,7 @@ def joined_variables(name: str, files: Sequence[ParsedFile]) -> tuple[list[Parse
 def joined_coordinate(
     name: str, variables: Sequence[ParsedVariable], dataset: Dataset, cube: Cube | None = None
 ) -> Joined:
-    """A coordinate over files, in one encoding with what the dataset has of it."""
+    """A coordinate over all files, in one encoding with what the dataset has of it."""
     if name not in dataset.plain:
         return join(name, variables)
     values, attrs = dataset.values(name), dataset.attrs(name)
@@ -287,7 +287,7 @@ def joined_coordinate(
 def _unjoinable(
     dim: str, files: Sequence[ParsedFile], variables: Sequence[ParsedVariable], dataset: Dataset
 ) -> dict[str, str]:
-    """Which files have a coordinate that does not go with that of the dataset, or of the first of them."""
+    """The files whose coordinate is incompatible with that of the dataset, or of the first file."""
     problems: dict[str, str] = {}
     taken: list[ParsedVariable] = []
     for file, variable in zip(files, variables, strict=True):
@@ -298,7 +298,7 @@ def _unjoinable(
             problems[file.url] = str(error)
     if problems:
         return problems
-    taken = []  # each of them goes with the first, and yet not all of them together
+    taken = []  # each of them is compatible with the first, but not all of them together
     for file, variable in zip(files, variables, strict=True):
         try:
             joined_coordinate(dim, [*taken, variable], dataset)
@@ -309,7 +309,7 @@ def _unjoinable(
 
 
 def _value_problems(dim: str, files: Sequence[ParsedFile], joined: Joined) -> dict[str, str]:
-    """What is wrong with the coordinates of single files."""
+    """What is wrong with the coordinates of individual files."""
     problems = {}
     for file, values in zip(files, joined.parts, strict=True):
         if values.ndim != 1:
@@ -344,7 +344,7 @@ def _settle(
         if data not in held:
             held[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
         claims = claim(number, boxes(own), held[data])
-        if file.url in known:  # what others show they go on showing
+        if file.url in known:  # other files keep what they show
             left = unclaimed(claims, stays)
             if left != claims:
                 cut.add(number)

@@ -1,4 +1,4 @@
-"""A dataset as it is in a repository, beside which files go; whether it opens; and as it was declared."""
+"""An existing dataset in a repository, to which files are added; whether it opens; and a declared schema."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from intarsia.extras import extra
 from intarsia.words import one_line
 
 END_STEPS = 2
-"""Steps of an axis that are looked at where files go behind it: they tell whether it rises or falls."""
+"""How many steps of an axis are read if files go after it: they tell whether it rises or falls."""
 
 
 @dataclass
 class Dataset:
-    """A dataset in a repository: what is there already; nothing, for a new one."""
+    """A dataset in a repository: what exists already; nothing for a new one."""
 
     ledger: Ledger = field(default_factory=Ledger)
     """Its sources."""
@@ -42,13 +42,13 @@ class Dataset:
     """Its coordinates and other loaded arrays."""
 
     group_attrs: dict[str, Any] = field(default_factory=dict)
-    """The attributes of the group that it is."""
+    """The attributes of its group."""
 
     groups: set[str] = field(default_factory=set)
     """Names of other groups, such as datasets below this one."""
 
     origin: int = 0
-    """Steps along the dimension that grows that are not looked at: what is here begins after them."""
+    """How many steps along the growing dimension were not read: this dataset begins after them."""
 
     @property
     def is_new(self) -> bool:
@@ -76,9 +76,9 @@ class Dataset:
 
     @classmethod
     def read_end(cls, store: Any, path: str, urls: Sequence[str]) -> Dataset | None:
-        """The end of the dataset: all that files need which go behind it, whatever lies before.
+        """The end of the dataset: all that files need that go after it, whatever comes before.
 
-        None if files do not go there by a coordinate along one dimension, or some of these `urls` are known.
+        None if files are not added by a coordinate along one dimension, or if some of these `urls` are known.
         """
         group = _group(store, path)
         ledger = Ledger() if group is None else read_ledger(group, rows=False)
@@ -104,7 +104,7 @@ class Dataset:
 
     @staticmethod
     def entries(store: Any, path: str, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
-        """Of these sources those that the dataset knows, by number, and what identified their content."""
+        """Those of these sources that the dataset knows: their number, and what identified their content."""
         group = _group(store, path)
         return {} if group is None else entries_of(group, urls)
 
@@ -115,7 +115,7 @@ class Dataset:
         return Ledger() if group is None else read_ledger(group)
 
     def all_attrs(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The attributes of everything in it, by name; those of the dataset itself by an empty one."""
+        """The attributes of everything in it, by name; an empty name stands for the dataset itself."""
         yield "", with_floats(self.group_attrs)
         for name, logical in self.logical_groups.items():
             yield name, with_floats(dict(logical.group.attrs))
@@ -142,7 +142,7 @@ class Dataset:
 
 
 def _own_attributes(group: zarr.Group) -> dict[str, Any]:
-    """What files said of the dataset."""
+    """What files said about the dataset."""
     return {key: value for key, value in group.attrs.items() if key != UNLIMITED_KEY}
 
 
@@ -151,7 +151,7 @@ def _group(store: Any, path: str) -> zarr.Group | None:
         group = open_group(store, path, "r" if getattr(store, "read_only", False) else "r+")
     except FileNotFoundError:
         return None
-    except ValueError as error:  # an array stands there
+    except ValueError as error:  # there is an array at this path
         raise IngestError(f"{path!r} is an array: a dataset needs a group of its own") from error
     if MANIFEST_KEY in group.attrs:
         raise IngestError(
@@ -162,9 +162,9 @@ def _group(store: Any, path: str) -> zarr.Group | None:
 
 
 def unopened(store: Any, path: str, known: Iterable[str], new: Iterable[str]) -> dict[str, str]:
-    """Variables with which the dataset at a path of a store cannot be opened, and why.
+    """Variables that keep the dataset at a path of a store from opening, and why.
 
-    What is `known` was there before: a new variable that does not go with it is the one to blame.
+    Those in `known` existed before: a new variable that conflicts with them is to blame.
 
     >>> import intarsia, zarr
     >>> store = zarr.storage.MemoryStore()
@@ -193,7 +193,7 @@ class _Opening:
         """Why the dataset does not open with these variables; empty if it does."""
         dropped = [name for name in self._names if name not in set(chosen)]
         try:
-            # Times that nobody can decode are numbers, here and in the file.
+            # Times that cannot be decoded are numbers, here and in the file.
             extra("xarray", "virtual").open_dataset(
                 self._store, engine="intarsia", group=self._path or None, drop_variables=dropped,
                 decode_times=False, cache=False,
@@ -206,7 +206,7 @@ class _Opening:
 def _sift(
     names: Sequence[str], kept: list[str], problem: Callable[[Sequence[str]], str], problems: dict[str, str]
 ) -> None:
-    """Add to `kept` what goes with it, and to `problems` what does not: by halves, as few do not."""
+    """Add what fits to `kept` and the rest to `problems`, by bisection, because few do not fit."""
     why = problem([*kept, *names])
     if not why:
         kept += names
@@ -219,7 +219,7 @@ def _sift(
 
 
 THE_SCHEMA = "the schema"
-"""What it is called where it stands for a file."""
+"""The name of the schema where it stands in for a file."""
 
 type Named = tuple[str, tuple[str, ...], tuple[int, ...], Any, dict[str, Any], Any]
 """Name, dimensions, shape, data type, attributes and values of a variable; the last three may be unknown."""
@@ -227,19 +227,19 @@ type Named = tuple[str, tuple[str, ...], tuple[int, ...], Any, dict[str, Any], A
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What every file is judged against, instead of the first one."""
+    """What every file is compared with instead of the first one."""
 
     file: ParsedFile
-    """As a file of which nothing is ingested."""
+    """As a file from which nothing is ingested."""
 
     dtypes: Mapping[str, np.dtype[Any]]
-    """Types of the values of variables, where they were declared."""
+    """The types of variables' values, if declared."""
 
 
 def schema_of(
     given: Any, want: Want, sources: Sources, parser: Any, told: Mapping[str, Callable[[ParsedFile], Any]]
 ) -> Schema | None:
-    """What a caller declared: by a file, a dataset or a dictionary; None if he declared nothing.
+    """What the caller declared with a file, a dataset or a dictionary; None if nothing was declared.
 
     >>> from intarsia.archives.parsed import Want
     >>> lat = {"dims": ["lat"], "data": [10, 20]}
@@ -276,7 +276,7 @@ def _declared(named: list[Named], attrs: dict[str, Any], want: Want) -> Schema:
     for name, _, _, dtype, _, values in named:
         role = taken.get(name)
         if role is None or (role != "data" and values is None):
-            continue  # nothing is said of it that files could contradict
+            continue  # it says nothing that files could contradict
         variables[name] = described[name].parsed(name, role, values=None if role == "data" else values)
         if role == "data" and dtype is not None:
             dtypes[name] = dtype
@@ -295,7 +295,7 @@ def _of_dataset(dataset: Any, want: Want) -> Iterator[Named]:
             continue
         is_time = variable.dtype.kind in "MO" and "calendar" not in variable.encoding
         if is_time and (name in want.dims or set(want.dims) & set(variable.dims)):
-            continue  # how it is counted is not said
+            continue  # the units are not given
         stored = conventions.encode_cf_variable(variable, name=name)
         values = np.asarray(stored.values)
         if values.dtype.kind in "OUS":

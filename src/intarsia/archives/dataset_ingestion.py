@@ -1,4 +1,4 @@
-"""The way of files into one dataset: compared with what is there, parsed, drafted, written and reported."""
+"""How files get into one dataset: compared with what it has, parsed, drafted, written and reported."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,10 +28,10 @@ SHOWN_PROBLEMS = 10
 
 @dataclass
 class DatasetIngestion:
-    """Files that were named, on their way into one dataset, a batch at a time."""
+    """Files that were named, on their way into one dataset, batch by batch."""
 
     target: Any
-    """The repository, or where it is or will be; None for a dry run into nowhere."""
+    """The repository, or where it is or will be; None for a dry run without one."""
 
     urls: list[str]
     """All files that were named."""
@@ -40,7 +40,7 @@ class DatasetIngestion:
     want: Want
     rules: Rules
     parser: Any
-    """The caller's own parser, if he gave one."""
+    """The caller's own parser, if given."""
 
     group: str
     """The group that holds the dataset."""
@@ -50,46 +50,46 @@ class DatasetIngestion:
     """Whether files that cannot be taken `raise` or are `skip`ped."""
 
     replace: bool
-    """Whether files that changed are taken again."""
+    """Whether changed files are taken again."""
 
     told: Mapping[str, Told] = field(default_factory=dict)
-    """Where coordinates come from that are not in the files."""
+    """Where coordinates that are not in the files come from."""
 
     schema: Any = None
-    """What the caller declared, against which files are judged."""
+    """What the caller declared; files are checked against it."""
 
     engine: Engine = None
     """Who parses."""
 
     coordinate: Callable[[str], Any] | None = None
-    """Gives the coordinate of a file that has none, from its URL."""
+    """Returns the coordinate of a file that has none, from its URL."""
 
     parsed: list[ParsedFile] = field(init=False, default_factory=list)
     """Files of this batch that could be parsed."""
 
     again: list[ParsedFile] = field(init=False, default_factory=list)
-    """Files that the dataset holds already, parsed again for variables that it does not have."""
+    """Files already in the dataset, parsed again for variables that it does not have."""
 
     failures: dict[str, str] = field(init=False, default_factory=dict)
-    """Files of this batch that could not, and why."""
+    """Files of this batch that could not be parsed, and why."""
 
     unchanged: set[str] = field(init=False, default_factory=set)
-    """Files that the dataset holds already."""
+    """Files already in the dataset."""
 
     changed: set[str] = field(init=False, default_factory=set)
-    """Files that it holds with another content."""
+    """Files in the dataset with different content."""
 
     restored: dict[str, Identity] = field(init=False, default_factory=dict)
-    """Files that have another time and the bytes that it holds, and what identifies them now."""
+    """Files with another modification time but the same bytes, and what identifies them now."""
 
     compared: str = field(init=False, default="")
     """The snapshot that the files were compared with."""
 
     before: int = field(init=False, default=0)
-    """How many files the batches before this one added."""
+    """How many files the earlier batches added."""
 
     def compare(self) -> None:
-        """Find out which of the files are in the dataset, with the same content or with another one."""
+        """Find out which files are in the dataset, with the same or with different content."""
         repo = self.opened()
         if repo is None:
             return
@@ -109,7 +109,7 @@ class DatasetIngestion:
         return [url for url in self.urls if url not in known]
 
     def parse(self, fresh: Iterable[str]) -> Iterator[ParsedFile | Failure]:
-        """Every file; if nobody named the dimensions, their coordinates tell."""
+        """Parse every file; if no dimensions were named, their coordinates determine them."""
         urls = list(fresh)
         results = parse_all(urls, self.sources, self.want, self.parser, self.engine)
         if self.want.dims or not urls:
@@ -117,7 +117,7 @@ class DatasetIngestion:
             return
         found = list(results)
         files = [each for each in found if isinstance(each, ParsedFile)]
-        if not files:  # what is wrong with each is all that can be said
+        if not files:  # all that can be said is what is wrong with each
             yield from found
             return
         dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
@@ -144,7 +144,7 @@ class DatasetIngestion:
         return Dataset.read_ledger(repo.readonly_session(self.branch).store, self.group).dims
 
     def take(self, parsed: ParsedFile | Failure) -> int:
-        """Put a parsed file where it belongs; returns about how much memory it takes."""
+        """Put a parsed file where it belongs; returns roughly how much memory it takes."""
         result = made_alike(parsed, self.want.dims, self.told, self.coordinate)
         if isinstance(result, ParsedFile) and result.url in self.unchanged:
             self.again.append(result)
@@ -157,20 +157,19 @@ class DatasetIngestion:
         return bytes_held(result)
 
     def declare(self) -> None:
-        """Take in what the caller declared: only now are the dimensions known that
-        grow from file to file."""
+        """Process what the caller declared: only now do we know which dimensions grow from file to file."""
         if self.schema is not None and self.rules.schema is None:
             declared = schema_of(self.schema, self.want, self.sources, self.parser, self.told)
             self.rules = with_fields(self.rules, schema=declared)
 
     def begin_batch(self, repo: icechunk.Repository | None, before: int) -> None:
-        """Forget the files of the batch that was committed; `before` were added in all batches so far."""
+        """Forget the files of the committed batch; all batches so far added `before` files."""
         self.target = self.target if repo is None else repo
         self.before = before
         self.parsed, self.again, self.failures = [], [], {}
 
     def opened(self, *, create: bool = False) -> icechunk.Repository | None:
-        """The repository, opened once; None if it does not exist yet and is not to be made."""
+        """The repository, opened once; None if it does not exist and is not to be created."""
         if self.target is not None and not isinstance(self.target, icechunk.Repository):
             try:
                 self.target = open_repository(self.target, create=create)
@@ -180,18 +179,18 @@ class DatasetIngestion:
         return repo
 
     def read(self, session: icechunk.Session) -> Dataset:
-        """The dataset as it is in a session."""
+        """The dataset as a session sees it."""
         return Dataset.read(session.store, self.group)
 
     def read_end(self, session: icechunk.Session) -> Dataset | None:
-        """The end of it, if the files of this batch need no more; otherwise None."""
+        """The end of the dataset, if the files of this batch need no more; otherwise None."""
         urls = [file.url for file in self.parsed]
         if self.compared == session.snapshot_id and self.changed.isdisjoint(urls):
-            urls = []  # it was looked whether the dataset knows them
+            urls = []  # we already checked whether the dataset knows them
         return Dataset.read_end(session.store, self.group, urls)
 
     def drafted(self, dataset: Dataset) -> tuple[Draft, set[str]]:
-        """The draft, and the files that another process has added since, or that were there before."""
+        """The draft, and the files that were there before or that another process has added since."""
         entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
         twice = set() if self.replace else {file.url for file in self.parsed if file.url in entries}
         files = [file for file in self.parsed if file.url not in twice]
@@ -203,7 +202,7 @@ class DatasetIngestion:
         return draft, self.unchanged | twice
 
     def shown(self, options: Iterable[str]) -> IngestReport:
-        """What a commit would do, and which of the options of `ingest` would change that."""
+        """What a commit would do, and which options of `ingest` would change that."""
         repo = self.opened()
         dataset = Dataset() if repo is None else self.read(repo.readonly_session(self.branch))
         draft, unchanged = self.drafted(dataset)
@@ -212,7 +211,7 @@ class DatasetIngestion:
         return with_fields(report, drifts=drifts)
 
     def write(self, store: Any, draft: Draft, dataset: Dataset) -> bool:
-        """Write a draft; whether everything in it opens. What does not is left out of the files."""
+        """Write a draft; returns whether everything in it opens. What does not is removed from the files."""
         source_group = self.want.group
         writer = Writer(store, self.group, draft, dataset, self.sources, self.parser, source_group)
         problems = writer.write()
@@ -236,7 +235,7 @@ class DatasetIngestion:
         return not problems
 
     def raise_if_asked(self, draft: Draft) -> None:
-        """Raise what is wrong with files, unless they are to be skipped."""
+        """Raise an error for files that cannot be taken, unless they are to be skipped."""
         if self.errors == "skip" or not draft.refused:
             return
         listed = [f"{url}: {reason}" for url, reason in draft.refused.items()]
@@ -253,7 +252,7 @@ class DatasetIngestion:
     def report(
         self, draft: Draft, dataset: Dataset, unchanged: set[str], repo: icechunk.Repository | None
     ) -> IngestReport:
-        """What a draft does with every file, as what the caller gets."""
+        """What a draft does with every file, as the report that the caller gets."""
         origin = draft.cube.origin
         placed = {each.file.url: (origin + each.start, each.steps) for each in draft.placed}
         before = set(dataset.ledger.locations)

@@ -26,20 +26,20 @@ class Draft:
     """Everything that a commit will contain."""
 
     cube: Cube
-    """The axes, and where files lie."""
+    """The axes, and where files are on them."""
 
     arrays: dict[str, ArrayDraft]
     joined: dict[str, Assembled]
     """Coordinates along the axes."""
 
     static: dict[str, ParsedVariable]
-    """Coordinates and other variables that are new and have no such axis."""
+    """New coordinates and other variables without such an axis."""
 
     ledger: Ledger
-    """The sources, as they will be; members are filled in by whoever writes."""
+    """The sources after the commit; members are filled in when they are written."""
 
     attrs: dict[str, dict[str, Any]]
-    """Attributes that are new or others now, by variable; those of the dataset by an empty name."""
+    """Attributes that are new or changed, by variable; an empty name stands for the dataset."""
 
     refused: dict[str, str]
     """Files that are not taken, and why."""
@@ -53,7 +53,7 @@ class Draft:
         return self.cube.placed
 
     def locations(self) -> set[str]:
-        """Every location that a reference will point to."""
+        """All locations that references will point to."""
         return {
             url
             for array in self.arrays.values()
@@ -67,7 +67,7 @@ class Draft:
         return sum(each.copied for array in self.arrays.values() for each in array.contributions)
 
     def copy_reasons(self) -> dict[str, str]:
-        """Of files of which something is copied: what, and why."""
+        """For each file that is partly copied: what is copied, and why."""
         reasons: dict[str, dict[str, None]] = {}
         for name, array in self.arrays.items():
             for each in array.contributions:
@@ -76,7 +76,7 @@ class Draft:
         return {url: "; ".join(texts) for url, texts in reasons.items()}
 
     def combine_attrs(self, combined: Combining, dataset: Dataset) -> None:
-        """Give everything the attributes that files have in common, as the rule has it."""
+        """Give everything the attributes that the rule makes of the files' attributes."""
         for array in self.arrays.values():
             array.attrs = {
                 key: value
@@ -99,12 +99,12 @@ def make_draft(
     files: Sequence[ParsedFile], dataset: Dataset, want: Want, rules: Rules, entries: Mapping[str, int],
     extending: Sequence[ParsedFile] = (),
 ) -> Draft:  # fmt: skip
-    """Decide everything about these files; `entries` gives the ledger's entries of those that are in it.
+    """Decide everything about these files; `entries` gives the ledger entries of those already in it.
 
-    Of these, `files` are replaced, and those that are `extending` the dataset show new variables.
+    Of these, `files` are replaced, and those in `extending` show new variables.
     """
     dims, known = want.dims, dataset.ledger.dims
-    if known and dims and set(known) != set(dims):  # no dimensions: no file was parsed to tell them
+    if known and dims and set(known) != set(dims):  # no dimensions: no file was parsed that could tell
         raise IngestError(f"the dataset grows along {_listed(known)}, not along {_listed(dims)}")
     dims = known or dims
     expected = Expected(dims, rules, dataset, want.variables)
@@ -128,7 +128,7 @@ def make_draft(
     cube = place(fitting, dataset, dims, gone, list(expected.data), rules.placing, more)
     refused |= cube.refused
     undone = {file.url for file in fitting if file.url in cube.refused and file.url in replaced}
-    if undone:  # what cannot take its place must not lose it
+    if undone:  # a file that cannot be replaced must keep its place
         rest = [file for file in files if file.url not in undone]
         draft = make_draft(rest, dataset, want, rules, entries, extending)
         draft.refused |= {url: refused[url] for url in undone}
@@ -167,10 +167,10 @@ def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
 def _assembled(
     cube: Cube, dataset: Dataset, rules: Rules, expected: Expected, refused: dict[str, str]
 ) -> Draft:
-    named = sorted(cube.placed, key=lambda each: each.number)  # whose attributes count, is not where they lie
+    named = sorted(cube.placed, key=lambda each: each.number)  # attributes go by name, not by place
     files = [each.file for each in named]
     names = dict.fromkeys(name for file in files for name, v in file.variables.items() if v.role == "joined")
-    if files or any(axis.removed for axis in cube.axes):  # what the files lack changes with the axes, too
+    if files or any(axis.removed for axis in cube.axes):  # what the files lack also changes with the axes
         names |= dict.fromkeys(name for name in dataset.plain if set(dataset.dims(name)) & set(cube.dims))
     joined: dict[str, Assembled] = {}
     left_out = {name: reason for file in reversed(files) for name, reason in file.left_out.items()}
@@ -223,7 +223,7 @@ def _assembled(
         for name, variable in file.variables.items()
         if variable.role == "static" and name not in dataset.plain and name not in expected.dropped
     }
-    for name, known in expected.static.items():  # what files are turned against, whichever comes first
+    for name, known in expected.static.items():  # what files are turned to match, whichever comes first
         if name in static and known.variable is not None:
             static[name] = known.variable
     draft = Draft(
