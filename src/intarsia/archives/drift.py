@@ -1,7 +1,7 @@
-"""How files differ from what is expected, and hold the same: axes, units, types of values.
+"""How files differ from what is expected yet hold the same data: axes, units, types of values.
 
-Axes may be turned, rolled or noisy. Units may differ by a factor and an offset: they are converted as udunits
-does it, by way of cf-units. Types of values go together in one array where one type holds them all.
+Axes may be turned, rolled or noisy. Units may differ by a factor and an offset: they are converted as in
+udunits, through cf-units. Types of values can share an array if one type holds them all.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 type Values = np.ndarray[Any, Any]
 
 MOST_SPANS = 64
-"""An axis that is cut into more parts than this is in no order that anybody meant."""
+"""An axis that falls into more parts than this is in no order that anybody intended."""
 
 CIRCLE = 360.0
-"""Degrees of longitude after which it is the same place again."""
+"""Degrees of longitude after which the same place returns."""
 
 EASTWARD = frozenset(
     ("degrees_east", "degree_east", "degree_e", "degrees_e", "degreee", "degreese")
-)  # as CF lists them, in lower case
+)  # as listed in CF, in lower case
 LONGITUDES = frozenset(("lon", "longitude"))
 
 
@@ -72,13 +72,13 @@ def _noise(a: Values, b: Values, circle: bool) -> Values:
     size = np.maximum(np.abs(a), np.abs(b)).astype(np.float64)
     if circle:
         size = np.maximum(size, CIRCLE)
-    elif b.ndim == 1 and len(b) > 1:  # noise beside 0 is small against the distance of steps
+    elif b.ndim == 1 and len(b) > 1:  # noise around 0 is small compared with the distance between steps
         size = np.maximum(size, float(np.abs(np.diff(b)).min()))
     return ULPS * eps * size
 
 
 def located(values: Values, expected: Values, tolerance: float | None, circle: bool = False) -> Ints | None:
-    """Where each value stands among the expected ones, if both are the same set; None if they are not.
+    """The index of each value among the expected ones, if both are the same set; otherwise None.
 
     >>> located(np.array([30.0, 20.0, 10.0]), np.array([10.0, 20.0, 30.0]), None).tolist()
     [2, 1, 0]
@@ -92,7 +92,7 @@ def located(values: Values, expected: Values, tolerance: float | None, circle: b
     if circle and values.dtype.kind in "iuf" and expected.dtype.kind in "iuf":
         low = float(expected.min())
         turned = (values.astype(np.float64) - low) % CIRCLE
-        turned[CIRCLE - turned < CIRCLE * 1e-6] = 0  # just below a full turn, by noise
+        turned[CIRCLE - turned < CIRCLE * 1e-6] = 0  # just below a full turn, because of noise
         rank, place = np.argsort(turned, kind="stable"), np.argsort(expected, kind="stable")
     else:
         circle = False
@@ -107,7 +107,7 @@ def located(values: Values, expected: Values, tolerance: float | None, circle: b
 def brought(
     values: Values, dims: Sequence[str], expected: Sequence[str], positions: Mapping[str, Ints]
 ) -> Values | None:
-    """Values with their axes as expected; None if these are other axes.
+    """Values with their axes as expected; None if the axes are different ones.
 
     >>> brought(np.array([[1, 2, 3]]), ("y", "x"), ("x",), {"x": np.array([2, 1, 0])}).tolist()
     [3, 2, 1]
@@ -128,7 +128,7 @@ def brought(
 
 
 def difference(own: Values, expected: Values) -> str:
-    """What is different about values, in words, and what would take it."""
+    """How values differ, in words, and what would accept them."""
     if own.shape != expected.shape:
         return f"shape {own.shape} instead of {expected.shape}"
     if own.dtype.kind not in "iuf" or expected.dtype.kind not in "iuf" or not own.size:
@@ -151,26 +151,26 @@ def difference(own: Values, expected: Values) -> str:
 
 
 FAR = 2.0**200
-"""A number beside which no offset of units counts, and which divides exactly: it shows the factor alone."""
+"""A number so large that no offset of units matters, and that divides exactly: it shows only the factor."""
 
 PROBES = (-40.0, 0.5, 300.0, 1e6)
-"""Numbers at which a conversion has to be a factor and an offset."""
+"""Numbers at which a conversion must agree with a factor and an offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What numbers in other units are multiplied by, and what is added then."""
+    """What numbers in other units are multiplied by, and what is then added."""
 
     factor: float
     offset: float
 
     @property
     def changes(self) -> bool:
-        """Whether numbers are others afterwards."""
+        """Whether it changes numbers."""
         return self.factor != 1 or self.offset != 0
 
     def of(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Values in the other units: computed in float64, and rounded once to the type that they have.
+        """Values in the other units: computed in float64, and rounded once to their own type.
 
         >>> Conversion(1000.0, 0.0).of(np.array([0.5, 2], "f4"))
         array([ 500., 2000.], dtype=float32)
@@ -181,7 +181,7 @@ class Conversion:
 
 @lru_cache
 def conversion(own: str, wanted: str) -> Conversion:
-    """How numbers of one unit become those of another.
+    """How numbers in one unit become numbers in another.
 
     >>> conversion("degC", "K")
     Conversion(factor=1.0, offset=273.15)
@@ -219,9 +219,9 @@ def units_of(attrs: Mapping[str, Any]) -> str:
 
 
 def in_units(variable: ParsedVariable, wanted: str, given: str | None = None) -> ParsedVariable:
-    """A variable that was loaded, in other units; `given` are those that it has if it does not say so itself.
+    """A loaded variable in other units; `given` are the units that it has if it does not name any itself.
 
-    Numbers that mean the same are left alone, packed ones too.
+    Numbers that mean the same are left alone, including packed ones.
     """
     found = conversion(units_of(variable.attrs) or given or "", wanted)
     attrs = variable.attrs | ({"units": wanted} if "units" in variable.attrs else {})
@@ -234,7 +234,7 @@ def in_units(variable: ParsedVariable, wanted: str, given: str | None = None) ->
 
 
 def convert_coordinate(file: ParsedFile, name: str, wanted: str) -> None:
-    """Give a coordinate of a file other units, and its bounds with it, which need not name any."""
+    """Convert a coordinate of a file to other units, with its bounds, which need not name any."""
     variable = file.variables[name]
     own = units_of(variable.attrs)
     bounds = str(variable.attrs.get("bounds", ""))
@@ -244,13 +244,13 @@ def convert_coordinate(file: ParsedFile, name: str, wanted: str) -> None:
 
 
 NUMBERS = "iuf"
-"""Kinds of NumPy data types that become one another."""
+"""Kinds of NumPy data types that can become one another."""
 
 
 def type_problem(
     name: str, values: np.dtype[Any], held: np.dtype[Any] | None, source: str, *, fixed: bool
 ) -> str:
-    """Why values of a type do not go into an array; empty if they do. One that is `fixed` stays as it is.
+    """Why values of a type do not fit into an array; empty if they do. A `fixed` type stays as it is.
 
     >>> type_problem("v", np.dtype("bool"), np.dtype("f4"), "a.nc", fixed=False)
     "'v' has values of type bool, but a.nc has float32, and these do not go together \
@@ -274,7 +274,7 @@ def type_problem(
 
 
 def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
-    """The type of numbers that holds `dtype` and all `arriving`, as NumPy chooses it, if it is wider.
+    """The number type that holds `dtype` and all `arriving`, as NumPy chooses it, if that is wider.
 
     >>> widened(np.dtype("f4"), [np.dtype("f8")]), widened(np.dtype("f8"), [np.dtype("f4")])
     (dtype('float64'), None)

@@ -85,7 +85,7 @@ class _Notes:
     """Differences as they are found, grouped by kind, variable and what is done."""
 
     found: dict[tuple[str, str, str], tuple[dict[str, None], dict[str, int]]] = field(default_factory=dict)
-    """For each group: how files differ, and which; one that is the first of several counts for them all."""
+    """For each group: how files differ, and which ones; the first of several may stand for all of them."""
 
     def note(self, kind: str, variable: str, what: str, done: str, url: str, files: int = 1) -> None:
         words, urls = self.found.setdefault((kind, variable, done), ({}, {}))
@@ -134,11 +134,11 @@ def drifts_of(
 
 
 def refusals(refused: dict[str, str], options: Iterable[str]) -> Iterator[Drift]:
-    """Files that are not taken, grouped by the options that would take them."""
+    """Files that are not taken, grouped by the options that would accept them."""
     named = re.compile(rf"\b({'|'.join(options)})=")
     found: dict[tuple[str, ...], list[str]] = {}
     for url, reason in refused.items():
-        # those that can be taken in the same way, or in none, but for different reasons
+        # those that the same options would accept, or none would, but for different reasons
         takers = tuple(dict.fromkeys(named.findall(reason)))
         found.setdefault(takers or ("", _gist(reason)), []).append(url)
     for takers, urls in found.items():
@@ -148,7 +148,7 @@ def refusals(refused: dict[str, str], options: Iterable[str]) -> Iterator[Drift]
 
 
 def _gist(reason: str) -> str:
-    """A reason without what differs from file to file: numbers, quoted names and URLs."""
+    """A reason without the parts that differ from file to file: numbers, quoted names and URLs."""
     return re.sub(r"\S+://\S+|'[^']*'|\d+", "…", reason)
 
 
@@ -180,7 +180,7 @@ def _lacking(notes: _Notes, array: ArrayDraft, placed: Sequence[ParsedFile]) -> 
 
 
 def _units(array: ArrayDraft, dataset: Dataset) -> str | None:
-    """The units that the array has; None if its parts may have their own."""
+    """The units of the array; None if its parts may have their own."""
     if len(array.parts) > 1:
         return None
     logical = dataset.logical_groups.get(array.name)
@@ -224,7 +224,7 @@ def _contribution(
 
 
 def _turned(places: Sequence[Span]) -> str:
-    """How the steps of a file lie on an axis, if not one after another."""
+    """How the steps of a file are ordered on an axis, if not one after another."""
     if len(places) == 1:
         return "reversed" if places[0].stride < 0 else ""
     if len(places) == 2 and places[0].stride == places[1].stride:
@@ -239,7 +239,7 @@ def _coordinates(
     notes: _Notes, file: ParsedFile, draft: Draft, dataset: Dataset,
     references: dict[str, np.ndarray[Any, Any]],
 ) -> None:  # fmt: skip
-    """How a file's coordinates differ from those of the dataset although they count as the same."""
+    """How a file's coordinates differ from those of the dataset although they count as equal."""
     for name, variable in file.variables.items():
         if variable.role == "joined" and name in draft.joined:
             own, other = (str(attrs.get("units", "")) for attrs in (variable.attrs, draft.joined[name].attrs))
@@ -271,7 +271,7 @@ def _noise(notes: _Notes, name: str, variable: ParsedVariable, known: np.ndarray
 
 
 def _holes(notes: _Notes, draft: Draft) -> None:
-    """Places in a cube that no file has."""
+    """Places in a cube that no file covers."""
     sizes = list(draft.cube.sizes.values())
     if len(sizes) < 2 or not draft.placed:
         return

@@ -1,8 +1,8 @@
-"""What makes files alike: the encoding of their chunks, as the member that can hold them.
+"""The encoding of a file's chunks: it says which files are alike, and which member can hold them.
 
-Members may have filters that unpack their numbers, for what a packing in the manifest cannot say: missing
-values that become null, and an asked-for type that values are rounded to. For everything else `ingest` wrote
-them too before manifests had packings.
+Members may have filters that unpack their numbers, for two things that a packing in the manifest cannot
+express: missing values that become null, and a requested type that values are rounded to. Before manifests
+had packings, `ingest` wrote filters for everything else, too.
 """
 
 import json
@@ -40,7 +40,7 @@ def _factors(decoding: Decoding) -> tuple[float | None, float | None]:
 
 
 def filters_of(decoding: Decoding, logical: np.dtype[Any]) -> list[dict[str, Any]]:
-    """The array → array codecs of a member whose values are `logical`.
+    """The array → array codecs of a member whose values have the type `logical`.
 
     >>> attrs = {"scale_factor": 0.5, "_FillValue": np.int16(-1)}
     >>> [codec["name"] for codec in filters_of(Decoding.of(np.dtype("i2"), attrs), np.dtype("f8"))]
@@ -70,7 +70,7 @@ def filters_of(decoding: Decoding, logical: np.dtype[Any]) -> list[dict[str, Any
 
 
 def filtered(decoding: Decoding, number: Any) -> Any:
-    """The value of one stored number, as the filters decode it; None for null."""
+    """The value of one stored number as the filters decode it; None for null."""
     if number in decoding.missing:
         return None if decoding.nulls else _unpacked(decoding).type(np.nan)
     (scale, offset), kind = _factors(decoding), _unpacked(decoding)
@@ -81,7 +81,7 @@ def filtered(decoding: Decoding, number: Any) -> Any:
 
 
 def _stored_as(numbers: np.dtype[Any], mapped: list[Any]) -> dict[str, Any]:
-    """The cast to what is stored, with NaN as the first of `mapped`."""
+    """The cast to the stored type, with NaN as the first of `mapped`."""
     cast = _cast(numbers)
     if numbers.kind in "iu":
         cast["configuration"]["out_of_range"] = "clamp"
@@ -104,28 +104,28 @@ COPY_CODEC = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
 
 @dataclass(frozen=True, eq=False)
 class SourceEncoding:
-    """How the chunks of a source hold its numbers; those of equal digest share a member."""
+    """How the chunks of a source hold its numbers; sources with equal digests share a member."""
 
     chunks: tuple[int, ...]
-    """Shape of a chunk, the concatenation axis included."""
+    """The shape of a chunk, including the concatenation axis."""
 
     codecs: tuple[dict[str, Any], ...]
     """The source's own codecs."""
 
     stored: np.dtype[Any]
-    """Type of the numbers that they decode to."""
+    """The type of the numbers that they decode to."""
 
     data_type: ZDType[Any, Any]
-    """What the member holds: those numbers, or the values that filters make of them."""
+    """The type of the member: that of those numbers, or of the values that filters make of them."""
 
     fill_value: Any
-    """What reads where a source stored no chunk."""
+    """What is read where a source stored no chunk."""
 
     filters: tuple[dict[str, Any], ...] = ()
-    """Codecs before the source's own that unpack, where a packing in the manifest cannot."""
+    """Codecs before the source's own that unpack, if a packing in the manifest cannot."""
 
     copy_reason: str = ""
-    """Why the data are copied; empty when they are referenced."""
+    """Why the data is copied; empty if it is referenced."""
 
     def document(self, shape: tuple[int, ...], dims: tuple[str, ...]) -> dict[str, Any]:
         """The zarr.json of a member."""
@@ -150,7 +150,7 @@ class SourceEncoding:
 
     @property
     def digest_without_fill(self) -> str:
-        """The same for encodings that differ at most in what reads where no chunk is stored."""
+        """The same for encodings that differ at most in what is read where no chunk is stored."""
         return _digests(self)[1]
 
     @cached_property
@@ -168,7 +168,7 @@ class SourceEncoding:
 
     @property
     def bare(self) -> "SourceEncoding":
-        """The same chunks seen as stored numbers: to write a copy without packing it again."""
+        """The same chunks seen as stored numbers, to write a copy without packing it again."""
         data_type = zarr_type(self.stored)
         fill = self.fill_value if self.data_type == data_type else data_type.default_scalar()
         return replace(self, data_type=data_type, fill_value=fill, filters=())
@@ -181,7 +181,7 @@ class SourceEncoding:
 
 @lru_cache
 def _digests(encoding: SourceEncoding) -> tuple[str, str]:
-    """With the fill value and without: once for thousands of files that are encoded alike."""
+    """With the fill value and without; computed once for thousands of files with the same encoding."""
     document = encoding.document((), ())
     parts = {key: document[key] for key in ("data_type", "chunk_grid", "codecs")}
     return _digest(parts | {"fill_value": document["fill_value"]}), _digest(parts)
@@ -192,7 +192,7 @@ def _digest(parts: dict[str, Any]) -> str:
 
 
 def source_codecs_text(codecs: Iterable[Mapping[str, Any]]) -> str:
-    """Codecs as the runs of a report name them: with their levels, without what the data type tells.
+    """Codecs as a report's runs name them: with their levels, without what follows from the data type.
 
     >>> source_codecs_text([{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 4}}])
     'gzip-4'
@@ -212,7 +212,7 @@ def is_bytes_codec(name: str) -> bool:
 
 
 def _stored_fill(decoding: Decoding, fill: Any, stored: np.dtype[Any]) -> Any:
-    """The stored number of chunks that were never stored."""
+    """The stored number that stands for chunks that were never stored."""
     if stored.kind not in "biufc":
         return zarr_type(stored).default_scalar() if fill is None else fill
     if fill is not None:
@@ -221,7 +221,7 @@ def _stored_fill(decoding: Decoding, fill: Any, stored: np.dtype[Any]) -> Any:
 
 
 def _filtered_fill(decoding: Decoding, fill: Any, logical: np.dtype[Any]) -> Any:
-    """The value of chunks that were never stored, where filters unpack."""
+    """The value of chunks that were never stored, if filters unpack."""
     value = None
     if fill is not None:
         value = filtered(decoding, np.array(fill).astype(decoding.numbers).item())
@@ -235,9 +235,9 @@ def _filtered_fill(decoding: Decoding, fill: Any, logical: np.dtype[Any]) -> Any
 def _referenced(
     variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], skipped: int = 0
 ) -> SourceEncoding:
-    """The encoding of a variable whose chunks are read where they are.
+    """The encoding of a variable whose chunks are read in place.
 
-    `skipped` is HDF5's filter mask: bit i says that filter i was not applied.
+    `skipped` is HDF5's filter mask: if bit i is set, filter i was not applied.
     """
     own = list(variable.codecs)
     if skipped:  # HDF5's filters are the bytes → bytes codecs, in the same order
@@ -250,7 +250,7 @@ def _referenced(
 def _copied(
     variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], reason: str
 ) -> SourceEncoding:
-    """The encoding of a variable whose stored numbers are copied: the same numbers, compressed anew."""
+    """The encoding of a variable whose stored numbers are copied: the same numbers, compressed again."""
     serializer: dict[str, Any] = {"name": "bytes"}
     if isinstance(decoding.stored, np.dtypes.StringDType):
         serializer = {"name": "vlen-utf8"}
@@ -292,7 +292,7 @@ def depends_on_axes(variable: ParsedVariable) -> str:
 
 
 def with_axis_before(codecs: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The codecs of chunks that have one more axis, of length 1, before the others.
+    """The codecs of chunks that get another axis, of length 1, before the others.
 
     >>> with_axis_before([{"name": "transpose", "configuration": {"order": [1, 0]}}])
     ({'name': 'transpose', 'configuration': {'order': [0, 2, 1]}},)
@@ -307,11 +307,11 @@ def with_axis_before(codecs: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], 
 
 @dataclass(frozen=True, slots=True)
 class ChunkSet:
-    """Chunks of one file that have one encoding."""
+    """Chunks of one file that share an encoding."""
 
     encoding: SourceEncoding
     boxes: tuple[Box, ...]
-    """Which they are, as boxes of the file's chunk grid; together with the other sets they tile it."""
+    """The chunks, as boxes of the file's chunk grid; together with the other sets they tile it."""
 
     skipped: int = 0
     """The filter mask that they share."""
@@ -320,24 +320,24 @@ class ChunkSet:
     """Whether the numbers are copied; otherwise they are referenced."""
 
     complete: bool = True
-    """Whether every chunk is stored, so that no fill value shows."""
+    """Whether every chunk is stored, so that no fill value is visible."""
 
 
 def boxes_of(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Box]:
-    """Few boxes that cover exactly the chosen cells of a grid.
+    """A small number of boxes that cover exactly the chosen cells of a grid.
 
-    Boxes of one row that stand in the next row too grow into it: not the fewest boxes, but few for filter
-    masks, where whole rows are alike.
+    Boxes of one row that are also in the next row grow into it. These are not the fewest boxes, but few for
+    filter masks, where whole rows are alike.
     """
     if not chosen.ndim:
         return [Box((), ())] if chosen else []
     if chosen.all():
         return [Box.sized(chosen.shape)]
-    if chosen.ndim == 1:  # where the cells change between chosen and not, a run begins or ends
+    if chosen.ndim == 1:  # a run begins or ends where the cells change between chosen and not chosen
         edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]])))
         return [Box((a,), (b,)) for a, b in edges.reshape(-1, 2).tolist()]
     boxes: list[Box] = []
-    open_boxes: dict[Box, int] = {}  # boxes of the row before that still grow, and the row they began in
+    open_boxes: dict[Box, int] = {}  # boxes of the previous row that still grow, and the row they began in
     for row in range(len(chosen) + 1):
         here = boxes_of(chosen[row]) if row < len(chosen) else []
         ended = [box for box in open_boxes if box not in here]
@@ -350,7 +350,7 @@ def boxes_of(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Box]:
 def chunk_sets_of(
     variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], copy: str
 ) -> list[ChunkSet]:
-    """How the chunks of one file are backed: by reference, by a copy, or in parts. There may be none."""
+    """How the chunks of one file are backed: by reference, by a copy, or by both. There may be none."""
     if 0 in variable.shape:
         return []
     grid = chunk_grid(variable.shape, variable.chunks)

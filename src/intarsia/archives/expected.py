@@ -1,4 +1,4 @@
-"""What every file is held against: the dataset as it is, or the first file of a new one."""
+"""What every file is compared with: the dataset as it is, or the first file of a new one."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How strict to be."""
+    """How strict an ingest is, and other options that files are checked by."""
 
     copy: str = "needed"
-    """`needed`, `all` or `never`."""
+    """Which data is copied: `needed`, `all` or `never`."""
 
     missing: str = "raise"
-    """What a variable means that a file lacks: `raise` refuses the file, `fill` leaves a hole."""
+    """What to do if a file lacks a variable: `raise` refuses the file, `fill` leaves a hole."""
 
     add_variables: bool = False
-    """Whether variables become part of the dataset that begin later, or that it did not take."""
+    """Whether to add variables that begin later, or that the dataset did not take."""
 
     units: str = "equal"
     """Whether the units of a variable must be `equal` in all files; `ignore` trusts you."""
@@ -46,16 +46,16 @@ class Rules:
     """Whether units that differ by a factor and an offset are converted."""
 
     dtypes: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
-    """Data types that were asked for."""
+    """The requested data types."""
 
     nulls: bool = False
-    """Whether missing values of new arrays become null; an array that is there keeps its own way."""
+    """Whether missing values of new arrays become null; an existing array keeps its own way."""
 
     combine_attrs: Any = "override"
-    """What becomes of attributes in which files differ: a word of xarray's, or a function."""
+    """What happens to attributes that differ between files: a rule of xarray's, or a function."""
 
     schema: Schema | None = None
-    """What was declared, against which files are judged."""
+    """What the caller declared; files are checked against it."""
 
     placing: PlacingRules = field(default_factory=PlacingRules)
     """How places are found."""
@@ -70,25 +70,25 @@ class ExpectedVariable:
 
     dims: tuple[str, ...]
     sizes: dict[str, int]
-    """Sizes of all axes except those that grow from file to file."""
+    """The sizes of all axes except those that grow from file to file."""
 
     units: str | None
-    """Its units, empty if it has none; None if they may be any."""
+    """Its units, empty if it has none; None if any are allowed."""
 
     dtype: np.dtype[Any] | None
-    """Its data type, if that is settled."""
+    """Its data type, if already decided."""
 
     source: str
-    """Where that was seen."""
+    """The file or dataset that this comes from."""
 
     nulls: bool = False
     """Whether its values may be null."""
 
     is_declared: bool = False
-    """Whether its data type was declared, so that nothing makes it wider."""
+    """Whether its data type was declared, so that nothing widens it."""
 
     seen: np.dtype[Any] | None = None
-    """What holds the values of all files so far, until its data type is settled."""
+    """The type that holds the values of all files so far, until its data type is decided."""
 
 
 class ExpectedValues(NamedTuple):
@@ -98,17 +98,17 @@ class ExpectedValues(NamedTuple):
     dims: tuple[str, ...]
 
     source: str
-    """Where that was seen."""
+    """The file or dataset that this comes from."""
 
     units: str = ""
     """Its units, empty if it has none."""
 
     variable: ParsedVariable | None = None
-    """Where it was seen in a file: as all others are seen, turned or not, so it has to be written."""
+    """The variable itself, if a file has it: others are turned to match it, so this one is written."""
 
 
 class Expected:
-    """Collects what the dataset is, and says for each file what does not fit."""
+    """Collects what the dataset is like, and says what does not fit in each file."""
 
     def __init__(
         self, dims: tuple[str, ...], rules: Rules, dataset: Dataset, wanted: tuple[str, ...] | None
@@ -121,15 +121,15 @@ class Expected:
         self.settled = not dataset.is_new
         self.calendars: dict[str, tuple[str, str]] = {}
         self.units: dict[str, tuple[str, str]] = {}
-        """Units of coordinates along the dimensions that grow, and where they were seen."""
+        """The units of coordinates along the dimensions that grow, and where they were seen."""
         self.attributes = Combining(rules.combine_attrs, dataset, rules.stacks)
         self.dropped: dict[str, str] = {}
         self.turned: dict[str, dict[str, tuple[Span, ...]]] = {}
-        """Axes that files have in another order than expected, by URL and dimension."""
+        """Axes that are in another order than expected, by URL and dimension."""
         self.conversions: dict[str, dict[str, drift.Conversion]] = {}
-        """How files' data become those of the dataset's units, by URL and variable."""
+        """How files' data is converted to the dataset's units, by URL and variable."""
         self.kinds: dict[str, np.dtype[Any]] = {}
-        """Types of the values of the file that is judged."""
+        """The types of the values of the file that is being checked."""
         for name, logical in dataset.logical_groups.items():
             manifest = logical.manifest
             dims = tuple(str(each) for each in manifest.dimension_names or ())
@@ -154,7 +154,7 @@ class Expected:
                 self.calendars[name] = (calendar_of(attrs), "the dataset")
 
     def declare(self, schema: Schema) -> None:
-        """Take what was declared for the first file; the dataset, if there is one, has to fit."""
+        """Process what was declared, in place of the first file; the dataset, if there is one, has to fit."""
         problem = self.problem(schema.file, extends=True)
         if problem:
             raise IngestError(f"the schema cannot be met: {problem}")
@@ -168,7 +168,7 @@ class Expected:
             self.data[name] = replace(known, dtype=dtype, is_declared=True)
 
     def _unstack(self, known: ExpectedVariable, parts: Sequence[str]) -> None:
-        """What is expected of variables that are stacked; each may have units of its own."""
+        """What is expected of stacked variables; each may have units of its own."""
         dim = self.rules.stacks[parts[0]].dim
         if known.sizes.get(dim) != len(parts):
             raise IngestError(f"the dataset does not stack {len(parts)} variables along {dim!r}")
@@ -178,7 +178,7 @@ class Expected:
             self.data[part] = replace(known, dims=dims, sizes=sizes, units=None)
 
     def _unlike(self, data: Mapping[str, ParsedVariable]) -> str:
-        """Which variables of a file have other axes than those that they are stacked with."""
+        """Which variables of a file have different axes from those that they are stacked with."""
         firsts: dict[str, ParsedVariable] = {}
         for name, variable in data.items() if self.rules.stacks else ():
             stack = self.rules.stacks.get(name)
@@ -201,9 +201,9 @@ class Expected:
         return " and ".join(map(repr, self.dims))
 
     def problem(self, file: ParsedFile, extends: bool = False) -> str:
-        """Why this file does not fit; empty if it does, and then it is part of what is expected.
+        """Why this file does not fit; empty if it does, and then it becomes part of what is expected.
 
-        One that `extends` the dataset is there already, and holds nothing but what is new of it.
+        A file that `extends` the dataset is already there, and holds only the parts that are new.
         """
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
@@ -237,7 +237,7 @@ class Expected:
         )
 
     def _units(self, file: ParsedFile) -> str:
-        """What is wrong with the units of coordinates; where it was asked for, they are converted."""
+        """What is wrong with the units of coordinates; if requested, they are converted."""
         for name, variable in list(file.variables.items()):
             own = units_of(variable.attrs)
             if variable.role == "joined" and name in self.units:
@@ -254,7 +254,7 @@ class Expected:
             elif self.rules.convert_units and variable.role == "static" and name in self.static:
                 units = self.static[name].units
                 if own != units:
-                    with suppress(IngestError):  # it may be the same all the same; if not, it is refused
+                    with suppress(IngestError):  # the values may be equal anyway; if not, they are refused
                         drift.convert_coordinate(file, name, units)
         return ""
 
@@ -283,7 +283,7 @@ class Expected:
         circular = {name for name, variable in static.items() if drift.is_longitude(name, variable.attrs)}
         circular |= {str(static[name].attrs.get("bounds")) for name in circular}
         turned: dict[str, Ints] = {}
-        # axes first: what else runs along them is turned with them
+        # axes first: other variables along them are turned with them
         for name, variable in sorted(static.items(), key=lambda item: item[0] not in axes):
             known = self.static[name]
             if not turned and variable.dims == known.dims and same_values(variable.loaded, known.values):
@@ -313,12 +313,12 @@ class Expected:
         return ""
 
     def _same(self, name: str, variable: ParsedVariable, turned: Mapping[str, Ints], circle: bool) -> bool:
-        """Whether a variable is the expected one, seen through axes that are turned."""
+        """Whether a variable is the expected one when its axes are turned."""
         known = self.static[name]
         seen = drift.brought(variable.loaded, variable.dims, known.dims, turned)
         if seen is not None and drift.close(seen, known.values, self.rules.placing.tolerance, circle):
             return True
-        # Of a grid mapping, the attributes count: its value means nothing.
+        # Only the attributes of a grid mapping count: its value means nothing.
         return name in self.mappings and clean(variable.attrs) == self.mappings[name]
 
     def _variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> str:
@@ -353,7 +353,7 @@ class Expected:
             self.conversions.setdefault(file.url, {})[name] = change
         self.kinds[name] = decoding.values
         if name in self.rules.dtypes and decoding.values.kind in "iuf":
-            return ""  # they are rounded
+            return ""  # values are rounded
         held, fixed = (
             known.dtype or known.seen,
             known.is_declared or (known.nulls and known.dtype is not None),
@@ -361,7 +361,7 @@ class Expected:
         return drift.type_problem(name, decoding.values, held, known.source, fixed=fixed)
 
     def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:
-        """Whether a variable has the same axes, in any order; those of length 1 may come and go."""
+        """Whether a variable has the same axes, in any order; those of length 1 may be there or not."""
         own = variable.sizes
         if tuple(own) == known.dims and self._fixed(own, own.values()) == known.sizes:
             return True

@@ -1,4 +1,4 @@
-"""What a caller says of files: their dimensions, what tells the place of each, what is stacked."""
+"""What a caller says about files: their dimensions, what determines the place of each, what is stacked."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from intarsia.archives.locations import Sources
 
 type Told = Callable[[ParsedFile], Any]
-"""Gives the coordinate of a file along a dimension that its axes do not have."""
+"""Returns the coordinate of a file along a dimension that its axes lack."""
 
 
 @dataclass(frozen=True, slots=True)
 class from_name:  # noqa: N801 - it is called like a function, and travels between processes as data
-    r"""The coordinate of a file, found in its name: the first group of a pattern, or all that it matches.
+    r"""The coordinate of a file, taken from its name: the first group of a pattern, or the whole match.
 
-    Whole numbers and decimals become numbers; `date` says how a date is spelled; the rest are texts.
+    Whole numbers and decimals become numbers; `date` gives the format of a date; everything else is text.
 
     >>> from intarsia.archives.parsed import ParsedFile
     >>> file = ParsedFile("s3://bucket/tas_r3_20020601.nc", None, "hdf5", {})
@@ -39,10 +39,10 @@ class from_name:  # noqa: N801 - it is called like a function, and travels betwe
     """
 
     pattern: str
-    """A regular expression, searched for in the name without its directories."""
+    """A regular expression that is searched for in the name without its directories."""
 
     date: str | None = None
-    """How a date is spelled, as `datetime.strptime` takes it."""
+    """The format of a date, as in `datetime.strptime`."""
 
     def __call__(self, file: ParsedFile) -> Any:
         name = unquote(file.url.rstrip("/").rsplit("/", 1)[-1])
@@ -65,7 +65,7 @@ class from_attribute:  # noqa: N801 - as above
     """
 
     name: str
-    """The attribute."""
+    """The name of the attribute."""
 
     def __call__(self, file: ParsedFile) -> Any:
         if self.name not in file.attrs:
@@ -85,7 +85,7 @@ class from_variable:  # noqa: N801 - as above
     """
 
     name: str
-    """The variable, as it is called in the dataset."""
+    """The name of the variable in the dataset."""
 
     def __call__(self, file: ParsedFile) -> Any:
         variable = file.variables.get(self.name)
@@ -109,7 +109,7 @@ def _number(text: str) -> Any:
 def named_dims(
     concat_dim: str | Sequence[str] | None, combine: str | None, told: Mapping[str, Told]
 ) -> tuple[str, ...]:
-    """The dimensions that were named; none if the files' coordinates are to tell."""
+    """The dimensions that were named; none if the files' coordinates determine them."""
     if combine not in (None, "nested", "by_coords"):
         raise IngestError(f"combine={combine!r} is not one of 'nested', 'by_coords'")
     if concat_dim is None and combine == "by_coords":
@@ -127,7 +127,7 @@ def named_dims(
 def with_order(
     order_by: str | None, told: Mapping[str, Told], dims: tuple[str, ...]
 ) -> tuple[dict[str, Told], list[str]]:
-    """Where coordinates come from if a variable gives the order; and the variables that are asked for it."""
+    """Where coordinates come from if a variable gives the order; and the variables needed for that."""
     known = dict(told)
     if order_by is not None:
         if len(dims) != 1:
@@ -139,7 +139,7 @@ def with_order(
 
 
 def named_dtypes(dtype: Any, want: Want) -> dict[str, np.dtype[Any]]:
-    """The data types that were asked for, by variable."""
+    """The requested data types, by variable."""
     if dtype is None:
         return {}
     if isinstance(dtype, Mapping):
@@ -150,7 +150,7 @@ def named_dtypes(dtype: Any, want: Want) -> dict[str, np.dtype[Any]]:
 
 
 def listed(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
-    """URLs of everything that was named; and of files in nested lists the place of each."""
+    """The URLs of everything that was named; and the place of each file in nested lists."""
     if isinstance(files, str | os.PathLike):
         return sources.expand(files), {}
     named = list(files)
@@ -208,9 +208,9 @@ def differing(
 
 
 def as_wanted(file: ParsedFile, want: Want) -> ParsedFile | None:
-    """A file that was parsed before it was known which dimensions grow from file to file.
+    """A file that was parsed before we knew which dimensions grow from file to file.
 
-    None if a variable has to be loaded now, so that the file has to be parsed again.
+    None if a variable now has to be loaded, so that the file must be parsed again.
     """
     described = descriptions(file)
     taken, left_out = roles(described, want)
@@ -250,7 +250,7 @@ class Stack:
 
     @classmethod
     def of(cls, array: str, given: Any) -> Stack:
-        """What a caller said: a dimension and names of variables, or names by coordinate."""
+        """What a caller gave: a dimension and names of variables, or names by coordinate."""
         try:
             dim, parts = given
             names = list(parts.values()) if isinstance(parts, Mapping) else list(parts)
@@ -268,7 +268,7 @@ class Stack:
         return cls(array, dim, {name: i for i, name in enumerate(names)}, labels)
 
     def coordinate(self, dataset: Dataset) -> ParsedVariable | None:
-        """The coordinate, if it has to be written; refused if the dataset has another one."""
+        """The coordinate, if it has to be written; an error if the dataset has a different one."""
         known = dataset.plain.get(self.dim)
         if known is None:
             labels = self.labels
@@ -284,12 +284,12 @@ class Stack:
 
 
 def known_stacks(dataset: Dataset) -> dict[str, Stack]:
-    """The stacks that a dataset has, by the name of each variable in them."""
+    """The stacks of a dataset, by the name of each variable in them."""
     found: dict[str, Stack] = {}
     for array in dict.fromkeys(array for array, _ in dataset.ledger.stacked.values()):
         names = dataset.logical_groups[array].manifest.dimension_names or ("",)
         labels = dataset.values(str(names[0]))
-        # a variable that no file has yet has a step, and no name that anybody knows
+        # a variable that no file has yet has a step, but no known name
         parts = {f"{array}[{step}]": step for step in range(len(labels))}
         steps = {name: step for name, (owner, step) in dataset.ledger.stacked.items() if owner == array}
         parts = {name: i for name, i in parts.items() if i not in steps.values()} | steps

@@ -1,4 +1,4 @@
-"""All groups of files as a tree of datasets: which there are, those without data, and one report of all."""
+"""All groups of files as a tree of datasets: which groups there are, those without data, and one report."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from intarsia.archives.parsed import ParsedFile, Want
 
 ALL = "*"
-"""As `source_group`: every group that files have."""
+"""The `source_group` that means every group in the files."""
 
 
 @dataclass(frozen=True)
 class Bare:
-    """A group without data along the dimensions: its attributes, coordinates and the like."""
+    """A group without data along the dimensions: only attributes, coordinates and the like."""
 
     path: str
-    """In the files."""
+    """Its path in the files."""
 
     file: ParsedFile
-    """It, in the first file that has it."""
+    """Its content in the first file that has it."""
 
     def write(self, store: Any, above: str, drafts: Mapping[str, Draft]) -> None:
         """Write it below the group `above`; axes that grow are those of a dataset below it."""
@@ -52,16 +52,16 @@ class Bare:
 
 @dataclass
 class Groups:
-    """The groups of files: with data along the dimensions, and without."""
+    """The groups of files: those with data along the dimensions, and those without."""
 
     with_data: dict[str, list[str]]
-    """Files that have it, by the group's path."""
+    """The files that have it, by the group's path."""
 
     bare: list[Bare]
 
     @classmethod
     def of(cls, urls: Iterable[str], sources: Sources, want: Want, parser: Any) -> Groups:
-        """What these files have."""
+        """The groups of these files."""
         having: dict[str, list[str]] = {}
         for url in urls:
             format: Any = format_of(url, sources, parser)
@@ -94,7 +94,7 @@ def _parsed(url: str, path: str, sources: Sources, want: Want, parser: Any) -> P
 
 
 def merged(reports: Mapping[str, IngestReport]) -> IngestReport:
-    """One report of several datasets, whose variables are named by their paths in the files."""
+    """One report of several datasets, with variables named by their paths in the files."""
     first, *others = reports.values()
     if not others:
         return first

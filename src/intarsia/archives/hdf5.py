@@ -1,6 +1,6 @@
-"""HDF5 and NetCDF4: variables, their dimensions and attributes, read by h5py; values of coordinates.
+"""HDF5 and NetCDF4: variables, their dimensions and attributes, read with h5py; values of coordinates.
 
-How data are stored is told by `hdf5_storage.py`, of the same open file.
+`hdf5_storage.py` says how data is stored, for the same open file.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 NON_COORDINATE = "_nc4_non_coord_"
-"""Before the name of a NetCDF variable that is called like a dimension, and is not its coordinate."""
+"""The prefix of a NetCDF variable that has the name of a dimension but is not its coordinate."""
 
 
 class HDF5:
-    """Parses HDF5 and NetCDF4 files, from one group of them."""
+    """Parses HDF5 and NetCDF4 files, or one group of each."""
 
     name = "hdf5"
 
@@ -97,7 +97,7 @@ class HDF5:
         return renamed(parsed_file, tuple((name, name.removeprefix(NON_COORDINATE)) for name in masked))
 
     def groups(self, url: str, sources: Sources) -> list[str]:
-        """Paths of all groups."""
+        """The paths of all groups."""
         h5py = extra("h5py", "virtual")
         found = [""]
         with sources.reader(url) as reader, h5py.File(HeapReader(reader), "r") as file:
@@ -115,7 +115,7 @@ class HDF5:
         return group
 
     def _unreadable(self, url: str, sources: Sources, variable: ParsedVariable) -> str:
-        """Why a variable that has to be copied cannot be: a filter or an external file is not there."""
+        """Why a variable that has to be copied cannot be: a filter or an external file is missing."""
         if 0 in variable.shape:
             return ""
         try:
@@ -127,24 +127,24 @@ class HDF5:
 
     @contextmanager
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
-        """A variable's stored numbers, to be read by slices."""
+        """A variable's stored numbers, to be read in slices."""
         with sources.reader(url) as reader, extra("h5py", "virtual").File(HeapReader(reader), "r") as file:
             yield file[self.group][name]
 
 
 def _untyped(header: Header) -> str:
-    """Why nothing can be read of a dataset: it has no elements, or of a type that h5py does not know."""
+    """Why a dataset cannot be read: it has no elements, or h5py does not know their type."""
     if header.shape is None:
         return "it has no data space: nothing can be read from it"
     try:
-        header.dtype  # noqa: B018 - it is made when it is asked for
-    except (TypeError, ValueError) as error:  # ValueError of floats that are longer than this machine's
+        header.dtype  # noqa: B018 - the property does the work
+    except (TypeError, ValueError) as error:  # ValueError for floats that are longer than this machine's
         return f"h5py cannot read its type: {error}"
     return ""
 
 
 def _groups_with_variables(group: Any) -> list[str]:
-    """Paths of the groups below that hold variables."""
+    """The paths of the groups below that hold variables."""
     found: dict[str, None] = {}
     whole = library().Group(group)
 
@@ -158,7 +158,7 @@ def _groups_with_variables(group: Any) -> list[str]:
 
 
 class _Axes:
-    """What dimension scales call the axes of the datasets in a group."""
+    """The names that dimension scales give the axes of the datasets in a group."""
 
     def __init__(self, group: Any, path: str, objects: Mapping[str, Any]) -> None:
         self._group, self._path = group, path
@@ -167,7 +167,7 @@ class _Axes:
         }
 
     def scales(self, header: Header) -> tuple[Any, ...]:
-        """The dimension scale of every axis with its path, or None; nothing of what is a scale itself."""
+        """The dimension scale of every axis with its path, or None; nothing if `header` is itself a scale."""
         if header.shape is None or header.is_scale:
             return ()
         return tuple(None if scale is None else (self._name(scale), scale) for scale in header.scales())
@@ -179,7 +179,7 @@ class _Axes:
     def inherited(
         self, headers: Mapping[str, Header], scales: Mapping[str, tuple[Any, ...]]
     ) -> dict[str, Header]:
-        """Coordinates of axes that stand in groups above: as in NetCDF, they hold for those below."""
+        """Coordinates of axes in groups above: as in NetCDF, they also apply to the groups below."""
         named = {_short(each[0], self._path): each for own in scales.values() for each in own if each}
         return {
             name: Header(scale, path) for name, (path, scale) in named.items()
@@ -187,7 +187,7 @@ class _Axes:
         }  # fmt: skip
 
     def named(self, header: Header, scales: Sequence[Any]) -> list[str]:
-        """The names of its axes; empty where they have none."""
+        """The names of its axes; empty for axes without one."""
         if len(header.shape) == 1 and header.is_scale:
             return [_short(header.path, self._path)]
         named = self._netcdf_dims(header)
@@ -197,7 +197,7 @@ class _Axes:
         return ["" if scale is None else _short(scale[0], self._path) for scale in known]
 
     def _netcdf_dims(self, header: Header) -> list[str]:
-        """Dimensions of a NetCDF variable of several axes that is a scale itself, and so has none: by ids."""
+        """The dimensions, from ids, of a NetCDF variable of several axes that is a scale and so has none."""
         if len(header.shape) < 2 or b"CLASS" not in header.names:
             return []
         ids = header.dataset.attrs.get("_Netcdf4Coordinates")
@@ -210,13 +210,13 @@ class _Axes:
 
 
 def _place(item: Any) -> tuple[int, int]:
-    """Where the header of an object lies: no two have the same."""
+    """Where the header of an object is: no two objects share it."""
     info = library().h5o.get_info(item)
     return info.fileno, info.addr
 
 
 def _short(scale: str, group: str) -> str:
-    """The name of a dimension scale as seen from a group: plain, if it stands there or above."""
+    """The name of a dimension scale as seen from a group: plain if it is there or above."""
     above, _, name = scale.rpartition("/")
     stands_above = f"{group.rstrip('/')}/".startswith(f"{above}/")
     return name if stands_above else scale.removeprefix(group).removeprefix("/")
@@ -236,9 +236,9 @@ def _is_variable(item: Any) -> bool:
 
 
 class PhonyDimensions:
-    """Names for axes without a dimension scale: one for each size, numbered as h5netcdf numbers them.
+    """Names for axes without a dimension scale: one for each size, numbered as in h5netcdf.
 
-    No two axes of one dataset share a name, so a size has as many names as a dataset has axes of it.
+    No two axes of a dataset share a name, so a size has as many names as one dataset has axes of that size.
 
     >>> phony = PhonyDimensions([(4, 6), (9,), (6, 6)])
     >>> phony.names((4, 6)), phony.names((9,)), phony.names((6, 6))
@@ -275,12 +275,12 @@ def _described(header: Header, axes: list[str], phony: PhonyDimensions) -> Descr
 
 
 def _bare_sizes(header: Header, axes: Sequence[str]) -> tuple[int, ...]:
-    """Lengths of the axes that no dimension scale names."""
+    """The lengths of the axes that no dimension scale names."""
     return tuple(size for size, axis in zip(header.shape, axes, strict=True) if not axis)
 
 
 def _loaded(name: str, role: Any, header: Header, description: Description) -> ParsedVariable:
-    """A variable with its stored values, in memory."""
+    """A variable with its stored values in memory."""
     if header.dtype.kind in "iuf" and 0 not in header.shape and not description.is_text:
         values = header.read(description.dtype)
     else:

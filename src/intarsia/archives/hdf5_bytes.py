@@ -1,7 +1,7 @@
 """HDF5 files byte by byte: what h5py does not say, and what HDF5's library never returns from.
 
-Object headers tell whether partial chunks skip all filters. Global heaps are looked at before HDF5 does: in
-some damage of them it goes round for ever.
+Object headers say whether partial chunks skip all filters. Global heaps are checked before HDF5 reads them:
+some damage sends it into an endless loop.
 """
 
 from collections.abc import Iterator
@@ -16,18 +16,18 @@ LAYOUT, CONTINUATION = 8, 16
 
 
 def leaves_edges_bare(dataset: Any, reader: Any) -> bool:
-    """Whether the layout of a dataset, by its identifier, says H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS."""
+    """Whether the layout of a dataset, given by its identifier, has H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS."""
     h5py = extra("h5py", "virtual")
     address = h5py.h5o.get_info(dataset).addr
     user_block = h5py.h5i.get_file_id(dataset).get_create_plist().get_userblock()
     for kind, content in _messages(reader, user_block, address):
-        if kind == LAYOUT:  # its version, the class of the layout, flags; older versions have none
+        if kind == LAYOUT:  # version, class of the layout, flags; older versions have no flags
             return content[0] >= 4 and content[1] == 2 and bool(content[2] & 1)
     return False
 
 
 def _messages(reader: Any, base: int, address: int) -> Iterator[tuple[int, bytes]]:
-    """Type and content of every message in an object header of either version, as HDF5 specifies them."""
+    """Type and content of every message in an object header, in either version that HDF5 specifies."""
 
     def read(at: int, count: int) -> bytes:
         reader.seek(base + at)
@@ -41,7 +41,7 @@ def _messages(reader: Any, base: int, address: int) -> Iterator[tuple[int, bytes
         start = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)  # times, limits of attributes
         width = 1 << (flags & 3)
         blocks = [(address + start + width, int.from_bytes(head[start : start + width], "little"))]
-        entry, skipped = Struct("<BHB"), 2 if flags & 4 else 0  # numbered in the order of creation
+        entry, skipped = Struct("<BHB"), 2 if flags & 4 else 0  # numbered in order of creation
     else:
         blocks = [(address + 16, int.from_bytes(head[8:12], "little"))]
         entry, skipped = Struct("<HHB3x"), 0
@@ -65,11 +65,11 @@ HEAD, OBJECT = Struct("<8sQ"), Struct("<H6xQ")
 MOST_HEAP_BYTES = 1 << 24
 
 FURTHEST = 1 << 63
-"""HDF5 counts modulo twice that: a step so long leads back, or nowhere."""
+"""HDF5 counts modulo twice this: so long a step leads backwards, or nowhere."""
 
 
 class HeapReader(ReaderAround):
-    """Reads for HDF5, and refuses a global heap in which a step has no length that leads on."""
+    """Reads for HDF5, and refuses a global heap with a step that does not lead forwards."""
 
     def readinto(self, buffer: Any, /) -> int:
         start = self.tell()
@@ -95,7 +95,7 @@ class HeapReader(ReaderAround):
 
 
 def has_endless_heap(content: bytes) -> bool:
-    """Whether anything in a file that looks like a global heap is one without an end.
+    """Whether anything in a file that looks like a global heap has no end.
 
     >>> has_endless_heap(b"data" + HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(32))
     True
@@ -110,7 +110,7 @@ def has_endless_heap(content: bytes) -> bool:
 
 
 def is_endless(heap: bytes) -> bool:
-    """Whether going from object to object in a collection never comes to an end.
+    """Whether going from object to object in a collection never ends.
 
     >>> is_endless(HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(8) + OBJECT.pack(0, 24) + bytes(8))
     False

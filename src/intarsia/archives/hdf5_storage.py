@@ -1,12 +1,12 @@
 """How a dataset of an HDF5 file is stored: what its header says, its codecs, and where its chunks are.
 
-Archives are thousands of small files: most of their time goes into making and freeing Python's objects for
-what HDF5 holds. The upper interface of h5py makes several of them for every question, so headers are asked
-once, through the lower one.
+Archives are thousands of small files: most of the time goes into making and freeing Python objects for what
+HDF5 holds. The high-level interface of h5py makes several for every question, so headers are read once,
+through the low-level one.
 
-Codecs have the names that VirtualiZarr gives them. They follow from a dataset's shape, type, filters and fill
-value alone. Files of an archive have the same ones over and over, so VirtualiZarr is asked once for each, and
-the places of chunks are read here.
+Codecs have the names that VirtualiZarr gives them. They depend only on a dataset's shape, type, filters and
+fill value. Files of an archive repeat the same ones, so VirtualiZarr is asked once for each, and the places
+of chunks are read here.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from intarsia.extras import extra
 HIDDEN = FILE_MATTERS | {"_Netcdf4Coordinates", "_nc3_strict"}
 
 DIMENSION_LIST = b"DIMENSION_LIST"
-"""The attribute that says which scales the axes of a dataset have."""
+"""The attribute that names the scales of a dataset's axes."""
 
 MOST_TYPES = 1_000
-"""Types of attributes and values that are remembered."""
+"""How many types of attributes and values are remembered."""
 
 _types: dict[bytes, tuple[np.dtype[Any], Any]] = {}
-"""Types that HDF5 stores, as it encodes them: NumPy's type, and HDF5's in this machine's memory."""
+"""Types by their encoding in HDF5: NumPy's type, and HDF5's type in this machine's memory."""
 
 
 @cache
 def library() -> Any:
-    """Is h5py; of a file that is open already, so that nobody has to look whether it is there."""
+    """h5py, for a file that is already open, so that there is no need to check whether it is installed."""
     return extra("h5py", "virtual")
 
 
 @contextmanager
 def opened_file(reader: Any) -> Iterator[Any]:
-    """The identifier of an HDF5 file; one that is in memory as a whole is not read through Python."""
+    """The identifier of an HDF5 file; a file that is all in memory is not read through Python."""
     h5py = extra("h5py", "virtual")
     image = None
     if isinstance(reader, io.BytesIO) and not has_endless_heap(reader.getvalue()):
@@ -64,7 +64,7 @@ def opened_file(reader: Any) -> Iterator[Any]:
 
 
 def objects_in(group: Any) -> dict[str, Any]:
-    """Everything in a group by name, in its order, except for links that lead nowhere."""
+    """Everything in a group by name, in its order, except for broken links."""
     h5o = library().h5o
     found = {}
     for name in group:
@@ -76,7 +76,7 @@ def objects_in(group: Any) -> dict[str, Any]:
 
 
 def text(name: bytes) -> str:
-    """A name, as h5py gives it."""
+    """A name as h5py returns it."""
     return name.decode("utf-8", "surrogateescape")
 
 
@@ -86,37 +86,37 @@ class Header:
     def __init__(self, found: Any, path: str) -> None:
         self.id = found
         self.path = path
-        """From the root of its file."""
+        """Its path from the root of its file."""
         self.shape: Any = found.shape
-        """Its length along every axis; None where it has no data space."""
+        """Its length along every axis; None if it has no data space."""
         self.is_scale: bool = library().h5ds.is_scale(found)
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """What it stores; not every type is one of NumPy's."""
+        """The stored type; not every type is one of NumPy's."""
         return _type_of(self.id)[0]
 
     @cached_property
     def plist(self) -> Any:
-        """How it was made."""
+        """Its creation properties."""
         return self.id.get_create_plist()
 
     @property
     def dataset(self) -> Any:
-        """As an object of h5py, with all that those can do."""
+        """The dataset as an h5py object, with everything that it can do."""
         return library().Dataset(self.id)
 
     @cached_property
     def names(self) -> list[bytes]:
-        """Of its attributes."""
+        """The names of its attributes."""
         return _names(self.id, self.plist)
 
     def attributes(self) -> dict[str, Any]:
-        """Its attributes with the types that they have in the file; texts as text."""
+        """Its attributes with their types in the file; texts as text."""
         return _values(self.id, self.names)
 
     def scales(self) -> list[Any]:
-        """The dimension scale of every axis, the first of several; None where there is none."""
+        """The dimension scale of every axis, or the first of several; None if there is none."""
         h5ds = library().h5ds
         found = []
         for axis in range(len(self.shape) if DIMENSION_LIST in self.names else 0):
@@ -127,7 +127,7 @@ class Header:
         return found or [None] * len(self.shape)
 
     def read(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """All numbers, as the same type in this machine's byte order."""
+        """All numbers, in the same type in this machine's byte order."""
         everything = library().h5s.ALL
         values = np.empty(self.shape, dtype=dtype)
         self.id.read(everything, everything, values)
@@ -174,7 +174,7 @@ def _values(bearer: Any, names: list[bytes]) -> dict[str, Any]:
 
 
 def _value(bearer: Any, name: bytes) -> Any:
-    """One attribute as it is stored; empty ones as an empty text."""
+    """One attribute as it is stored; an empty one as an empty text."""
     h5py = library()
     attribute = h5py.h5a.open(bearer, name)
     shape = attribute.shape
@@ -193,18 +193,18 @@ def _value(bearer: Any, name: bytes) -> Any:
 
 
 class _Bearer:
-    """What has attributes, as h5py asks for it."""
+    """A holder of attributes, in the form that h5py expects."""
 
     def __init__(self, found: Any) -> None:
         self.id = found
 
 
 def _type_of(stored: Any) -> tuple[np.dtype[Any], Any]:
-    """NumPy's type of a dataset or an attribute, and HDF5's for memory."""
+    """The NumPy type of a dataset or an attribute, and the HDF5 type for memory."""
     h5t = library().h5t
     kind = stored.get_type()
     if kind.get_class() not in (h5t.INTEGER, h5t.FLOAT, h5t.STRING, h5t.ENUM):
-        dtype = kind.dtype  # others may refer to their file
+        dtype = kind.dtype  # other types may refer to their file
         return dtype, h5t.py_create(dtype)
     code = kind.encode()
     found = _types.get(code)
@@ -217,11 +217,11 @@ def _type_of(stored: Any) -> tuple[np.dtype[Any], Any]:
 
 
 MOST_KINDS = 1_000
-"""Kinds of datasets that are remembered."""
+"""How many kinds of datasets are remembered."""
 
 
 class Encoded(NamedTuple):
-    """How the chunks of a kind of datasets are encoded."""
+    """How the chunks of one kind of dataset are encoded."""
 
     chunks: tuple[int, ...]
     codecs: tuple[dict[str, Any], ...]
@@ -232,7 +232,7 @@ _known: dict[Any, Encoded] = {}
 
 
 class Storage:
-    """How a dataset is stored: what decides whether it can be referred to."""
+    """How a dataset is stored, which decides whether it can be referenced."""
 
     def __init__(self, header: Header, reader: Any) -> None:
         h5d = library().h5d
@@ -249,7 +249,7 @@ class Storage:
         elif plist.get_external_count():
             self.reason = "its data lie in external files"
         self.places: list[Any] = []
-        """Of every chunk that is stored: its first element, the filters that it skipped, first byte, size."""
+        """For every stored chunk: its first element, the filters that it skipped, first byte and size."""
         if self.chunks is not None and not self.reason:
             header.id.chunk_iter(self.places.append)
         cut = self.chunks is not None and self.filters and _is_cut(header.shape, self.chunks)
@@ -257,7 +257,7 @@ class Storage:
         """Whether chunks that the end of an axis cuts off skip all filters."""
 
     def variable(self, name: str, url: str, description: Description) -> ParsedVariable:
-        """The parsed variable, with the filters that single chunks skipped."""
+        """The parsed variable, with the filters that individual chunks skipped."""
         kind = self._kind(description)
         encoded = _known.get(kind)
         if self.reason:
@@ -284,7 +284,7 @@ class Storage:
         return self._with_masks(variable, ranges)
 
     def _kind(self, description: Description) -> Any:
-        """Everything that the encoding of its chunks depends on; None where there is more to it."""
+        """Everything that the encoding of its chunks depends on; None if that is not all."""
         dtype = self.header.dtype
         if dtype.kind not in "biufc":
             return None
@@ -298,7 +298,7 @@ class Storage:
         return description.shape, self.chunks, dtype.str, filters, fill.tobytes()
 
     def _copied(self, name: str, description: Description, reason: str) -> ParsedVariable:
-        """A variable that cannot be referred to."""
+        """A variable that cannot be referenced."""
         grain = self.chunks or tuple(max(n, 1) for n in description.shape)
         chunks = tuple(min(c, max(n, 1)) for c, n in zip(grain, description.shape, strict=True))
         return description.parsed(name, "data", chunks=chunks, reason=reason)
@@ -314,7 +314,7 @@ class Storage:
             first, _, at, size = zip(*self.places, strict=True)
             index = tuple((np.array(first, dtype=np.int64) // np.array(chunks)).T)
             offsets[index] = at
-            # of a chunk that the end of its array cuts off, VirtualiZarr takes what is inside if that is the
+            # if the end of the array cuts a chunk off, VirtualiZarr takes the part inside if that is the
             # beginning of its bytes
             trimmed = chunks != self.chunks
             lengths[index] = int(np.prod(chunks)) * self.header.dtype.itemsize if trimmed else size

@@ -1,4 +1,4 @@
-"""Files in batches: how many are held in memory and committed together, and one report of all of them."""
+"""Files in batches: how many are held in memory and committed together, and one report for all of them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from intarsia.archives.places import GrownAxis
 
 BATCH_FILES = 2_000
-"""Files of the first batches: what a killed ingest has to parse again."""
+"""The size of the first batches: how many files a killed ingest has to parse again."""
 
 BATCH_SHARE = 4
-"""Later ones have this part of those before them. Every commit lists all commits before it, so that few are
-better; and a killed ingest has to parse this part of its files again, at most."""
+"""Later batches have this fraction of the files before them. Every commit lists all earlier commits, so fewer
+are better; and a killed ingest has to parse at most this fraction of its files again."""
 
 BATCH_BYTES = 256 << 20
-"""Memory that a batch may take until it is committed, about."""
+"""Roughly how much memory a batch may take until it is committed."""
 
 VARIABLE_BYTES = 3_200
-"""What a variable takes beside its references and values, about: parsed and drafted."""
+"""Roughly what a parsed and drafted variable takes besides its references and values."""
 
 REFERENCE_BYTES = 250
-"""What a reference takes, about: most of it in the session, where Icechunk has it until the commit."""
+"""Roughly what a reference takes, mostly in the session, where Icechunk keeps it until the commit."""
 
 
 def usual_files(before: int) -> int:
-    """How many files a batch has after so many others of the same call, if nobody says otherwise.
+    """The default size of a batch after `before` files of the same call.
 
     >>> usual_files(0), usual_files(100_000)
     (2000, 25000)
@@ -42,13 +42,13 @@ def usual_files(before: int) -> int:
 
 
 def bytes_held(result: ParsedFile | Failure) -> int:
-    """About how much memory a parsed file takes until it is committed."""
+    """Roughly how much memory a parsed file takes until it is committed."""
     if not isinstance(result, ParsedFile):
         return len(result.reason)
     total = 0
     for variable in result.variables.values():
         total += VARIABLE_BYTES
-        if variable.values is not None and variable.role != "static":  # those are kept once
+        if variable.values is not None and variable.role != "static":  # static ones are kept once
             total += variable.values.nbytes
         ranges = variable.ranges
         if ranges is not None:
@@ -63,7 +63,7 @@ class Progressed:
     """What the batches so far did, as one report."""
 
     files: dict[str, FileReport] = field(default_factory=dict)
-    """Those that are not in `_placed`."""
+    """Files that are not in `_placed`."""
 
     left_out: dict[str, str] = field(default_factory=dict)
     copied: int = 0
@@ -79,7 +79,7 @@ class Progressed:
         return sum(len(reports) for reports, _ in self._placed)
 
     def add(self, report: IngestReport, axis: GrownAxis | None) -> None:
-        """Take in what one batch did; the axis is what it did to the first dimension, of a single dataset."""
+        """Add what one batch did; `axis` is the changed first dimension, if there is a single dataset."""
         if axis is not None and not axis.appends:
             self._placed = [(reports, moved(starts, axis)) for reports, starts in self._placed]
             self._runs = [
@@ -96,7 +96,7 @@ class Progressed:
         self.snapshot_id = report.snapshot_id or self.snapshot_id
 
     def report(self, last: IngestReport, urls: Iterable[str], unchanged: set[str]) -> IngestReport:
-        """All of it, files in the order in which they were named."""
+        """The whole report, with files in the order in which they were named."""
         found = dict(self.files)
         for reports, starts in self._placed:
             for file, start in zip(reports, starts.tolist(), strict=True):
@@ -118,7 +118,7 @@ class Progressed:
 
 
 def moved(steps: np.ndarray[Any, np.dtype[np.int64]], axis: GrownAxis) -> np.ndarray[Any, Any]:
-    """Steps of an axis, where they are after it has changed."""
+    """Where steps of an axis are after it has changed."""
     steps = steps.copy()
     for start, stop in axis.removed:
         steps[steps >= stop] -= stop - start
@@ -128,7 +128,7 @@ def moved(steps: np.ndarray[Any, np.dtype[np.int64]], axis: GrownAxis) -> np.nda
 
 
 def joined_runs(runs: Sequence[Run]) -> list[Run]:
-    """Runs of several batches: those that go on where another ends, in the same way, are one."""
+    """Runs of several batches, joined if one continues another in the same way."""
     order = {name: i for i, name in enumerate(dict.fromkeys(run.variable for run in runs))}
     found: list[Run] = []
     for run in sorted(runs, key=lambda run: (order[run.variable], run.start)):

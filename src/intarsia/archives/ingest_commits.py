@@ -34,7 +34,7 @@ from intarsia.versions.commit import Commit, settle
 
 @dataclass
 class Ingestion:
-    """One call of `ingest`: the datasets that the files go into, and their commits, one for each batch."""
+    """One call of `ingest`: the datasets that the files go into, and their commits, one per batch."""
 
     parts: list[DatasetIngestion]
     """One dataset, or one for every group of the files that has data."""
@@ -46,11 +46,11 @@ class Ingestion:
     """The group that holds the datasets of all groups."""
 
     grown: GrownAxis | None = field(init=False, default=None)
-    """What the last commit did to the first dimension; None where there are several datasets."""
+    """What the last commit did to the first dimension; None if there are several datasets."""
 
     @classmethod
     def of_all_groups(cls, whole: DatasetIngestion) -> "Ingestion":
-        """Take every group of the files, each as a dataset of its own."""
+        """Take every group of the files, each as its own dataset."""
         if not whole.want.dims:
             raise IngestError("source_group='*' needs concat_dim=: every group has coordinates of its own")
         groups = Groups.of(whole.urls, whole.sources, with_fields(whole.want, group=""), whole.parser)
@@ -69,7 +69,7 @@ class Ingestion:
 
     @property
     def first(self) -> DatasetIngestion:
-        """The dataset, or that of the first group; all have the same repository and the same branch."""
+        """The dataset, or that of the first group; all share the same repository and branch."""
         return self.parts[0]
 
     @property
@@ -80,9 +80,9 @@ class Ingestion:
     def batches(
         self, urls: Sequence[str], most: int | None, progress: Progress, *, bounded: bool
     ) -> Generator[None]:
-        """Parse what the datasets do not hold yet; each time, the next batch of it is in `parsed`.
+        """Parse what the datasets do not hold yet; each time, the next batch is in `parsed`.
 
-        There is one batch at least, which may be empty. It has `most` files at most, or as many as are usual.
+        There is at least one batch, which may be empty. It has at most `most` files, or the default number.
         """
         for part in self.parts:
             part.compare()
@@ -112,15 +112,15 @@ class Ingestion:
             part.declare()
 
     def shown(self, batches: Generator[None], options: Iterable[str]) -> IngestReport:
-        """What a commit would do; nothing is written, and nothing raised."""
-        for _ in batches:  # which is one
+        """What a commit would do; nothing is written or raised."""
+        for _ in batches:  # there is only one
             report = merged({part.want.group: part.shown(options) for part in self.parts})
         return report
 
     def committed(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
-        """Commit every batch; returns one report of all."""
+        """Commit every batch; returns one report for all."""
         progressed = Progressed()
-        with closing(batches):  # whatever happens, nobody goes on parsing
+        with closing(batches):  # whatever happens, parsing stops
             for number, _ in enumerate(batches):
                 if number:
                     self._open_anew()
@@ -133,14 +133,14 @@ class Ingestion:
         return progressed.report(report, urls, unchanged)
 
     def _open_anew(self) -> None:
-        """Let go of the references of earlier batches, which Icechunk would keep in memory."""
+        """Release the references of earlier batches, which Icechunk would keep in memory."""
         repo = self.first.opened()
         anew = None if repo is None else opened_anew(repo)
         for part in self.parts if anew is not None else ():
             part.target = anew
 
     def _accept_restored(self) -> None:
-        """Before anything else, have files read again that were restored without their times."""
+        """First of all, make files readable again that were restored without their times."""
         restored = {url: identity for part in self.parts for url, identity in part.restored.items()}
         repo = self.first.opened() if restored else None
         if repo is not None:
@@ -149,7 +149,7 @@ class Ingestion:
                 part.target, part.restored = repo, {}
 
     def _committed(self, message: str | None) -> IngestReport:
-        """Write a batch in one commit; a repository is made only when something is to go into it."""
+        """Write a batch in one commit; a repository is created only if something goes into it."""
         repo = self.first.opened()
         ready: tuple[Draft, set[str]] | None = None
         if repo is None and self.alone:
@@ -165,7 +165,7 @@ class Ingestion:
         def prepare() -> Written | str:
             nonlocal ready
             report, prepared = self._written(commit.repo, ready)
-            ready = None  # it was written into, and somebody was faster
+            ready = None  # it was written into, and another writer was faster
             commit.message = message or f"ingest: {report.summary}"
             attempts.append((report, prepared))
             return prepared
@@ -177,9 +177,9 @@ class Ingestion:
     def _written(
         self, repo: icechunk.Repository, ready: tuple[Draft, set[str]] | None = None
     ) -> tuple[IngestReport, Written | str]:
-        """Draft everything and write it into a session; if nothing is new, that is the snapshot as it is.
+        """Draft everything and write it into a session; if nothing is new, return the current snapshot.
 
-        `ready` is the draft of a new dataset, if there is one already.
+        `ready` is the draft of a new dataset, if it was already made.
         """
         while True:
             session = repo.writable_session(self.first.branch)
@@ -200,7 +200,7 @@ class Ingestion:
             if not any(draft.placed for draft in drafts):
                 return report, session.snapshot_id
             handle = self._filling(reopened, drafts, datasets)
-            if handle is not repo:  # a session knows the configuration that it began with
+            if handle is not repo:  # a session keeps the configuration that it began with
                 repo, drafted_at, session = (
                     reopened,
                     session.snapshot_id,
@@ -219,14 +219,14 @@ class Ingestion:
                 for bare in self.bare:
                     bare.write(store, self.above, dict(zip(reports, drafts, strict=True)))
                 return report, Written(session)
-            ready = None  # with what was left out, everything may be different
+            ready = None  # without what was left out, everything may be different
 
     def _drafted_in(
         self, session: icechunk.Session, ready: tuple[Draft, set[str]] | None
     ) -> tuple[list[Dataset], list[tuple[Draft, set[str]]]]:
         """The datasets as they are in a session, and their drafts; `ready` is that of a new one.
 
-        Files that go behind all others need no more than the end of the dataset, whatever its length.
+        Files that go after all others need only the end of the dataset, whatever its length.
         """
         end = self.first.read_end(session) if self.alone and not self.first.again else None
         if end is not None:
@@ -250,7 +250,7 @@ class Ingestion:
                 part.parsed = [file for file in part.parsed if file.url not in refused]
 
     def _split(self, drafts: Sequence[Draft], config: icechunk.RepositoryConfig) -> bool:
-        """Have manifests of references split along the dimension that grows."""
+        """Split manifests of references along the dimension that grows; returns whether `config` changed."""
         changed = [
             with_splitting(config, part.group, draft.arrays.values(), draft.cube.dims)
             for part, draft in zip(self.parts, drafts, strict=True)
@@ -261,7 +261,7 @@ class Ingestion:
     def _filling(
         self, repo: icechunk.Repository, drafts: Sequence[Draft], datasets: Sequence[Dataset]
     ) -> icechunk.Repository:
-        """The repository; if this commit fills members, a handle by which each of them has one manifest."""
+        """The repository; if this commit fills members, a handle that gives each of them one manifest."""
         config, filled = repo.config, False
         for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
             known, groups = draft.ledger.members, dataset.logical_groups
@@ -275,5 +275,5 @@ class Ingestion:
         return repo.reopen(config=config) if filled else repo
 
     def _folders(self) -> set[str]:
-        """Where all files are."""
+        """The directories of all files."""
         return {url.rpartition("/")[0] + "/" for url in self.first.urls}

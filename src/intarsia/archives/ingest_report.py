@@ -29,7 +29,7 @@ FORECASTS: dict[Status, str] = {
     "unchanged": "unchanged",
     "failed": "would be refused",
 }
-"""What a dry run says of files."""
+"""What a dry run says would happen to files."""
 
 SHOWN_FILES = 10
 SHOWN_RUNS = 40
@@ -177,7 +177,7 @@ class IngestReport:
     """The runs of equal encoding among the new files."""
 
     files: tuple[FileReport, ...]
-    """Every file, in the order in which they were given."""
+    """All files, in the order in which they were given."""
 
     snapshot_id: str | None = None
     """The snapshot of the commit; None for a dry run, or if there was nothing to do."""
@@ -186,13 +186,13 @@ class IngestReport:
     """The repository, authorised to read the sources: open arrays from it."""
 
     containers: tuple[str, ...] = ()
-    """URL prefixes of the virtual chunk containers that the dataset needs authorised."""
+    """The URL prefixes of the virtual chunk containers that the dataset needs authorised."""
 
     left_out: dict[str, str] = field(default_factory=dict)
     """Variables that were not taken, and why."""
 
     copied: int = 0
-    """The bytes of data, before compression, that were copied because they cannot be read in place."""
+    """How many bytes, before compression, were copied because they cannot be read in place."""
 
     drifts: tuple[Drift, ...] = ()
     """In a dry run, what differs between files, and what would be done about it."""
@@ -208,7 +208,7 @@ class IngestReport:
 
     @property
     def summary(self) -> str:
-        """One line: what became of the files, how much was copied, which variables were left out."""
+        """One line: what happened to the files, how much was copied, which variables were left out."""
         text = ", ".join(f"{count} {status}" for status, count in self._counts) or "no files"
         if not any(map(self.of, CHANGES)):
             text = f"{'nothing added' if self.failed else 'nothing to do'}: {text}"
@@ -216,7 +216,7 @@ class IngestReport:
 
     @property
     def forecast(self) -> str:
-        """The same line in other words: what an ingest would do.
+        """The same line as a prediction: what an ingest would do.
 
         >>> refused = FileReport("file:///b.nc", "failed", reason="the file is empty")
         >>> IngestReport(Runs(()), (FileReport("file:///a.nc", "added", 0, 1), refused)).forecast
@@ -279,7 +279,7 @@ class IngestReport:
 
 
 def runs_of(draft: Draft) -> Runs:
-    """Consecutive files of equal encoding, along the first dimension that grows."""
+    """Consecutive files with equal encoding, along the first dimension that grows."""
     rows: list[Run] = []
     for array in draft.arrays.values():
         runs: list[list[Any]] = []  # the first contribution, its key, start, stop, files

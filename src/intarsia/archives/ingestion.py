@@ -268,10 +268,9 @@ def remove(
 ) -> str:
     """Take files out of a dataset that `ingest` made, in one commit; returns the id of its snapshot.
 
-    What they showed is missing then, and steps of an axis that no other file has are gone: the dataset is as
+    What they showed is then missing, and steps of an axis that no other file has are gone: the dataset is as
     if they had never been ingested. `files` are paths, URLs or globs of either, which are compared with the
-    sources that the dataset knows: the files themselves need not be there any more. Nothing of them is
-    deleted.
+    sources that the dataset knows: the files themselves need not exist any more. They are not deleted.
 
     >>> import tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()
@@ -305,7 +304,7 @@ def remove(
 
 
 def _entries(named: Iterable[Any], ledger: Ledger) -> list[int]:
-    """The ledger's entries of the files that were named."""
+    """The ledger entries of the files that were named."""
     known = {url: i for i, url in enumerate(ledger.locations)}
     found: dict[int, None] = {}
     for name in named:
