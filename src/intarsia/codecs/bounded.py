@@ -298,7 +298,7 @@ def unzstd(data: Any, most: int) -> Any:
 
 
 def zstd_content(data: Any) -> int | None:
-    """Size of a zstd frame's content, where its header says so.
+    """The size of a zstd frame's content, if its header says so; otherwise None.
 
     >>> zstd_content(zstd.compress(b"intarsia"))
     8
