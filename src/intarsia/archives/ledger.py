@@ -1,4 +1,4 @@
-"""What was ingested already: the ledger of the sources, what each of them shows, and which of them moved."""
+"""What was already ingested: the ledger of the sources, what each of them shows, and which of them moved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """How many rows stand in the arrays of a ledger."""
+    """The numbers of rows in the arrays of a ledger."""
 
     files: int
     claims: int
@@ -28,7 +28,7 @@ NOTHING = Rows(0, 0)
 class Ledger:
     """The sources, which part of the dataset each shows, and the member of every encoding.
 
-    It stands in a group beside the arrays, so that a later call knows which files are new.
+    It is in a group beside the arrays, so that a later call knows which files are new.
     """
 
     dims: tuple[str, ...] = ()
@@ -36,13 +36,13 @@ class Ledger:
 
     locations: list[str] = field(default_factory=list)
     contents: list[str] = field(default_factory=list)
-    """What identifies the content that each had."""
+    """What identified the content of each."""
 
     moments: list[float | None] = field(default_factory=list)
-    """When each was changed last, in seconds since 1970; None where its store does not say."""
+    """When each was last changed, in seconds since 1970; None if its store does not say."""
 
     variables: list[str] = field(default_factory=list)
-    """What the sources hold."""
+    """The variables that the sources hold."""
 
     claims: RegionTable = field(default_factory=lambda: RegionTable.from_rows([], 1))
     """What each shows: sources by number, boxes of the axes; the last axis counts variables."""
@@ -51,16 +51,16 @@ class Ledger:
     """For every variable: the member that holds an encoding, by the encoding's digest."""
 
     dropped_attrs: dict[str, list[str]] = field(default_factory=dict)
-    """Attributes in which sources contradict one another, by variable; those of the dataset by ""."""
+    """Attributes on which sources disagree, by variable; "" stands for the dataset."""
 
     stacked: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """For every variable that is stacked: the array, and the step of its first axis."""
+    """For every stacked variable: the array, and the step of its first axis."""
 
     unread: Rows = NOTHING
-    """Rows that stand before those that are here, and stay as they are."""
+    """Rows before those that are here; they stay as they are."""
 
     stored: Ledger | None = field(default=None, compare=False, repr=False)
-    """What is in the store, of which only what differs is written; None if nobody knows."""
+    """What is in the store, so that only differences are written; None if unknown."""
 
     def array_of(self, variable: str) -> str:
         """The array that shows a variable."""
@@ -68,17 +68,17 @@ class Ledger:
 
     @property
     def count(self) -> int:
-        """Number of all sources."""
+        """The number of all sources."""
         return self.unread.files + len(self.locations)
 
     def shown(self, number: int) -> set[str]:
-        """The variables of which a source shows something."""
+        """The variables of which a source shows any part."""
         rows = np.flatnonzero(self.claims.member == number)
         ends = zip(self.claims.start[rows, -1].tolist(), self.claims.stop[rows, -1].tolist(), strict=True)
         return {name for a, b in ends for name in self.variables[a:b]}
 
     def check(self) -> None:
-        """Raise ValueError unless the parts fit together, and are of the types they say."""
+        """Raise ValueError unless the parts fit together and have the right types."""
         sources = len(self.locations)
         for name in ("locations", "contents", "variables"):
             listed = getattr(self, name)
@@ -101,7 +101,7 @@ class Ledger:
 
 
 def is_moved(url: str, identity: Identity, known: str, content: str) -> bool:
-    """Whether a file looks like the source `known`, of which the ledger says that it had this content.
+    """Whether a file looks like the source `known`, which had this content according to the ledger.
 
     Both have the same size, and the same mark, the same bytes or the same name.
 
@@ -121,7 +121,7 @@ def is_moved(url: str, identity: Identity, known: str, content: str) -> bool:
 
 
 def prefixes_of_move(old: str, new: str) -> tuple[str, str]:
-    """Where an archive was and where it is, from one file of it: what both URLs end with is not part of that.
+    """Where an archive was and where it is now, from one of its files, without the common end of both URLs.
 
     >>> prefixes_of_move("file:///data/old/2002/a.nc", "s3://bucket/2002/a.nc")
     ('file:///data/old/', 's3://bucket/')
@@ -132,11 +132,11 @@ def prefixes_of_move(old: str, new: str) -> tuple[str, str]:
     names = len(before)
     while before[-1] == after[-1] and min(_depth(before[:-1]), _depth(after[:-1])) > 0:
         del before[-1], after[-1]
-    if len(before) == names:  # this file alone
+    if len(before) == names:  # only this file
         return old, new
     return "/".join([*before, ""]), "/".join([*after, ""])
 
 
 def _depth(parts: list[str]) -> int:
-    """How many names stand behind `scheme://`: the host, if there is one, and directories."""
+    """How many names follow `scheme://`: the host, if there is one, and directories."""
     return sum(1 for part in parts[2:] if part)

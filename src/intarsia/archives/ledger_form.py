@@ -1,4 +1,4 @@
-"""How a ledger stands in a store: arrays that grow by rows, an index of names, and older versions of it."""
+"""How a ledger is stored: arrays that grow by rows, an index of names, and older versions of this form."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from intarsia.array.table import Ints
 
 HEAD = "head"
-"""Name of the array in it that holds what is small: JSON, as bytes."""
+"""The name of the array that holds everything small: JSON, as bytes."""
 
 DOCUMENT = "document"
-"""Name of the array that held everything, as JSON, in versions 1 and 2."""
+"""The name of the array that held everything, as JSON, in versions 1 and 2."""
 
 SOURCES, CLAIMS, INDEX = "sources", "claims", "index"
-"""Names of the arrays with a row for each source, for each claim, and for each source that is indexed."""
+"""The names of the arrays with a row for each source, for each claim, and for each indexed source."""
 
 MOST_MEMBERS = 1_000
-"""Encodings of a variable that are remembered; if one returns after more others, it gets a new member."""
+"""How many encodings of a variable are remembered; one that returns after that gets a new member."""
 
 ROWS_A_CHUNK = 1 << 10
-"""A file more writes the last chunk again: a few kilobytes. A million files are a thousand chunks."""
+"""Each further file rewrites the last chunk: a few kilobytes. A million files make a thousand chunks."""
 
 INDEX_CHUNK = 1 << 17
-"""A megabyte: of a million files, eight requests tell whether one is known."""
+"""A megabyte: for a million files, eight requests tell whether one of them is known."""
 
 MOST_HITS = 64
-"""So many sources are looked up one by one."""
+"""Up to this many sources are looked up one by one."""
 
 INDEX_LAG = 1 << 11
 """The index is updated once this many files are missing from it; until then they are looked up by name."""
@@ -56,11 +56,11 @@ DAMAGE = (
     ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError, RuntimeError,
     MemoryError,
 )  # fmt: skip
-"""What documents and chunks raise that are not as they were written; a failing store raises others."""
+"""What damaged documents and chunks raise; a failing store raises other errors."""
 
 
 def read_ledger(group: zarr.Group, *, rows: bool = True) -> Ledger:
-    """The ledger of a dataset, or without its `rows` only what is small; an empty one if it has none."""
+    """The ledger of a dataset, or without its `rows` only the small parts; an empty one if it has none."""
     with _named(group):
         if LEDGER not in group:
             return Ledger()
@@ -78,9 +78,9 @@ def read_ledger(group: zarr.Group, *, rows: bool = True) -> Ledger:
 
 @contextmanager
 def _named(group: zarr.Group) -> Iterator[None]:
-    """Whatever goes wrong in here goes wrong with the ledger of this group, and says so.
+    """Turn any error in here into one that names the ledger of this group.
 
-    Arrays of the ledger are read by the engine, which bounds what damaged chunks may take.
+    The engine reads the ledger's arrays, and limits what damaged chunks may take.
     """
     try:
         yield
@@ -113,13 +113,13 @@ def _parsed(version: int, node: Any, *, rows: bool) -> Ledger:
         ledger.locations, ledger.contents = locations, contents
         ledger.moments = [float(moment) if moment else None for moment in moments]
         ledger.claims = _claims_of(_table(node[CLAIMS], 1 + 2 * (len(dims) + 1)))
-    # its lists are never changed in place, but replaced
+    # its lists are never changed in place, only replaced
     ledger.stored = replace(ledger, members={name: dict(own) for name, own in ledger.members.items()})
     return ledger
 
 
 def _from_version_1(dim: str, document: dict[str, Any]) -> Ledger:
-    """What was written when sources lay one behind the other, on one axis."""
+    """A ledger from the time when sources followed one another on one axis."""
     locations, lengths, members = (document[key] for key in ("locations", "lengths", "members"))
     ends = np.cumsum([0, *lengths], dtype=np.int64)
     variables = np.zeros(len(lengths), dtype=np.int64)
@@ -131,7 +131,7 @@ def _from_version_1(dim: str, document: dict[str, Any]) -> Ledger:
 
 
 def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
-    """Put the ledger in its place: what is there already, and stays, is not written again."""
+    """Store the ledger: what is already there, and stays, is not written again."""
     node, before = group.require_group(LEDGER), ledger.stored
     attrs: dict[str, Any] = {
         "version": VERSION,
@@ -191,7 +191,7 @@ def _same_claims(ledger: Ledger, before: Ledger) -> int:
 
 
 def _write_index(ledger: Ledger, node: Any, kept: int) -> None:
-    """Bring the index up to date now and then; what it says of sources that changed is taken back."""
+    """Update the index now and then; entries for sources that changed are removed."""
     index = node.get(INDEX)
     known = 0 if index is None else int(index.shape[0])
     valid = min(known, kept)
@@ -213,9 +213,9 @@ def _locations_from(ledger: Ledger, node: Any, first: int) -> list[str]:
 
 
 def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
-    """Of these sources those that a dataset knows: their numbers, and what identified their content.
+    """Those of these sources that a dataset knows: their numbers, and what identified their content.
 
-    A few are looked up in the index.
+    If there are few, they are looked up in the index.
     """
     with _named(group):
         node: Any = group.get(LEDGER, None) if urls else None
@@ -234,7 +234,7 @@ def _entries(group: zarr.Group, node: Any, wanted: set[str]) -> dict[str, tuple[
         return {url: (i, content) for i, (url, content) in enumerate(known) if url in wanted}
     found, sources = {}, Reader.of(node[SOURCES])
     unmarked = slice(len(marks), None)
-    for some in (*(slice(i, i + 1) for i in hits), unmarked):  # two names may have one mark
+    for some in (*(slice(i, i + 1) for i in hits), unmarked):  # two names may have the same mark
         for number, (url, content, _) in enumerate(np.asarray(sources[some]).tolist(), start=some.start):
             if url in wanted:
                 found[url] = number, content
@@ -242,7 +242,7 @@ def _entries(group: zarr.Group, node: Any, wanted: set[str]) -> dict[str, tuple[
 
 
 def mark_of(url: str) -> int:
-    """The number by which a source stands in the index.
+    """The number that stands for a source in the index.
 
     >>> mark_of("file:///data/a.nc")
     17324501145922268550
@@ -253,7 +253,7 @@ def mark_of(url: str) -> int:
 def set_rows(
     node: Any, name: str, first: int, rows: np.ndarray[Any, Any], anew: bool, chunk: int = ROWS_A_CHUNK
 ) -> None:
-    """Make an array end with these rows, from `first` on; what stands before them stays as it is."""
+    """Make an array end with these rows, from `first` on; the rows before them stay as they are."""
     array = None if anew else node.get(name)
     if array is None or array.shape[1:] != rows.shape[1:]:
         texts = isinstance(rows.dtype, np.dtypes.StringDType)
@@ -289,7 +289,7 @@ def _read_json(array: Any) -> dict[str, Any]:
 
 
 def _table(array: Any, width: int) -> np.ndarray[Any, Any]:
-    """All rows of an array that `set_rows` has made; an error before anything is read if it claims more."""
+    """All rows of an array that `set_rows` made; if it claims more, an error before anything is read."""
     rows, *others = array.shape
     if others != [width]:
         raise ValueError(f"{array.name} has the shape {array.shape}, but rows of {width} are needed")

@@ -1,4 +1,4 @@
-"""Where source files are: names and globs as URLs, the stores behind them, what identifies each content."""
+"""Where source files are: names and globs as URLs, the stores behind them, what identifies their content."""
 
 import io
 import math
@@ -23,19 +23,19 @@ from intarsia.versions.access import FILE, scheme_of
 from intarsia.versions.storage_options import for_obstore, source_options
 
 SCHEMES = ("file", "s3", "gs", "az", "http", "https")
-"""What virtual references may point to: the stores that Icechunk reads chunks from."""
+"""Where virtual references may point: the stores that Icechunk reads chunks from."""
 
 WHOLE_BYTES = 4 << 20
 """Remote objects up to this size are fetched whole: a second request would cost more than the bytes."""
 
 DIGEST = " blake2b:"
-"""Stands in ledgers before the digest of a content."""
+"""Precedes the digest of a content in ledgers."""
 
 WILDCARDS = re.compile(r"[*?\[]")
 
 
 def url_of(name: str | os.PathLike[str]) -> str:
-    """The URL of a file name, or a URL as it is.
+    """The URL of a file name; a URL stays as it is.
 
     >>> url_of("/data/sst 2002#1.nc")
     'file:///data/sst%202002%231.nc'
@@ -53,7 +53,7 @@ def url_of(name: str | os.PathLike[str]) -> str:
 
 
 def is_glob(name: str) -> bool:
-    """Whether a name stands for many: it has wildcards, and is no file that has them in its own name.
+    """Whether a name stands for many: it has wildcards, and is not an existing file with that name.
 
     >>> is_glob("s3://bucket/*.nc"), is_glob("2002.nc")
     (True, False)
@@ -61,27 +61,27 @@ def is_glob(name: str) -> bool:
     return bool(WILDCARDS.search(name)) and ("://" in name or not os.path.exists(name))
 
 
-@lru_cache(maxsize=64)  # asked for several times while a file is parsed
+@lru_cache(maxsize=64)  # needed several times while a file is parsed
 def local_path(url: str) -> Path | None:
-    """The path behind a file URL, None for any other."""
+    """The path behind a file URL; None for any other URL."""
     return Path(unquote(url.removeprefix(FILE))) if url.startswith(FILE) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What tells one content of a source from another."""
+    """What distinguishes one content of a source from another."""
 
     size: int
-    """In bytes; for a directory the sum over its files."""
+    """Its size in bytes; for a directory, the sum over its files."""
 
     modified: datetime | None
-    """When it was last changed, as its store says."""
+    """When it was last changed, according to its store."""
 
     etag: str | None = None
-    """The store's own mark of the content, where Icechunk can check it."""
+    """The store's own mark of the content, if Icechunk can check it."""
 
     digest: str = field(default="", compare=False)
-    """Of all bytes, where the store has no mark of its own and they are few."""
+    """The digest of all bytes, if the store has no mark of its own and the file is small."""
 
     @property
     def checksum(self) -> str | datetime | None:
@@ -97,13 +97,13 @@ class Identity:
 
     @property
     def text(self) -> str:
-        """Equal texts, equal content."""
+        """Equal texts mean equal content."""
         moment = "" if self.modified is None else self.modified.isoformat()
         return f"{self.size} {self.etag or moment}"
 
     @property
     def entry(self) -> str:
-        """For the ledger: the same, and the digest of the bytes."""
+        """The same for the ledger, with the digest of the bytes."""
         return f"{self.text}{DIGEST}{self.digest}" if self.digest else self.text
 
 
@@ -118,14 +118,14 @@ def split_entry(entry: str) -> tuple[str, str]:
 
 
 def identity_in(url: str, meta: Any) -> Identity:
-    """What identifies an object, by what a store says of it."""
-    # Icechunk strips the quotes of a mark: only S3 takes it back that way
+    """What identifies an object, from what its store says about it."""
+    # Icechunk strips the quotes from a mark: only S3 accepts it like that
     etag = (meta["e_tag"] or "").strip('"') if scheme_of(url) == "s3" else ""
     return Identity(meta["size"], meta["last_modified"], etag or None)
 
 
 class ReaderAround(io.RawIOBase):
-    """Reads what another reader reads."""
+    """Reads through another reader."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -146,7 +146,7 @@ class ReaderAround(io.RawIOBase):
 
 
 class _Shared(ReaderAround):
-    """A reader of remote blocks that several users read one after the other: closing it closes nothing."""
+    """A reader of remote blocks with several users, one after another: closing it closes nothing."""
 
     def __init__(self, reader: Any) -> None:
         super().__init__(reader)
@@ -172,7 +172,7 @@ class Sources:
         self.options = source_options(options)
         self._registry: Any = None
         self._stores: dict[str, Any] = {}
-        self._kept = threading.local()  # what a thread reads again and again while it parses one file
+        self._kept = threading.local()  # what a thread reads repeatedly while it parses one file
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sources, (self.options,)
@@ -197,13 +197,13 @@ class Sources:
     def _remote_store(self, stores: Any, root: str) -> Any:
         try:
             return stores.from_url(root, **for_obstore(self.options, scheme_of(root)))
-        except BaseException as error:  # an option of the wrong type is a panic in Rust: no Exception
+        except BaseException as error:  # options of a wrong type make Rust panic: not an Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise IngestError(f"{root} cannot be opened with the options given: {error}") from error
 
     def expand(self, files: Any) -> list[str]:
-        """URLs of everything that was named: paths, URLs, and globs of either; each once, in order."""
+        """The URLs of everything that was named: paths, URLs, and globs of either; each once, in order."""
         named: Iterable[Any] = [files] if isinstance(files, str | os.PathLike) else files
         urls: dict[str, None] = {}
         for name in named:
@@ -220,7 +220,7 @@ class Sources:
         return list(self.objects(pattern))
 
     def objects(self, pattern: str) -> dict[str, str]:
-        """URLs of objects that match a pattern, in order, with a mark of the content of each."""
+        """The URLs of objects that match a pattern, in order, with a mark of each one's content."""
         url_of(pattern)
         scheme, _, rest = pattern.partition("://")
         host, _, inside = rest.partition("/")
@@ -235,7 +235,7 @@ class Sources:
         return {url: identity_in(url, meta).text for url, meta in zip(urls, found, strict=True)}
 
     def reader(self, url: str) -> Any:
-        """A file-like reader of one source."""
+        """A file-like reader for one source."""
         kept = getattr(self._kept, "reader", None)
         if kept is None or kept[0] != url:
             path = local_path(url)
@@ -247,7 +247,7 @@ class Sources:
 
     @contextmanager
     def held(self, url: str, size: int) -> Iterator[None]:
-        """Read a small local file once: whatever asks for it here reads the same bytes, in memory."""
+        """Read a small local file once: all reads within this context get the same bytes, from memory."""
         path = local_path(url) if size <= WHOLE_BYTES else None
         if path is not None and path.is_file():
             self._kept.reader = url, path.read_bytes()
@@ -258,7 +258,7 @@ class Sources:
                 self._kept.reader = None
 
     def _remote(self, url: str) -> Any:
-        """The whole of a small object, in one request; of a large one a reader that fetches blocks."""
+        """All of a small object, in one request; for a large one, a reader that fetches blocks."""
         store, inside = self.resolve(url)
         obstore = extra("obstore", "virtual")
         if scheme_of(url) in ("http", "https"):
@@ -269,7 +269,7 @@ class Sources:
 
     @staticmethod
     def _check_ranges(obstore: Any, store: Any, inside: str) -> None:
-        """Refuse a web server that gives whole files only: no chunk could be read where it is."""
+        """Refuse a web server that only returns whole files: no chunk could be read in place."""
         try:
             obstore.get_range(store, inside, start=0, length=1)
         except extra("obstore.exceptions", "virtual").NotSupportedError:
@@ -306,17 +306,17 @@ class Sources:
         return Identity(sizes, max(moments))
 
     def digest(self, url: str, identity: Identity) -> str:
-        """Of all bytes of a small file that nothing but its time tells from another one; otherwise empty."""
+        """The digest of a small file's bytes if only its time tells it from others; otherwise empty."""
         path = local_path(url)
         if identity.etag is not None or identity.size > WHOLE_BYTES or (path is not None and path.is_dir()):
             return ""
         try:
             return blake2b(self.get(url), digest_size=8).hexdigest()
-        except FileNotFoundError:  # a directory of an object store: it has no bytes of its own
+        except FileNotFoundError:  # a directory in an object store has no bytes of its own
             return ""
 
     def names_in(self, url: str) -> list[str]:
-        """Names of what a directory holds; empty for a file."""
+        """The names of everything in a directory; empty for a file."""
         path = local_path(url)
         if path is not None:
             return sorted(os.listdir(path)) if path.is_dir() else []
@@ -326,7 +326,7 @@ class Sources:
         return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in paths)
 
     def get(self, url: str) -> bytes:
-        """The whole of a small file."""
+        """All of a small file."""
         with self.reader(url) as reader:
             content: bytes = reader.read()
         return content

@@ -1,4 +1,4 @@
-"""What `preprocess=` gets and gives: the metadata of a file, as it is and as it should be ingested."""
+"""What `preprocess=` gets and returns: the metadata of a file, as it is and as it should be ingested."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class VariableMetadata:
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    """What is stored."""
+    """The stored type."""
 
     attrs: Mapping[str, Any]
 
     values: np.ndarray[Any, Any] | None
-    """The stored numbers of a coordinate; None of data, which are not read."""
+    """The stored numbers of a coordinate; None for data, which is not read."""
 
 
 class FileMetadata:
     """The metadata of one file: variables, dimensions, attributes, values of coordinates.
 
     A function that is given to `ingest` as `preprocess` gets one for every file, and returns what should be
-    ingested: the same, or what these methods make of it, named as those of `xarray.Dataset`. They change
-    nothing in place, and read no data.
+    ingested: the same object, or the result of these methods, which have the names of those of
+    `xarray.Dataset`. They change nothing in place, and read no data.
 
     >>> numbers = np.arange(3.0)
     >>> lat = ParsedVariable("latitude", "static", ("latitude",), (3,), {}, numbers.dtype, values=numbers)
@@ -53,12 +53,12 @@ class FileMetadata:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Where the file is."""
         return self._file.url
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """The attributes of the file as a whole; a copy."""
+        """The attributes of the file as a whole, as a copy."""
         return dict(self._file.attrs)
 
     @property
@@ -71,7 +71,7 @@ class FileMetadata:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Its dimensions, and how long they are."""
+        """Its dimensions and their lengths."""
         return {dim: n for v in self._file.variables.values() for dim, n in v.sizes.items()}
 
     def __getitem__(self, name: str) -> VariableMetadata:
@@ -86,7 +86,7 @@ class FileMetadata:
         return f"FileMetadata({self.url}: {names})"
 
     def rename(self, mapping: Mapping[str, str] | None = None, **names: str) -> FileMetadata:
-        """Other names of variables and dimensions: `rename(latitude="lat")`."""
+        """Rename variables and dimensions: `rename(latitude="lat")`."""
         now = dict(mapping or {}) | names
         known = self._file.variables.keys() | self.sizes.keys()
         self._check(now, known, "variable or dimension")
@@ -96,12 +96,12 @@ class FileMetadata:
         return FileMetadata(renamed(self._copied(), tuple(now.items())))
 
     def drop_vars(self, *names: str) -> FileMetadata:
-        """Without these variables."""
+        """Leave out these variables."""
         self._check(names, self._file.variables, "variable")
         return self._with({name: v for name, v in self._file.variables.items() if name not in names})
 
     def isel(self, **indices: int | slice | Iterable[int]) -> FileMetadata:
-        """A part of axes: `isel(lat=slice(10, 20), height=0)`. One index drops the dimension."""
+        """Select part of some axes: `isel(lat=slice(10, 20), height=0)`. A single index drops the axis."""
         self._check(indices, self.sizes, "dimension")
         variables = dict(self._file.variables)
         for dim, index in indices.items():
@@ -114,7 +114,7 @@ class FileMetadata:
         return self._with(variables)
 
     def transpose(self, *dims: Any) -> FileMetadata:
-        """The axes of all variables in this order; those that are not named stand at `...`, or last."""
+        """Put the axes of all variables in this order; those that are not named go to `...`, or last."""
         self._check([dim for dim in dims if dim is not ...], self.sizes, "dimension")
         at = dims.index(...) if ... in dims else len(dims)
         turned = {}
@@ -126,7 +126,7 @@ class FileMetadata:
         return self._with(turned)
 
     def assign_attrs(self, variable: str | None = None, /, **attrs: Any) -> FileMetadata:
-        """Set attributes of a variable, or of the file; None removes one."""
+        """Set attributes of a variable, or of the file; None removes an attribute."""
         if variable is None:
             return FileMetadata(replace(self._copied(), attrs=_updated(self._file.attrs, attrs)))
         self._check([variable], self._file.variables, "variable")
@@ -135,7 +135,7 @@ class FileMetadata:
         return self._with({**self._file.variables, variable: changed})
 
     def assign_coords(self, **values: Any) -> FileMetadata:
-        """Scalar coordinates, such as the member that a file is: numbers, texts or dates."""
+        """Add scalar coordinates, such as the number of a file's member: numbers, texts or dates."""
         new = {name: _scalar(name, value) for name, value in values.items()}
         return self._with({name: _listing(v, new) for name, v in self._file.variables.items()} | new)
 
@@ -157,7 +157,7 @@ def _updated(attrs: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def _part(variable: ParsedVariable, dim: str, picked: Any) -> ParsedVariable:
-    """A variable of which one axis is only these of its elements, or dropped for one of them."""
+    """A variable with only the picked elements of one axis; a single index drops the axis."""
     axis = list(variable.sizes).index(dim)
     left = tuple(each for each in variable.sizes if each != dim or picked.ndim)
     if variable.values is not None:
@@ -169,7 +169,7 @@ def _part(variable: ParsedVariable, dim: str, picked: Any) -> ParsedVariable:
 
 
 def _listing(variable: ParsedVariable, names: Iterable[str]) -> ParsedVariable:
-    """Data that name these scalars among their coordinates, as CF has it."""
+    """Data that names these scalars among its coordinates, as in CF."""
     if variable.role != "data":
         return variable
     listed = dict.fromkeys((*str(variable.attrs.get("coordinates", "")).split(), *names))
@@ -185,7 +185,7 @@ def _transposed(variable: ParsedVariable, order: tuple[str, ...]) -> ParsedVaria
 
 
 def as_stored(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
-    """Coordinates that a caller gave, as a file would have them: dates are counted, texts are strings.
+    """Coordinates from the caller as a file would have them: dates are counted, texts are strings.
 
     >>> as_stored(np.array(["2000-01-02"], "datetime64[D]"))[0].tolist()
     [946771200000000000]
@@ -204,9 +204,9 @@ def _scalar(name: str, value: Any) -> ParsedVariable:
 
 
 def preprocessed(parse: Callable[[Want], ParsedFile], want: Want) -> ParsedFile:
-    """A file as the caller's function has it; what becomes of its variables is decided after that.
+    """A file as the caller's function returns it; the roles of its variables are decided after that.
 
-    So the file is parsed without knowing which dimensions grow from file to file; and parsed again if
+    So the file is parsed without knowing which dimensions grow from file to file, and parsed again if
     something that looked like data has to be loaded.
     """
     bare = replace(want, dims=(), variables=None, preprocess=None)

@@ -1,4 +1,4 @@
-"""What a parser found in one source file: plain data that any process can hand to another."""
+"""What a parser found in one source file: plain data that one process can hand to another."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ if TYPE_CHECKING:
 type Role = Literal["data", "joined", "static"]
 
 SUPPORTED_KINDS = "biufcT"
-"""Kinds of NumPy data types: numbers, bools and texts of any length."""
+"""The supported kinds of NumPy data types: numbers, bools and texts of any length."""
 
 MENTIONS = ("coordinates", "bounds", "climatology", "grid_mapping")
 """Attributes in which CF names other variables."""
 
 MAPPING_KEYS = frozenset(("grid_mapping_name", "crs_wkt", "spatial_ref"))
-"""Attributes that a variable has for being a grid mapping."""
+"""Attributes that make a variable a grid mapping."""
 
 LOAD_LIMIT = 64 << 20
 """A variable without the concatenation dimension is loaded from every file, up to this size."""
 
 
 def is_grid_mapping(attrs: Mapping[str, Any]) -> bool:
-    """Whether a variable is there for its attributes, and its value means nothing."""
+    """Whether a variable exists for its attributes only, and its value means nothing."""
     return not MAPPING_KEYS.isdisjoint(attrs)
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What the caller asked of every file."""
+    """What the caller wants from every file."""
 
     dims: tuple[str, ...]
     """The dimensions that grow from file to file."""
 
     variables: tuple[str, ...] | None = None
-    """Data variables to take; None means all of them."""
+    """The data variables to take; None for all of them."""
 
     load: tuple[str, ...] = ()
     """Variables to load into plain arrays although they would be data."""
 
     rename: tuple[tuple[str, str], ...] = ()
-    """Names in files, of variables and dimensions, and what they are called in the dataset."""
+    """Names of variables and dimensions in files, and their names in the dataset."""
 
     group: str = ""
-    """The group of every file that holds the variables."""
+    """The group in every file that holds the variables."""
 
     preprocess: Any = None
-    """A function of the caller's, from the metadata of a file to what should be ingested."""
+    """The caller's function from the metadata of a file to what should be ingested."""
 
     def in_file(self, described: Mapping[str, Description]) -> Want:
-        """The same, in the names that a file has."""
+        """The same, with the names in a file."""
         if not self.rename:
             return self
         names = {dim for variable in described.values() for dim in variable.dims} | set(described)
@@ -76,28 +76,28 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A variable before anything of it is read."""
+    """A variable before any of it is read."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     attrs: Mapping[str, Any]
-    """Its attributes, numbers with the type that they have in the file."""
+    """Its attributes; numbers have the type that they have in the file."""
 
     dtype: np.dtype[Any]
-    """What is stored."""
+    """The stored type."""
 
     is_text: bool = False
-    """Whether it is stored as characters, or texts of a fixed length, and loaded as strings."""
+    """Whether it is stored as characters, or as texts of a fixed length, and loaded as strings."""
 
     encoding: str = ""
-    """How its characters are encoded, if the file says so."""
+    """The encoding of its characters, if the file names it."""
 
     @property
     def nbytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def parsed(self, name: str, role: Role, **more: Any) -> ParsedVariable:
-        """The variable that this describes, with more fields of it."""
+        """The variable that this describes, with more of its fields."""
         own = (self.dims, self.shape, dict(self.attrs), self.dtype)
         return ParsedVariable(name, role, *own, is_text=self.is_text, **more)
 
@@ -110,16 +110,16 @@ class ChunkRanges:
     """One URL for all chunks, or one for each; an empty one means that the chunk is not stored."""
 
     offsets: np.ndarray[Any, np.dtype[np.uint64]]
-    """First byte of each chunk."""
+    """The first byte of each chunk."""
 
     lengths: np.ndarray[Any, np.dtype[np.uint64]]
-    """Number of bytes of each chunk; 0 means that the chunk is not stored."""
+    """The number of bytes of each chunk; 0 means that the chunk is not stored."""
 
     masks: np.ndarray[Any, np.dtype[np.uint32]] | None = None
-    """Bit i set: this chunk skipped filter i (HDF5's filter mask). None: no chunk skipped any."""
+    """If bit i is set, this chunk skipped filter i (HDF5's filter mask). None: no chunk skipped any."""
 
     inlined: Mapping[tuple[int, ...], bytes] = field(default_factory=dict)
-    """Encoded chunks that the parser made itself, because the file does not hold them as such."""
+    """Encoded chunks that the parser made itself, because the file does not hold them in that form."""
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -127,7 +127,7 @@ class ChunkRanges:
         return grid
 
     def urls(self) -> list[str]:
-        """Every distinct location."""
+        """All distinct locations."""
         if isinstance(self.locations, str):
             return [self.locations] if bool(self.lengths.any()) else []
         return [url for url in np.unique(self.locations).tolist() if url]
@@ -138,7 +138,7 @@ class ParsedVariable:
     """One variable of one file: how it is stored, and either its ranges or its values."""
 
     name: str
-    """As in the file."""
+    """Its name in the file."""
 
     role: Role
     """`data` becomes a logical array; `joined` is loaded and runs along the dimension; `static` is loaded."""
@@ -146,54 +146,54 @@ class ParsedVariable:
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     attrs: dict[str, Any]
-    """Its attributes, numbers with the type that they have in the file."""
+    """Its attributes; numbers have the type that they have in the file."""
 
     dtype: np.dtype[Any]
-    """What is stored, in this machine's byte order."""
+    """The stored type, in this machine's byte order."""
 
     chunks: tuple[int, ...] = ()
-    """Shape of what one reference holds."""
+    """The shape that one reference holds."""
 
     codecs: tuple[dict[str, Any], ...] = ()
     """How the bytes of a chunk become an array of `dtype`."""
 
     fill: Any = None
-    """Stored value of chunks that are not stored."""
+    """The stored number that stands for chunks that are not stored."""
 
     ranges: ChunkRanges | None = None
-    """Where the chunks are; None when only a copy will do."""
+    """Where the chunks are; None if only a copy will do."""
 
     reason: str = ""
     """Why only a copy will do."""
 
     values: np.ndarray[Any, Any] | None = None
-    """What was loaded."""
+    """The loaded values."""
 
     is_text: bool = False
-    """Whether it is stored as characters, or texts of a fixed length."""
+    """Whether it is stored as characters, or as texts of a fixed length."""
 
     seen: tuple[str, ...] | None = None
-    """The axes that are to be seen of it, in their order; None for all as they are stored."""
+    """The visible axes, in their order; None for all, as they are stored."""
 
     picks: Mapping[str, Any] = field(default_factory=dict)
-    """Of axes that are seen in part: which of the stored elements; of one that is dropped, its one index."""
+    """For partly visible axes, which stored elements are visible; for a dropped axis, its one index."""
 
     @property
     def loaded(self) -> np.ndarray[Any, Any]:
-        """The values of a variable that was loaded."""
+        """The values of a loaded variable."""
         assert self.values is not None
         return self.values
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Sizes of the axes that are seen, by name."""
+        """The sizes of the visible axes, by name."""
         stored = dict(zip(self.dims, self.shape, strict=True))
         if self.seen is None:
             return stored
         return {dim: len(self.picks[dim]) if dim in self.picks else stored[dim] for dim in self.seen}
 
     def dropped_index(self, axis: int) -> int:
-        """The one index on a stored axis that is not seen."""
+        """The one index on a stored axis that is not visible."""
         return int(self.picks.get(self.dims[axis], 0))
 
 
@@ -203,14 +203,14 @@ class ParsedFile:
 
     url: str
     identity: Identity
-    """Which content it had when it was parsed."""
+    """Identifies the content that it had when it was parsed."""
 
     format: str
-    """What kind of file it is, in a word."""
+    """The kind of file, in a word."""
 
     variables: dict[str, ParsedVariable]
     attrs: dict[str, Any] = field(default_factory=dict)
-    """Of the file as a whole."""
+    """The attributes of the file as a whole."""
 
     left_out: dict[str, str] = field(default_factory=dict)
     """Variables that were not taken, and why."""
@@ -219,13 +219,13 @@ class ParsedFile:
     """Dimensions that grow from file to file and that this file lacks: it is one step of each."""
 
     groups: tuple[str, ...] = ()
-    """Groups below that hold variables; listed where there are no data along the dimensions."""
+    """The groups below that hold variables; listed if there is no data along the dimensions."""
 
     referenced: Identity | None = None
-    """Which content the files have that a file of references points to."""
+    """Identifies the content of the files that a file of references points to."""
 
     def lengths(self, dim: str) -> dict[str, int]:
-        """How many steps along a dimension each variable has that runs along it."""
+        """How many steps each variable has along a dimension, if it runs along it."""
         return {
             name: variable.sizes[dim]
             for name, variable in self.variables.items()
@@ -234,21 +234,21 @@ class ParsedFile:
 
     @property
     def words_of_left_out(self) -> str:
-        """The first variables that are left out, and why; empty if none is."""
+        """The first variables that are left out, and why; empty if there are none."""
         left_out = "; ".join(f"{name!r}: {why}" for name, why in list(self.left_out.items())[:3])
         return f" ({left_out})" if left_out else ""
 
     def steps(self, dim: str) -> int:
         """How many steps the file has: those of its coordinate, or of its longest variable.
 
-        What a shorter variable lacks is a hole, as in a NetCDF file with an unlimited dimension.
+        The missing part of a shorter variable is a hole, as in a NetCDF file with an unlimited dimension.
         """
         lengths = self.lengths(dim)
         return lengths.get(dim, max(lengths.values(), default=0))
 
 
 def without_data(file: ParsedFile, known: Iterable[str]) -> ParsedFile:
-    """A file without those of its data variables that are known."""
+    """A file without those of its data variables that are in `known`."""
     names = set(known)
     variables = {
         name: variable
@@ -259,7 +259,7 @@ def without_data(file: ParsedFile, known: Iterable[str]) -> ParsedFile:
 
 
 def renamed(file: ParsedFile, rename: tuple[tuple[str, str], ...]) -> ParsedFile:
-    """A file with the names that the dataset has; variables remember how they are called in the file."""
+    """A file with the names of the dataset; variables remember their names in the file."""
     if not rename:
         return file
     now = dict(rename)
@@ -290,7 +290,7 @@ class Failure:
 
 
 def read_stored(source: Any, selection: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Values of an HDF5 dataset or a Zarr array in this machine's byte order; of the type `str` as texts."""
+    """Values of an HDF5 dataset or a Zarr array in this machine's byte order; type `str` gives texts."""
     if isinstance(dtype, np.dtypes.StringDType) and hasattr(source, "asstr"):
         return np.asarray(source.asstr()[selection], dtype=dtype)
     values = np.asarray(source[selection])
@@ -298,20 +298,20 @@ def read_stored(source: Any, selection: Any, dtype: np.dtype[Any]) -> np.ndarray
 
 
 def _is_supported(dtype: np.dtype[Any]) -> bool:
-    """Numbers that Zarr has a type for, bools and texts; C's long double is not among them."""
+    """Whether Zarr has the type: numbers, bools and texts, but not C's long double."""
     return dtype.kind in SUPPORTED_KINDS and dtype.itemsize <= (8 if dtype.kind == "f" else 16)
 
 
 def lacking(described: Mapping[str, Description], want: Want) -> tuple[str, ...]:
-    """Dimensions that grow from file to file and that this file lacks: it is one step of each."""
+    """The dimensions that grow from file to file and that this file lacks: it is one step of each."""
     known = {dim for variable in described.values() for dim in variable.dims}
     return tuple(dim for dim in want.in_file(described).dims if dim not in known)
 
 
 def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, Role], dict[str, str]]:
-    """What becomes of every variable of a file; and what is left out, with the reason.
+    """The role of every variable of a file; and what is left out, with the reason.
 
-    What runs along all dimensions is data, unless it is a coordinate or something that CF attributes name.
+    Variables along all dimensions are data, unless they are coordinates or are named in CF attributes.
     """
     new_dims, want = lacking(described, want), want.in_file(described)
     asked = want.variables or ()
@@ -361,12 +361,12 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
 
 
 def roles_of(file: ParsedFile, want: Want) -> dict[str, Role]:
-    """What becomes of the variables of a file that was parsed for other dimensions."""
+    """The roles of the variables of a file that was parsed for other dimensions."""
     return roles(descriptions(file), want)[0]
 
 
 def descriptions(file: ParsedFile) -> dict[str, Description]:
-    """What the variables of a file are, as they are seen."""
+    """The descriptions of a file's variables, with their visible axes."""
     return {
         name: Description(tuple(v.sizes), tuple(v.sizes.values()), v.attrs, v.dtype, v.is_text)
         for name, v in file.variables.items()
@@ -374,7 +374,7 @@ def descriptions(file: ParsedFile) -> dict[str, Description]:
 
 
 def _mentioned(variables: Iterable[Description]) -> set[str]:
-    """Variables that these name in their attributes."""
+    """The variables that these name in their attributes."""
     texts = [text for each in variables for key in MENTIONS if isinstance(text := each.attrs.get(key), str)]
     return {name for text in texts for name in text.replace(":", " ").split()}
 

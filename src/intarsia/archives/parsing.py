@@ -1,6 +1,6 @@
-"""Parsing files: which format each has, many of them at once, and what makes every one alike.
+"""Parsing files: which format each has, many of them at once, and what makes them all alike.
 
-A bad file never stops the rest: what is wrong with it is an answer.
+A bad file never stops the rest: what is wrong with it is a result.
 """
 
 import json
@@ -35,7 +35,7 @@ from intarsia.words import is_misspelt, names_text
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 USER_BLOCKS = (0, 512, 1024, 2048, 4096, 8192)
-"""Where HDF5's signature may stand."""
+"""Where HDF5's signature may be."""
 
 ZARR_V2_FILES = frozenset((".zgroup", ".zmetadata", ".zarray", ".zattrs"))
 
@@ -43,33 +43,33 @@ SHOWN_GROUPS = 8
 SHOWN_BYTES = 40
 
 DEEPEST = 100
-"""Levels of an attribute: of what goes deeper, Python's own limit is not far."""
+"""The most levels of nesting in an attribute: beyond that, Python's own limit is not far."""
 
 REMOTE_THREADS = 16
-"""Parsing a remote file is mostly waiting."""
+"""Many, because parsing a remote file is mostly waiting."""
 
 MOST_GRIDS = 256
-"""Values that are remembered, in case that the next file has them too."""
+"""How many values are remembered in case the next file has them too."""
 
 
 class Format(Protocol):
-    """What reads one kind of source: the seam between intarsia and the parsers."""
+    """Reads one kind of source: the seam between intarsia and the parsers."""
 
     @property
     def name(self) -> str:
-        """The kind of file in a word."""
+        """The kind of file, in a word."""
 
     def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
         """The wanted variables of one source."""
 
     def opened(self, url: str, sources: Sources, name: str) -> AbstractContextManager[Any]:
-        """A variable's stored numbers, to be read by slices, for a copy."""
+        """A variable's stored numbers, to be read in slices, for a copy."""
 
 
 def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -> Format:
     """The format of a source: the caller's own parser, or what its first bytes or a directory's names say.
 
-    What is read is the `group` of it.
+    It reads the `group` of the source.
     """
     if parser is not None:
         return _format_for(parser, group)
@@ -129,7 +129,7 @@ def _format_of_directory(url: str, names: list[str], sources: Sources, group: st
 
 
 def _format_for(parser: Any, group: str) -> Format:
-    """The format behind a parser that a caller gave: one of ours, or any of VirtualiZarr's."""
+    """The format for a caller's parser: one of ours, or any of VirtualiZarr's."""
     if hasattr(parser, "parse") and hasattr(parser, "opened"):
         format: Format = parser
         return format
@@ -139,7 +139,7 @@ def _format_for(parser: Any, group: str) -> Format:
 
 
 def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> ParsedFile | Failure:
-    """One file; what is wrong with it is an answer, not an error."""
+    """Parse one file; what is wrong with it is a result, not an error."""
     try:
         before = sources.identity(url)
         if before.size == 0:
@@ -162,7 +162,7 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         parsed.identity = replace(parsed.identity, digest=digest)
         return Failure(url, problem) if problem else parsed
     except MissingExtraError:
-        raise  # the same for every file, and not the file's fault
+        raise  # the same for every file, and not this file's fault
     except IngestError as error:
         return Failure(url, str(error))
     except FileNotFoundError:
@@ -173,7 +173,7 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         text = f"a name or a text in it is not {error.encoding}: {bytes(error.object[:SHOWN_BYTES])!r}"
         return Failure(url, text)
     except Exception as error:
-        text = str(error).split("Debug source:")[0]  # of obstore, for those who mend it
+        text = str(error).split("Debug source:")[0]  # from obstore, for its developers
         return Failure(url, f"{type(error).__name__}: {' '.join(text.split())}")
 
 
@@ -189,7 +189,7 @@ def _words_of_groups(parsed: ParsedFile, want: Want) -> str:
 
 
 def _beyond_the_end(parsed: ParsedFile) -> str:
-    """What is wrong where a chunk lies past the end of its file, as in one that was cut off."""
+    """What is wrong if a chunk is past the end of its file, as in one that was cut off."""
     for variable in parsed.variables.values():
         ranges = variable.ranges
         if ranges is None or not isinstance(ranges.locations, str) or ranges.locations != parsed.url:
@@ -204,7 +204,7 @@ def _beyond_the_end(parsed: ParsedFile) -> str:
 
 
 def _unwritable_names(parsed: ParsedFile) -> str:
-    """What is wrong where a name holds half of a character, which JSON can say and UTF-8 cannot."""
+    """What is wrong if a name holds half of a character, which JSON can express but UTF-8 cannot."""
     for variable in parsed.variables.values():
         for what, name in (("name", variable.name), *(("dimension", dim) for dim in variable.dims)):
             try:
@@ -215,7 +215,7 @@ def _unwritable_names(parsed: ParsedFile) -> str:
 
 
 def _bottomless(parsed: ParsedFile) -> str:
-    """What is wrong where lists stand in lists, on and on: nothing that goes into them comes back."""
+    """What is wrong if lists are nested too deeply for recursive code."""
     bearers = [("", parsed.attrs)]
     bearers += [(f" of the variable {each.name!r}", each.attrs) for each in parsed.variables.values()]
     for bearer, attrs in bearers:
@@ -230,7 +230,7 @@ def _bottomless(parsed: ParsedFile) -> str:
 
 
 def _immense(parsed: ParsedFile) -> str:
-    """What is wrong where an array or its chunks are longer than anything can be counted."""
+    """What is wrong if an array or its chunks are too long to count."""
     for variable in parsed.variables.values():
         length = max((*variable.shape, *variable.chunks), default=0)
         if length > sys.maxsize:
@@ -245,10 +245,10 @@ def _containers(values: Iterable[Any]) -> list[Any]:
 def parse_all(
     urls: list[str], sources: Sources, want: Want, parser: Any = None, engine: Engine = None
 ) -> Iterator[ParsedFile | Failure]:
-    """Every file, in the order of `urls`.
+    """Parse every file, in the order of `urls`.
 
-    Threads help with remote files, and processes with many local ones: that is the default. What a caller
-    wrote himself, a parser or a function, is called in this process.
+    By default, remote files are parsed in threads, and many local ones in processes. What the caller wrote, a
+    parser or a function, is called in this process.
     """
     remote = any(scheme_of(url) != "file" for url in urls)
     if engine is None and (remote or parser is not None or want.preprocess is not None):
@@ -262,7 +262,7 @@ def parse_all(
 
 
 def _parse_some(urls: Sequence[str], sources: Sources, want: Want, parser: Any) -> list[ParsedFile | Failure]:
-    """Some files; grids that they share are one object, which travels once."""
+    """Parse some files; grids that they share are one object, which is sent once."""
     known: dict[bytes, Any] = {}
     results = [parse_one(url, sources, want, parser) for url in urls]
     for result in results if len(results) > 1 else ():
@@ -272,7 +272,7 @@ def _parse_some(urls: Sequence[str], sources: Sources, want: Want, parser: Any) 
 
 
 def _keep_once(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
-    """Grids that are the same in every file are kept in memory once."""
+    """Keep grids that are the same in every file in memory only once."""
     if len(known) > MOST_GRIDS:
         known.clear()
     for variable in parsed.variables.values():
@@ -291,7 +291,7 @@ def made_alike(
     result: ParsedFile | Failure, dims: tuple[str, ...], given: Mapping[str, Callable[[ParsedFile], Any]],
     spare: Callable[[str], Any] | None = None,
 ) -> ParsedFile | Failure:  # fmt: skip
-    """A file that is one step of a dimension gets the axis that it lacks; and every file its coordinates."""
+    """Give a file that is one step of a dimension the axis that it lacks; and every file its coordinates."""
     if isinstance(result, Failure):
         return result
     _name_units_of_bounds(result)
@@ -324,7 +324,7 @@ def made_alike(
 
 
 def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
-    """Make a variable of a file that is one step of `dim` a variable along it."""
+    """Turn a variable of a file that is one step of `dim` into a variable along it."""
     reason = depends_on_axes(variable) if variable.ranges is not None else ""
     variable.dims, variable.shape = (dim, *variable.dims), (1, *variable.shape)
     variable.chunks = (1, *variable.chunks)
@@ -344,7 +344,7 @@ def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
 
 
 def _coordinate(dim: str, said: Any) -> ParsedVariable:
-    """A coordinate that was given: its values, or another variable of the file that has them."""
+    """A coordinate that the caller gave: its values, or another variable of the file that has them."""
     if isinstance(said, ParsedVariable):
         values, attrs = np.atleast_1d(said.loaded), dict(said.attrs)
     else:
@@ -353,7 +353,7 @@ def _coordinate(dim: str, said: Any) -> ParsedVariable:
 
 
 def _name_units_of_bounds(file: ParsedFile) -> None:
-    """Bounds are counted like the coordinate that they belong to, which CF says once."""
+    """Give bounds the units of the coordinate that they belong to, which CF states only once."""
     for variable in file.variables.values():
         attrs = variable.attrs
         bounds = file.variables.get(str(attrs.get("bounds", attrs.get("climatology", ""))))
@@ -363,9 +363,9 @@ def _name_units_of_bounds(file: ParsedFile) -> None:
 
 
 def _unpack_narrow(file: ParsedFile) -> None:
-    """Unpack what was loaded and has a scale or an offset of float32.
+    """Unpack loaded variables that have a float32 scale or offset.
 
-    In the attributes of Zarr a number has no type: with the same packing there, the values would be float64.
+    Numbers in Zarr attributes have no type: with the same packing there, the values would be float64.
     """
     for variable in file.variables.values():
         attrs = variable.attrs

@@ -1,6 +1,6 @@
-"""Where files lie: their steps on the axes that grow, by coordinates, and which file shows which cells.
+"""Where files go: their steps on the axes that grow, by coordinates, and which file shows which cells.
 
-The axis of a dimension holds every coordinate value that any file has, in order. What a file has of it is cut
+The axis of a dimension holds every coordinate value that any file has, in order. A file's part of it is cut
 into spans of consecutive steps; a box of the cube is one span of every dimension. What no file has is a hole.
 """
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from intarsia.array.table import Ints, RegionTable
 
 ULPS = 4
-"""Values that are no more steps of their floating-point type apart count as one, if nobody says otherwise."""
+"""Values that are at most this many steps of their floating-point type apart are equal by default."""
 
 
 class Span(NamedTuple):
-    """Consecutive steps of an axis, and the steps of a file that lie there.
+    """Consecutive steps of an axis, and the steps of a file that are there.
 
     >>> Span(4, 3, first=2, stride=-1).file_steps
     (0, 3)
     """
 
     start: int
-    """First step of the axis."""
+    """The first step of the axis."""
 
     length: int
 
     first: int = 0
-    """The file's step that lies at `start`."""
+    """The file's step at `start`."""
 
     stride: int = 1
-    """1; or -1 if the file counts the other way."""
+    """1, or -1 if the file counts the other way."""
 
     @property
     def stop(self) -> int:
@@ -49,12 +49,12 @@ class Span(NamedTuple):
 
     @property
     def file_steps(self) -> tuple[int, int]:
-        """First and last (excluded) step of the file."""
+        """The first and last (excluded) step of the file."""
         low = self.first if self.stride > 0 else self.first - self.length + 1
         return low, low + self.length
 
     def cut(self, low: int, high: int) -> Span | None:
-        """What lies between two steps of the axis.
+        """The part between two steps of the axis.
 
         >>> Span(4, 3, first=2, stride=-1).cut(5, 9)
         Span(start=5, length=2, first=1, stride=-1)
@@ -65,7 +65,7 @@ class Span(NamedTuple):
         return Span(start, stop - start, self.first + self.stride * (start - self.start), self.stride)
 
     def of_file(self, low: int, high: int) -> Span | None:
-        """What lies between two steps of the file.
+        """The part between two steps of the file.
 
         >>> Span(4, 3, first=2, stride=-1).of_file(1, 9)
         Span(start=4, length=2, first=2, stride=-1)
@@ -79,7 +79,7 @@ class Span(NamedTuple):
 
 
 def spans(positions: Ints) -> tuple[Span, ...]:
-    """Steps of an axis, one for each step of a file, as few spans.
+    """Steps of an axis, one for each step of a file, as a few spans.
 
     >>> spans(np.array([3, 4, 5, 9, 2, 1]))
     (Span(start=3, length=3, first=0, stride=1), Span(start=9, length=1, first=3, stride=1), \
@@ -105,7 +105,7 @@ Span(start=1, length=2, first=5, stride=-1))
 
 
 def through(places: Sequence[Span], picked: Ints) -> tuple[Span, ...]:
-    """Spans of steps that are only some of what a file stores: the same, of the stored ones.
+    """Spans of steps when a file shows only some of its stored steps: the same, in stored steps.
 
     >>> through([Span(10, 3)], np.array([4, 5, 9]))
     (Span(start=10, length=2, first=4, stride=1), Span(start=12, length=1, first=9, stride=1))
@@ -121,43 +121,43 @@ def through(places: Sequence[Span], picked: Ints) -> tuple[Span, ...]:
 
 @dataclass
 class GrownAxis:
-    """One dimension that grows: what is there, what goes, what comes."""
+    """One dimension that grows: what exists, what goes, what comes."""
 
     dim: str
 
     length: int
-    """As it will be."""
+    """Its length after the commit."""
 
     removed: list[tuple[int, int]] = field(default_factory=list)
-    """Steps, as they are, that no file has any more; last first."""
+    """Current steps that no file has any more; last first."""
 
     openings: list[tuple[int, int]] = field(default_factory=list)
-    """Where steps go in (counted after the removals) and how many; last first."""
+    """Where steps are inserted (counted after the removals) and how many; last first."""
 
     values: np.ndarray[Any, Any] | None = None
-    """The coordinate, as it will be; None if files have none."""
+    """The coordinate after the commit; None if files have none."""
 
     attrs: Mapping[str, Any] = field(default_factory=dict)
     """What the coordinate's numbers mean."""
 
     positions: list[Ints] = field(default_factory=list)
-    """For every new file, the step of each of its own."""
+    """For every new file, where each of its steps is on the axis."""
 
     rewritten: bool = False
-    """Whether the coordinate's numbers are encoded in another way than before."""
+    """Whether the coordinate's numbers are encoded differently than before."""
 
     @property
     def appends(self) -> bool:
-        """Whether everything new lies after what is there."""
+        """Whether everything new comes after what exists."""
         added = sum(length for _, length in self.openings)
         return not self.removed and all(at == self.length - added for at, _ in self.openings)
 
     def goes_behind(self, steps: int) -> bool:
-        """Whether all that is new lies behind the first `steps`, which stay as they are."""
+        """Whether everything new comes after the first `steps`, which stay as they are."""
         return self.appends and not self.rewritten and all(int(own.min()) >= steps for own in self.positions)
 
     def kept(self) -> Ints:
-        """For every step that is there: where it will be; -1 if it goes."""
+        """For every existing step: where it will be; -1 if it is removed."""
         added = sum(length for _, length in self.openings)
         gone = sum(b - a for a, b in self.removed)
         before = self.length - added + gone
@@ -172,7 +172,7 @@ class GrownAxis:
         return kept
 
     def moved(self, table: RegionTable, axis: int) -> RegionTable:
-        """A table of boxes on this axis, as it will be."""
+        """A table of boxes on this axis, moved to their new places."""
         for start, stop in self.removed:
             table = without_cells(table, axis, start, stop)
         for at, length in self.openings:
@@ -188,7 +188,7 @@ class GrownAxis:
 
 
 def uncovered(length: int, starts: Ints, stops: Ints) -> list[tuple[int, int]]:
-    """Steps of an axis that lie in no interval; last first.
+    """The steps of an axis that are in no interval; last first.
 
     >>> uncovered(9, np.array([0, 5]), np.array([2, 9]))
     [(2, 5)]
@@ -202,7 +202,7 @@ def uncovered(length: int, starts: Ints, stops: Ints) -> list[tuple[int, int]]:
 
 
 def order(values: np.ndarray[Any, Any]) -> int:
-    """1 if values rise, -1 if they fall, 0 if they do neither, or there is one."""
+    """1 if values rise, -1 if they fall, 0 if they do neither or there is only one."""
     if len(values) < 2:
         return 0
     if bool((values[1:] > values[:-1]).all()):
@@ -211,7 +211,7 @@ def order(values: np.ndarray[Any, Any]) -> int:
 
 
 def sortable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Values that NumPy sorts and finds: texts as objects."""
+    """Values that NumPy can sort and search: texts as objects."""
     return values.astype(object) if isinstance(values.dtype, np.dtypes.StringDType) else values
 
 
@@ -219,9 +219,9 @@ def union(
     dim: str, before: np.ndarray[Any, Any] | None, parts: Sequence[np.ndarray[Any, Any]],
     removed: list[tuple[int, int]], tolerance: float | None = None,
 ) -> GrownAxis:  # fmt: skip
-    """The axis of all values that are there or come, and where those of every part lie on it.
+    """The axis of all existing and new values, and where those of every part are on it.
 
-    It rises, unless all that has a direction falls.
+    It rises, unless everything with a direction falls.
 
     >>> axis = union("x", np.array([1.0, 3.0]), [np.array([2.0, 1.0]), np.array([9.0])], [])
     >>> axis.values.tolist(), axis.openings, [each.tolist() for each in axis.positions]
@@ -234,7 +234,7 @@ def union(
     old = np.empty(0, parts[0].dtype if parts else np.float64) if stays is None else stays
     known = [old, *parts]
     directions = {order(part) for part in ([old] if len(old) > 1 else parts)} - {0}
-    if len(old) > 1 and not directions:  # made without order: the next comes last
+    if len(old) > 1 and not directions:  # made without order: new values come last
         directions = {1}
     everything = np.concatenate(known)
     keys = sortable(everything) if everything.dtype.kind != "f" else _snapped(everything, tolerance, known)
@@ -259,10 +259,10 @@ def union(
 def _snapped(
     values: np.ndarray[Any, Any], tolerance: float | None, parts: Sequence[np.ndarray[Any, Any]]
 ) -> np.ndarray[Any, Any]:
-    """Values of which those are equal that differ by no more than the tolerance."""
+    """The values, with those that differ by no more than the tolerance made equal."""
     if len(values) < 2 or tolerance == 0:
         return values
-    if tolerance is None:  # noise beside 0 is small against the distance of steps
+    if tolerance is None:  # noise around 0 is small compared with the distance between steps
         kinds = {part.dtype for part in parts if part.dtype.kind == "f"}
         eps = max((float(np.finfo(kind).eps) for kind in kinds), default=0.0)
         steps = (float(np.abs(np.diff(part)).min()) for part in parts if len(part) > 1)
@@ -272,7 +272,7 @@ def _snapped(
     rank = np.argsort(values, kind="stable")
     ranked = values[rank]
     close = np.diff(ranked) <= near[rank][1:]
-    # of values that are close one after the other, the first stands for all
+    # in a chain of close values, the first stands for all
     leads = np.concatenate([[True], ~close])
     snapped = values.copy()
     snapped[rank] = ranked[np.maximum.accumulate(np.where(leads, np.arange(len(ranked)), 0))]
@@ -280,7 +280,7 @@ def _snapped(
 
 
 def appended(dim: str, before: int, lengths: Sequence[int], removed: list[tuple[int, int]]) -> GrownAxis:
-    """The axis of a dimension without a coordinate: files follow one another as they are named."""
+    """The axis of a dimension without a coordinate: files follow one another in the given order."""
     stays = before - sum(b - a for a, b in removed)
     ends = np.cumsum([stays, *lengths]).tolist()
     total = ends[-1]
@@ -308,5 +308,5 @@ def nested(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> GrownAxi
 
 
 def boxes(spans_of: Sequence[Sequence[Span]]) -> list[Box]:
-    """Every combination of one span of each dimension, as boxes of the cube."""
+    """All combinations of one span per dimension, as boxes of the cube."""
     return [Box.of((span.start, span.stop) for span in each) for each in product(*spans_of)]

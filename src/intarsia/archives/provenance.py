@@ -239,7 +239,7 @@ class _Asked:
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     indices: tuple[Ints, ...]
-    """In rising order."""
+    """The indices, in rising order."""
 
     @classmethod
     def of(cls, ledger: Ledger, array: LogicalArray | None, at: Any) -> _Asked:
@@ -256,7 +256,7 @@ class _Asked:
             axes = request(shape, ... if at is None else at, "orthogonal").axes
         except IndexError as error:
             raise BoundsError(f"selection {at!r} of shape {shape}: {error}") from error
-        assert axes is not None  # of an orthogonal selection
+        assert axes is not None  # it is an orthogonal selection
         taken = (
             a.start + a.step * np.arange(a.count) if a.indices is None else np.asarray(a.indices)
             for a in axes
@@ -346,7 +346,7 @@ def _chunks(array: LogicalArray, asked: _Asked) -> list[SourceChunk]:
 
 
 def _holder(chunk: SourceChunk, ledger: Ledger, parts: Mapping[int, list[SourcePart]]) -> int:
-    """The file that a chunk came with: it lies there, or was copied or referenced from there."""
+    """The file that a chunk came from: its bytes are there, or were copied or referenced from there."""
     for number in parts:
         if ledger.locations[number] == chunk.url:
             return number
