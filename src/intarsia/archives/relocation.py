@@ -1,9 +1,9 @@
-"""`intarsia.relocate`: finds sources again that moved, or were restored without their times.
+"""`intarsia.relocate`: finds sources that moved, or that were restored without their times.
 
-`ingest` does the same for files that have another time and the same bytes.
+`ingest` does the same for files with another time and the same bytes.
 
 References are rewritten in one commit, and nothing is parsed again. A file counts as the one that moved if it
-has the known size, and all the bytes that are referred to.
+has the known size, and all the bytes that are referenced.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from intarsia.versions.repository import open_repository
 from intarsia.words import count_text
 
 SHOWN = 10
-"""The most files that do not fit which are listed."""
+"""The most unsuitable files that are listed."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def relocate(
     """Tell a repository that its sources have moved: one commit, and nothing is parsed again.
 
     `moves` maps old places to new ones: directories or single files, as paths or URLs. Every file must be
-    there with its known size, and hold all the bytes that are referred to; otherwise nothing is changed, and
+    there with its known size, and hold all the bytes that are referenced; otherwise nothing is changed, and
     the error names the files. If a file's mark (the ETag on S3, elsewhere the time of the last change) is not
     the known one, only the size decides, and the result says for how many files. So
     `relocate(repo, {"/data": "/data"})` accepts files that were restored without their times. Other versions
@@ -117,7 +117,7 @@ def relocate(
 def accept_restored(
     repo: icechunk.Repository, restored: Mapping[str, Identity], branch: str, sources: Sources
 ) -> icechunk.Repository:
-    """Make a repository accept sources that have another time and the same bytes as before."""
+    """Make a repository accept sources with another time and the same bytes as before."""
     places = {url: url for url in restored}
     message = f"the same bytes with another time: {count_text(len(restored), 'file')}"
     done = _relocated(repo, places, branch, sources, message, restored)
@@ -138,7 +138,7 @@ def _relocated(
             move.look()
             allowed, _ = with_containers(opened, move.now.values(), (), sources.options)
             session = allowed.writable_session(branch)
-            if session.snapshot_id == before.snapshot_id:  # nobody committed in the meantime
+            if session.snapshot_id == before.snapshot_id:  # no other commit in the meantime
                 done.append(move.write(safe_store(session.store), allowed))
                 commit.message = message or f"relocate {done[-1]}"
                 return Written(session)
@@ -164,7 +164,7 @@ class _Move:
     """Files whose bytes were all compared, and what identified them then."""
 
     now: dict[str, str] = field(default_factory=dict)
-    """The new URL of every source, and of every other file that is referred to."""
+    """The new URL of every source, and of every other referenced file."""
 
     identities: dict[str, Identity] = field(default_factory=dict)
     """The identities of the files at their new URLs."""
@@ -176,7 +176,7 @@ class _Move:
     """The sources of every dataset with moved files."""
 
     def moved(self, url: str) -> str | None:
-        """Where a file is now; None if it is not said to have moved. The longest prefix counts."""
+        """Where a file is now; None if no move names it. The longest prefix counts."""
         old = url
         while old:
             if old in self.places:
@@ -185,7 +185,7 @@ class _Move:
         return None
 
     def look(self) -> None:
-        """Find all references to moved files, and the files where they are now; refuse what does not fit."""
+        """Find all references to moved files, and the files in their new places; refuse what does not fit."""
         root = open_group(self.store, "", "r")
         known: dict[str, str] = {}
         for group in groups_below(root, inside_arrays=True):
@@ -215,7 +215,7 @@ class _Move:
 
     @staticmethod
     def _source_of(url: str, known: Mapping[str, str]) -> str:
-        """The source that a file belongs to: a directory above it, such as a Zarr store, or itself."""
+        """The source that a file belongs to: a directory above it, such as a Zarr store, or the file."""
         above = url
         while "/" in above.split("://", 1)[-1]:
             if above in known:
@@ -282,7 +282,7 @@ class _Move:
                 rows.append((url, content, moment))
                 continue
             changed = None if identity.modified is None else identity.modified.timestamp()
-            entry = with_fields(identity, digest=split_entry(content)[1]).entry  # of what was parsed
+            entry = with_fields(identity, digest=split_entry(content)[1]).entry  # of the parsed content
             rows.append((self.now[url], entry, changed))
         ledger.locations = [url for url, _, _ in rows]
         ledger.contents = [content for _, content, _ in rows]
@@ -308,7 +308,7 @@ class _Move:
 
 
 def _arrays(root: zarr.Group) -> Iterator[tuple[str, int]]:
-    """All arrays that may refer to files: the members of logical arrays, and plain ones."""
+    """All arrays that may refer to files: the members of logical arrays, and plain arrays."""
     for group in groups_below(root, inside_arrays=True):
         if is_logical(group):
             manifest = LogicalGroup.load(group).manifest

@@ -1,4 +1,4 @@
-"""What has become of source files: their content compared with what was known of it, in few requests."""
+"""What has become of source files: their content compared with the known content, in few requests."""
 
 import os
 import stat
@@ -16,20 +16,20 @@ type State = Literal["present", "changed", "gone", "unreachable"]
 """What has become of a source since it was ingested."""
 
 HEADS_AT_ONCE = 16
-"""Sources of which the identity is asked together."""
+"""How many sources are asked for their identity at once."""
 
 LISTED_SCHEMES = ("s3", "gs", "az")
-"""Stores whose listings tell sizes and marks."""
+"""Stores whose listings give sizes and marks."""
 
 LEAST_LISTED = 20
-"""Fewer sources than this are asked for one by one."""
+"""If there are fewer sources than this, each is asked for separately."""
 
 LISTED_BESIDE, LISTED_PAGES = 4, 10_000
-"""A listing is abandoned if it has this many times the objects that were asked for, and some more pages."""
+"""A listing is abandoned after this many objects per requested one, plus this many."""
 
 
 def states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
-    """Whether sources still have the content that was known of them, by URL."""
+    """Whether sources still have their known content, by URL."""
     failures = extra("obstore.exceptions", "virtual").BaseError
     known = {url: split_entry(entry)[0] for url, entry in known.items()}
 
@@ -54,7 +54,7 @@ def states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
 
 
 def restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Identity]:
-    """Of sources that changed those that hold the same bytes as before, with what identifies them now."""
+    """Changed sources that hold the same bytes as before, with what identifies them now."""
     failures = extra("obstore.exceptions", "virtual").BaseError
 
     def same(url: str) -> Identity | None:
@@ -76,8 +76,8 @@ def restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Identity]:
 def marked(sources: Sources, files: Iterable[str]) -> dict[str, str]:
     """Everything that was named, in order, with a mark of its content; in as few requests as possible.
 
-    Local files by their paths, others by their URLs. Of files that are gone there is no mark, and of many
-    in one place of a bucket the marks come with a list of it.
+    Local files are given by their paths, others by their URLs. Missing files have no mark. If many files are
+    in one place of a bucket, their marks come from a listing.
     """
     marks: dict[str, str] = {}
     alone: list[str] = []
@@ -105,7 +105,7 @@ def _local_mark(sources: Sources, path: str) -> str | None:
 
 
 def _marks_of(sources: Sources, urls: list[str]) -> dict[str, str]:
-    """Marks of single objects; of those that lie together, with a list of the place."""
+    """Marks of individual objects; if many are in one place, from a listing."""
     marks = _listed(sources, urls) if urls else {}
     left = [url for url in urls if url not in marks]
     failures = extra("obstore.exceptions", "virtual").BaseError
@@ -125,10 +125,10 @@ def _marks_of(sources: Sources, urls: list[str]) -> dict[str, str]:
 
 
 def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:
-    """What listings say identifies the content of sources: a thousand in one request.
+    """What identifies the content of sources according to listings: a thousand in one request.
 
-    Empty where a store has no listing or does not give it, or where most of it would be of other things:
-    then every source is asked for by itself.
+    Empty if a store has no listing or does not return it, or if most of it would be other objects: then every
+    source is asked for separately.
     """
     by_root: dict[str, list[str]] = {}
     for url in known:

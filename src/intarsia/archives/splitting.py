@@ -1,13 +1,13 @@
-"""Icechunk's manifests of references, split along the dimension that grows: a file more writes one again.
+"""Icechunk's manifests of references, split along the dimension that grows: a new file rewrites only one.
 
 A commit writes the manifest that it adds to, and the list of all manifests: with parts of `n` references and
-`N` references in all, about `11 n / 2 + 36 N / n` bytes, as measured. Icechunk gives all parts of an array
-one length, and where that changes, the next write to the array splits larger ones again. So there is an end
-to members, and their parts are small; but the commit that fills a member follows a rule of its own, which is
-not saved, names that member, and by which all its references go into one part. They stay that way, since
-nothing is written to it any more.
+`N` references in all, about `11 n / 2 + 36 N / n` bytes, as measured. All parts of an array have one length
+in Icechunk, and if that changes, the next write to the array splits larger parts again. So members have a
+maximum size, and their parts are small. The commit that fills a member uses a rule of its own, which is not
+saved: it names that member, and puts all its references into one part. They stay that way, since nothing more
+is written to the member.
 
-Icechunk compiles every rule for every array again, so rules are few whatever the number of arrays.
+Icechunk compiles every rule again for every array, so there are few rules, whatever the number of arrays.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from intarsia.archives.array_draft import ArrayDraft
 
 LEAST_REFERENCES = 2_000
-"""Of a manifest that is full; smaller ones would save nothing beside all else that a commit writes."""
+"""In a full manifest; smaller ones would save nothing compared with the rest of a commit."""
 
 ARRAYS = 4
-"""Of a dataset that has manifests of so few references; with more arrays, as many manifests are larger."""
+"""Up to this many arrays, a dataset has such small manifests; with more arrays, manifests are larger."""
 
 MOST_REFERENCES = 100_000
-"""Of a manifest that is added to, in datasets of many arrays."""
+"""In a manifest that is added to, in datasets with many arrays."""
 
 TABLE_CHUNKS = 64
-"""Chunks of a table of rows, or of a coordinate, in a manifest; the last is written again by every append."""
+"""How many chunks of a table or coordinate are in a manifest; every append rewrites the last manifest."""
 
 MEMBER = "m-[0-9a-f]+"
-"""Names of members."""
+"""The pattern of members' names."""
 
 TABLES = rf"^/(.*/)?(t-[0-9a-f]+|{LEDGER}/(sources|claims))$"
-"""Paths of tables that grow by rows."""
+"""The pattern of the paths of tables that grow by rows."""
 
 
 def references_a_manifest(arrays: int) -> int:
@@ -65,11 +65,11 @@ def references_a_manifest(arrays: int) -> int:
 def with_splitting(
     config: icechunk.RepositoryConfig, group: str, arrays: Iterable[ArrayDraft], dims: Sequence[str]
 ) -> bool:
-    """Say in a configuration how the manifests of these arrays are split; whether it said otherwise.
+    """Put into a configuration how the manifests of these arrays are split; returns whether it changed.
 
-    So are those of tables, and of coordinates along the dimensions that grow.
+    This includes those of tables, and of coordinates along the dimensions that grow.
 
-    What it says already stays: splitting in another way would write all of them anew.
+    Existing rules stay: splitting differently would rewrite all manifests.
     """
     manifest = config.manifest or ManifestConfig()
     known = [] if manifest.splitting is None else list(manifest.splitting.split_sizes or ())
@@ -82,7 +82,7 @@ def with_splitting(
     if len(rules) == len(known):
         return False
     manifest.splitting = ManifestSplittingConfig.from_dict(rules)
-    if manifest.preload is None:  # every session would read some of many small ones, which nobody asked for
+    if manifest.preload is None:  # otherwise every session would read some of many small ones
         manifest.preload = ManifestPreloadConfig(
             max_total_refs=0, preload_if=ManifestPreloadCondition.false()
         )
@@ -93,14 +93,14 @@ def with_splitting(
 def with_whole_members(
     config: icechunk.RepositoryConfig, group: str, full: Sequence[tuple[ArrayDraft, Sequence[str]]]
 ) -> icechunk.RepositoryConfig:
-    """The configuration for a commit that fills these members of arrays: each of them has one manifest.
+    """The configuration for a commit that fills these members of arrays: each of them gets one manifest.
 
-    The first rule that fits is Icechunk's, so this one stands before those that are known. It names the
-    members: others stay split, and so does what follows a full one, which the next file adds to.
+    Icechunk applies the first rule that fits, so this one goes before the known ones. It names the members:
+    others stay split, including the one after a full one, which the next file adds to.
     """
     manifest = config.manifest or ManifestConfig()
     known = {} if manifest.splitting is None else manifest.splitting.to_dict()
-    # the last file may have made it longer; parts are written as a whole
+    # the last file may have made it longer; a part is written as a whole
     names = _by_size([array for array, _ in full], 2 * FULL)
     members = {array.name: own for array, own in full}
     rules = {
@@ -115,7 +115,7 @@ def with_whole_members(
 
 
 def _path(group: str, below: str) -> ManifestSplitCondition:
-    """What is below a group, in the words of regular expressions."""
+    """Everything below a group, as a regular expression."""
     above = "".join(f"{re.escape(part)}/" for part in group.split("/") if part)
     return ManifestSplitCondition.path_matches(f"^/{above}{below}$")
 
@@ -131,9 +131,9 @@ def _along(dims: str, size: int) -> dict[Any, int]:
 def _rules_of_arrays(
     group: str, arrays: Sequence[ArrayDraft], known: Sequence[ManifestSplitCondition]
 ) -> dict[ManifestSplitCondition, dict[Any, int]]:
-    """A rule for each size among the arrays that no rule is known for; the last one names no array.
+    """A rule for each size among the arrays without a known rule; the last rule names no array.
 
-    Icechunk takes the first rule that fits. The last one is that of most arrays.
+    Icechunk applies the first rule that fits. The last one is for most arrays.
     """
     patterns = [pattern for condition in known if (pattern := _pattern(condition))]
     new = [
@@ -150,8 +150,8 @@ def _rules_of_arrays(
 
 
 def _pattern(condition: ManifestSplitCondition) -> re.Pattern[str] | None:
-    """What paths match, if the condition is about paths and says it as Python would."""
-    kind: Any = condition  # the stubs do not know that conditions of paths and names are classes
+    """The pattern of paths, if the condition is about paths and Python can compile it."""
+    kind: Any = condition  # the stubs do not know that conditions on paths and names are classes
     if type(kind).__name__ != "PathMatches":
         return None
     try:
@@ -161,7 +161,7 @@ def _pattern(condition: ManifestSplitCondition) -> re.Pattern[str] | None:
 
 
 def _by_size(arrays: Iterable[ArrayDraft], references: int) -> dict[tuple[str, int], list[str]]:
-    """The names of arrays, by the dimension that grows and how much of it has so many references."""
+    """The names of arrays, by the dimension that grows and how many chunks along it have `references`."""
     names: dict[tuple[str, int], list[str]] = {}
     for array in arrays:
         if size := _steps_of(array, references):
@@ -170,7 +170,7 @@ def _by_size(arrays: Iterable[ArrayDraft], references: int) -> dict[tuple[str, i
 
 
 def _steps_of(array: ArrayDraft, wanted: int) -> int:
-    """How many chunks along the dimension that grows have so many references; 0 if nothing is referred to."""
+    """How many chunks along the dimension that grows have `wanted` references; 0 if there are none."""
     dim = array.dims[array.growing[0]]
     grids = [
         (each.variable.ranges.grid, each.variable.dims.index(dim))

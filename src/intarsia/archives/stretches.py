@@ -1,4 +1,4 @@
-"""Where contributions go: stretches of members, one after the other, and the regions that show them."""
+"""Where contributions go: stretches of members, one after another, and the regions that show them."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ if TYPE_CHECKING:
 
 
 FARTHEST_PLACE = 1 << 40
-"""Views that count downwards begin here where the lattice is 1: so that all of them share one view."""
+"""Views that count downwards begin here if the lattice is 1, so that they all share one view."""
 
 FULL = 1 << 18
-"""Chunks of a member that is full: what follows in the same encoding goes into another one. Nothing is put
-into a full one any more, so that its references can lie in one large manifest (`splitting`): three to five
-megabytes, which a reader of one chunk has to read."""
+"""How many chunks fill a member: what follows in the same encoding goes into another one. Nothing is added to
+a full member, so its references can be in one large manifest (`splitting`): three to five megabytes, which a
+reader of one chunk has to read."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """What chunks of one file take of a member: steps that no others use."""
+    """The part of a member that chunks of one file take: steps that no other chunks use."""
 
     contribution: Contribution
     chunk_set: ChunkSet
 
     start: int
-    """First step of the contribution in the member: a multiple of the member's chunk."""
+    """The first step of the contribution in the member: a multiple of the member's chunk."""
 
 
 @dataclass(slots=True)
 class GrowingMember:
-    """A member and what is put into it, one file behind the other along one axis."""
+    """A member and what is put into it, one file after another along one axis."""
 
     name: str
     encoding: SourceEncoding
 
     dims: tuple[str, ...]
-    """Its axes, as the files have them."""
+    """Its axes, as in the files."""
 
     axis: int
     """The axis that grows from file to file."""
 
     shape: list[int]
-    """As it will be: whole chunks along the axis, on the others as long as the longest file."""
+    """Its new shape: whole chunks along the axis; on other axes, as long as the longest file."""
 
     is_new: bool
     """Whether it has to be created."""
@@ -73,7 +73,7 @@ class GrowingMember:
         return prod(chunk_grid(tuple(self.shape), self.encoding.chunks)) >= FULL
 
     def put(self, contribution: Contribution, chunk_set: ChunkSet) -> Stretch:
-        """Give a contribution the next steps, at a border of chunks: its chunks are chunks of the member."""
+        """Give a contribution the next steps, at a chunk border: its chunks become chunks of the member."""
         own, axis, start = contribution.variable.shape, self.axis, self.shape[self.axis]
         chunk = self.encoding.chunks[axis]
         self.shape = [max(a, b) for a, b in zip(self.shape, own, strict=True)]
@@ -83,8 +83,8 @@ class GrowingMember:
 
 
 class Stretches:
-    """Gives every contribution to one array a stretch of a member: one for each encoding, or the next one
-    where that is full. A new array has no group yet."""
+    """Gives every contribution to one array a stretch of a member: one for each encoding, or the next one if
+    that is full. A new array has no group yet."""
 
     def __init__(self, array: ArrayDraft, known: Mapping[str, str], logical: LogicalGroup | None) -> None:
         self.members: dict[str, GrowingMember] = {}
@@ -104,11 +104,11 @@ class Stretches:
 
     @property
     def full(self) -> list[str]:
-        """Members that are full with them, and were not before."""
+        """Members that become full now."""
         return [member.name for member in self.members.values() if member.is_full]
 
     def _new_name(self) -> str:
-        """The name of one more new member."""
+        """The name of another new member."""
         names, number = self._array.new_members, sum(each.is_new for each in self.members.values())
         if number == len(names):
             names.append(new_name())
@@ -116,10 +116,10 @@ class Stretches:
 
     def _member(self, contribution: Contribution, chunk_set: ChunkSet) -> GrowingMember:
         encoding, array, dims = chunk_set.encoding, self._array, contribution.variable.dims
-        # members have the axes of their files: those of another order are others
+        # members have the axes of their files: another order of axes needs another member
         turned = "" if dims == array.dims else " " + ",".join(dims)
         digest, without_fill = encoding.digest + turned, encoding.digest_without_fill + turned
-        # What reads where no chunk is stored matters only to files that left one out.
+        # What is read where no chunk is stored matters only to files that lack a chunk.
         candidates = (digest, without_fill) if chunk_set.complete else (digest,)
         known = ChainMap(self.used, self._known)
         digest = next((each for each in candidates if each in known), digest)
@@ -137,7 +137,7 @@ class Stretches:
         return member
 
     def _begun(self, name: str, encoding: SourceEncoding, dims: tuple[str, ...], axis: int) -> GrowingMember:
-        """A member that something was put into, now or by an earlier commit."""
+        """A member that something was put into, now or in an earlier commit."""
         if name in self.members or self._logical is None:
             return self.members[name]
         shape = list(self._logical.members[name].shape)
@@ -158,7 +158,7 @@ class Stretches:
                     continue
                 span, cell = spans[axis], array.lattice[axis]
                 first = span.first + (stretch.start if k == member.axis else 0)
-                if span.stride > 0:  # what the lattice cannot say, the view says
+                if span.stride > 0:  # the view says what the lattice cannot
                     place[axis], offsets[k] = divmod(first, cell)
                 elif cell == 1:
                     place[axis], offsets[k] = FARTHEST_PLACE - first, FARTHEST_PLACE
@@ -190,7 +190,7 @@ class Stretches:
 
 
 def _view(axes: Sequence[int | None], offsets: Sequence[int], spans: Sequence[Span]) -> View:
-    """How a region sees the axes of a file that are not those of the array."""
+    """How a region sees the axes of a file if they are not those of the array."""
     seen = (
         MemberAxis(None) if axis is None else MemberAxis(axis, offset, spans[axis].stride)
         for axis, offset in zip(axes, offsets, strict=True)
@@ -203,7 +203,7 @@ def with_gap(table: RegionTable, axis: int, at: int, length: int) -> RegionTable
     across = np.flatnonzero((table.start[:, axis] < at) & (table.stop[:, axis] > at))
     upper = table.take(across)
     upper_start, upper_member = upper.start.copy(), upper.member_start.copy()
-    # the upper half begins as many cells further in its member as the lower half is long
+    # the upper half starts later in its member, by the length of the lower half
     upper_member[:, axis] += at - upper_start[:, axis]
     upper_start[:, axis] = at
     stop = table.stop.copy()
@@ -214,7 +214,7 @@ def with_gap(table: RegionTable, axis: int, at: int, length: int) -> RegionTable
 
 def without_cells(table: RegionTable, axis: int, start: int, stop: int) -> RegionTable:
     """The table without the cells from `start` to `stop`; regions after them move down."""
-    # gaps of no cells only split: then every region lies inside or outside
+    # gaps of no cells only split: then every region is inside or outside
     table = with_gap(with_gap(table, axis, start, 0), axis, stop, 0)
     inside = (table.start[:, axis] >= start) & (table.stop[:, axis] <= stop)
     return _moved(table.take(np.flatnonzero(~inside)), axis, stop, start - stop)
@@ -239,7 +239,7 @@ def refined(manifest: Manifest, chunk_shape: tuple[int, ...]) -> Manifest:
     finer = replace(manifest, chunk_shape=chunk_shape)
 
     def refine(table: RegionTable) -> RegionTable:
-        # the end of the array may cut the last chunk off: it then holds fewer of the finer ones
+        # the end of the array may cut the last chunk off: then it holds fewer of the finer chunks
         stop = np.minimum(table.stop * factor, np.array(finer.lattice, dtype=np.int64))
         starts = {"start": table.start * factor, "member_start": table.member_start * factor}
         return replace(table, stop=stop, **starts)
@@ -249,13 +249,13 @@ def refined(manifest: Manifest, chunk_shape: tuple[int, ...]) -> Manifest:
 
 
 def merged(table: RegionTable, axis: int) -> RegionTable:
-    """The table with neighbours along an axis joined where one member continues from one to the next."""
+    """The table with neighbours along an axis joined if one member continues from one to the next."""
     if len(table) < 2:
         return table
     cross = [d for d in range(table.ndim) if d != axis]
-    # Regions do not overlap: sorted by the axis last, those that can be joined stand one after the other.
+    # Regions do not overlap: sorted by the axis last, those that can be joined are neighbours.
     ordered = table.take(np.lexsort([table.start[:, axis], *table.start[:, cross].T[::-1]]))
-    shift = ordered.member_start - ordered.start  # where a member continues, it does not change
+    shift = ordered.member_start - ordered.start  # this stays the same where a member continues
     same = (ordered.member[1:] == ordered.member[:-1]) & (shift[1:] == shift[:-1]).all(axis=1)
     same &= ordered.start[1:, axis] == ordered.stop[:-1, axis]
     for numbers in (ordered.packing, ordered.view, ordered.layer):

@@ -1,8 +1,8 @@
-"""TIFF: the first image of a file, by virtual_tiff, where it can be trusted.
+"""TIFF: the first image of a file, through virtual_tiff, if it can be trusted.
 
-virtual_tiff follows a list of images that bites its own tail for ever, and takes samples of 1 or 12 bits for
-whole bytes. Of a tag it takes as much memory as its count claims, and the process ends where there is not so
-much. So the header is looked at here first.
+virtual_tiff follows a circular list of images for ever, and takes samples of 1 or 12 bits for whole bytes.
+For a tag it allocates as much memory as the tag's count claims, and the process ends if there is not enough.
+So the header is checked here first.
 """
 
 import os
@@ -19,7 +19,7 @@ BITS_PER_SAMPLE = 258
 """The tag that says how many bits the samples of a pixel have, as 16-bit numbers."""
 
 WHOLE_BITS = frozenset((8, 16, 32, 64))
-"""Samples that are numbers of NumPy."""
+"""The sizes of samples that are NumPy numbers."""
 
 TYPE_BYTES = {
     **dict.fromkeys((1, 2, 6, 7), 1),
@@ -27,13 +27,13 @@ TYPE_BYTES = {
     **dict.fromkeys((4, 9, 11, 13), 4),
     **dict.fromkeys((5, 10, 12, 16, 17, 18), 8),
 }
-"""The types of values by their numbers, and how many bytes a value of each has."""
+"""The size in bytes of a value of each type, by the number of the type."""
 
 MOST_TAGS = 1 << 20
-"""Tags of all images of a file: those of fifty thousand images that have twenty each."""
+"""The most tags of all images of a file: enough for fifty thousand images with twenty each."""
 
 SHARED_BYTES = 1 << 24
-"""Images may share the values of tags, which then are more bytes than the file has; so many at most."""
+"""Images may share tag values, which then add up to more bytes than the file has: at most this many."""
 
 
 class _Tag(NamedTuple):
@@ -41,7 +41,7 @@ class _Tag(NamedTuple):
 
     number: int
     width: int
-    """Bytes of one value."""
+    """The size of one value in bytes."""
 
     length: int
     place: int
@@ -82,7 +82,7 @@ class _Header:
         return struct.unpack(f"{self._order}{count}{letter}", self._bytes(at, count * width))
 
     def check(self) -> None:
-        """Refuse endless lists of images, tags that the file cannot hold, and samples of odd bits."""
+        """Refuse endless lists of images, tags that the file cannot hold, and samples of odd bit sizes."""
         at = self._number(8 if self._is_big else 4, self._field)
         if not at:
             raise IngestError("it has no image: its header names no list of tags")
@@ -122,7 +122,7 @@ class _Header:
 
     def _check_samples(self, tags: Sequence[_Tag]) -> None:
         found = next((tag for tag in tags if tag.number == BITS_PER_SAMPLE), None)
-        bits = {1}  # as the specification has it
+        bits = {1}  # as in the specification
         if found is not None:
             bits = set(self._numbers(found.place, found.length, found.width))
         if len(bits) > 1 or not bits <= WHOLE_BITS:
@@ -131,7 +131,7 @@ class _Header:
 
 
 class TIFFParser:
-    """The first image of a TIFF file; `VirtualFormat` takes it as one of VirtualiZarr's parsers."""
+    """The first image of a TIFF file; `VirtualFormat` uses it like one of VirtualiZarr's parsers."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
@@ -142,5 +142,5 @@ class TIFFParser:
         extra("virtual_tiff", "tiff")
         try:
             return tiff_parser()(url, registry)
-        except Exception as error:  # of whatever class: some are made for panics of Rust
+        except Exception as error:  # of any class: some stand for panics in Rust
             raise IngestError(f"virtual_tiff cannot read it: {' '.join(str(error).split())}") from error

@@ -1,6 +1,6 @@
 """What VirtualiZarr parses: its parsers as formats, and the one place that looks inside its manifests.
 
-Its parser of NetCDF classic files forgets the types of attributes, and makes room for as many records as the
+Its parser for NetCDF classic files forgets the types of attributes, and allocates as many records as the
 header claims. So the header is read here first.
 """
 
@@ -32,8 +32,8 @@ from intarsia.array.box import chunk_grid
 from intarsia.errors import IngestError
 from intarsia.versions.access import FILE
 
-# The same bytes under the name that is specified for Zarr v3, so that more readers know it. The others stay
-# as they are: zarr-python reads them without any help.
+# The same bytes under the name specified for Zarr v3, which more readers know. Other codecs keep their names:
+# zarr-python reads them without any help.
 SPECIFIED_NAMES = {"numcodecs.zstd": "zstd", "numcodecs.gzip": "gzip"}
 
 
@@ -59,7 +59,7 @@ class VirtualFormat:
 
     def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
         """The wanted variables of one source."""
-        attrs, typed = self._typed_attributes(url, sources)  # first: it looks whether a header can be true
+        attrs, typed = self._typed_attributes(url, sources)  # first: it checks whether the header can be true
         store = self._store(url, sources)
         arrays = arrays_of(store, self.group)
         described = {name: _described(array, typed.get(name)) for name, array in arrays.items()}
@@ -94,7 +94,7 @@ class VirtualFormat:
         return parsed
 
     def groups(self, url: str, sources: Sources) -> list[str]:
-        """Paths of all groups."""
+        """The paths of all groups."""
         if self.name == "netcdf3":
             return [""]  # such files have none
         return ["", *_groups_below(parsed_group(self._store(url, sources)), "")]
@@ -116,7 +116,7 @@ class VirtualFormat:
             return netcdf3_attributes(reader)
 
     def _add_fill_values(self, url: str, sources: Sources, described: dict[str, Description]) -> None:
-        """In references, which are Zarr v2, the fill value of an array means "missing", as in xarray."""
+        """Add fill values: in references, which are Zarr v2, they mean "missing", as in xarray."""
         documents = _references(url, sources)
         for name, description in described.items():
             document = documents.get(f"{self._path(name)}/.zarray", {})
@@ -131,7 +131,7 @@ class VirtualFormat:
 
     @contextmanager
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
-        """A variable's stored numbers, to be read by slices, for a copy."""
+        """A variable's stored numbers, to be read in slices, for a copy."""
         store = self._store(url, sources)
         for array in arrays_of(store, self.group).values():
             for location in set(array.manifest.iter_nonempty_paths()):
@@ -140,7 +140,7 @@ class VirtualFormat:
 
 
 def _references(url: str, sources: Sources) -> Mapping[str, Any]:
-    """What kerchunk wrote: in one file of JSON, or in a directory of parquet files."""
+    """What kerchunk wrote: one JSON file, or a directory of Parquet files."""
     if sources.names_in(url) if url.endswith((".parq", ".parquet", "/")) else ():
         found: Mapping[str, Any] = json.loads(sources.get(f"{url.rstrip('/')}/.zmetadata"))["metadata"]
         return found
@@ -150,7 +150,7 @@ def _references(url: str, sources: Sources) -> Mapping[str, Any]:
 
 
 def _elsewhere(parsed: ParsedFile, sources: Sources) -> Identity | None:
-    """What identifies the files that a file of references points to; None if it points to itself only."""
+    """What identifies the files that a file of references points to; None if it points only to itself."""
     urls = {
         location
         for variable in parsed.variables.values() if variable.ranges is not None
@@ -165,7 +165,7 @@ def _elsewhere(parsed: ParsedFile, sources: Sources) -> Identity | None:
 
 
 def _as_parsers_take_it(url: str) -> str:
-    """VirtualiZarr takes file URLs without percent signs; what it would cut off (?, #) stays encoded."""
+    """A URL for VirtualiZarr, which takes file URLs without percent signs; ? and # stay encoded."""
     plain = unquote(url)
     return plain if url.startswith(FILE) and not set("#?%") & set(plain) else url
 
@@ -205,7 +205,7 @@ def _groups_below(node: Any, path: str, *, with_arrays: bool = False) -> Iterato
 
 
 def _described(array: Any, attrs: Mapping[str, Any] | None = None) -> Description:
-    """What a manifest array is, before its references are looked at."""
+    """What a manifest array is, before its references are read."""
     dtype = array.dtype if array.dtype.kind == "T" else array.dtype.newbyteorder("=")
     names = array.metadata.dimension_names
     dims = tuple(name or f"dim_{axis}" for axis, name in enumerate(names or (None,) * len(array.shape)))
@@ -216,7 +216,7 @@ def _described(array: Any, attrs: Mapping[str, Any] | None = None) -> Descriptio
 
 
 def specified_codec(document: dict[str, Any]) -> dict[str, Any]:
-    """A codec under the name that is specified for Zarr v3, where there is one."""
+    """A codec under the name that is specified for Zarr v3, if there is one."""
     name = SPECIFIED_NAMES.get(document["name"], document["name"])
     configuration = dict(document.get("configuration", {}))
     if name == "zstd" and document["name"] != name:
@@ -242,7 +242,7 @@ def parsed_variable(name: str, role: Role, array: Any, description: Description)
         single = _only(flat[stored & (lengths.ravel() > 0)])
         offsets, lengths = np.ascontiguousarray(offsets), np.ascontiguousarray(lengths)
         ranges = ChunkRanges(paths.copy() if single is None else single, offsets, lengths, inlined=inlined)
-    else:  # nothing of it was ever written; the parser then gives any shape
+    else:  # none of it was ever written; the parser then returns any shape
         ranges = ChunkRanges("", np.zeros(grid, "u8"), np.zeros(grid, "u8"), inlined=inlined)
     return description.parsed(
         name, role, chunks=chunks,
@@ -253,7 +253,7 @@ def parsed_variable(name: str, role: Role, array: Any, description: Description)
 
 
 def _only(urls: np.ndarray[Any, Any]) -> str | None:
-    """The one URL that they all are, or None if they differ."""
+    """The one URL that they all share, or None if they differ."""
     if not urls.size:
         return ""
     return str(urls[0]) if bool((urls == urls[0]).all()) else None
@@ -269,7 +269,7 @@ NETCDF3_MOST_BYTES = 1 << 28
 
 
 class _NetCDF3Header:
-    """The big-endian header of a NetCDF classic file, read front to back; CDF-5 has wider counts."""
+    """The big-endian header of a NetCDF classic file, read from front to back; CDF-5 has wider counts."""
 
     def __init__(self, file: IO[bytes]) -> None:
         file.seek(0)
@@ -355,7 +355,7 @@ def netcdf3_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[
 
 
 def _check_records(count: int, start: int, nbytes: int, size: int) -> None:
-    """Raise `IngestError` if the last record would begin behind the end of the file."""
+    """Raise `IngestError` if the last record would begin after the end of the file."""
     last = start + (count - 1) * max(nbytes, 1)
     if last >= size:
         raise IngestError(

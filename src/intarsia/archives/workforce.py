@@ -1,11 +1,11 @@
-"""Who parses files: this thread, threads or processes of its own, an executor or a cluster.
+"""What parses files: this thread, its own threads or processes, an executor or a cluster.
 
-They do it in order, and never far ahead: results wait only for a bounded number of tasks, so that whoever
-takes them decides how much is in memory.
+Files are parsed in order, and never far ahead: only a bounded number of tasks have results waiting, so the
+consumer decides how much is in memory.
 
-Processes of its own are started as programs, and fed through pipes. They are not forked, so that no thread of
-Icechunk is lost, and they do not import the caller's script, as those of `multiprocessing` do. If one cannot
-be started, or dies, its files are parsed here.
+Processes of our own are started as programs, and fed through pipes. They are not forked, so that no thread of
+Icechunk is lost, and they do not import the caller's script, as `multiprocessing` does. If one cannot be
+started, or dies, its files are parsed here.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ type Engine = int | Client | None
 """A number of threads, a `dask.distributed.Client`, or an executor of `concurrent.futures`."""
 
 FILES_A_TASK = 16
-"""Files that a worker parses in one go: what they have in common travels once."""
+"""How many files a worker parses in one task: what they have in common is sent once."""
 
 TASKS_AHEAD = 3
-"""Tasks that are given out for every worker, so that none waits for the next."""
+"""How many tasks are given out per worker, so that none waits for the next."""
 
 TRIED = 100
-"""Files that are parsed here before it is known whether processes of their own would be worth their start."""
+"""How many files are parsed here before we know whether processes would be worth starting."""
 
 PAYING = 4.0
-"""Seconds of parsing that are: a process takes one or two of them to start."""
+"""How many seconds of parsing make that worthwhile: a process takes one or two seconds to start."""
 
 MOST_PROCESSES = 8
-"""What one process can give work to, and take results from."""
+"""How many processes one process can give work to and take results from."""
 
 USUAL_WORKERS = 8
-"""Where nobody says how many there are."""
+"""The number of workers if it is unknown."""
 
 
 def checked_engine(client: Any, workers: Any) -> Engine:
-    """Who is to parse, as callers say it: by `client` or, as it was called once, by `workers`.
+    """What should parse, as the caller says it: `client` or, by its old name, `workers`.
 
     >>> checked_engine(4, None), checked_engine(None, 2)
     (4, 2)
@@ -83,9 +83,9 @@ type Parse = Callable[[Sequence[str]], list[ParsedFile | Failure]]
 
 
 def parsed_by(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool) -> Iterator[Any]:
-    """What `parse` makes of all URLs, some at a time, in their order.
+    """The results of `parse` for all URLs, some at a time, in order.
 
-    If nobody is named, that is this thread, and processes of its own where there is enough left for them.
+    By default, this thread parses, and processes of its own do if enough work is left for them.
     """
     if engine is None:
         first, rest = urls[:TRIED], urls[TRIED:]
@@ -107,7 +107,7 @@ def parsed_by(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool
         try:
             yield from _given_out(pool, parse, [[url] for url in urls], TASKS_AHEAD * engine)
         finally:
-            pool.shutdown(cancel_futures=True)  # after Ctrl-C nobody wants the files that are left
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C the remaining files are no longer wanted
         return
     if remote and isinstance(engine, Executor):
         check_client(engine)
@@ -128,20 +128,20 @@ def _in_processes(parse: Parse, urls: Sequence[str], count: int) -> Iterator[Any
         tasks = batched(urls, FILES_A_TASK)
         yield from _given_out(pool, workers.parse, tasks, TASKS_AHEAD * count)
     finally:
-        workers.close()  # whoever waits for one of them gets no answer
+        workers.close()  # threads that wait for one of them get no answer
         pool.shutdown(cancel_futures=True)
 
 
 def _workers_of(engine: Any) -> int:
     known = getattr(engine, "_max_workers", None)
-    if known is None and callable(getattr(engine, "nthreads", None)):  # of dask
+    if known is None and callable(getattr(engine, "nthreads", None)):  # from dask
         known = sum(engine.nthreads().values())
     return max(1, known or USUAL_WORKERS)
 
 
 def _given_out(client: Any, parse: Parse, tasks: Any, ahead: int) -> Iterator[Any]:
-    """The results of tasks, in order; no more of them are given out than `ahead` of what was taken."""
-    run = uuid.uuid4().hex  # dask takes equal calls for one; files may have changed since
+    """The results of tasks, in order; at most `ahead` tasks are given out before their results are taken."""
+    run = uuid.uuid4().hex  # dask treats equal calls as one; files may have changed since
     waiting: deque[tuple[Any, Sequence[str]]] = deque()
     left = iter(tasks)
     try:
@@ -186,13 +186,13 @@ PROGRAM = "import sys; sys.path[:] = {path!r}; from intarsia.archives.workforce 
 
 
 def can_be_started() -> bool:
-    """Whether this interpreter can be started as a program: one inside another program cannot."""
+    """Whether this interpreter can be started as a program: one embedded in another program cannot."""
     name = os.path.basename(sys.executable or "").lower()
     return name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
 
 
 class ParseWorkers:
-    """As many processes as there may be tasks at once. Any thread may give them one."""
+    """As many processes as tasks may run at once. Any thread may give them a task."""
 
     def __init__(self, parse: Parse, count: int) -> None:
         self._parse = parse
@@ -216,7 +216,7 @@ class ParseWorkers:
         return worker
 
     def parse(self, urls: Sequence[str]) -> list[Any]:
-        """What a process makes of some files; where none is left, they are parsed here."""
+        """Parse some files in a process; if no process is left, parse them here."""
         worker = self._idle.get()
         try:
             if worker is not None:
@@ -232,7 +232,7 @@ class ParseWorkers:
         return [] if self._closed else self._parse(urls)
 
     def close(self) -> None:
-        """End all of them, also those that are at work: nobody waits for them any more."""
+        """End all of them, even those at work: nobody waits for them any more."""
         self._closed = True
         for worker in self._started:
             worker.kill()
@@ -249,7 +249,7 @@ def send(pipe: Any, message: Any) -> None:
 
 
 def receive(pipe: Any) -> Any:
-    """The next message of a pipe; None where it has ended."""
+    """The next message from a pipe; None if it has ended."""
     head = pipe.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None
@@ -259,8 +259,8 @@ def receive(pipe: Any) -> Any:
 
 
 def serve() -> None:
-    """Be such a process: parse what comes, until nothing comes any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that gives out the tasks
+    """Run as such a process: parse what comes, until nothing more comes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that gives out the tasks
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is not an answer
     parse = receive(sys.stdin.buffer)

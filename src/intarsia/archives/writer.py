@@ -39,26 +39,26 @@ from intarsia.packing import Packing
 from intarsia.words import one_line
 
 COORDINATE_CHUNK = 1 << 12
-"""Elements of a chunk of a coordinate array, at most: small enough to append to, few enough to open fast."""
+"""The most elements in a chunk of a coordinate array: quick to append to, and few chunks to open."""
 
 AT_ONCE = 256
-"""Metadata documents in flight."""
+"""How many metadata documents are written at once."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A change of a dataset that is written, but not committed."""
+    """A change to a dataset that is written, but not committed."""
 
     session: icechunk.Session
 
     def follow(self) -> list[str]:
-        """Where files go depends on all that is there: whatever others committed, a new draft is needed."""
+        """Where files go depends on everything there: after any other commit, a new draft is needed."""
         return ["the dataset may have changed"]
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Puts everything of a draft into one session; the caller commits it."""
+    """Puts everything in a draft into one session; the caller commits it."""
 
     store: Any
     path: str
@@ -66,21 +66,21 @@ class Writer:
 
     draft: Draft
     dataset: Dataset
-    """What is there, read through the same session."""
+    """What exists already, read through the same session."""
 
     sources: Sources
     """Where copies are read from."""
 
     parser: Any = None
-    """The caller's own parser, if he gave one."""
+    """The caller's own parser, if given."""
 
     source_group: str = ""
-    """The group of every file that holds the variables."""
+    """The group in every file that holds the variables."""
 
     def write(self) -> dict[str, str]:
-        """Arrays first, then coordinates, then the ledger: in a session it is all one.
+        """Write arrays first, then coordinates, then the ledger: a session commits them as one.
 
-        Returns what cannot be written or would not be readable, and why: that must not be committed.
+        Returns what cannot be written or would not be readable, and why: it must not be committed.
         """
         draft, group = self.draft, open_group(self.store, self.path, "a")
         for name in (*draft.arrays, *draft.joined, *draft.static):
@@ -117,7 +117,7 @@ class Writer:
     def _begun(
         self, group: zarr.Group, array: ArrayDraft, documents: list[tuple[str, Any]]
     ) -> tuple[LogicalGroup, Stretches]:
-        """Where everything of one array goes; documents of new members are added to those to be written."""
+        """Where everything in one array goes; adds documents of new members to those that will be written."""
         logical = self.dataset.logical_groups.get(array.name) or self._created(group, array)
         stretches = Stretches(array, self.draft.ledger.members.get(array.name, {}), logical)
         for member in stretches.members.values():
@@ -131,7 +131,7 @@ class Writer:
         return logical, stretches
 
     def _member(self, path: str, member: GrowingMember) -> zarr.Array[Any]:
-        """A new member, which is not stored yet; by way of zarr, so that nothing invalid is."""
+        """A new member, not stored yet; made with zarr, so that it is valid."""
         try:
             document = json.loads(json.dumps(member.encoding.document(tuple(member.shape), member.dims)))
             return zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
@@ -155,7 +155,7 @@ class Writer:
     def _extended(
         self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches
     ) -> LogicalGroup | None:
-        """Show what goes behind all regions of a long table; None if that is not all that changes."""
+        """Show what goes after all regions of a long table; None if anything else changes."""
         manifest, axis = logical.manifest, array.growing[0]
         same = values_dtype(manifest.data_type) == array.dtype and manifest.chunk_shape == array.lattice
         end = logical.end_of_table(axis) if same and self.draft.cube.origin else None
@@ -184,12 +184,12 @@ class Writer:
         return logical
 
     def _shape(self, array: ArrayDraft) -> tuple[int, ...]:
-        """The shape of an array, with the steps that were not looked at."""
+        """The shape of an array, including the steps that were not read."""
         first, origin = array.growing[0], self.draft.cube.origin
         return tuple(n + origin if d == first else n for d, n in enumerate(array.shape))
 
     def _made_room(self, array: ArrayDraft, table: RegionTable) -> RegionTable:
-        """The regions that are there, moved apart, without those of files that lose their place."""
+        """The existing regions, moved apart, without those of files that lose their place."""
         cube, lattice = self.draft.cube, array.lattice
         for axis, place in zip(cube.axes, array.growing, strict=True):
             table = axis.moved(table, place)
@@ -206,7 +206,7 @@ class Writer:
             raise IngestError(f"{array.name!r} is a group of the dataset: it cannot become an array")
         data_type = optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
         manifest = Manifest.empty(self._shape(array), array.lattice, data_type, array.fill_value, array.dims)
-        # Nothing is written yet: attributes and manifest are one document, and stored once.
+        # Nothing is written yet: attributes and manifest are one document, which is stored once.
         metadata = GroupMetadata(attributes=clean(array.attrs))
         return LogicalGroup(zarr.Group(zarr.AsyncGroup(metadata, group.store_path / array.name)), manifest)
 
@@ -289,7 +289,7 @@ def _put_attributes(node: Any, attrs: dict[str, Any]) -> None:
     """Replace the attributes of a node; those of manifests stay."""
     known = dict(node.attrs)
     said = dict(attrs)
-    if "_FillValue" in said:  # of plain arrays it is spelled as xarray spells it
+    if "_FillValue" in said:  # plain arrays have it in xarray's form
         said["_FillValue"] = known.get("_FillValue", said["_FillValue"])
     ours = RESERVED | {UNLIMITED_KEY}
     wanted = {key: value for key, value in known.items() if key in ours} | clean(said)
@@ -303,7 +303,7 @@ def _zarr_type(dtype: np.dtype[Any]) -> Any:
 
 @contextmanager
 def _reading(url: str, name: str) -> Iterator[None]:
-    """Name the source of what cannot be read from it."""
+    """Name the source if something cannot be read from it."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -312,7 +312,7 @@ def _reading(url: str, name: str) -> Iterator[None]:
 
 @contextmanager
 def _noted(problems: dict[str, str], name: str) -> Iterator[None]:
-    """Note why a variable cannot be written, instead of raising it; what concerns the whole is raised."""
+    """Note why a variable cannot be written instead of raising; errors about the whole dataset are raised."""
     try:
         yield
     except (IntarsiaError, icechunk.IcechunkError):
@@ -322,7 +322,7 @@ def _noted(problems: dict[str, str], name: str) -> Iterator[None]:
 
 
 def _put(store: Any, documents: Sequence[tuple[str, Any]]) -> None:
-    """Write documents, many at a time."""
+    """Write many documents at a time."""
 
     async def put() -> None:
         for i in range(0, len(documents), AT_ONCE):
@@ -344,7 +344,7 @@ def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:
 
 
 def write_joined(group: zarr.Group, name: str, joined: Assembled, origin: int = 0) -> None:
-    """Write a coordinate along the axes that grow, or what is new of it; its values begin at `origin`."""
+    """Write a coordinate along the axes that grow, or its new part; its values begin at `origin`."""
     axis, values = joined.axis, joined.values
     if joined.kept is not None:
         target: Any = group[name]
@@ -370,7 +370,7 @@ def write_plain(
     """Write values as a plain array of a dataset."""
     attributes = dict(attrs)
     if values.dtype.kind in "iu" and not float(attributes.get("_FillValue", 0)).is_integer():
-        del attributes["_FillValue"]  # such as NaN, which no integer is
+        del attributes["_FillValue"]  # such as NaN, which is not an integer
     if "_FillValue" in attributes:
         attributes["_FillValue"] = encoded_fill_attribute(attributes["_FillValue"], values.dtype)
     array = group.create_array(

@@ -1,8 +1,8 @@
-"""Zarr that VirtualiZarr does not parse: format 2 with any filter, an array of format 3 alone, and N5.
+"""Zarr that VirtualiZarr does not parse: format 2 with any filter, a lone array of format 3, and N5.
 
-Arrays of format 2 become format 3 one by one: one that has no translation spoils no other. zarr's own
-translation, which VirtualiZarr relies on, knows no filter that works on bytes, as `shuffle` does, and no
-texts. Of N5, every block is a file, which zarr-n5's `n5_default` decodes.
+Arrays of format 2 become format 3 one by one, so one that cannot be translated does not affect the others.
+zarr's own translation, which VirtualiZarr relies on, has no filters that work on bytes, such as `shuffle`,
+and no texts. In N5, every block is a file, which zarr-n5's `n5_default` decodes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ TEXTS = "vlen-utf8"
 
 
 class ZarrV2Parser:
-    """The arrays of a Zarr v2 hierarchy; `VirtualFormat` takes it as one of VirtualiZarr's parsers."""
+    """The arrays of a Zarr v2 hierarchy; `VirtualFormat` uses it like one of VirtualiZarr's parsers."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
 
         self.unread: dict[str, str] = {}
-        """Arrays that have no translation, by path, and why."""
+        """Arrays that cannot be translated, by path, and why."""
 
     def __call__(self, url: str, registry: Any) -> Any:
         manifests = extra("virtualizarr.manifests", "virtual")
@@ -66,7 +66,7 @@ class ZarrV2Parser:
     def _group(self, root: str, prefix: str, documents: Mapping[str, Any]) -> Any:
         manifests = extra("virtualizarr.manifests", "virtual")
         arrays, groups = {}, {}
-        if ARRAY in documents and not prefix:  # one array, and no group around it
+        if ARRAY in documents and not prefix:  # an array without a group around it
             arrays[root.rsplit("/", 1)[-1].removesuffix(".zarr")] = self._array(root, "", documents)
         below = (key.removeprefix(prefix) for key in documents if key.startswith(prefix))
         for name in dict.fromkeys(key.split("/", 1)[0] for key in below if "/" in key):
@@ -77,7 +77,7 @@ class ZarrV2Parser:
             try:
                 arrays[name] = self._array(f"{root}/{quote(path)}", f"{path}/", documents)
             except (IngestError, ValueError, TypeError, KeyError, NotImplementedError) as error:
-                # of zarr and VirtualiZarr, for metadata that makes no sense or that they do not know
+                # from zarr and VirtualiZarr, for metadata that makes no sense or that they do not know
                 self.unread[path] = f"it cannot be referenced: {' '.join(str(error).split())}"
         attributes = documents.get(f"{prefix}{ATTRIBUTES}", {})
         return manifests.ManifestGroup(arrays=arrays, groups=groups, attributes=attributes)
@@ -113,7 +113,7 @@ def translated(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> Ar
     are_texts = TEXTS in (each["id"] for each in on_bytes)
     attributes = _with_fill_value(document, dict(attributes))
     given = {**document, "filters": on_arrays or None, "attributes": attributes}
-    if are_texts:  # zarr translates no objects; what becomes of bytes is all that is asked for
+    if are_texts:  # zarr does not translate objects; only the codecs for bytes are needed
         given |= {"dtype": "|u1", "fill_value": 0}
     common = extra("virtualizarr.parsers.zarr.common", "virtual")
     metadata = common.metadata_as_v3(ArrayV2Metadata.from_dict(given)).to_dict()
@@ -123,7 +123,7 @@ def translated(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> Ar
     if are_texts:
         codecs[serializer] = {"name": TEXTS}
         metadata |= {"data_type": "string", "fill_value": str(document.get("fill_value") or "")}
-    elif on_arrays and "astype" in on_arrays[-1]:  # the numbers that are stored have its byte order
+    elif on_arrays and "astype" in on_arrays[-1]:  # the stored numbers have its byte order
         endian = "big" if on_arrays[-1]["astype"].startswith(">") else "little"
         codecs[serializer] = {"name": "bytes", "configuration": {"endian": endian}}
     codecs[serializer + 1 : serializer + 1] = [as_v3(each) for each in on_bytes if each["id"] != TEXTS]
@@ -132,7 +132,7 @@ def translated(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> Ar
 
 def _with_fill_value(document: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
     fill, kind = document.get("fill_value"), document["dtype"]
-    if fill is None or "_FillValue" in attributes or not isinstance(kind, str):  # a list has fields
+    if fill is None or "_FillValue" in attributes or not isinstance(kind, str):  # a list means fields
         return attributes
     kind = np.dtype(kind)
     if kind.kind not in "iuf":
@@ -141,9 +141,9 @@ def _with_fill_value(document: Mapping[str, Any], attributes: dict[str, Any]) ->
 
 
 class ZarrArrayParser:
-    """A Zarr v3 array without a group around it: one variable, named as its directory.
+    """A Zarr v3 array without a group around it: one variable, named after its directory.
 
-    `VirtualFormat` takes it as one of VirtualiZarr's parsers.
+    `VirtualFormat` uses it like one of VirtualiZarr's parsers.
     """
 
     def __init__(self, sources: Sources) -> None:
@@ -176,8 +176,8 @@ def is_n5(document: Any) -> bool:
 class N5Parser:
     """Parses the datasets of one N5 group, or one dataset.
 
-    Axes are in N5's own order, the fastest first, as zarr-n5 gives them. Their names come from the
-    attribute `axes`, if there is one.
+    Axes are in N5's own order, the fastest first, as in zarr-n5. Their names come from the attribute `axes`,
+    if there is one.
     """
 
     def __init__(self, sources: Sources) -> None:
@@ -209,7 +209,7 @@ class N5Parser:
         manifests = extra("virtualizarr.manifests", "virtual")
         axes = document.get("axes")
         n5 = extra("zarr_n5.metadata", "n5")
-        # by way of the group: the other constructor of zarr-n5 0.3 calls itself with too few arguments
+        # through the group: the other constructor of zarr-n5 0.3 calls itself with too few arguments
         array = n5.N5ArrayMetadata.from_group(n5.N5GroupMetadata.from_jso(dict(document)))
         metadata = array.to_zarr().to_dict()
         metadata["attributes"] = {k: v for k, v in document.items() if k not in N5_NEEDED | {"n5", "axes"}}
