@@ -121,7 +121,7 @@ class ArrayDraft:
     """The lattice of a new array; that of an existing array is made finer if necessary."""
 
     contributions: list[Contribution]
-    """In the order of the axes."""
+    """What files contribute, in the order of the axes."""
 
     parts: dict[str, int | None]
     """The file variables that it shows, and where on its first axis if several are stacked there."""
@@ -146,7 +146,7 @@ class ArrayDraft:
 def drafted_array(
     name: str, stack: Stack | None, cube: Cube, rules: Rules, dataset: Dataset, expected: Expected
 ) -> ArrayDraft:
-    """How one variable of the new files, or several stacked ones, are backed."""
+    """How one variable of the new files, or a stack of several, is backed."""
     parts: dict[str, int | None] = {name: None} if stack is None else dict(stack.parts)
     given = [
         (placed, part, placed.file.variables[part])
@@ -238,7 +238,7 @@ def _decoding(
 
 
 def _attributes(given: Sequence[tuple[Placed, str, ParsedVariable]]) -> dict[str, Any]:
-    """Those of the first file; for stacked variables, those that they all share."""
+    """The attributes of the first file; for stacked variables, those that they all share."""
     firsts = {part: variable.attrs for _, part, variable in reversed(given)}
     attrs, *others = list(firsts.values())[::-1] or [{}]
     same = [clean(other) for other in others]
@@ -295,7 +295,7 @@ def _common_type(decodings: Sequence[Decoding]) -> np.dtype[Any]:
 def _lattice(
     dims: tuple[str, ...], shape: tuple[int, ...], growing: Sequence[int], given: Sequence[ParsedVariable]
 ) -> tuple[int, ...]:
-    """1 along axes that grow; on others, the smallest chunk that all chunks consist of, or the whole axis."""
+    """1 along axes that grow; on others, the smallest chunk if it divides all others, or the whole axis."""
     chunks = [dict(zip(variable.dims, variable.chunks, strict=True)) for variable in given]
     lattice = []
     for d, (dim, size) in enumerate(zip(dims, shape, strict=True)):

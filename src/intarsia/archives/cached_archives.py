@@ -117,7 +117,7 @@ class CachedArchive:
 
     @property
     def key(self) -> str:
-        """Equal for all who ask for the same thing, whatever their keys."""
+        """Equal for all who ask for the same thing, whatever their credentials."""
         secrets = {name for names in SECRETS.values() for name in names} - {"anonymous"} | {"headers"}
         open_to_all = {name: str(v) for name, v in self.storage_options.items() if name not in secrets}
         kept = {name: value for name, value in self.options.items() if name not in OF_ONE_CALL}

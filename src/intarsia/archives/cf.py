@@ -48,7 +48,7 @@ class Decoding:
     """The type of the stored data."""
 
     packing: Packing | None = None
-    """How they are unpacked; None if they are values."""
+    """How stored numbers are unpacked; None if they are the values."""
 
     nulls: bool = False
     """Whether missing values become null; integers then stay integers."""
@@ -193,9 +193,9 @@ def packing_of(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> Packing | None
 def _kind(
     dtype: np.dtype[Any], factors: tuple[Any, ...], marks: tuple[Any, ...], sign: Any
 ) -> Packing | None:
-    """The packing with other numbers as factors: thousands of files differ in nothing else.
+    """A packing with 1 for every factor: thousands of files differ in nothing else.
 
-    It has the types of the factors, which decide everything; marks are given as bytes, as NaN equals nothing.
+    It has the types of the factors, which decide everything; marks are bytes, because NaN equals nothing.
     """
     attrs = {name: np.frombuffer(data, kind)[0] for name, kind, data in marks}
     attrs |= {name: kind(1) for name, kind in factors}
@@ -203,7 +203,7 @@ def _kind(
 
 
 def _factor(value: Any, name: str) -> Any:
-    """A scale or an offset in the type that the file has; HDF5 stores it as an array of one element."""
+    """A scale or an offset with its type in the file; HDF5 stores it as an array of one element."""
     if isinstance(value, np.ndarray | list | tuple) and np.size(value) == 1:
         value = np.asarray(value).reshape(-1)[0]
     try:

@@ -23,7 +23,7 @@ class Overlap:
     """Two files in the same place."""
 
     other: int
-    """The number of the file that was there first."""
+    """The number of the file that is already there."""
 
     box: Box
     """A box that both have; the last axis counts variables."""

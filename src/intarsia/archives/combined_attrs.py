@@ -19,7 +19,7 @@ OVERRIDE = "override"
 WORDS = (OVERRIDE, "drop", "drop_conflicts", "no_conflicts", "identical")
 
 KEPT = frozenset((*MEANING, *MENTIONS))
-"""Attributes that say what numbers mean or belong to: the first file's count, whatever the rule."""
+"""Attributes that say what numbers mean or belong to: always those of the first file, whatever the rule."""
 
 WHOLE = ""
 """Stands for the dataset among the names of its variables."""
@@ -48,7 +48,7 @@ class CombinedAttrs:
     """The first file whose attributes were added."""
 
     _seen: list[dict[str, Any]] = field(default_factory=list)
-    """What the rule made of them; for a function, all of them."""
+    """What the rule made of the attributes; for a function, all of them."""
 
     def problem(self, attrs: Mapping[str, Any]) -> str:
         """Why the rule refuses the attributes of another file; empty if it does not."""

@@ -20,7 +20,7 @@ MOST_CONTAINERS = 16
 def directories(urls: Iterable[str]) -> set[str]:
     """The directories of the sources, as URL prefixes.
 
-    If a directory has to be percent-encoded, it is the one above: Icechunk does not match such prefixes.
+    If one needs percent-encoding, the directory above replaces it: Icechunk does not match such prefixes.
     """
     prefixes = set()
     for url in urls:

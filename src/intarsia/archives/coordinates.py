@@ -169,7 +169,7 @@ def _texts(words: Iterable[str]) -> str:
 
 
 def calendar_of(meaning: Mapping[str, Any]) -> str:
-    """The calendar that attributes name; of two names for one calendar, always the same."""
+    """The calendar that attributes name, always under one name if CF has two."""
     name = str(meaning.get("calendar", STANDARD)).lower()
     return SAME_CALENDARS.get(name, name)
 
@@ -355,7 +355,7 @@ def spread(
 ) -> None:
     """Turn scalars that differ between files into coordinates with a value for every step, as xarray does.
 
-    With several dimensions, it is unknown which one a scalar belongs to: then it stays left out.
+    With several dimensions, it is unknown which one a scalar belongs to: then it is left out.
     """
     if len(dims) != 1:
         return

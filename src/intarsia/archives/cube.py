@@ -151,7 +151,7 @@ class PlacingRules:
     """Which file wins if files overlap; `refuse` takes no overlapping file."""
 
     tolerance: float | None = None
-    """How far apart equal coordinates may be; None for a few steps of their type."""
+    """How far apart coordinates may be and still be equal; None for a few steps of their type."""
 
     indices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Places in nested lists, by URL."""
@@ -272,7 +272,7 @@ def joined_variables(name: str, files: Sequence[ParsedFile]) -> tuple[list[Parse
 def joined_coordinate(
     name: str, variables: Sequence[ParsedVariable], dataset: Dataset, cube: Cube | None = None
 ) -> Joined:
-    """A coordinate over all files, in one encoding with what the dataset has of it."""
+    """A coordinate over all files and the dataset, in one encoding."""
     if name not in dataset.plain:
         return join(name, variables)
     values, attrs = dataset.values(name), dataset.attrs(name)

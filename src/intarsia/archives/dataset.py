@@ -76,9 +76,9 @@ class Dataset:
 
     @classmethod
     def read_end(cls, store: Any, path: str, urls: Sequence[str]) -> Dataset | None:
-        """The end of the dataset: all that files need that go after it, whatever comes before.
+        """The end of the dataset: all that files after it need, whatever comes before.
 
-        None if files are not added by a coordinate along one dimension, or if some of these `urls` are known.
+        None if files are not placed by a coordinate along one dimension, or some of these `urls` are known.
         """
         group = _group(store, path)
         ledger = Ledger() if group is None else read_ledger(group, rows=False)
@@ -104,7 +104,7 @@ class Dataset:
 
     @staticmethod
     def entries(store: Any, path: str, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
-        """Those of these sources that the dataset knows: their number, and what identified their content."""
+        """Which of these sources the dataset knows: their numbers, and what identified their content."""
         group = _group(store, path)
         return {} if group is None else entries_of(group, urls)
 
@@ -206,7 +206,7 @@ class _Opening:
 def _sift(
     names: Sequence[str], kept: list[str], problem: Callable[[Sequence[str]], str], problems: dict[str, str]
 ) -> None:
-    """Add what fits to `kept` and the rest to `problems`, by bisection, because few do not fit."""
+    """Add what fits to `kept` and the rest to `problems`, by bisection, because most of it fits."""
     why = problem([*kept, *names])
     if not why:
         kept += names

@@ -59,10 +59,10 @@ class DatasetIngestion:
     """What the caller declared; files are checked against it."""
 
     engine: Engine = None
-    """Who parses."""
+    """What parses the files."""
 
     coordinate: Callable[[str], Any] | None = None
-    """Returns the coordinate of a file that has none, from its URL."""
+    """Returns the coordinate of a file from its URL; if it returns None, the file's own stays."""
 
     parsed: list[ParsedFile] = field(init=False, default_factory=list)
     """Files of this batch that could be parsed."""
@@ -74,10 +74,10 @@ class DatasetIngestion:
     """Files of this batch that could not be parsed, and why."""
 
     unchanged: set[str] = field(init=False, default_factory=set)
-    """Files already in the dataset."""
+    """Files already in the dataset, with the same content."""
 
     changed: set[str] = field(init=False, default_factory=set)
-    """Files in the dataset with different content."""
+    """Files already in the dataset, with different content."""
 
     restored: dict[str, Identity] = field(init=False, default_factory=dict)
     """Files with another modification time but the same bytes, and what identifies them now."""

@@ -67,7 +67,7 @@ def _apart(a: Values, b: Values, circle: bool) -> Values:
 
 
 def _noise(a: Values, b: Values, circle: bool) -> Values:
-    """How far apart values may be that are meant to be the same."""
+    """How far apart values may be and still count as the same."""
     eps = max((float(np.finfo(each.dtype).eps) for each in (a, b) if each.dtype.kind == "f"), default=0.0)
     size = np.maximum(np.abs(a), np.abs(b)).astype(np.float64)
     if circle:

@@ -71,7 +71,7 @@ class Drift:
 
 
 def drifts_text(drifts: Iterable[Drift]) -> str:
-    """A table for people.
+    """A table for people to read.
 
     >>> print(drifts_text([Drift("units", "t", "degC instead of K", "taken as they are", 1, "file:///a.nc")]))
     Drift  In  Files  First  What               What is done
@@ -97,7 +97,7 @@ class _Notes:
 
 
 def _several(words: Iterable[str]) -> str:
-    """The first of several, and how many more.
+    """The first few of several, and how many more there are.
 
     >>> _several(["1x9", "1x3", "2x9", "2x3", "4x9"])
     '1x9; 1x3; 2x9; and 2 others'

@@ -350,7 +350,7 @@ def boxes_of(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Box]:
 def chunk_sets_of(
     variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], copy: str
 ) -> list[ChunkSet]:
-    """How the chunks of one file are backed: by reference, by a copy, or by both. There may be none."""
+    """How the chunks of one file are backed: by reference, by a copy, or some each way. There may be none."""
     if 0 in variable.shape:
         return []
     grid = chunk_grid(variable.shape, variable.chunks)

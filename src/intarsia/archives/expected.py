@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How strict an ingest is, and other options that files are checked by."""
+    """How strictly files are checked, and what becomes of them."""
 
     copy: str = "needed"
     """Which data is copied: `needed`, `all` or `never`."""
@@ -49,7 +49,7 @@ class Rules:
     """The requested data types."""
 
     nulls: bool = False
-    """Whether missing values of new arrays become null; an existing array keeps its own way."""
+    """Whether missing values of new arrays become null; an existing array stays as it is."""
 
     combine_attrs: Any = "override"
     """What happens to attributes that differ between files: a rule of xarray's, or a function."""
@@ -108,7 +108,7 @@ class ExpectedValues(NamedTuple):
 
 
 class Expected:
-    """Collects what the dataset is like, and says what does not fit in each file."""
+    """Collects what the dataset is like, and says what in each file does not fit."""
 
     def __init__(
         self, dims: tuple[str, ...], rules: Rules, dataset: Dataset, wanted: tuple[str, ...] | None

@@ -55,7 +55,7 @@ class Groups:
     """The groups of files: those with data along the dimensions, and those without."""
 
     with_data: dict[str, list[str]]
-    """The files that have it, by the group's path."""
+    """The files that have a group with data, by its path."""
 
     bare: list[Bare]
 

@@ -197,7 +197,7 @@ class _Axes:
         return ["" if scale is None else _short(scale[0], self._path) for scale in known]
 
     def _netcdf_dims(self, header: Header) -> list[str]:
-        """The dimensions, from ids, of a NetCDF variable of several axes that is a scale and so has none."""
+        """Dimensions, by id, of a NetCDF variable with several axes: as a scale itself, it has no scales."""
         if len(header.shape) < 2 or b"CLASS" not in header.names:
             return []
         ids = header.dataset.attrs.get("_Netcdf4Coordinates")

@@ -60,7 +60,7 @@ def _messages(reader: Any, base: int, address: int) -> Iterator[tuple[int, bytes
 
 SIGNATURE = b"GCOL\x01\0\0\0"
 HEAD, OBJECT = Struct("<8sQ"), Struct("<H6xQ")
-"""A collection begins with its signature and size; an object with its number, and its size at the end."""
+"""The heads of a collection (signature and size) and of an object (number first, size last)."""
 
 MOST_HEAP_BYTES = 1 << 24
 

@@ -127,7 +127,7 @@ class Header:
         return found or [None] * len(self.shape)
 
     def read(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """All numbers, in the same type in this machine's byte order."""
+        """All numbers, with the same type in this machine's byte order."""
         everything = library().h5s.ALL
         values = np.empty(self.shape, dtype=dtype)
         self.id.read(everything, everything, values)
@@ -284,7 +284,7 @@ class Storage:
         return self._with_masks(variable, ranges)
 
     def _kind(self, description: Description) -> Any:
-        """Everything that the encoding of its chunks depends on; None if that is not all."""
+        """Everything that the encoding of its chunks depends on; None if it depends on more than this."""
         dtype = self.header.dtype
         if dtype.kind not in "biufc":
             return None
@@ -314,8 +314,8 @@ class Storage:
             first, _, at, size = zip(*self.places, strict=True)
             index = tuple((np.array(first, dtype=np.int64) // np.array(chunks)).T)
             offsets[index] = at
-            # if the end of the array cuts a chunk off, VirtualiZarr takes the part inside if that is the
-            # beginning of its bytes
+            # VirtualiZarr takes only the inner part of a chunk that the end of the array cuts off, if that
+            # part is the beginning of its bytes
             trimmed = chunks != self.chunks
             lengths[index] = int(np.prod(chunks)) * self.header.dtype.itemsize if trimmed else size
         return ChunkRanges(url if lengths.any() else "", offsets, lengths)

@@ -19,8 +19,8 @@ BATCH_FILES = 2_000
 """The size of the first batches: how many files a killed ingest has to parse again."""
 
 BATCH_SHARE = 4
-"""Later batches have this fraction of the files before them. Every commit lists all earlier commits, so fewer
-are better; and a killed ingest has to parse at most this fraction of its files again."""
+"""A later batch has the number of files before it divided by this. Every commit lists all earlier commits, so
+fewer are better; and a killed ingest has to parse at most this share of its files again."""
 
 BATCH_BYTES = 256 << 20
 """Roughly how much memory a batch may take until it is committed."""

@@ -48,7 +48,7 @@ class FileReport:
     """Where it is."""
 
     status: Status
-    """`added`, `replaced`, `extended` (it was there, and now shows more), `unchanged` or `failed`."""
+    """`added`, `replaced`, `extended` (it was there and now shows more), `unchanged` or `failed`."""
 
     start: int | None = None
     """Its first step along the concatenation axis."""

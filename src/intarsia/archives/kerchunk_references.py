@@ -222,7 +222,7 @@ class _Shown:
 
 
 def _location(url: str) -> str:
-    """A URL as fsspec takes it, without percent-encoding."""
+    """A URL in fsspec's form, without percent-encoding."""
     path = local_path(url)
     return unquote(url) if path is None else str(path)
 
@@ -251,7 +251,7 @@ def _codecs(name: str, member: zarr.Array[Any]) -> tuple[list[Any], Any, str, np
 
 
 def _in_format_2(codec: Any) -> dict[str, Any] | None:
-    """A bytes -> bytes codec as numcodecs writes it into the metadata of format 2; None if it has none."""
+    """A bytes -> bytes codec as numcodecs writes it into metadata of format 2; None if that is impossible."""
     said = codec.to_dict()
     name, given = str(said.get("name", "")), dict(said.get("configuration") or {})
     if name.startswith("numcodecs."):

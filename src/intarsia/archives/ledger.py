@@ -132,7 +132,7 @@ def prefixes_of_move(old: str, new: str) -> tuple[str, str]:
     names = len(before)
     while before[-1] == after[-1] and min(_depth(before[:-1]), _depth(after[:-1])) > 0:
         del before[-1], after[-1]
-    if len(before) == names:  # only this file
+    if len(before) == names:  # only this file moved
         return old, new
     return "/".join([*before, ""]), "/".join([*after, ""])
 

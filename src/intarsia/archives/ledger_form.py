@@ -35,7 +35,7 @@ SOURCES, CLAIMS, INDEX = "sources", "claims", "index"
 """The names of the arrays with a row for each source, for each claim, and for each indexed source."""
 
 MOST_MEMBERS = 1_000
-"""How many encodings of a variable are remembered; one that returns after that gets a new member."""
+"""How many encodings of a variable are remembered; a forgotten one gets a new member when it returns."""
 
 ROWS_A_CHUNK = 1 << 10
 """Each further file rewrites the last chunk: a few kilobytes. A million files make a thousand chunks."""
@@ -213,7 +213,7 @@ def _locations_from(ledger: Ledger, node: Any, first: int) -> list[str]:
 
 
 def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
-    """Those of these sources that a dataset knows: their numbers, and what identified their content.
+    """Which of these sources a dataset knows: their numbers, and what identified their content.
 
     If there are few, they are looked up in the index.
     """

@@ -197,7 +197,7 @@ class Sources:
     def _remote_store(self, stores: Any, root: str) -> Any:
         try:
             return stores.from_url(root, **for_obstore(self.options, scheme_of(root)))
-        except BaseException as error:  # options of a wrong type make Rust panic: not an Exception
+        except BaseException as error:  # a wrong option type makes Rust panic: not an Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise IngestError(f"{root} cannot be opened with the options given: {error}") from error

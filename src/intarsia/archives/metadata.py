@@ -135,7 +135,7 @@ class FileMetadata:
         return self._with({**self._file.variables, variable: changed})
 
     def assign_coords(self, **values: Any) -> FileMetadata:
-        """Add scalar coordinates, such as the number of a file's member: numbers, texts or dates."""
+        """Add scalar coordinates, such as the ensemble member of a file: numbers, texts or dates."""
         new = {name: _scalar(name, value) for name, value in values.items()}
         return self._with({name: _listing(v, new) for name, v in self._file.variables.items()} | new)
 

@@ -152,7 +152,7 @@ class ParsedVariable:
     """The stored type, in this machine's byte order."""
 
     chunks: tuple[int, ...] = ()
-    """The shape that one reference holds."""
+    """The shape of the part that one reference holds."""
 
     codecs: tuple[dict[str, Any], ...] = ()
     """How the bytes of a chunk become an array of `dtype`."""
@@ -225,7 +225,7 @@ class ParsedFile:
     """Identifies the content of the files that a file of references points to."""
 
     def lengths(self, dim: str) -> dict[str, int]:
-        """How many steps each variable has along a dimension, if it runs along it."""
+        """How many steps each variable along a dimension has."""
         return {
             name: variable.sizes[dim]
             for name, variable in self.variables.items()

@@ -1,6 +1,6 @@
 """Parsing files: which format each has, many of them at once, and what makes them all alike.
 
-A bad file never stops the rest: what is wrong with it is a result.
+A bad file never stops the rest: what is wrong with it is returned as a result.
 """
 
 import json
@@ -139,7 +139,7 @@ def _format_for(parser: Any, group: str) -> Format:
 
 
 def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> ParsedFile | Failure:
-    """Parse one file; what is wrong with it is a result, not an error."""
+    """Parse one file; what is wrong with it is returned, not raised."""
     try:
         before = sources.identity(url)
         if before.size == 0:

@@ -105,7 +105,7 @@ Span(start=1, length=2, first=5, stride=-1))
 
 
 def through(places: Sequence[Span], picked: Ints) -> tuple[Span, ...]:
-    """Spans of steps when a file shows only some of its stored steps: the same, in stored steps.
+    """Spans of the `picked` steps of a file, counted in its stored steps.
 
     >>> through([Span(10, 3)], np.array([4, 5, 9]))
     (Span(start=10, length=2, first=4, stride=1), Span(start=12, length=1, first=9, stride=1))
@@ -144,7 +144,7 @@ class GrownAxis:
     """For every new file, where each of its steps is on the axis."""
 
     rewritten: bool = False
-    """Whether the coordinate's numbers are encoded differently than before."""
+    """Whether the coordinate's numbers are encoded differently from before."""
 
     @property
     def appends(self) -> bool:

@@ -36,7 +36,7 @@ from intarsia.versions.repository import open_repository
 from intarsia.words import count_text
 
 SHOWN = 10
-"""The most unsuitable files that are listed."""
+"""How many unsuitable files are listed at most."""
 
 
 @dataclass(frozen=True)

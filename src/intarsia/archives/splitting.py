@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from intarsia.archives.array_draft import ArrayDraft
 
 LEAST_REFERENCES = 2_000
-"""In a full manifest; smaller ones would save nothing compared with the rest of a commit."""
+"""The fewest references in a full manifest; smaller ones save nothing next to the rest of a commit."""
 
 ARRAYS = 4
-"""Up to this many arrays, a dataset has such small manifests; with more arrays, manifests are larger."""
+"""Datasets with up to this many arrays have manifests that small; with more arrays, they are larger."""
 
 MOST_REFERENCES = 100_000
-"""In a manifest that is added to, in datasets with many arrays."""
+"""The most references in a manifest that is added to, in datasets with many arrays."""
 
 TABLE_CHUNKS = 64
 """How many chunks of a table or coordinate are in a manifest; every append rewrites the last manifest."""
@@ -82,7 +82,7 @@ def with_splitting(
     if len(rules) == len(known):
         return False
     manifest.splitting = ManifestSplittingConfig.from_dict(rules)
-    if manifest.preload is None:  # otherwise every session would read some of many small ones
+    if manifest.preload is None:  # otherwise every session would read some of the many small ones
         manifest.preload = ManifestPreloadConfig(
             max_total_refs=0, preload_if=ManifestPreloadCondition.false()
         )

@@ -104,7 +104,7 @@ class Stretches:
 
     @property
     def full(self) -> list[str]:
-        """Members that become full now."""
+        """Members that these contributions fill."""
         return [member.name for member in self.members.values() if member.is_full]
 
     def _new_name(self) -> str:

@@ -165,7 +165,7 @@ def _elsewhere(parsed: ParsedFile, sources: Sources) -> Identity | None:
 
 
 def _as_parsers_take_it(url: str) -> str:
-    """A URL for VirtualiZarr, which takes file URLs without percent signs; ? and # stay encoded."""
+    """A URL for VirtualiZarr: it takes file URLs without percent signs; one with #, ? or % stays encoded."""
     plain = unquote(url)
     return plain if url.startswith(FILE) and not set("#?%") & set(plain) else url
 
