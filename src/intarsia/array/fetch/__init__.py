@@ -1,4 +1,4 @@
-"""Fetching encoded chunks: one way in for every kind of store, each the fastest that is safe there."""
+"""Fetching encoded chunks: one entry point for every kind of store, each read in the fastest safe way."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def is_lasting(store: Store) -> bool:
-    """Whether nothing can change in this store any more: a read-only session of Icechunk.
+    """Whether nothing in this store can change any more, as in a read-only session of Icechunk.
 
     A store may be opened for reading while its session is written to, so the session is asked.
     """
@@ -71,7 +71,7 @@ def fetcher_for(store: Store) -> Fetcher:
 
 
 def check_links(store: Store, path: str) -> None:
-    """Before zarr reads an array itself: raise `ReadError` if a link in it leads out of a local store.
+    """Raise `ReadError`, before zarr itself reads an array, if a link in it leads out of a local store.
 
     >>> from zarr.storage import MemoryStore
     >>> check_links(MemoryStore(), "sst")

@@ -1,10 +1,10 @@
-"""What a session of Icechunk may read outside of its repository, and how: learnt from the session itself.
+"""What a session of Icechunk may read outside its repository, and how: learnt from the session itself.
 
-A session travels to other processes with all that it needs there: where its repository lies, the containers
-of virtual chunks, and for those that somebody authorised the credentials. That form, MessagePack, is read
-here. Nothing is guessed: a source is read directly only if the container that Icechunk would choose is
-authorised, and its kind and credentials are known here; all else is left to Icechunk, which reads it or says
-why not. What it says is put into words that help here, too.
+A session travels to other processes with all that it needs there: the location of its repository, the
+containers of virtual chunks, and the credentials of those that were authorised. That form, MessagePack, is
+read here. Nothing is guessed: a source is read directly only if the container that Icechunk would choose is
+authorised, and its kind and credentials are known here. Everything else is left to Icechunk, which reads it
+or says why it cannot. What it says is put into helpful words here, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from intarsia.extras import is_there
 from intarsia.words import common_prefix, storage_hint
 
 STORAGE, RESOLVER = 2, 4
-"""Places in a session's form: its repository's storage, and what resolves virtual chunks."""
+"""Positions in a session's form: its repository's storage, and what resolves virtual chunks."""
 
 CONTAINERS, CREDENTIALS = 0, 1
 
@@ -50,22 +50,22 @@ RETRIES: Any = {
         "max_backoff": timedelta(seconds=3),
     },
 }
-"""As for repositories: a server that is down should be known soon."""
+"""As for repositories: a server that is down should be noticed soon."""
 
 TIMEOUTS = {"timeout": "60s", "connect_timeout": "5s"}
 
 
 @dataclass(frozen=True)
 class Container:
-    """A URL prefix that virtual chunks may lie below, and how they are got from there."""
+    """A URL prefix below which virtual chunks may lie, and how to get them."""
 
     prefix: str
     opener: Callable[[], Any] | None = field(compare=False)
-    """Opens the object store; None where the source is a file of this machine."""
+    """Opens the object store; None if the source is a file on this machine."""
 
     @cached_property
     def store(self) -> Any:
-        """The object store, opened when it is asked for."""
+        """The object store, opened on first use."""
         assert self.opener is not None
         return self.opener()
 
@@ -76,20 +76,20 @@ class Container:
 
 @dataclass(frozen=True)
 class Grants:
-    """What one session says."""
+    """What one session allows."""
 
     repository: Container | None
-    """Its storage, if it is known how to read it; the prefix is the path of the repository, or its key."""
+    """The session's storage, if it can be read here; the prefix is the path of the repository, or its key."""
 
     prefixes: tuple[str, ...]
-    """Prefixes of all containers, the one that counts first."""
+    """Prefixes of all containers; the first that fits counts."""
 
     containers: Mapping[str, Container]
-    """Those of them that may be read directly."""
+    """The containers that may be read directly."""
 
     @property
     def folder(self) -> Path | None:
-        """The directory of a repository on this machine."""
+        """The directory of a repository that lies on this machine."""
         return (
             Path(self.repository.prefix) if self.repository is not None and self.repository.is_local else None
         )
@@ -112,7 +112,7 @@ class Grants:
 
 
 def is_plain(url: str) -> bool:
-    """Whether a URL says where it leads: no steps upwards, no empty ones, nothing but a path.
+    """Whether a URL says plainly where it leads: no steps upwards, no empty steps, nothing but a path.
 
     >>> is_plain("s3://bucket/2002/sst%20daily.nc"), is_plain("file:///data/../etc/passwd")
     (True, False)
@@ -125,7 +125,7 @@ def is_plain(url: str) -> bool:
 
 
 def inside(url: str) -> str:
-    """The path of an object in its bucket or on its host, or of a file without the first slash.
+    """The path of an object in its bucket or on its host, or of a file without its leading slash.
 
     >>> inside("s3://bucket/2002/sst%20daily.nc")
     '2002/sst daily.nc'
@@ -134,7 +134,7 @@ def inside(url: str) -> str:
 
 
 def grants_of(pickled: bytes) -> Grants:
-    """What a session in its travelling form says; an unknown form grants nothing.
+    """What a session in its travelling form allows; an unknown form grants nothing.
 
     >>> grants_of(b"something else").repository is None
     True
@@ -144,7 +144,7 @@ def grants_of(pickled: bytes) -> Grants:
         repository = _repository(session[STORAGE])
         resolver = session[RESOLVER]
         declared = {container[1]: container[2] for container in resolver[CONTAINERS]}
-        # Icechunk takes the longest prefix that fits.
+        # Icechunk takes the longest prefix that matches.
         prefixes = tuple(sorted(declared, key=len, reverse=True))
         found = {
             prefix: _container(prefix, declared[prefix], credentials)
@@ -167,7 +167,7 @@ def _repository(storage: Any) -> Container | None:
 
 
 def _container(prefix: str, kinds: Any, credentials: Any) -> Container | None:
-    """How to read below a prefix; None where it is not known here."""
+    """How to read below a prefix; None if that is not known here."""
     ((kind, settings),) = kinds.items()
     if not prefix.endswith("/"):
         return None
@@ -183,13 +183,13 @@ def _container(prefix: str, kinds: Any, credentials: Any) -> Container | None:
 
 
 def _s3(bucket: str, settings: Any, credentials: Any) -> Callable[[], Any] | None:
-    """How to open a bucket, if obstore is there and the credentials are plain."""
+    """How to open a bucket, if obstore is installed and the credentials are plain."""
     region, endpoint, anonymous, allow_http, path_style, _, requester_pays, *_ = settings
     keys = _keys(credentials, anonymous=anonymous)
     if keys is None or region is None or not bucket or not is_there("obstore"):
         return None
     if endpoint is None and any(name.startswith("AWS_ENDPOINT") for name in os.environ):
-        return None  # Icechunk and obstore need not understand that in the same way
+        return None  # Icechunk and obstore may understand that differently
     if endpoint is not None and not path_style:
         return None
     options: dict[str, Any] = {"region": region, "virtual_hosted_style_request": not path_style, **keys}
@@ -208,7 +208,7 @@ def _s3(bucket: str, settings: Any, credentials: Any) -> Callable[[], Any] | Non
 
 
 def _keys(credentials: Any, *, anonymous: bool) -> dict[str, Any] | None:
-    """Credentials as obstore takes them; None for those that are not known here, or run out."""
+    """Credentials in obstore's form; None for those that are not known here, or that expire."""
     match credentials:
         case ["s3", "anonymous"]:
             return {"skip_signature": True}
@@ -216,7 +216,7 @@ def _keys(credentials: Any, *, anonymous: bool) -> dict[str, Any] | None:
             return {"skip_signature": True}
         case ["s3", "static", str(key), str(secret), token, None]:
             if token is None and ENVIRONMENT_KEYS[2] in os.environ:
-                return None  # obstore would take that of somebody else
+                return None  # obstore would take those of somebody else
             found = [key, secret, token]
         case ["s3", "from_env"] if all(os.environ.get(name) for name in ENVIRONMENT_KEYS[:2]):
             found = [os.environ.get(name) for name in ENVIRONMENT_KEYS]
@@ -227,7 +227,7 @@ def _keys(credentials: Any, *, anonymous: bool) -> dict[str, Any] | None:
 
 
 def _http(prefix: str, settings: Mapping[str, Any]) -> Callable[[], Any] | None:
-    """How to open a web server, if nothing is asked of the way there that is not known here."""
+    """How to open a web server, unless the settings ask for something that is not known here."""
     if not is_there("obstore") or set(settings) - {"allow_http"}:
         return None
     parts = urlsplit(prefix)
@@ -249,7 +249,7 @@ NO_CONTAINER = re.compile(r"no virtual chunk container can handle the chunk loca
 
 
 def origin(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:
-    """The URL of the file that holds a virtual chunk; None if the chunk is not virtual, or nobody knows.
+    """The URL of the file that holds a virtual chunk; None if the chunk is not virtual, or this is unknown.
 
     >>> origin({}, "t/m-1", (0, 0)) is None
     True
@@ -260,14 +260,14 @@ def origin(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:
         table = chunk_table(store, path, len(index))
         virtual = ((table.index == index).all(axis=1) & (table.kind == VIRTUAL)).nonzero()[0]
         return table.location[virtual[0]] if virtual.size else None
-    except Exception:  # the message is about another error, and must not be lost for this one
+    except Exception:  # the message is about another error, which must not be lost because of this one
         return None
 
 
 def read_error(
     what: str, error: Exception, store: Any, path: str, index: tuple[int, ...] | None
 ) -> ReadError:
-    """Our error for a chunk that cannot be read, with its cause in words that help.
+    """Our error for a chunk that cannot be read, with its cause in helpful words.
 
     >>> read_error("cannot read [0:4]", ValueError("bad bytes"), {}, "t/m-1", (0,))
     ReadError('cannot read [0:4]: bad bytes')
@@ -278,7 +278,7 @@ def read_error(
 
 
 def refused_prefix(error: Exception, store: Any) -> str | None:
-    """What a repository must be allowed to read, if that it is not is the error; one prefix for all sources.
+    """The prefix that a repository must be allowed to read, if its refusal is the error; one for all sources.
 
     >>> refused_prefix(ValueError("bad bytes"), {}) is None
     True
@@ -297,9 +297,9 @@ def refused_prefix(error: Exception, store: Any) -> str | None:
 
 
 def check_access(store: Any, arrays: Iterable[tuple[str, int]]) -> None:
-    """Refuse, before anything is read, if these arrays refer to files that nobody allowed to be read.
+    """Raise an error, before anything is read, if these arrays refer to files that may not be read.
 
-    Arrays are given by path and number of axes. Of every container one chunk is asked for, one byte of it.
+    Arrays are given by path and number of axes. For each container, one byte of one chunk is requested.
 
     >>> check_access({}, [("t/m-1", 2)])
     """
@@ -320,7 +320,7 @@ def check_access(store: Any, arrays: Iterable[tuple[str, int]]) -> None:
                 start(_first_byte(store, key)).result()
             except icechunk.IcechunkError as error:
                 prefix = refused_prefix(error, store)
-                if prefix is not None:  # whatever else may be wrong, whoever reads it will be told
+                if prefix is not None:  # any other error is reported to whoever reads it
                     raise read_error(f"{path} cannot be read", error, store, path, None) from error
 
 
@@ -329,7 +329,7 @@ async def _first_byte(store: icechunk.IcechunkStore, key: str) -> None:
 
 
 def reason(error: Exception, store: Any, path: str, index: tuple[int, ...] | None) -> str:
-    """What is wrong with a chunk, in words that help.
+    """What is wrong with a chunk, in helpful words.
 
     >>> reason(ValueError("bad bytes"), {}, "t/m-1", (0,))
     'bad bytes'

@@ -1,9 +1,9 @@
-"""Fetching from Icechunk: many chunks a call wherever its repository lies, virtual ones as well; chunk files
-read directly where it lies here.
+"""Fetching from Icechunk: many chunks per call wherever its repository lies, virtual ones included; chunk
+files of a local repository are read directly.
 
-Files are read only for read-only sessions, and only chunks that are files of the repository or inlined in
-its references; whatever else there is goes through Icechunk. So does a file that cannot be opened: Icechunk
-says what is wrong.
+Files are read only for read-only sessions, and only for chunks that are files of the repository or inlined in
+its references; everything else goes through Icechunk. So does a file that cannot be opened: Icechunk says
+what is wrong.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 KEYS_PER_CALL = 50
 KEYS_AT_A_TIME = 10
-"""Icechunk works on this many keys of a call at a time (`get_partial_values_concurrency`)."""
+"""Of the keys in one call, Icechunk works on this many at a time (`get_partial_values_concurrency`)."""
 
 REQUESTS_PER_CHUNK = 4
-"""zarr's `async.concurrency` counts chunks that are fetched and decoded at a time. Requests mostly wait, so
-there are this many times as many of them."""
+"""zarr's `async.concurrency` counts the chunks that are fetched and decoded at a time. Requests mostly wait,
+so this many are made for each of those chunks."""
 
 MOST_CHUNKS_LISTED = 50_000
 """The references of a member with more chunks than this are listed only if a good part of them is wanted."""
@@ -65,14 +65,14 @@ MOST_CHUNKS_LISTED = 50_000
 WORTH_LISTING = 8
 
 MEMBERS_LISTED_AT_A_TIME = 32
-"""Listing the chunks of a member means reading its part of the snapshot, from afar."""
+"""Listing the chunks of a member means reading its part of the snapshot from a remote store."""
 
 WORTH_MARKING = 8
-"""Requests that have to be saved to make up for reading the marks of a member from afar."""
+"""How many requests must be saved to make up for reading the marks of a member from a remote store."""
 
 
 class IcechunkBatch:
-    """A session of Icechunk; what a read-only one says about its chunks is asked for once and kept."""
+    """A session of Icechunk; what a read-only one says about its chunks is requested once and kept."""
 
     in_threads, looks_into_shards, gains_by_pieces = False, False, True
 
@@ -97,11 +97,12 @@ class IcechunkBatch:
         return grants_of(session_bytes(self.store))
 
     def references(self, source: EngineSource) -> References | None:
-        """Where the chunks of a member are, if that was asked for; a read-only session does not change it."""
+        """Where the chunks of a member are, if that is known already; in a read-only session it never
+        changes."""
         return self._references.get(source.path)
 
     def listed(self, source: EngineSource) -> References:
-        """The same of a member whose sizes are known."""
+        """The same for a member whose sizes are known."""
         return self._references[source.path]
 
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
@@ -121,9 +122,9 @@ class IcechunkBatch:
         return [None if table is None else table.sizes(blob) for table, blob in tables]
 
     def _mark(self, sources: Sequence[tuple[EngineSource, Ints]]) -> None:
-        """Ask for the marks of virtual chunks, of members for which that will save requests.
+        """Request the marks of virtual chunks for those members where that will save requests.
 
-        It costs a few itself where the repository is far away.
+        Reading marks takes a few requests itself if the repository is remote.
         """
         repository = self.grants.repository
         least = 1 if repository is not None and repository.is_local else WORTH_MARKING
@@ -139,8 +140,8 @@ class IcechunkBatch:
             self._know(unmarked, marked)
 
     def _know(self, paths: Iterable[str], tables: Iterable[References]) -> None:
-        """Keep tables, but none in the place of one that says as much: another thread may have begun to read
-        by it, and a later one may lack its marks."""
+        """Keep tables, but replace none that says as much: another thread may have begun to use it, and a
+        later one may lack its marks."""
         with self._knowing:
             for path, table in zip(paths, tables, strict=True):
                 known = self._references.get(path)
@@ -159,7 +160,7 @@ class IcechunkBatch:
         return None
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
-        """Inlined chunks come with the references."""
+        """Inlined chunks come with the references, and cost nothing."""
         fetched = []
         for item in spans:
             table = self.references(item.source)
@@ -181,13 +182,13 @@ class IcechunkBatch:
         return parts(await self.get_all(wanted))
 
     async def get_all(self, wanted: list[KeyRange]) -> list[Any]:
-        """Values in the order asked for, exceptions among them; None for what is not stored."""
+        """Values in the requested order, exceptions among them; None for what is not stored."""
         each = min(KEYS_PER_CALL, max(KEYS_AT_A_TIME, -(-len(wanted) // self._calls)))
         calls = [wanted[i : i + each] for i in range(0, len(wanted), each)]
         return [item for items in await asyncio.gather(*map(self._call, calls)) for item in items]
 
     async def _call(self, wanted: list[KeyRange]) -> list[Any]:
-        """One batch. What comes back as None, or fails, is asked for again by itself: only then does
+        """One batch. Whatever comes back as None, or fails, is requested again on its own: only then does
         Icechunk tell a chunk that is not stored from one that cannot be read."""
         async with self._gate:
             try:
@@ -207,7 +208,8 @@ class IcechunkBatch:
         return None if content is None else content.as_numpy_array()
 
     def get_now(self, spans: Spans, i: int) -> bytes:
-        """Ask Icechunk for what could not be read from a file: it answers with the bytes, or says why not."""
+        """Ask Icechunk for what could not be read from a file: it returns the bytes, or says why it
+        cannot."""
         check_store(self.store)
         ((key, byte_range),) = requests_of([spans.some(slice(i, i + 1))])
         content = start(self.get_one(key, byte_range)).result()
@@ -224,7 +226,7 @@ def _range(byte_range: Any) -> tuple[int | None, int | None]:
 
 
 class _RepositoryFiles:
-    """Opens and reads chunk files when it is iterated over."""
+    """Opens and reads chunk files during iteration."""
 
     arrival = None
 
@@ -257,7 +259,7 @@ class _RepositoryFiles:
         return FilesInTurn(opened, starts, lengths, spans.source.decoder, self._disk, otherwise)
 
     def cancel(self) -> None:
-        """Nothing runs."""
+        """Nothing is running."""
 
 
 class LocalIcechunk:
@@ -275,7 +277,7 @@ class LocalIcechunk:
 
     @classmethod
     def of(cls, store: IcechunkStore) -> LocalIcechunk | None:
-        """The fetcher for a store whose repository lies here; None where it does not."""
+        """The fetcher for a store whose repository lies on this machine; None if it does not."""
         if not CAN_READ_FILES:
             return None
         batch = IcechunkBatch(store, read_only=True, listed_at_a_time=1)  # threads would cost more
@@ -295,7 +297,7 @@ class LocalIcechunk:
         return self._batch.for_member(source)
 
     def check_links(self) -> None:
-        """Before Icechunk opens files: it follows all links. One look will do for a session."""
+        """Called before Icechunk opens files, as it follows all links. One look is enough for a session."""
         if not self._is_checked:
             refuse_links_out(os.fsdecode(self._folder))
             self._is_checked = True

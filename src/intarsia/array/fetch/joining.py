@@ -1,5 +1,5 @@
-"""Ranges of objects that are got with one request: neighbours, and those with so little between them that
-reading it costs less than asking once more."""
+"""Ranges of objects that are fetched with one request: neighbours, and ranges so close together that reading
+the gap costs less than another request."""
 
 from __future__ import annotations
 
@@ -20,63 +20,63 @@ class Limits(NamedTuple):
     """How far joining goes."""
 
     most_gap: int
-    """A gap of more bytes is never read."""
+    """A gap of more bytes than this is never read."""
 
     share: int
-    """In an object, gaps may amount to what is wanted divided by this."""
+    """The gaps in an object may add up to the wanted bytes divided by this."""
 
     free: int
-    """Gaps of an object may be this many bytes in any case: they come with what is wanted."""
+    """The gaps in an object may always add up to this many bytes: they come almost for free."""
 
     most_bytes: int
-    """Ranges that begin so far behind the first of a request go into another one."""
+    """Ranges that begin this far after the first one of a request go into another request."""
 
 
 REMOTE = Limits(most_gap=1 << 20, share=10, free=32 << 10, most_bytes=4 << 20)
-"""Of object stores. A request takes tens of milliseconds before its first byte comes, in which a megabyte
-comes; so many requests wait at once that in the end the bytes count, hence the tenth. Longer
-requests than a few megabytes gain nothing, and cannot be got side by side."""
+"""For object stores. A request takes tens of milliseconds before its first byte arrives, time enough for a
+megabyte. But so many requests wait at once that in the end the bytes count, hence the tenth. Requests longer
+than a few megabytes gain nothing, and cannot be fetched side by side."""
 
 FILES = Limits(most_gap=16 << 10, share=2, free=16 << 10, most_bytes=1 << 20)
-"""Of files of this machine: another call costs less than reading more than that for nothing."""
+"""For files on this machine: another call costs less than reading more than that in vain."""
 
 
 MOST_GAP_BYTES = 1 << 20
-"""Ranges further apart than this are asked for one by one: a request costs less than reading the gap."""
+"""Ranges further apart than this are requested one by one: a request costs less than reading the gap."""
 
 MOST_JOINED_BYTES = 16 << 20
 """A joined range is held in memory until its last piece is decoded."""
 
 type Cut = tuple[int, int, int | None]
-"""The request that a piece comes with, and its first and last byte in what comes; None means all of it."""
+"""The request that holds a piece, and the piece's first and last byte in its answer; None means all of it."""
 
 
 class JoinedRanges(NamedTuple):
-    """Requests, and what comes with each."""
+    """Requests, and what each of them holds."""
 
     request: Ints
-    """The number of its request for every range; they rise with object and place."""
+    """For every range, the number of its request; numbers rise with object and position."""
 
     owner: Ints
     """The object of each request."""
 
     first: Ints
-    """First byte of each request."""
+    """The first byte of each request."""
 
     last: Ints
-    """The byte behind its last one."""
+    """The byte after the last one of each request."""
 
     @property
     def nbytes(self) -> int:
-        """All that is read."""
+        """The number of bytes read in all."""
         return int((self.last - self.first).sum())
 
 
 def joined(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> JoinedRanges:
     """The fewest requests for these ranges of objects, within the limits.
 
-    Of each object the smallest gaps are closed first. Every gap that is closed saves one request, whichever
-    it is, so no other choice saves more of them with as many bytes.
+    In each object, the smallest gaps are closed first. Every closed gap saves one request, whatever its size,
+    so no other choice saves more requests for as many bytes.
 
     >>> column = np.array
     >>> found = joined(column([7, 7, 7]), column([0, 900, 100]), column([99, 50, 50]), Limits(9, 10, 8, 999))
@@ -100,7 +100,7 @@ def joined(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> JoinedRang
 
 
 def joined_as(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> JoinedRanges:
-    """The same where it is known already which ranges come together."""
+    """The same if it is already known which ranges go together."""
     if not request.size:
         return JoinedRanges(request, owner, start, start)
     order = np.argsort(request, kind="stable")
@@ -114,9 +114,9 @@ def joined_as(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> JoinedRa
 
 
 def coalesced(spans: Sequence[Spans]) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
-    """Fewer, larger ranges that hold all that was asked for, and how to cut the pieces out of them.
+    """Fewer, larger ranges that hold everything requested, and a function that cuts the pieces out of them.
 
-    A gap is read only if it is no larger than what is wanted before it, so at most half is waste.
+    A gap is read only if it is no larger than the wanted bytes before it, so at most half is waste.
     """
     if all(item.start is None for item in spans):
         return list(spans), list
@@ -136,29 +136,29 @@ def coalesced(spans: Sequence[Spans]) -> tuple[list[Spans], Callable[[list[Any]]
 
 
 def joined_in_order(item: Spans, requests: int, most_gap: int = MOST_GAP_BYTES) -> tuple[Spans, list[Cut]]:
-    """The ranges of one member joined; requests are counted on from `requests`.
+    """The ranges of one member, joined; requests are numbered from `requests` on.
 
-    For a batch of a read, of which there are many, with few ranges each: a loop takes a sixth of the time of
-    `joined` for eight of them, and is slower from a hundred on.
+    It serves the batches of a read, of which there are many, with few ranges each: for eight ranges, a loop
+    takes a sixth of the time of `joined`; from a hundred on it is slower.
     """
     if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
-        # Whole objects have nothing to join; where a range counts from the end, nobody knows its neighbours.
+        # Whole objects have nothing to join; a range that counts from the end has no known neighbours.
         return item, [(requests + i, 0, None) for i in range(len(item.blob))]
-    # Sorted by object and by place in it, a range can only continue the one before it.
+    # Sorted by object and position, a range can only continue the one before it.
     order = np.lexsort((item.start, item.blob))
     columns = (column[order].tolist() for column in (item.blob, item.start, item.nbytes))
-    groups: list[list[int]] = []  # object, first byte, last byte, how many bytes of it are wanted
+    groups: list[list[int]] = []  # object, first byte, last byte, number of bytes wanted
     pieces: list[Any] = [None] * len(order)
     for position, (blob, first, nbytes) in zip(order.tolist(), zip(*columns, strict=True), strict=True):
         last = groups[-1] if groups else None
         if (
             last is not None
             and last[0] == blob
-            # What is wanted so far counts, not what is fetched: waste must not justify more waste.
+            # What counts is the bytes wanted so far, not those fetched: waste must not justify more waste.
             and first - last[2] <= min(most_gap, last[3])
             and first + nbytes - last[1] <= MOST_JOINED_BYTES
         ):
-            # Ranges may overlap: an index may send two chunks to the same bytes.
+            # Ranges may overlap: an index may point two chunks to the same bytes.
             last[2], last[3] = max(last[2], first + nbytes), last[3] + nbytes
         else:
             last = [blob, first, first + nbytes, nbytes]
@@ -176,7 +176,7 @@ def _piece(whole: Any, first: int, last: int | None) -> Any:
 
 
 def _reach(end: Ints, first_of_object: Flags) -> Ints:
-    """How far the ranges of an object reach up to each of them: one may end within another."""
+    """For each range, how far those of its object reach up to it: one may end within another."""
     if not ((end[1:] < end[:-1]) & ~first_of_object[1:]).any():
         return end
     parts = np.split(end, np.flatnonzero(first_of_object)[1:])
@@ -190,18 +190,18 @@ def _closed(
     first_of_object: Flags,
     limits: Limits,
 ) -> Flags:
-    """Which ranges come with the one before them, gap and all."""
+    """Which ranges come with the one before them, including the gap."""
     number = np.cumsum(first_of_object) - 1
     if not number.size:
         return first_of_object
     gap = np.maximum(np.where(first_of_object, 0, gap), 0)
-    # Bytes between the first and the last of an object that are wanted: all but the gaps.
+    # The bytes of an object that are wanted: all from its first to its last, except the gaps.
     at = np.flatnonzero(first_of_object)
     ends = np.append(at[1:], gap.size) - 1
     wanted = reach[ends] - start[at] - np.add.reduceat(gap, at)
     allowed = np.maximum(wanted // limits.share, limits.free)
     order = np.lexsort((gap, number))
-    # Smallest first, summed up within each object: `at` is where each begins in this order, too.
+    # Smallest first, summed up within each object: `at` is where each object begins in this order, too.
     total = np.cumsum(gap[order])
     before = np.where(at > 0, total[at - 1], 0)
     spent = total - before[number]
@@ -211,7 +211,7 @@ def _closed(
 
 
 def _cut(begins: Flags, start: Ints, most_bytes: int) -> Flags:
-    """Cut long requests: where the ranges begin in another stretch of `most_bytes` from its first byte."""
+    """Cut long requests where a range begins in another stretch of `most_bytes`, from the first byte on."""
     if not begins.size:
         return begins
     first = start[np.flatnonzero(begins)][np.cumsum(begins) - 1]

@@ -1,6 +1,6 @@
-"""Symbolic links in a local store: one that leads out of it is refused, unless whoever reads trusts it.
+"""Symbolic links in a local store: one that leads out of it is refused, unless the reader trusts it.
 
-An archive of a stranger could show any file of this machine as its data. Links within a store are followed.
+A stranger's archive could show any file of this machine as its data. Links within a store are followed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import os
 from intarsia.errors import ReadError
 
 FOLLOW = "INTARSIA_FOLLOW_LINKS"
-"""The environment variable that says: links may lead anywhere."""
+"""The environment variable that lets links lead anywhere."""
 
 MOST_FOLDERS = 10_000
-"""So many directories are remembered at a time."""
+"""This many directories are remembered at a time."""
 
 
 def refuse_link_out(path: str, root: str) -> None:
@@ -52,7 +52,7 @@ def refuse_links_out(root: str | os.PathLike[str], below: str = "") -> None:
 
 
 def open_file(path: bytes | str, root: bytes | str) -> int:
-    """Open a file of a store for reading; its directories are checked by `Folders`.
+    """Open a file of a store for reading; `Folders` checks its directories.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +72,7 @@ def open_file(path: bytes | str, root: bytes | str) -> int:
 
 
 class Folders:
-    """The directories of a local store, each looked at once."""
+    """The directories of a local store, each checked once."""
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/") + "/"
@@ -84,7 +84,8 @@ class Folders:
         return open_file(self._root + key, self._root)
 
     def check(self, folder: str) -> None:
-        """Raise `ReadError` if a directory of the store is a link, or lies behind one, that leads out of it.
+        """Raise `ReadError` if a directory of the store is, or lies behind, a link that leads out of the
+        store.
 
         >>> Folders("/").check("proc/self")
         """

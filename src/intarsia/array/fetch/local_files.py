@@ -1,4 +1,4 @@
-"""Fetching encoded chunks from files of this machine, opened and read in the thread that decodes them."""
+"""Fetching encoded chunks from files on this machine, opened and read in the thread that decodes them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from intarsia.array.fetch.store import (
 )
 
 SMALL_PIECE = 128 << 10
-"""Of a file here: finding it takes longer than copying it once more."""
+"""In a local file, finding a piece this small takes longer than copying it once more."""
 
 
 class _FilesLater:
-    """Opens and reads files when it is iterated over."""
+    """Opens and reads files during iteration."""
 
     arrival = None
 
@@ -59,7 +59,7 @@ class _FilesLater:
         )
 
     def _joined_pieces(self, item: Spans) -> Iterator[bytes | None]:
-        """Small pieces of files: each file opened once, neighbours read in one go."""
+        """Small pieces of files: each file is opened once, and neighbours are read in one go."""
         ranges, cuts = joined_in_order(item, 0, FILES.most_gap)
         assert ranges.start is not None
         assert ranges.nbytes is not None
@@ -81,7 +81,7 @@ class _FilesLater:
             yield None if content is None else cut_out(content, first, last)
 
     def cancel(self) -> None:
-        """Nothing runs."""
+        """Nothing is running."""
 
 
 def _not_stored(_: int, error: OSError) -> None:
@@ -90,7 +90,7 @@ def _not_stored(_: int, error: OSError) -> None:
 
 
 def _is_worth_joining(item: Spans) -> bool:
-    """Whether pieces of files are so small that finding them takes longer than copying them once more."""
+    """Whether the pieces are so small that finding them takes longer than copying them once more."""
     start, nbytes = item.start, item.nbytes
     if start is None or nbytes is None or start.size <= 1:
         return False
@@ -98,7 +98,7 @@ def _is_worth_joining(item: Spans) -> bool:
 
 
 def _joined_in_files(item: Spans) -> Spans:
-    """What is read of files in one go."""
+    """The ranges of files that are read in one go."""
     return joined_in_order(item, 0, FILES.most_gap)[0] if _is_worth_joining(item) else item
 
 

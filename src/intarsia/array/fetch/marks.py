@@ -1,10 +1,10 @@
-"""Which content of its source a virtual chunk refers to: the marks that Icechunk's own files keep of it.
+"""Which version of its source a virtual chunk refers to: the marks that Icechunk's own files keep.
 
-Icechunk compares the mark of a reference, an ETag or a time, with its source whenever it reads one chunk. Who
-reads several chunks in one request must compare the same, and no call of Icechunk's tells a mark. Its files
-do: a snapshot names the manifests of an array, a manifest the references. Both are documented FlatBuffers
-behind a header of 39 bytes (https://icechunk.io/en/stable/reference/spec/), versions 1 and 2 of the format.
-Whatever looks otherwise is a `FormatError`, and its chunks are left to Icechunk.
+Icechunk compares the mark of a reference, an ETag or a time, with the source whenever it reads one chunk. A
+reader of several chunks in one request must compare the same, and no call of Icechunk returns a mark. Its
+files do: a snapshot names the manifests of an array, and a manifest holds the references. Both are documented
+FlatBuffers after a header of 39 bytes (https://icechunk.io/en/stable/reference/spec/), in versions 1 and 2 of
+the format. Anything that looks different is a `FormatError`, and its chunks are left to Icechunk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ type Mark = str | int | None
 """An ETag, a time in seconds since 1970 after which the source must not have changed, or nothing."""
 
 type FileReader = Callable[[str], bytes]
-"""From a name below the repository to the content of that file."""
+"""Takes a name below the repository, and returns the content of that file."""
 
 MAGIC = "ICE🧊CHUNK".encode()
 HEADER = 39
@@ -32,7 +32,7 @@ PLAIN, ZSTD = 0, 1
 MOST_INFLATION, MOST_BYTES = 400, 1 << 30
 """An Icechunk file that would be longer than this, or grow by this factor, is left to Icechunk."""
 
-# The numbers of fields, as the schemas have them.
+# The numbers of fields, as in the schemas.
 SNAPSHOT_NODES = 2
 NODE_ID, NODE_PATH, NODE_KIND, NODE_DATA = 0, 1, 3, 4
 NODE_IS_ARRAY = 1
@@ -46,11 +46,11 @@ CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class FormatError(Exception):
-    """A file is not as the format has it, or of a version that is not known here."""
+    """A file does not follow the format, or has a version that is not known here."""
 
 
 def object_name(identity: bytes) -> str:
-    """The file name of an object of Icechunk's: its number in the alphabet of Crockford.
+    """The file name of an Icechunk object: its number in Crockford's alphabet.
 
     >>> object_name(bytes(12))
     '00000000000000000000'
@@ -61,7 +61,7 @@ def object_name(identity: bytes) -> str:
 
 
 def body_of(content: bytes, kind: int) -> bytes:
-    """What stands behind the header of one of Icechunk's files, which must be of this kind."""
+    """The part after the header of one of Icechunk's files, which must be of this kind."""
     if len(content) < HEADER or not content.startswith(MAGIC):
         raise FormatError("it does not begin like an Icechunk file")
     version, found, compression = content[36:HEADER]
@@ -77,7 +77,7 @@ def body_of(content: bytes, kind: int) -> bytes:
 
 
 class _Table:
-    """A FlatBuffers table: fields are found by their number, absent ones are None."""
+    """A FlatBuffers table: fields are found by number, and absent ones are None."""
 
     def __init__(self, buffer: bytes, at: int) -> None:
         self._buffer, self._at = buffer, at
@@ -106,7 +106,7 @@ class _Table:
         return self._cut(at, length)
 
     def behind(self, field: int) -> int:
-        """Where that lies which a field points to."""
+        """Where the target of a field lies."""
         return self._follow(self.place(field))
 
     def _follow(self, at: int | None) -> int:
@@ -140,7 +140,7 @@ class _Table:
 
 
 class ArrayNode(NamedTuple):
-    """An array as a snapshot has it."""
+    """An array, as described in a snapshot."""
 
     identity: bytes
     manifests: list[str]
@@ -148,7 +148,7 @@ class ArrayNode(NamedTuple):
 
 
 class Snapshot:
-    """A snapshot of Icechunk's, to find arrays in."""
+    """A snapshot of Icechunk, in which arrays can be found."""
 
     def __init__(self, content: bytes) -> None:
         self._body = body_of(content, SNAPSHOT)
@@ -156,7 +156,7 @@ class Snapshot:
         self._root = _Table(self._body, int.from_bytes(self._body[:4], "little"))
 
     def node(self, path: str) -> ArrayNode:
-        """The array at a path; nodes are in the order of their paths."""
+        """The array at a path; nodes are sorted by path."""
         wanted = f"/{path.strip('/')}".encode()
         low, high = 0, self._root.vector(SNAPSHOT_NODES)[1]
         while low < high:
@@ -205,7 +205,7 @@ def _marks(content: bytes, identity: bytes, ndim: int) -> Marks:
 
 
 class _Columns:
-    """The references of an array, which are tables by the thousands: read by columns, as NumPy does it."""
+    """The references of an array. There are thousands of these tables, so NumPy reads them by column."""
 
     def __init__(self, body: bytes, at: int, count: int) -> None:
         self._bytes: Bytes = np.frombuffer(body, dtype=np.uint8)
@@ -227,7 +227,7 @@ class _Columns:
         return number
 
     def _places(self, field: int) -> Ints:
-        """Where a field of each lies, 0 for those without it."""
+        """Where this field of each table lies, 0 for tables without it."""
         entry = self._fields + 4 + 2 * field
         has = np.flatnonzero(entry < self._end)
         found = np.zeros(entry.shape, dtype=np.int64)
@@ -255,7 +255,7 @@ class _Columns:
         rows = np.flatnonzero(etag)
         if not rows.size:
             return
-        # Chunks of a file share its mark: few of the texts are different, so each is decoded once.
+        # Chunks of a file share its mark: few of the texts differ, so each distinct one is decoded once.
         text = etag[rows] + self._numbers(etag[rows], 4)
         length = self._numbers(text, 4)
         for size in np.unique(length).tolist():

@@ -1,9 +1,10 @@
-"""Fetching chunks from files of others: all that is wanted of one file in as few requests as will do.
+"""Fetching chunks from files elsewhere: everything that is wanted from one file, in as few requests as
+possible.
 
-Icechunk reads a virtual chunk with a request of its own. Here neighbours come together, also those of several
-members. What Icechunk would check is checked: who may read (`grants`), and that the file is the one that was
-referred to (`marks`), by ETag or time, with every answer. Whatever does not fit is asked of Icechunk, which
-reads it or says why not, in its words.
+Icechunk reads each virtual chunk with its own request. Here neighbours come together, even those of several
+members. What Icechunk would check is checked: who may read (`grants`), and that the file is still the one
+that was referred to (`marks`), by ETag or time, with every answer. Anything that does not fit is left to
+Icechunk, which reads it or says why it cannot, in its own words.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ NANOSECONDS = 10**9
 
 
 class _RefusedError(Exception):
-    """A source is gone, or may not be read so: Icechunk says which, or reads it."""
+    """A source is gone, or may not be read this way: Icechunk says which, or reads it."""
 
 
 class _ChangedError(_RefusedError):
@@ -46,19 +47,19 @@ class _ChangedError(_RefusedError):
 
 
 class Wanted(NamedTuple):
-    """Ranges of files of others, for everything that is asked for, in order."""
+    """Ranges of files elsewhere, for everything requested, in order."""
 
     owner: Ints
-    """Number of the file in `origins`; -1 for what is not read from one."""
+    """Number of the file in `origins`; -1 for what is not read from such a file."""
 
     start: Ints
-    """First byte of each range in its file."""
+    """The first byte of each range in its file."""
 
     nbytes: Ints
     origins: list[Origin]
 
     def joined(self, spans: Sequence[Spans], limits: Limits) -> tuple[Ints, JoinedRanges]:
-        """What is read from files, as positions, and the requests for that."""
+        """The positions of what is read from files, and the requests for it."""
         own = np.flatnonzero(self.owner >= 0)
         columns = self.owner[own], self.start[own], self.nbytes[own]
         numbers = [item.request for item in spans]
@@ -69,7 +70,7 @@ class Wanted(NamedTuple):
 
 
 class _Origins(ABC):
-    """What the two fetchers share: where everything lies, and what comes with what."""
+    """What the two fetchers share: where everything lies, and what comes together."""
 
     lasting, looks_into_shards, gains_by_pieces = True, False, True
     limits: Limits
@@ -85,10 +86,10 @@ class _Origins(ABC):
 
     @abstractmethod
     def _reads(self, origin: Origin) -> bool:
-        """Whether this fetcher reads a file; others are left to Icechunk."""
+        """Whether this fetcher reads a file; other files are left to Icechunk."""
 
     def _wanted(self, spans: Sequence[Spans]) -> Wanted:
-        """Files are numbered anew: members that share one share its number."""
+        """Files are numbered afresh: members that share a file share its number."""
         numbers: dict[tuple[str, Any], int] = {}
         origins: list[Origin] = []
         columns: list[tuple[Ints, Ints, Ints]] = []
@@ -138,7 +139,7 @@ class _Origins(ABC):
 
 
 class LocalOrigins(_Origins):
-    """Files of others on this machine, read in the threads that decode."""
+    """Files elsewhere on this machine, read in the threads that decode."""
 
     in_threads = True
     name = "source files, neighbours joined"
@@ -152,14 +153,14 @@ class LocalOrigins(_Origins):
 
 
 class _OriginsLater:
-    """Opens and reads files of others when it is iterated over."""
+    """Opens and reads files from outside the repository during iteration."""
 
     arrival = None
 
     def __init__(self, batch: IcechunkBatch, spans: Sequence[Spans], wanted: Wanted) -> None:
         self._batch, self._spans, self._wanted = batch, spans, wanted
         self._open: tuple[int, int] | None = None
-        """The number of the file that is open, and its descriptor."""
+        """The number of the open file, and its descriptor."""
 
     def __iter__(self) -> Generator[Encoded | None]:
         wanted = self._wanted
@@ -204,7 +205,7 @@ class _OriginsLater:
         return memoryview(table.inlined[row])[first : first + length]
 
     def _opened(self, owner: int) -> int:
-        """The descriptor of a file, which is the one that was referred to."""
+        """The descriptor of a file, checked to be the one that was referred to."""
         if self._open is not None and self._open[0] == owner:
             return self._open[1]
         self._close()
@@ -212,7 +213,7 @@ class _OriginsLater:
         file = os.open("/" + inside(origin.url), os.O_RDONLY)
         self._open = owner, file
         mark = origin.mark
-        # Icechunk compares an ETag of its own making; what it keeps of times are whole seconds, rounded up.
+        # Icechunk makes ETags of its own for comparison; times it keeps as whole seconds, rounded up.
         if isinstance(mark, str) or (mark is not None and os.fstat(file).st_mtime_ns > mark * NANOSECONDS):
             self._close()
             raise _ChangedError
@@ -224,11 +225,11 @@ class _OriginsLater:
             self._open = None
 
     def cancel(self) -> None:
-        """Nothing runs."""
+        """Nothing is running."""
 
 
 class RemoteOrigins(_Origins):
-    """Objects of others, asked on the event loop, many at a time."""
+    """Objects elsewhere, requested on the event loop, many at a time."""
 
     in_threads = False
     name = "source objects, neighbours joined"
@@ -276,9 +277,9 @@ class RemoteOrigins(_Origins):
     async def _ask_icechunk(
         self, items: list[Any], keys: list[Any], places: list[int], why: _RefusedError
     ) -> None:
-        """Ask Icechunk for pieces of a file that was refused; it will say why of the first.
+        """Ask Icechunk for the pieces of a file that was refused; for the first it will say why.
 
-        It does not look at what a web server says of a file, so one that has changed stays refused.
+        It ignores what a web server says about a file, so one that has changed stays refused.
         """
         head, *rest = places
         (items[head],) = await self._batch.get_all([keys[head]])
@@ -292,7 +293,7 @@ class RemoteOrigins(_Origins):
             items[k] = item
 
     async def _request(self, origin: Origin, first: int, last: int) -> Any:
-        """The bytes of one request, or why they did not come."""
+        """The bytes of one request, or the reason why they did not come."""
         import obstore
         from obstore.exceptions import BaseError, GenericError
 
@@ -320,7 +321,7 @@ class RemoteOrigins(_Origins):
 
 
 def _is_the_same(meta: Any, mark: Any) -> bool:
-    """Whether the object of an answer is the one that was referred to."""
+    """Whether the object in an answer is the one that was referred to."""
     if mark is None:
         return True
     if isinstance(mark, int):
@@ -329,5 +330,5 @@ def _is_the_same(meta: Any, mark: Any) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    """What happened; obstore adds all that it knows, line by line."""
+    """What happened; obstore adds everything it knows, line by line."""
     return str(error).split("\n")[0].strip()

@@ -1,8 +1,8 @@
-"""Telling the system which files come next, where they are not in memory yet.
+"""Telling the system which files come next, if they are not in memory yet.
 
-Reading many small files from a disk means waiting for one after the other, unless the system is told of them
-before: it reads many at a time. Asking whether a file is in memory takes less than a microsecond, and nothing
-else is done where files are.
+Reading many small files from a disk means waiting for one after the other, unless the system is told about
+them beforehand: it then reads many at a time. Asking whether a file is in memory takes less than a
+microsecond, and nothing else is done for files that are.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from intarsia.array.chunk_codecs import Decoder
 
 MOST_FILES = 64
-"""So many files are on their way at a time: with 32, reads took a third longer."""
+"""This many files are on their way at a time: with 32, reads took a third longer."""
 
 MOST_BYTES = 16 << 20
-"""So many bytes of them are, and no more of a single one."""
+"""This many bytes are on their way at a time, and no more than that of a single file."""
 
 LOOK_EVERY = 16
-"""Of files that are in memory, so many are passed before the next one is asked for."""
+"""After a file that is in memory, this many are passed over before the next check."""
 
 _NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _CAN_TELL = _NO_WAIT != 0 and hasattr(os, "posix_fadvise")
@@ -33,7 +33,7 @@ _CAN_TELL = _NO_WAIT != 0 and hasattr(os, "posix_fadvise")
 def is_in_memory(file: int, offset: int = 0) -> bool:
     """Whether the byte at this place of an open file can be read without waiting for a disk.
 
-    Where the system does not say, it counts as being in memory.
+    If the system does not say, the byte counts as being in memory.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file:
@@ -52,18 +52,18 @@ def is_in_memory(file: int, offset: int = 0) -> bool:
 
 
 class Disk:
-    """What was seen last of files that lie together."""
+    """What was last seen of files that lie together."""
 
     def __init__(self) -> None:
         self.is_cold = False
-        """Whether the system had to be told of the files that came next."""
+        """Whether the system had to be told about the files that came next."""
 
 
 class FilesInTurn:
-    """Bytes of files that are read one after the other, and the system is told which come next.
+    """Bytes of files that are read one after the other, while the system is told which come next.
 
-    `open_file` opens the file at a position; where it raises OSError, `otherwise` says what comes in its
-    place, or raises. The bytes from `starts` on are wanted of each file, all of them if the length is None.
+    `open_file` opens the file at a position; if it raises OSError, `otherwise` says what replaces the file's
+    bytes, or raises. The bytes of each file are wanted from `starts` on, all of them if the length is None.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class FilesInTurn:
         self._each = min(max(decoder.nbytes, 1), MOST_BYTES)
         self._step = min(MOST_FILES, MOST_BYTES // self._each)
         self._told = 0
-        """The system has been told of the files before this one."""
+        """The system has been told about the files before this one."""
 
     def begin(self) -> None:
-        """They are read soon."""
+        """Announce that the files will soon be read."""
         if self._disk.is_cold:
             self._tell(self._step)
 
@@ -100,8 +100,8 @@ class FilesInTurn:
             yield from one_span(file, first, length, self._is_compressed)
 
     def _look(self, position: int, file: int) -> int:
-        """Whether this file, which is read now, is in memory, and what follows from it; how many files later
-        to look again."""
+        """Check whether this file, which is read now, is in memory, and act on it; returns how many files
+        later to look again."""
         if position >= self._told:
             self._disk.is_cold = not is_in_memory(file, max(0, self._starts[position]))
             self._told = position + 1
@@ -116,11 +116,11 @@ class FilesInTurn:
             try:
                 file = self._open(position)
             except (OSError, IntarsiaError):
-                continue  # it is said when it is read
+                continue  # the error is raised when it is read
             try:
                 start = max(0, self._starts[position])
                 if position == first and is_in_memory(file, start):
-                    self._disk.is_cold = False  # and so are those after it, as far as one can tell
+                    self._disk.is_cold = False  # and so are those after it, as far as can be told
                     return
                 os.posix_fadvise(file, start, self._each, os.POSIX_FADV_WILLNEED)
             finally:

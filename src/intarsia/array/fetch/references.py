@@ -1,4 +1,4 @@
-"""Where the stored chunks of a member are: the references of Icechunk's, by columns."""
+"""Where the stored chunks of a member are: Icechunk's references, by column."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 _snapshots = BoundedCache[tuple[str, str], Snapshot](16 << 20, lambda snapshot: snapshot.nbytes)
-"""The arrays of a dataset look into the same snapshot, one after the other."""
+"""The arrays of a dataset look into the same snapshot, one after another."""
 
 
 class Origin(NamedTuple):
-    """A file of somebody else's that chunks lie in, as it was when they were referred to."""
+    """A file outside the repository that holds chunks, as it was when they were referred to."""
 
     url: str
     mark: Mark
     container: Container
-    """How it is read."""
+    """How to read it."""
 
 
 @dataclass(frozen=True)
@@ -44,52 +44,52 @@ class References:
     """One row for every stored chunk of an array, ordered by position."""
 
     blob: Ints
-    """Position in the grid of stored chunks, in C order."""
+    """The chunk's position in the grid of stored chunks, in C order."""
 
     kind: np.ndarray[Any, np.dtype[np.uint8]]
-    """In a file of the repository, somewhere else, or inlined."""
+    """Whether the chunk is in a file of the repository, elsewhere, or inlined."""
 
     file: np.ndarray[Any, np.dtype[np.bytes_]]
-    """Name of the chunk file, where it is in one."""
+    """The name of the chunk file, if it is in one."""
 
     offset: Ints
-    """First byte in the file."""
+    """The first byte in the file."""
 
     nbytes: Ints
-    """Stored size."""
+    """The stored size."""
 
     inlined: dict[int, bytes]
     """The bytes of inlined chunks, by row."""
 
     url: Ints
-    """Number of the file in `urls`; -1 for what is not virtual, or what only Icechunk may read."""
+    """Number of the file in `urls`; -1 for chunks that are not virtual, or that only Icechunk may read."""
 
     urls: list[tuple[str, Container]] = field(repr=False)
-    """Files of others that may be read without Icechunk, and how."""
+    """Files elsewhere that may be read without Icechunk, and how."""
 
     origin: Ints
-    """Number in `origins`, as soon as marks are known; -1 before, and for what only Icechunk may read."""
+    """Number in `origins`, once marks are known; -1 before, and for chunks that only Icechunk may read."""
 
     origins: list[Origin] = field(repr=False)
-    """The same files, as they were when chunks were referred to."""
+    """The same files, as they were when the chunks were referred to."""
 
     is_marked: bool = False
-    """Whether marks were asked for."""
+    """Whether marks were requested."""
 
     @cached_property
     def is_here(self) -> bool:
-        """Whether all of it lies in files of the repository, or is inlined."""
+        """Whether all chunks are in files of the repository, or inlined."""
         return bool(((self.kind == NATIVE) | (self.kind == INLINE)).all())
 
     @cached_property
     def is_in_local_files(self) -> bool:
-        """Whether all of it lies in files of others on this machine, or is inlined."""
+        """Whether all chunks are in files elsewhere on this machine, or inlined."""
         known = (self.origin >= 0) | (self.kind == INLINE)
         return bool(known.all()) and all(origin.container.is_local for origin in self.origins)
 
     @cached_property
     def is_partly_remote(self) -> bool:
-        """Whether object stores hold some of it that may be asked directly."""
+        """Whether some chunks are in object stores that may be read directly."""
         return any(not origin.container.is_local for origin in self.origins)
 
     def rows(self, blob: Ints) -> Ints:
@@ -107,7 +107,7 @@ class References:
         return np.where(rows >= 0, self.nbytes[rows], -1)
 
     def saves(self, blob: Ints) -> int:
-        """How many requests it saves to ask for neighbours among these chunks together."""
+        """How many requests are saved by fetching neighbours among these chunks together."""
         rows = self.rows(blob)
         own = rows[(rows >= 0) & (self.url[rows] >= 0)] if self.urls else rows[:0]
         if own.size < 2:
@@ -115,7 +115,7 @@ class References:
         return int(own.size - joined(self.url[own], self.offset[own], self.nbytes[own], REMOTE).owner.size)
 
     def with_marks(self, marks: dict[int, Mark]) -> References:
-        """The same, with the marks of chunks by position; who has none is not read without Icechunk."""
+        """The same, with the marks of chunks by position; those without one are left to Icechunk."""
         origin = np.full(self.blob.shape, -1, dtype=np.int64)
         numbers: dict[tuple[int, Mark], int] = {}
         origins: list[Origin] = []
@@ -133,7 +133,7 @@ class References:
         return replace(self, origin=origin, origins=origins, is_marked=True)
 
     def places(self, rows: Ints, spans: Spans) -> tuple[Ints, Ints]:
-        """First byte and length in their files of what is wanted of these rows."""
+        """The first byte and the length, within their files, of what is wanted of these rows."""
         offset, nbytes = self.offset[rows], self.nbytes[rows]
         if spans.start is None or spans.nbytes is None:
             return offset, nbytes
@@ -143,7 +143,7 @@ class References:
 def load(
     store: IcechunkStore, sources: Sequence[EngineSource], grants: Grants, at_a_time: int = 1
 ) -> list[References]:
-    """The references of several arrays, a limited number of them asked for at a time."""
+    """The references of several arrays, with a limited number requested at a time."""
     check_store(store)
 
     def table(source: EngineSource) -> References:
@@ -158,7 +158,7 @@ def load_marks(
     grants: Grants,
     at_a_time: int = 1,
 ) -> list[References]:
-    """The same references with the marks of virtual chunks, which takes a file of the repository for each."""
+    """The same references with the marks of virtual chunks; this reads a file of the repository for each."""
 
     def marked(item: tuple[EngineSource, References]) -> References:
         source, table = item
@@ -168,7 +168,7 @@ def load_marks(
 
 
 def _for_all[T, R](function: Callable[[T], R], items: Sequence[T], at_a_time: int) -> list[R]:
-    """What a function makes of each, in a few threads."""
+    """What a function returns for each item, in a few threads."""
     results: dict[int, R] = {}
     left = iter(enumerate(items))  # `next` on it is atomic
 
@@ -180,16 +180,16 @@ def _for_all[T, R](function: Callable[[T], R], items: Sequence[T], at_a_time: in
 
 
 def _positions(index: Ints, source: EngineSource) -> tuple[Ints, Ints]:
-    """Which of these chunks lie inside the array's grid, and at which positions of it."""
+    """Which of these chunks lie inside the array's grid, and their positions in it."""
     inside = np.flatnonzero((index < np.array(source.blob_grid, dtype=np.int64)).all(axis=1))
-    blob = np.zeros(inside.size, dtype=np.int64)  # where it stays if there are no axes
+    blob = np.zeros(inside.size, dtype=np.int64)  # it stays zero if there are no axes
     if source.blob_grid:
         blob = np.ravel_multi_index(tuple(index[inside].T), source.blob_grid).astype(np.int64)
     return inside, blob
 
 
 def _table(chunks: ChunkTable, source: EngineSource, grants: Grants) -> References:
-    """Ordered by position; what lies outside the array's grid is left out."""
+    """The references, ordered by position; those outside the array's grid are left out."""
     inside, blob = _positions(chunks.index, source)
     order = np.argsort(blob, kind="stable")
     rows, blob = inside[order], blob[order]
@@ -218,7 +218,7 @@ def _table(chunks: ChunkTable, source: EngineSource, grants: Grants) -> Referenc
 def _urls(
     locations: list[str], rows: Ints, kind: np.ndarray[Any, np.dtype[np.uint8]], grants: Grants
 ) -> tuple[Ints, list[tuple[str, Container]]]:
-    """The file of every virtual chunk, where that may be read without Icechunk."""
+    """The file of every virtual chunk, if it may be read without Icechunk."""
     url = np.full(rows.shape, -1, dtype=np.int64)
     urls: list[tuple[str, Container]] = []
     if not grants.containers or grants.repository is None:
@@ -236,7 +236,7 @@ def _urls(
 
 
 def _marks(store: IcechunkStore, source: EngineSource, grants: Grants) -> dict[int, Mark]:
-    """The marks of chunks by position. What cannot be told is left out: Icechunk will check it."""
+    """The marks of chunks by position. Unknown marks are left out: Icechunk will check those chunks."""
     try:
         snapshot = _snapshot(store, grants)
         chunk, mark = read_marks(grants.read_file, snapshot, source.path, len(source.blob_grid))
@@ -247,7 +247,7 @@ def _marks(store: IcechunkStore, source: EngineSource, grants: Grants) -> dict[i
 
 
 def _snapshot(store: IcechunkStore, grants: Grants) -> Snapshot:
-    """The snapshot of a session; threads that ask at once may read it twice."""
+    """The snapshot of a session; threads that ask at the same time may read it twice."""
     assert grants.repository is not None
     name = store.session.snapshot_id
     key = grants.repository.prefix, name

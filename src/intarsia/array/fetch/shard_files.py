@@ -1,7 +1,7 @@
-"""Inner chunks of shards that are files of this machine: the index and the chunks are read by one open file.
+"""Inner chunks of shards that are files on this machine: one open file serves the index and the chunks.
 
-A shard that somebody replaces during a read is read as it was, its chunks by its own index. Indexes are kept
-for as long as the file is the same, which the system says of the open file.
+A shard that is replaced during a read is read as it was, its chunks by its own index. Indexes are kept for as
+long as the file is the same, which the system tells for the open file.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from intarsia.array.table import Ints
 
 SMALL_CHUNK = 16 << 10
-"""Stored bytes: asking the system for one takes longer than copying it once more."""
+"""Stored bytes: asking the system for a chunk this small takes longer than copying it once more."""
 
 SETTLED_NS = 3_000_000_000
-"""A file that was changed less than this ago may be changed again without its times telling: file systems
-count in steps of up to two seconds. Its index is not kept."""
+"""A file that was changed less than this ago may change again without a new time: file systems count in steps
+of up to two seconds. Its index is not kept."""
 
 _NO_ENTRY = int(ABSENT)
 
 
 class FileStamp(NamedTuple):
-    """What the system says of an open file; if it says the same again, nobody has changed the file."""
+    """What the system says about an open file; if it says the same again, the file has not changed."""
 
     device: int
     inode: int
     nbytes: int
     modified: int
-    """When it was written to, which anybody may set."""
+    """When the file was written to, which anybody may set."""
     changed: int
-    """When it, or its name, was changed, which nobody may set."""
+    """When the file, or its name, was changed, which nobody may set."""
 
     @classmethod
     def of(cls, file: int) -> FileStamp:
-        """That of an open file."""
+        """The stamp of an open file."""
         told = os.fstat(file)
         return cls(told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns)
 
@@ -56,11 +56,11 @@ class FileStamp(NamedTuple):
 
 
 def index_of(file: int, shards: Shards, blob: int) -> Any:
-    """Offset and length of every inner chunk of a shard that is open: as they were kept, or read."""
+    """The offset and length of every inner chunk of an open shard, either kept from before or read."""
     stamp = FileStamp.of(file)
     entries = shards.kept(blob, stamp)
     if entries is None:
-        settled = stamp.is_settled  # before it is read: what is changed from here on is younger
+        settled = stamp.is_settled  # before it is read: any later change is younger
         form = shards.form
         entries = form.decode(file_bytes(file, max(0, form.start(stamp.nbytes)), form.nbytes))
         if settled:
@@ -69,9 +69,9 @@ def index_of(file: int, shards: Shards, blob: int) -> Any:
 
 
 def inner_chunks(folders: Folders, item: Spans) -> Iterator[Encoded | None]:
-    """What is asked for of inner chunks, None for what is not stored.
+    """The requested parts of inner chunks, None for what is not stored.
 
-    A file is open for as long as chunks of it follow one another.
+    A file stays open for as long as its chunks follow one another.
     """
     source, shards, blobs = item.source, item.source.shards, item.blob
     assert shards is not None
@@ -114,7 +114,7 @@ def _several(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
     first_bad = int(np.argmax(bad)) if bad.any() else -1
     start, nbytes = (np.where(stored & ~bad, column, 0).astype(np.int64) for column in entry.T)
     if item.start is not None and item.nbytes is not None:
-        whole = nbytes == decoder.nbytes  # else it is damaged, and whoever decodes it says so
+        whole = nbytes == decoder.nbytes  # else it is damaged, and decoding it says so
         start, nbytes = np.where(whole, start + item.start, start), np.where(whole, item.nbytes, nbytes)
     if int(nbytes.max()) <= SMALL_CHUNK:
         pieces: Iterator[Encoded] = _joined(file, item, start[stored], nbytes[stored])

@@ -1,7 +1,7 @@
-"""Fetching encoded chunks: what the read engine asks of a store, and how any store of zarr's answers.
+"""Fetching encoded chunks: what reads ask of a store, and how any store of zarr's answers.
 
-Memory is asked in the thread that decodes what comes; all else goes through zarr's event loop, many requests
-at a time. Files of this machine have ways of their own, see `local_files.py`.
+Memory is read in the thread that decodes; everything else goes through zarr's event loop, many requests at a
+time. Files on this machine have their own ways, see `local_files.py`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from intarsia.array.table import Ints
 
 type Encoded = Any
-"""Bytes as they are stored: anything with the buffer protocol, or a `FileSpan` that was not read yet."""
+"""Bytes as they are stored: anything with the buffer protocol, or a `FileSpan` that has not been read yet."""
 
 
 class Spans(NamedTuple):
-    """Bytes of stored objects of one member: whole objects, or a range of each."""
+    """Bytes of one member's stored objects: whole objects, or a range of each."""
 
     source: EngineSource
     """The member."""
@@ -39,17 +39,17 @@ class Spans(NamedTuple):
     """Which objects: positions in the member's grid of stored chunks (or shards), in C order."""
 
     start: Ints | None = None
-    """First byte of each; negative ones count from the end. None means whole objects."""
+    """The first byte of each; negative numbers count from the end. None means whole objects."""
 
     nbytes: Ints | None = None
-    """Length of each range; None with whole objects."""
+    """The length of each range; None with whole objects."""
 
     request: Ints | None = None
-    """The number of the request that each comes with, where `Fetcher.joined` has told; else None."""
+    """For each, the number of its request, if `Fetcher.joined` has given one; otherwise None."""
 
     within: Ints | None = None
-    """Which inner chunk of each shard is meant, in C order, where the fetcher looks them up: `start` counts
-    from its first byte. None where bytes of the object itself are meant."""
+    """Which inner chunk of each shard is meant, in C order, if the fetcher looks them up: `start` counts from
+    its first byte. None if bytes of the object itself are meant."""
 
     def some(self, which: Any) -> Spans:
         """Some of them."""
@@ -59,13 +59,13 @@ class Spans(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a fetch takes."""
+    """What a fetch costs."""
 
     requests: int
     """How often the store is asked, or a file is read."""
 
     nbytes: int | None
-    """Bytes that come; None where that is not known before."""
+    """The number of bytes that arrive; None if that is not known beforehand."""
 
 
 class Pending(Protocol):
@@ -73,11 +73,11 @@ class Pending(Protocol):
 
     @property
     def arrival(self) -> Future[Any] | None:
-        """Done when they are here; None where they are read in the thread that decodes them."""
+        """Done when they have arrived; None if they are read in the thread that decodes them."""
 
     def __iter__(self) -> Generator[Encoded | None]:
-        """The bytes in the order they were asked for, None for what is not stored; raises at the one that
-        could not be read."""
+        """The bytes in the requested order, None for what is not stored; raises at the first that could not
+        be read."""
 
     def cancel(self) -> None:
         """Give up; nothing is left running."""
@@ -87,43 +87,43 @@ class Fetcher(Protocol):
     """One way to get encoded chunks out of a store."""
 
     name: str
-    """How `explain` calls it."""
+    """What `explain` calls it."""
 
     in_threads: bool
     """Whether bytes are read one by one in the thread that decodes them, so that nothing is held ahead."""
 
     lasting: bool
-    """Whether what it says stays true, as in a read-only snapshot; then sizes and indexes may be kept."""
+    """Whether what it says stays true, as in a read-only snapshot; if so, sizes and indexes may be kept."""
 
     looks_into_shards: bool
     """Whether it finds inner chunks in their shards itself, while it reads; see `Spans.within`."""
 
     gains_by_pieces: bool
-    """Whether a piece of an object takes less than all of it; not where both are views of memory."""
+    """Whether a piece of an object costs less than the whole; not if both are views of memory."""
 
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
-        """Stored bytes of these objects of each member, -1 for what is not stored; None where that is
-        not known without reading them."""
+        """The stored sizes of these objects of each member in bytes, -1 for what is not stored; None if they
+        are not known without reading."""
 
     def for_member(self, source: EngineSource) -> Fetcher:
-        """The fetcher for this member: itself, or another one that can do what it needs."""
+        """The fetcher for this member: this one, or another that can do what the member needs."""
 
     def joined(self, spans: Sequence[Spans]) -> list[Ints] | None:
-        """Which of these come with one request, of all members together: the number of the request for each.
-        Numbers rise in the order in which things are best asked for. None if it does not matter."""
+        """For each range of all members, the number of its request; ranges that come together share one.
+        Numbers rise in the best order for requests. None if it does not matter."""
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
-        """What `begin` of the same would take."""
+        """What `begin` with the same ranges would cost."""
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        """Start to fetch, and say where the bytes will be."""
+        """Start to fetch, and return where the bytes will be."""
 
 
 type KeyRange = tuple[str, ByteRequest | None]
 
 
 def requests_of(spans: Sequence[Spans]) -> Iterator[KeyRange]:
-    """Key and byte range of everything that is wanted, in order."""
+    """The key and byte range of everything that is wanted, in order."""
     for source, blob, starts, nbytes, *_ in spans:
         keys = source.keys(blob)
         if starts is None or nbytes is None:
@@ -134,14 +134,14 @@ def requests_of(spans: Sequence[Spans]) -> Iterator[KeyRange]:
 
 
 def cost_of(spans: Sequence[Spans]) -> Cost:
-    """What asking for each of these takes."""
+    """What requesting each of these costs."""
     sizes = [item.nbytes for item in spans if item.blob.size]
     known = [int(nbytes.sum()) for nbytes in sizes if nbytes is not None]
     return Cost(sum(item.blob.size for item in spans), sum(known) if len(known) == len(sizes) else None)
 
 
 class Plain:
-    """A store that says nothing of an object before it is read, and is asked for all members alike."""
+    """A store that says nothing about an object before it is read, and treats all members alike."""
 
     lasting = False
     looks_into_shards = False
@@ -158,7 +158,7 @@ class Plain:
 
 
 class _KeysLater:
-    """Reads when it is iterated over."""
+    """Reads during iteration."""
 
     arrival = None
 
@@ -172,11 +172,11 @@ class _KeysLater:
             yield None if content is None else content.as_numpy_array()
 
     def cancel(self) -> None:
-        """Nothing runs."""
+        """Nothing is running."""
 
 
 class SynchronousStore(Plain):
-    """A store that can be asked without an event loop, as memory."""
+    """A store that can be read without an event loop, such as memory."""
 
     in_threads = True
 
@@ -206,7 +206,7 @@ def start[T](work: Coroutine[Any, Any, T]) -> Future[T]:
 
 
 class Started:
-    """Bytes that the event loop is fetching; an exception in the list is raised in its place."""
+    """Bytes that the event loop is fetching; an exception in the list is raised in their place."""
 
     def __init__(self, work: Coroutine[Any, Any, list[Any]]) -> None:
         self.arrival = self._future = start(work)
@@ -214,7 +214,7 @@ class Started:
     def __iter__(self) -> Generator[Encoded | None]:
         items = self._future.result()
         for position, item in enumerate(items):
-            items[position] = None  # each is let go of once it is decoded
+            items[position] = None  # each is released once it is decoded
             if isinstance(item, BaseException):
                 raise item
             yield item
@@ -244,7 +244,7 @@ class ConcurrentStore(Plain):
         prototype = default_buffer_prototype()
 
         async def one(key: str, byte_range: ByteRequest | None) -> Any:
-            async with self._gate:  # all batches together are no more requests than zarr allows
+            async with self._gate:  # all batches together make no more requests than zarr allows
                 content = await self._store.get(key, prototype, byte_range)
                 return None if content is None else content.as_numpy_array()
 
@@ -253,11 +253,11 @@ class ConcurrentStore(Plain):
 
 
 CAN_READ_FILES = hasattr(os, "preadv")
-"""Whether the system reads from a place in a file into memory; Windows does not."""
+"""Whether the system can read from a position in a file into memory; Windows cannot."""
 
 
 class FileSpan:
-    """Bytes of an open file, not read yet; good until the next one is asked for."""
+    """Bytes of an open file, not read yet; valid until the next one is requested."""
 
     __slots__ = ("_file", "_offset", "nbytes")
 
@@ -269,14 +269,14 @@ class FileSpan:
         return file_bytes(self._file, self._offset, self.nbytes)
 
     def read_into(self, destination: memoryview) -> None:
-        """The bytes, put right where they belong."""
+        """Read the bytes straight to where they belong."""
         count = os.preadv(self._file, [destination], self._offset)
         if count != self.nbytes:
             _read_rest(self._file, self._offset, destination, count, self.nbytes)
 
 
 def file_bytes(file: int, offset: int, nbytes: int) -> bytes | bytearray:
-    """So many bytes of an open file, from a place on."""
+    """This many bytes of an open file, from an offset on."""
     content = os.pread(file, nbytes, offset)
     if len(content) == nbytes:
         return content
@@ -289,8 +289,8 @@ def file_bytes(file: int, offset: int, nbytes: int) -> bytes | bytearray:
 def one_span(
     file: int, offset: int, nbytes: int | None, is_compressed: bool
 ) -> Iterator[bytes | bytearray | FileSpan]:
-    """The bytes of an open file from a place on, which is counted from its end if it is negative; then the
-    file is closed. What nobody has to decode is read when it is known where it goes."""
+    """The bytes of an open file from an offset on, which counts from the end if negative; then the file is
+    closed. Bytes that need no decoding are read once it is known where they go."""
     try:
         if nbytes is None or offset < 0:
             size = os.lseek(file, 0, os.SEEK_END)  # half the time of fstat
@@ -306,7 +306,7 @@ def one_span(
 
 
 def _read_rest(file: int, offset: int, destination: memoryview, count: int, nbytes: int) -> None:
-    """Go on reading: the system gives no more than 2 GiB at a time, and may give less at any time."""
+    """Continue reading: the system returns at most 2 GiB at a time, and may return less at any time."""
     while count < nbytes:
         more = os.preadv(file, [destination[count:]], offset + count)
         if not more:
@@ -315,7 +315,7 @@ def _read_rest(file: int, offset: int, destination: memoryview, count: int, nbyt
 
 
 def cut_out(content: bytes, first: int, last: int | None) -> bytes:
-    """A piece of what was read of a file; an error if the file ends before it does."""
+    """A piece of what was read from a file; an error if the file ends before the piece does."""
     piece = content[first:last]
     if last is not None and len(piece) < last - first:
         raise ChunkDecodeError(f"its file is cut off: {len(piece)} bytes are there of {last - first}")
