@@ -1,7 +1,8 @@
-"""Codecs for where zarr itself decodes, which do not believe all that a chunk says; arrays of Zarr format 2.
+"""Codecs that do not trust what a chunk says about itself, for chunks that zarr decodes; arrays of Zarr
+format 2.
 
-zarr's compressors become copies whose class is a subclass of their own: they encode as before, and decode by
-`bounded`. Arrays of format 2 are read by the engine with codecs of format 3 that decode the same bytes.
+zarr's compressors become copies whose class is a subclass of the original: they encode as before, and decode
+by `bounded`. Arrays of format 2 are read with codecs of format 3 that decode the same bytes.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from intarsia._compat import ArraySpec, ArrayV2Metadata, V2Codec
 from intarsia.codecs.bounded import COUNT, check_count, is_known, likely_bound, undone
 
 PLAIN_KINDS = "biufc"
-"""Kinds of data types whose chunks are their values, one after the other."""
+"""Kinds of data types whose chunks are just their values, one after the other."""
 
-# The settings of a compressor do not matter: its bytes say how to decode them, except for lzma.
+# The settings of a compressor do not matter, as its bytes say how to decode them; lzma is an exception.
 COMPRESSORS: dict[str, Any] = {
     "zstd": lambda _: ZstdCodec(),
     "blosc": lambda _: BloscCodec(),
@@ -46,11 +47,11 @@ COMPRESSORS: dict[str, Any] = {
     "lz4": lambda _: zarr_numcodecs.LZ4(),
     "lzma": lambda settings: zarr_numcodecs.LZMA(**settings),
 }
-"""Compressors that are known by their names; they are undone without harm (`codecs/bounded.py`)."""
+"""Compressors that are known by name; decoding them is safe (`codecs/bounded.py`)."""
 
 
 def codecs_of(metadata: ArrayV2Metadata) -> tuple[Codec, ...]:
-    """A chain of codecs that decodes the chunks of the array.
+    """A chain of codecs that decodes the array's chunks.
 
     >>> import numcodecs, zarr
     >>> options = {"shape": 4, "dtype": ">i4", "zarr_format": 2}
@@ -78,11 +79,11 @@ def codecs_of(metadata: ArrayV2Metadata) -> tuple[Codec, ...]:
 
 
 ANY_LENGTH = ("vlen-utf8", "vlen-bytes", "vlen-array")
-"""Filters whose bytes begin with the number of elements; numcodecs makes room for as many."""
+"""Filters whose bytes begin with the number of elements; numcodecs allocates that many."""
 
 
 def guarded_format2(array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """The array for reading by zarr: what a chunk decompresses to and the elements it claims have a bound.
+    """The array for reading by zarr: the decompressed size of a chunk and its number of elements are bounded.
 
     >>> import zarr
     >>> z = zarr.create_array({}, shape=2, dtype=str, zarr_format=2)
@@ -103,7 +104,7 @@ def guarded_format2(array: zarr.Array[Any]) -> zarr.Array[Any]:
 
 
 def _counted(metadata: Any) -> Any:
-    """The filters, of which the one that knows how many elements there are is not believed."""
+    """The filters; one whose bytes state the number of elements is not trusted."""
     filters = metadata.filters
     if filters and filters[0].codec_id in ANY_LENGTH:
         return (_CountedElements(filters[0], prod(metadata.chunks)), *filters[1:])
@@ -111,7 +112,7 @@ def _counted(metadata: Any) -> Any:
 
 
 class _Filter:
-    """A codec of numcodecs' with a check before it decodes."""
+    """A codec of numcodecs with a check before it decodes."""
 
     codec_id = ""
 
@@ -134,7 +135,7 @@ class _Filter:
 
 
 class _CountedElements(_Filter):
-    """Elements of any length: as many as the chunk has, or none."""
+    """Elements of any length: as many as the chunk has, or an error."""
 
     def __init__(self, codec: Any, elements: int) -> None:
         super().__init__(codec)
@@ -149,7 +150,7 @@ class _CountedElements(_Filter):
 
 
 class _BoundedCompressor(_Filter):
-    """A compressor whose result has a bound."""
+    """A compressor whose output is bounded."""
 
     def __init__(self, codec: Any, spec: ArraySpec) -> None:
         super().__init__(codec)
@@ -164,7 +165,7 @@ class _BoundedCompressor(_Filter):
 
 
 def guarded(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
-    """The chain, in which zarr's compressors and its codecs for texts check what they decode.
+    """The chain, with zarr's compressors and text codecs checking what they decode.
 
     >>> from zarr.codecs import BytesCodec, GzipCodec
     >>> [type(codec).__mro__[1].__name__ for codec in guarded([BytesCodec(), GzipCodec()])]
@@ -187,8 +188,8 @@ def _guarded(codec: Codec) -> Codec:
 
 @cache
 def _guard(kind: type) -> type | None:
-    """The subclass of a codec's class that checks; None for those that need none."""
-    name = kind.__name__  # by which zarr knows its codecs for texts
+    """The subclass of a codec's class that checks; None for classes that need no check."""
+    name = kind.__name__  # zarr knows its text codecs by this name
     if kind in (VLenUTF8Codec, VLenBytesCodec):
         return type(name, (kind,), {"_decode_sync": _counting(kind), "_decode_single": _at_once})
     if is_known(kind):

@@ -25,70 +25,70 @@ type AxisSelector = slice | Ints
 
 
 class Strip(NamedTuple):
-    """Regions that continue one another, in the array as in their member, and may differ in their packings.
+    """Regions that continue one another, both in the array and in their member; their packings may differ.
 
     >>> Strip(np.array([5, 3, 8]), 0, np.array([10, 20])).holding(np.array([0, 10, 99])).tolist()
     [0, 1, 2]
     """
 
     rows: Ints
-    """Their rows in the table, upwards in the member."""
+    """The regions' rows in the table, in ascending order in the member."""
 
     axis: int
     """The axis of the member along which they lie."""
 
     borders: Ints
-    """Where each begins there, except for the first."""
+    """Where each region begins there, except the first."""
 
     def holding(self, indices: Ints) -> Ints:
-        """Which of the regions these indices of the axis lie in."""
+        """The number of the region that holds each of these indices of the axis."""
         return self.borders.searchsorted(indices, side="right")
 
     def turned(self, view: View) -> Strip:
-        """The strip as the member sees it that this view shows."""
+        """The strip as seen by the member that this view shows."""
         axis = next(k for k, axis in enumerate(view.axes) if axis.source == self.axis)
         offset = view.axes[axis].offset
         if view.axes[axis].stride > 0:
             return Strip(self.rows, axis, offset + self.borders)
-        # A region that begins at place p ends at index offset - p of the member; the next one begins there.
+        # A region that begins at position p ends at index offset - p of the member; the next begins there.
         return Strip(self.rows[::-1], axis, (offset + 1 - self.borders)[::-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one region contributes, or a strip of them.
+    """What one region, or a strip of regions, contributes.
 
     Outer: `source` and `target` hold a selector for every axis of the member. Points: `source` holds one flat
-    array of coordinates an axis, `target` their places in the flat output.
+    array of coordinates per axis, `target` their positions in the flat output.
     """
 
     row: int
-    """The region's row in the table; of a strip, the first one's."""
+    """The region's row in the table; for a strip, that of its first region."""
 
     source: tuple[AxisSelector, ...]
     """Where in the member, in elements."""
 
     target: tuple[AxisSelector, ...]
-    """Where in the output's working shape; where there is a view, in the output as `onto` gives it."""
+    """Where in the output's working shape; if there is a view, in the output as `onto` returns it."""
 
     size: int
-    """Number of elements."""
+    """The number of elements."""
 
     view: View | None = None
     """How the axes of the output become those of the member; None if they are the same, and for points."""
 
     at: Mapping[int, int] = field(default_factory=dict)
-    """Where the output is met on axes that the member does not have."""
+    """The output's index on axes that the member does not have."""
 
     strip: Strip | None = None
-    """The regions, where they are several."""
+    """The regions, if there are several."""
 
     def onto(self, out: Values) -> Values:
-        """The output, or what is written, with the axes of the member; the same memory."""
+        """The output, or the values to write, with the axes of the member; the same memory."""
         return out if self.view is None else self.view.onto(out, self.at)
 
     def shape_onto(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape that an output of this shape has there."""
+        """The shape of an output of this shape, with the axes of the member."""
         if self.view is None:
             return shape
         return tuple(1 if axis.source is None else shape[axis.source] for axis in self.view.axes)
@@ -96,12 +96,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class SelectionPlan:
-    """Every part of a request, and how many elements they hold together."""
+    """Every part of a request, and how many elements they hold in total."""
 
     request: Request
     parts: tuple[Part, ...]
     size: int
-    """Number of elements that regions cover; the rest of the request is holes."""
+    """The number of elements that regions cover; the rest of the request is holes."""
 
     @property
     def is_complete(self) -> bool:
@@ -111,11 +111,12 @@ class SelectionPlan:
 def plan(
     manifest: Manifest, asked: Request, *, by_strips: bool = False, choose: Choose | None = None
 ) -> SelectionPlan:
-    """The parts of the request, one for every region that it touches, or for every strip of them.
+    """The parts of the request, one for every region, or strip of regions, that it touches.
 
     They are regions of layer 0, unless `choose` takes replicas in their place.
 
-    Several only where the region's view has a new axis, and the request takes its one place several times.
+    A region has several parts only if its view has a new axis, and the request takes its one index
+    repeatedly.
 
     >>> from intarsia.array.manifest import Manifest
     >>> from intarsia.array.request import request
@@ -145,68 +146,68 @@ def plan(
     touched = Touched.of(manifest, rows)
     if choose is not None:
         touched = choose.several(asked, cells, touched)
-    # Archives pack every file in its own way. Where no packing tells them apart, neighbours are one region.
+    # Archives pack every file in its own way. Without different packings, neighbours are one region.
     if by_strips and touched.rows.size > 1 and len(manifest.packings) > 1:
         touched = in_strips(manifest, touched)
     return from_touched(manifest, asked, touched)
 
 
 def from_touched(manifest: Manifest, asked: Request, touched: Touched) -> SelectionPlan:
-    """What these regions contribute to a request, or strips of them."""
+    """What these regions, or strips of them, contribute to a request."""
     divide = _outer_parts if asked.axes is not None else _point_parts
     parts = tuple(divide(manifest, asked, touched))
     return SelectionPlan(asked, parts, sum(part.size for part in parts))
 
 
 class Touched(NamedTuple):
-    """Regions that a request may need, or strips of them, by columns."""
+    """Regions that a request may need, or strips of them, by column."""
 
     rows: Ints
-    """Their rows in the table of regions and replicas."""
+    """The regions' rows in the table of regions and replicas."""
     start: Ints
-    """First elements."""
+    """The first elements."""
     stop: Ints
-    """Last elements, excluded."""
+    """The last elements, excluded."""
     shift: Ints
     """Where element 0 lies in the member."""
     strips: Sequence[Strip | None]
 
     @classmethod
     def of(cls, manifest: Manifest, rows: Ints) -> Touched:
-        """All of some regions, or replicas."""
+        """All of some regions or replicas."""
         chunk, table = np.array(manifest.chunk_shape, dtype=np.int64), manifest.backings
         start = table.start[rows] * chunk
         stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
         return cls(rows, start, stop, table.member_start[rows] * chunk - start, [None] * rows.size)
 
     def take(self, chosen: Any) -> Touched:
-        """Some of them, none of which is a strip."""
+        """Some of these regions, none of which is a strip."""
         rows = self.rows[chosen]
         of_each = rows, self.start[chosen], self.stop[chosen], self.shift[chosen]
         return Touched(*of_each, [None] * rows.size)
 
     def joined(self, other: Touched) -> Touched:
-        """These and others, none of which is a strip."""
+        """These regions and others, none of which is a strip."""
         rows, start, stop, shift = (np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True))
         return Touched(rows, start, stop, shift, [None] * rows.size)
 
     def cropped(self, box: Box) -> Touched:
-        """A box of elements of the only one."""
+        """A box of elements of a single region."""
         return self._replace(start=np.array([box.start]), stop=np.array([box.stop]))
 
 
 class Choose(Protocol):
-    """Takes replicas in the place of regions, for a request and the logical chunks around it."""
+    """Takes replicas in place of regions, for a request and the logical chunks around it."""
 
     def one(self, asked: Request, cells: Box, region: int) -> int | None:
-        """The row to read slices from that meet one region; None if `several` has to tell."""
+        """The row to read from, for slices that touch one region; None if `several` has to decide."""
 
     def several(self, asked: Request, cells: Box, touched: Touched) -> Touched:
-        """What to read from instead of the regions that a request meets."""
+        """What to read from instead of the regions that a request touches."""
 
 
 def in_strips(manifest: Manifest, touched: Touched) -> Touched:
-    """The same, with those as one that continue one another along the axis that tells most regions apart."""
+    """The same, with regions joined that continue one another along the axis that separates most regions."""
     table, (rows, start, stop, shift, _) = manifest.backings, touched
     if rows.size < 2:
         return touched
@@ -277,7 +278,7 @@ def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
 
 
 def _from_one(manifest: Manifest, asked: Request, row: int) -> SelectionPlan:
-    """What one region contributes to slices, as it lies in its member: by numbers, as columns take longer."""
+    """What one region without a view contributes to slices: by single numbers, as columns take longer."""
     box, shift = manifest.placed(row)
     source: list[slice] = []
     target: list[slice] = []
@@ -300,7 +301,7 @@ def _view(manifest: Manifest, row: int) -> View | None:
 
 
 def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
-    """First and last (excluded) of the axis' indices, in ascending order, that lie in each of the ranges."""
+    """The first and last (excluded) of the axis' indices, in ascending order, that lie in each range."""
     if order is not None and axis.indices is not None:
         ordered = axis.indices[order]
         return np.searchsorted(ordered, start), np.searchsorted(ordered, stop)
@@ -309,7 +310,7 @@ def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints
 
 
 def _between[N: (int, Ints)](axis: Axis, start: N, stop: N) -> tuple[N, N]:
-    """First and last (excluded) of the indices of an evenly spaced axis in each of the ranges, if it had no
+    """The first and last (excluded) of an evenly spaced axis' indices in each range, as if the axis had no
     ends."""
     # Index k lies at start + k * step. It is in [a, b) from the first k with start + k * step >= a, which is
     # ceil((a - start) / step); -(x // n) is ceil(-x / n) in whole numbers.
@@ -320,8 +321,8 @@ def _between[N: (int, Ints)](axis: Axis, start: N, stop: N) -> tuple[N, N]:
 
 
 def selected(axis: Axis, start: Ints, stop: Ints) -> tuple[Ints, Ints, Ints]:
-    """How many of an axis' indices lie in each of the ranges, and the lowest and highest of them; any two
-    numbers where none does."""
+    """How many of an axis' indices lie in each range, and the lowest and highest of them; if none does, these
+    two numbers mean nothing."""
     order = None if axis.indices is None else np.argsort(axis.indices, kind="stable")
     first, last = _span(axis, order, start, stop)
     count = np.maximum(last - first, 0)
@@ -333,7 +334,7 @@ def selected(axis: Axis, start: Ints, stop: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, Ints]]:
-    """The regions in which some of the points lie, and which those are."""
+    """The regions that hold some of the points, and which points those are."""
     start, stop = touched.start, touched.stop
     # Along the axis on which the points spread most, a region's bounds single out the fewest of them; only
     # those are compared on the other axes.
@@ -355,7 +356,7 @@ def points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, I
 def _point_parts(manifest: Manifest, asked: Request, touched: Touched) -> Iterator[Part]:
     assert asked.points is not None
     points = asked.points
-    if not points:  # the one element of a zero-dimensional array, asked for any number of times
+    if not points:  # the one element of a zero-dimensional array, taken any number of times
         row = int(touched.rows[0])
         view = _view(manifest, row)
         places = np.arange(asked.size)

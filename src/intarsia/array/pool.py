@@ -1,7 +1,7 @@
-"""Work in a few threads that live no longer than the work: batches of chunks, the next ones fetched ahead.
+"""Work in a few threads that live no longer than the work: batches of chunks, the next of them fetched ahead.
 
-The calling thread works too. All reads of a process together take no more helpers than one of them may, so
-reads from many threads (as dask makes them) do not multiply.
+The calling thread works too. All reads of a process together use no more helpers than a single one may, so
+reads from many threads (as in dask) do not multiply.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from intarsia.array.work import Work
 
 START_SECONDS = 1.0
-"""After this long a thread whose start was interrupted does not start any more."""
+"""A thread whose start was interrupted does not start any more after this long."""
 
 
 class _Helpers:
-    """How many helping threads there are now."""
+    """How many helper threads there are now."""
 
     def __init__(self) -> None:
         self._lock, self._busy = threading.Lock(), 0
@@ -49,7 +49,7 @@ _helpers = _Helpers()
 
 
 def _forget_helpers() -> None:
-    """In a forked child no helper runs, whatever the parent was doing."""
+    """No helper runs in a forked child, whatever the parent was doing."""
     global _helpers
     _helpers = _Helpers()
 
@@ -64,10 +64,10 @@ def run[T](
     threads: int,
     give_up: Callable[[BaseException], None] = lambda _: None,
 ) -> None:
-    """Do `work` on everything that `take` hands out until it hands out None, in a limited number of threads.
+    """Do `work` on everything that `take` returns until it returns None, in a limited number of threads.
 
-    The first failure stops the others after the piece they are at, and is raised; `give_up` is called with
-    it so that they do not wait for what is on its way. No thread is left behind, not by a failure and not by
+    The first failure stops the others after their current piece, and is raised; `give_up` is called with it
+    so that they do not wait for what is on its way. No thread is left behind, neither by a failure nor by
     KeyboardInterrupt, which is raised whatever else failed.
 
     >>> left, done = [3, 2, 1], []
@@ -75,7 +75,7 @@ def run[T](
     >>> done
     [1, 2, 3]
     """
-    if threads <= 1:  # as most small reads and writes
+    if threads <= 1:  # like most small reads and writes
         try:
             while (piece := take()) is not None:
                 work(piece)
@@ -108,7 +108,7 @@ def run[T](
         loop()
         for thread in started:
             thread.join()
-    except BaseException as interrupt:  # while threads start, or while they are waited for
+    except BaseException as interrupt:  # while threads are starting, or during the wait for them
         stop.set()
         give_up(interrupt)
         for thread in started:
@@ -121,9 +121,9 @@ def run[T](
 
 
 class _Helper:
-    """A thread that works in the context of its maker.
+    """A thread that works in its creator's context.
 
-    It has a thread instead of being one: every version of Python gives threads other private names.
+    It has a thread instead of being one: the private names of threads differ between versions of Python.
     """
 
     def __init__(self, loop: Callable[[], None]) -> None:
@@ -141,7 +141,7 @@ class _Helper:
         self._thread.join()
 
     def join_if_it_runs(self) -> None:
-        """Wait for its end; the thread may have been interrupted in the middle of being started."""
+        """Wait for its end, if it runs: it may have been interrupted while it was starting."""
         if self._runs.wait(START_SECONDS):
             self.join()
 
@@ -150,30 +150,30 @@ WORTH_A_THREAD = 256 << 10
 """Decoded bytes that make up for starting a thread that encodes them."""
 
 WORTH_A_READING_THREAD = 1 << 20
-"""The same of one that decodes zstd; of slower codecs less will do, and without a codec it takes far more.
-Starting a thread, and handing the interpreter lock to and fro, takes as long as decoding half a megabyte."""
+"""The same for a thread that decodes zstd; slower codecs need less, and data without a codec far more.
+Starting a thread, and passing the interpreter lock to and fro, takes as long as decoding half a megabyte."""
 
 type Batch = list[tuple[Work, Ints]]
 """Chunks of some parts: each part with positions among its chunks."""
 
 BATCHES_PER_THREAD = 8
-"""Work is cut so that no thread waits long for another's last piece."""
+"""Work is cut into pieces so that no thread waits long for another's last one."""
 
 WORTH_A_BATCH = 1 << 20
-"""Decoded bytes that make up for opening files and asking for places once more: a tenth of their time."""
+"""Decoded bytes that make up for opening files and looking up offsets once more: a tenth of their time."""
 
 BATCHES_AHEAD = 4
-"""Fetches that run at a time, where the store does not answer in the decoding thread; where it does, it may
-see to it that so many come soon."""
+"""How many fetches run at a time, if the store does not answer in the decoding thread; if it does, it may
+prepare this many."""
 
 
 TOO_SMALL_TO_SHARE = 8 << 10
-"""A chunk of fewer bytes is decoded before the interpreter's lock has gone from one thread to another: of
-4 KiB, two threads took 1.1 to 1.7 times as long as one; of 16 KiB, 0.6 to 0.9."""
+"""A chunk of fewer bytes is decoded before the interpreter's lock has passed from one thread to another: for
+4 KiB, two threads took 1.1 to 1.7 times as long as one; for 16 KiB, 0.6 to 0.9."""
 
 
 def threads_for(works: list[Work], config: LogicalConfig, *, writing: bool = False) -> int:
-    """How many threads work: as many as are allowed, have something to do, and fit into half the window."""
+    """How many threads to use: as many as are allowed, have something to do, and fit into half the window."""
     if len(works) == 1 and works[0].present.size == 1:
         return 1
     chunks = largest = size = 0
@@ -263,7 +263,7 @@ class Queue:
             self._near.append((batch, _begin(batch)))
 
     def cancel(self) -> None:
-        """Give up all that is on its way."""
+        """Give up everything that is on its way."""
         with self._lock:
             begun = [*self._taken, *(pending for _, pending in self._started)]
             self._started.clear()
@@ -280,9 +280,9 @@ def _begin(batch: Batch) -> Pending:
 
 
 def batches(works: list[Work], most_bytes: int, most_chunks: int) -> Iterator[Batch]:
-    """Cut work into batches with a limit on bytes and chunks, and of at least one chunk.
+    """Cut work into batches of limited bytes and chunks, each with at least one chunk.
 
-    What comes with one request stays together, unless that alone is more than a batch.
+    What comes with one request stays together, unless that alone exceeds a batch.
     """
     batch: Batch = []
     room_bytes, room_chunks = most_bytes, most_chunks
@@ -292,12 +292,13 @@ def batches(works: list[Work], most_bytes: int, most_chunks: int) -> Iterator[Ba
         request = None if work.request is None else work.request[positions]
         at = 0
         while at < positions.size:
-            # Sizes summed up once: the end of a batch is where the sum has grown by the room that is left.
+            # Sizes are summed up once: a batch ends where the sum has grown by the remaining room.
             before = int(total[at - 1]) if at else 0
             end = int(np.searchsorted(total, before + room_bytes, side="right"))
             end = min(end, at + room_chunks, positions.size)
             if request is not None and at < end < positions.size:
-                # Back to where the request of the next chunk begins; in an empty batch, not to nothing.
+                # Go back to where the request of the next chunk begins; but an empty batch must get
+                # something.
                 begin = int(np.searchsorted(request, request[end]))
                 end = begin if begin > at else at if batch else end
             if end <= at and not batch:

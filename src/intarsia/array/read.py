@@ -1,7 +1,7 @@
-"""Reading: all chunks of all members that a request needs, fetched together, decoded into one output.
+"""Reading: all chunks of all members that a request needs, fetched together and decoded into one output.
 
 On an event loop, no thread waits while bytes are on their way. Chunks are decoded in a few threads that all
-such reads of a process share. What a store answers without an event loop, as files do, is read there as well.
+such reads of a process share. Stores that answer without an event loop, as files do, are read there as well.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class PreparedRead(NamedTuple):
-    """A plan down to the chunk: what the engine reads, and what it leaves to zarr."""
+    """A plan down to the chunk: what is read here, and what is left to zarr."""
 
     plan: SelectionPlan
     works: list[Work]
@@ -64,7 +64,7 @@ def read_layout(
     config: LogicalConfig,
     cache: ChunkCache | None = None,
 ) -> tuple[Values, list[int], None]:
-    """The values as one layout has them, and the regions in which chunks are missing."""
+    """The values according to one layout, and the regions in which chunks are missing."""
     layers = LayerChoice(config.layer, config.fallback)
     while True:
         try:
@@ -76,9 +76,9 @@ def read_layout(
 
 
 def instead(ground: Ground[Any], layout: Layout, layers: LayerChoice, error: IntarsiaError) -> LayerChoice:
-    """How to read again after a failure: without the region that is to blame, if another layer may stand in.
+    """How to read again after a failure: without the region to blame, if another layer may stand in for it.
 
-    That is recorded. The failure is raised if there is no other layer, or if nobody allowed it.
+    That is recorded. The failure is raised if there is no other layer, or if standing in is not allowed.
     """
     row = error.row
     if row is None or not layers.fallback or row in layers.avoided or len(layout.manifest.replicas) == 0:
@@ -88,18 +88,18 @@ def instead(ground: Ground[Any], layout: Layout, layers: LayerChoice, error: Int
 
 
 class BegunRead(NamedTuple):
-    """A read of which all is known but the chunks."""
+    """A read of which everything is known except the chunks."""
 
     asked: Request
     prepared: PreparedRead
     out: Values
-    """What is read into, as the plan addresses it; what needs no chunk is there already."""
+    """The array that is read into, as the plan addresses it; values that need no chunk are there already."""
     cache: ChunkCache | None
     """Where chunks are kept, if they may be."""
 
     @property
     def busy(self) -> list[Work]:
-        """Those of the parts of which chunks are to be fetched."""
+        """The parts that still have chunks to fetch."""
         return [work for work in self.prepared.works if work.present.size]
 
 
@@ -111,10 +111,10 @@ def begin(
     cache: ChunkCache | None = None,
     layers: LayerChoice = CHEAPEST,
 ) -> BegunRead:
-    """Find all chunks, and make room for the values; chunks that are kept are put there at once."""
+    """Find all chunks, and allocate the values; chunks that are kept are copied into them at once."""
     options = config.options if config.verify_header else NO_OPTIONS
     if cache is not None and not ground.fetcher().lasting:
-        cache = None  # somebody may write
+        cache = None  # others may write
     prepared = prepare(
         ground, layout, asked, options,
         by_strips=True, whole_chunks=cache is not None, layers=layers, now=False,
@@ -131,7 +131,7 @@ def begin(
 def finish(
     ground: Ground[Any], layout: Layout, begun: BegunRead, config: LogicalConfig
 ) -> tuple[Values, list[int], None]:
-    """Read what is left to zarr; the values, and the regions in which chunks are missing."""
+    """Read what is left to zarr; returns the values, and the regions in which chunks are missing."""
     asked, prepared, out, _ = begun
     if prepared.by_zarr:
         check_store(ground.store)
@@ -144,7 +144,7 @@ def finish(
         except Exception as error:
             raise _failure(ground, layout, part.row, source, culprit(source, part), error) from error
     incomplete = [row for work in prepared.works for row in work.incomplete_regions()]
-    incomplete += [part.row for part, _ in prepared.by_zarr]  # zarr does not tell
+    incomplete += [part.row for part, _ in prepared.by_zarr]  # zarr does not say
     return out.reshape(asked.shape), incomplete, None
 
 
@@ -161,8 +161,8 @@ def prepare(
 ) -> PreparedRead:
     """Find every chunk that a request needs, and where its bytes are; in parts as `plan` makes them.
 
-    Unless whole chunks are asked for, pieces of them will do where they can be fetched. What is in shards is
-    found now, or when it is read, by fetchers that can.
+    Unless whole chunks are wanted, pieces are enough where they can be fetched. Chunks in shards are located
+    now, or during the read if the fetcher can do that.
     """
     fetcher = ground.fetcher()
     chosen = layers.among(layout, near=fetcher.in_threads)
@@ -223,8 +223,8 @@ def _locate(ground: Ground[Any], fetcher: Fetcher, layout: Layout, works: list[W
 
 
 def _join(works: list[Work]) -> None:
-    """Settle which chunks come with one request."""
-    if len(works) == 1 and works[0].present.size < 2:  # as of most small reads
+    """Decide which chunks come with one request."""
+    if len(works) == 1 and works[0].present.size < 2:  # like most small reads
         return
     for via, those in by_fetcher(work for work in works if work.present.size):
         joined = via.joined([work.spans(work.present) for work in those])
@@ -280,7 +280,7 @@ def decode_batch(
     scratch: Scratch,
     chunk_cache: ChunkCache | None = None,
 ) -> None:
-    """Decode chunks into their places, as their bytes come."""
+    """Decode chunks into their places as their bytes arrive."""
     received = iter(pending)
     work, position = batch[0][0], int(batch[0][1][0])
     try:
@@ -330,12 +330,12 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(cores(), thread_name_prefix="intarsia-async")
 
 
-if hasattr(os, "register_at_fork"):  # in a forked child no thread runs, whatever the parent was doing
+if hasattr(os, "register_at_fork"):  # no thread runs in a forked child, whatever the parent was doing
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 async def _elsewhere[T](function: Callable[..., T], *args: Any) -> T:
-    """Call a function in one of the threads, in the context of the caller."""
+    """Call a function in one of the threads, in the caller's context."""
     context = copy_context()
     return await asyncio.get_running_loop().run_in_executor(_pool(), lambda: context.run(function, *args))
 
@@ -360,11 +360,11 @@ async def read_request_async(
 
 
 async def _arrived(bytes_of_batch: Future[Any]) -> None:
-    """Wait until bytes are here, or will never be: whoever decodes them is told why."""
+    """Wait until bytes have arrived, or never will: whoever decodes them is told why."""
     arrival = asyncio.wrap_future(bytes_of_batch)
     await asyncio.wait([arrival])
     if not arrival.cancelled():
-        arrival.exception()  # looked at here, so that asyncio does not complain that nobody has
+        arrival.exception()  # retrieved here, so that asyncio does not complain that nobody did
 
 
 async def _read_chunks_async(

@@ -1,4 +1,4 @@
-"""`Reader`: any Zarr array, read in the way of logical arrays, as one region over one member."""
+"""`Reader`: any Zarr array, read like a logical array, as one region over one member."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class ArrayLayout(Layout):
         return f"{chunk}the array at {place_text(self.array.store_path)}"
 
     def is_told_by(self, document: bytes) -> bool:
-        """Whether a metadata document describes this array, and not a later or another one."""
+        """Whether a metadata document describes this array, and not a later or different one."""
         metadata: Any = self.array.metadata
         kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
         try:
             described = json.loads(document)
             told = kind.from_dict(described)
-        except RectilinearChunksDisabledError:  # zarr reads such metadata only if it is told to
+        except RectilinearChunksDisabledError:  # zarr reads such metadata only when told to
             return bool(described == json.loads(json.dumps(metadata.to_dict())))
         except (ValueError, KeyError, TypeError, RecursionError):
             return False
@@ -75,9 +75,9 @@ class ArrayLayout(Layout):
 
 
 def _description(metadata: Any) -> dict[str, Any]:
-    """All that the metadata says about how values are stored."""
+    """Everything that the metadata says about how values are stored."""
     kept = (field.name for field in fields(metadata) if not field.name.startswith(("_", "attributes")))
-    # A fill value of NaN only equals itself as text.
+    # A fill value of NaN equals itself only as text.
     return {name: getattr(metadata, name) for name in kept} | {"fill_value": repr(metadata.fill_value)}
 
 

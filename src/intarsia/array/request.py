@@ -1,9 +1,9 @@
 """What a selection asks for: which elements, and in which shape.
 
-The only module that knows `zarr-indexing`, which gives selections their meaning; it is imported for the
-first one that is more than integers and slices. What comes out is of two kinds. An *outer* request takes an
-index set from every axis, as integers, slices and `oindex` do. A *points* request takes single elements, as
-`vindex` and boolean masks do.
+This is the only module that knows `zarr-indexing`, which gives selections their meaning; it is imported for
+the first selection that is more than integers and slices. There are two kinds of requests. An *outer* request
+takes a set of indices from every axis, as integers, slices and `oindex` do. A *points* request takes single
+elements, as `vindex` and boolean masks do.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class Axis:
     """
 
     start: int = 0
-    """First index, where they are evenly spaced."""
+    """The first index, if they are evenly spaced."""
 
     step: int = 1
-    """Distance between them; may be negative, never zero."""
+    """The distance between them; it may be negative, but never zero."""
 
     count: int = 0
     """How many there are."""
 
     indices: Ints | None = None
-    """The indices themselves, where they are not evenly spaced."""
+    """The indices themselves, if they are not evenly spaced."""
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Lowest index, and highest plus one."""
+        """The lowest index, and the highest plus one."""
         if not self.count:
             return 0, 0
         if self.indices is not None:
@@ -68,7 +68,7 @@ class Request:
     """
 
     shape: tuple[int, ...]
-    """Shape of the result."""
+    """The shape of the result."""
 
     axes: tuple[Axis, ...] | None
     """An outer selection: what it takes from each axis."""
@@ -87,14 +87,15 @@ class Request:
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
-        """Lowest index on each axis, and highest plus one."""
+        """The lowest index on each axis, and the highest plus one."""
         if self.axes is not None:
             return [axis.bounds for axis in self.axes]
         return [(int(p.min()), int(p.max()) + 1) if p.size else (0, 0) for p in self.points or ()]
 
     @property
     def working_shape(self) -> tuple[int, ...]:
-        """Shape of the buffer that parts address: one per axis of the array, or one for all points."""
+        """The shape of the buffer that parts address: one length per axis of the array, or one for all
+        points."""
         if self.axes is not None:
             return tuple(axis.count for axis in self.axes)
         return (self.size,)
@@ -103,8 +104,8 @@ class Request:
 def request(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) -> Request:
     """What `selection` asks of an array of this shape.
 
-    Without a mode, `selection` is what stands in `array[...]`: as in zarr, arrays for all axes mean points,
-    one array among slices and integers means outer.
+    Without a mode, `selection` is what is written in `array[...]`: as in zarr, arrays for all axes mean
+    points, and one array among slices and integers means outer.
 
     >>> request((10, 10), ([1, 2], [3, 4])).points
     (array([1, 2]), array([3, 4]))
@@ -127,9 +128,10 @@ def request(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) ->
 
 
 def _plain(shape: tuple[int, ...], selection: Any) -> Request | None:
-    """The request of integers and slices, which most small reads are; None for all else, and for mistakes.
+    """The request for integers and slices, like most small reads; None for everything else, and for mistakes.
 
-    What zarr-indexing makes of the same, in a tenth of the time: its transforms can be composed.
+    The result is that of zarr-indexing, in a tenth of the time; but zarr-indexing's transforms can be
+    composed.
     """
     entries = selection if type(selection) is tuple else (selection,)
     missing = len(shape) - len(entries)
@@ -145,7 +147,7 @@ def _plain(shape: tuple[int, ...], selection: Any) -> Request | None:
         elif type(entry) is slice:
             try:
                 places = range(*entry.indices(size))
-            except (TypeError, ValueError):  # bounds that are not integers, a step of zero
+            except (TypeError, ValueError):  # bounds that are not integers, or a step of zero
                 return None
             if not places:
                 return None
@@ -225,14 +227,14 @@ def _axis(transform: IndexTransform, output: ConstantMap | DimensionMap | ArrayM
 
 
 class _PlannedReader:
-    """Lets a lazy view of zarr-indexing read through our plan: only what it selects, in one go."""
+    """Lets a lazy view of zarr-indexing read by our plan: only what it selects, in one go."""
 
     def read_into(self, source: Any, context: ReadContext, out: Any, /) -> None:
         out[...] = source.read_request(from_transform(context.transform))
 
 
 def lazy_view(array: Any) -> LazyArray:
-    """A view of a logical array that reads nothing until asked for its result."""
+    """A view of a logical array that reads nothing until its result is requested."""
     from zarr_indexing import LazyArray
 
     nullable = isinstance(array.manifest.data_type, OptionalDType)
@@ -240,7 +242,7 @@ def lazy_view(array: Any) -> LazyArray:
 
 
 class _MaskedSource:
-    """A nullable array as zarr-indexing sees it: masked, so that it allocates masked arrays for results."""
+    """A nullable array as zarr-indexing sees it: masked, so that results are allocated as masked arrays."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -274,19 +276,19 @@ class Turned(NamedTuple):
     """An outer selection as a member sees it."""
 
     at: Mapping[int, int]
-    """Where the output is met on axes that the member does not have; see `View.onto`."""
+    """The output's index on axes that the member does not have; see `View.onto`."""
 
     source: tuple[AxisSelector, ...]
-    """What is taken of every axis of the member."""
+    """What is taken from every axis of the member."""
 
     target: tuple[AxisSelector, ...]
-    """Where it goes in the output, its axes in the order of the member."""
+    """Where it goes in the output, with axes in the order of the member."""
 
 
 def turned(view: View, source: Sequence[AxisSelector], target: Sequence[AxisSelector]) -> Iterator[Turned]:
-    """An outer selection of places, and where it goes, as the member sees it.
+    """An outer selection, and where it goes, as the member sees it.
 
-    One, unless the selection takes the one place of a new axis several times.
+    There is one, unless the selection takes the one index of a new axis several times.
 
     >>> from intarsia.array.orientation import View
     >>> view = View.identity(1).flip(0, length=10).expand(0)
@@ -312,7 +314,7 @@ def turned(view: View, source: Sequence[AxisSelector], target: Sequence[AxisSele
 
 
 def turned_points(view: View, points: Sequence[Ints], count: int) -> tuple[Ints, ...]:
-    """Some single places as the member sees them, one array an axis of the member.
+    """Single positions as the member sees them, one array per axis of the member.
 
     >>> from intarsia.array.orientation import View
     >>> turned_points(View.identity(2).transpose(1, 0), [np.array([1, 2]), np.array([3, 4])], 2)
@@ -327,14 +329,14 @@ def turned_points(view: View, points: Sequence[Ints], count: int) -> tuple[Ints,
 
 
 def moved(selector: AxisSelector, by: int) -> AxisSelector:
-    """The same indices, so much further on."""
+    """The same indices, shifted by this much."""
     if isinstance(selector, slice):
         return slice(selector.start + by, selector.stop + by, selector.step)
     return selector + by
 
 
 def _mirrored(selector: AxisSelector, offset: int) -> AxisSelector:
-    """The indices `offset - place`, upwards."""
+    """The indices `offset - position`, in ascending order."""
     if not isinstance(selector, slice):
         return (offset - selector)[::-1]
     step = selector.step or 1
@@ -343,7 +345,7 @@ def _mirrored(selector: AxisSelector, offset: int) -> AxisSelector:
 
 
 def _reversed(selector: AxisSelector) -> AxisSelector:
-    """The same places of an output, from the other end."""
+    """The same positions of an output, from the other end."""
     if not isinstance(selector, slice):
         return selector[::-1]
     if (selector.step or 1) > 0:

@@ -1,8 +1,8 @@
-"""The one way by which data gets into a logical array: reserve room, fill it, settle.
+"""The one way for data to get into a logical array: reserve room, fill it, settle.
 
-To reserve is to make members, or to let them grow, in which readers see nothing yet. Whoever has the data
-fills the room: this process, a cluster, a copy in another encoding. To settle is to commit the manifest that
-shows it.
+To reserve is to make members, or to let them grow; readers do not see this yet. Whoever has the data fills
+the room: this process, a cluster, a copy in another encoding. To settle is to commit the manifest that shows
+the data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def lattice_box(manifest: Manifest, bounds: BoundsLike) -> Box:
-    """Element bounds as a box of logical chunks; refused unless they lie on the lattice and in the array.
+    """Element bounds as a box of logical chunks; an error unless they lie on the lattice and in the array.
 
     >>> from intarsia.array.manifest import Manifest
     >>> lattice_box(Manifest.empty((250,), (100,), "i4"), [(100, 250)])
@@ -66,7 +66,7 @@ def lattice_box(manifest: Manifest, bounds: BoundsLike) -> Box:
 
 
 def check_shape(shape: tuple[int, ...], expected: tuple[int, ...], what: str) -> None:
-    """Refuse data that would not fill its room, or not fit in."""
+    """Refuse data that would not fill its room, or not fit into it."""
     if tuple(shape) != expected:
         raise ShapeError(f"the data has shape {tuple(shape)}, but {what} has shape {expected}")
 
@@ -80,19 +80,19 @@ class Piece:
     """
 
     member: str
-    """Name of the member."""
+    """The name of the member."""
 
     source: Box
     """Which elements of the data."""
 
     target: Box
-    """Where in the member, in elements; of the same shape, except for the view."""
+    """Where in the member, in elements; of the same shape, apart from the view."""
 
     packing: Packing | None = None
     """How the values become the member's numbers."""
 
     view: View | None = None
-    """How the region looks at the member."""
+    """How the region sees the member."""
 
     def cropped(self, tile: Box) -> Piece:
         """The part of the piece that lies in a box of the member."""
@@ -116,8 +116,8 @@ class Piece:
         return replace(self, source=source, target=target)
 
     def grid(self, chunk: Sequence[int]) -> list[tuple[int, int]]:
-        """A member's chunks on every axis of the data: where the piece starts, counted from where a chunk
-        does, and their size.
+        """The grid of a member's chunks on every axis of the data: the piece's offset within its first chunk,
+        and the chunk size.
 
         >>> Piece("m-1", Box((4,), (8,)), Box((2,), (6,))).grid((5,))
         [(2, 5)]
@@ -131,7 +131,7 @@ class Piece:
     def stored(self, values: Values) -> Values:
         """The values of the piece, or the one value, as the member stores them.
 
-        What the packing cannot hold is refused; it is named by its place in the data.
+        Values that the packing cannot hold are refused, and named by their position in the data.
 
         >>> from intarsia import Packing
         >>> piece = Piece("m-1", Box((4,), (6,)), Box((0,), (2,)), Packing("int8", scale=0.5))
@@ -163,56 +163,57 @@ class Reservation:
     """
 
     pieces: tuple[Piece, ...]
-    """What goes where; no element twice."""
+    """What goes where; no element occurs twice."""
 
     manifest: Manifest
-    """To be committed when every piece is written; equal to the current one if the layout stays."""
+    """The manifest to commit when every piece is written; equal to the current one if the layout stays."""
 
     made: tuple[str, ...] = ()
     """New members, to be discarded if the writing fails."""
 
     grown: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Members that were made larger, and the shape that each had."""
+    """Members that were made larger, with the previous shape of each."""
 
     options: Mapping[str, Options] = field(default_factory=dict)
-    """Run-time options to write into members, where their codecs do not have them."""
+    """Run-time options for writing into members, if their codecs do not have them."""
 
     copied: Manifest | None = None
-    """For a copy of stored numbers: the manifest by which they are read."""
+    """For a copy of stored numbers: the manifest by which to read them."""
 
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """To be set together with the manifest."""
+    """Attributes to set together with the manifest."""
 
     exact: bool = False
-    """Whether what is copied has to come back as it was, or is refused."""
+    """Whether a copy that would not be read back unchanged is refused."""
 
     def fill(self, logical: LogicalGroup, data: Callable[[Box], Any]) -> None:
-        """Write every piece here; `data` gives the values, or the one value, of a box of the data."""
+        """Write every piece in this process; `data` returns the values, or the one value, of a box of the
+        data."""
         for piece in self.pieces:
             target = logical.target(piece.member, self.options.get(piece.member, NO_OPTIONS))
             write_box(target, piece.target, piece.stored(data(piece.source)))
 
     def settle(self, logical: LogicalGroup) -> None:
-        """Show the data: it is all there."""
+        """Show the data, now that all of it is there."""
         if self.manifest is not logical.manifest:
             logical.commit(self.manifest, self.attributes)
 
     def discard(self, logical: LogicalGroup) -> None:
-        """Give the room back: the data will not come."""
+        """Give the room back, as the data will not come."""
         logical.discard(*self.made)
         for name, shape in self.grown.items():
             logical.members[name].resize(shape)
 
     @contextmanager
     def shown_when_filled(self, logical: LogicalGroup) -> Iterator[None]:
-        """Fill it inside; then it is settled, or, if anything fails, given back."""
+        """Fill the room inside; then it is settled, or given back if anything fails."""
         with self.given_back_on_failure(logical):
             yield
         self.settle(logical)
 
     @contextmanager
     def given_back_on_failure(self, logical: LogicalGroup) -> Iterator[None]:
-        """Fill it inside; if anything fails, it is given back."""
+        """Fill the room inside; it is given back if anything fails."""
         try:
             yield
         except BaseException as error:
@@ -221,7 +222,7 @@ class Reservation:
 
 
 class Room:
-    """A reservation in the making; if one piece finds no room, those before it give back theirs."""
+    """A reservation in the making; if one piece finds no room, the pieces before it give theirs back."""
 
     def __init__(self, logical: LogicalGroup, origin: tuple[int, ...] | None = None) -> None:
         self._logical = logical
@@ -235,7 +236,7 @@ class Room:
     def in_new_member(
         self, elements: Box, encoding: Encoding, *fresh: Box, packing: Packing | None = None
     ) -> None:
-        """A member for a box of elements, of which the data fills the boxes `fresh`, by default all.
+        """Reserve a member for a box of elements, of which the data fills the boxes `fresh`, by default all.
 
         `packing` is for data that is not packed yet.
         """
@@ -248,7 +249,8 @@ class Room:
             self._pieces.append(Piece(name, box.seen_from(self._origin), there, packing))
 
     def in_region(self, manifest: Manifest, row: Row, fresh: Box, options: Options = NO_OPTIONS) -> None:
-        """Elements that a region backs, in a manifest that may be the next one; its member may grow."""
+        """Reserve elements that a region backs, in a manifest that may be the next one; its member may
+        grow."""
         name, target = manifest.members[row.member], manifest.to_member(row, fresh)
         with self._all_or_nothing():
             member = self._logical.members[name]
@@ -279,7 +281,7 @@ def reserve_regions(
     regions: Iterable[tuple[BoundsLike, Encoding]],
     origin: tuple[int, ...] | None = None,
 ) -> Reservation:
-    """New regions over free boxes; `origin` is where in the array the data starts, at first its corner."""
+    """New regions over free boxes; `origin` is where the data starts in the array, by default its corner."""
     manifest = logical.manifest
     boxes = [(lattice_box(manifest, bounds), encoding) for bounds, encoding in regions]
     packings, rows = new_rows(manifest, [(box, encoding.packing) for box, encoding in boxes])
@@ -296,7 +298,7 @@ def reserve_regions(
 
 
 def new_rows(manifest: Manifest, boxes: Iterable[tuple[Box, Packing | None]]) -> tuple[Packings, RegionTable]:
-    """Regions over these boxes, each backed by all of a member that is yet to come, in this order."""
+    """Regions over these boxes, each backed by all of a member that is yet to be made, in this order."""
     first, origin, packings, rows = len(manifest.members), (0,) * manifest.ndim, manifest.packings, []
     for i, (box, packing) in enumerate(boxes):
         packings, number = packings.numbered(packing)
@@ -305,7 +307,7 @@ def new_rows(manifest: Manifest, boxes: Iterable[tuple[Box, Packing | None]]) ->
 
 
 def encoding_like(logical: LogicalGroup, row: Row, asked: Encoding) -> Encoding:
-    """What was not asked for is taken from a region, as far as it fits what is stored instead."""
+    """An encoding that takes from a region what `asked` leaves open, as far as it fits what is stored."""
     manifest, view = logical.manifest, logical.manifest.view_of(row)
     if asked.keep_packing:
         asked = replace(asked, packing=manifest.packing_of(row), keep_packing=False)
@@ -318,7 +320,7 @@ def encoding_like(logical: LogicalGroup, row: Row, asked: Encoding) -> Encoding:
     stored = None if asked.packing is None else asked.packing.stored
     if manifest.stored_type(row) != stored:
         codecs = codecs_for_size(codecs, (stored or values_dtype(manifest.data_type)).itemsize)
-    elif view is not None:  # what works on axes does not fit others
+    elif view is not None:  # what works on certain axes does not fit others
         parsed = zip(codecs, parse_codecs(codecs), strict=True)
         codecs = [given for given, codec in parsed if not isinstance(codec, ArrayArrayCodec)]
     if asked.chunks is not None or asked.shards is not None:
@@ -336,7 +338,7 @@ def encoding_like(logical: LogicalGroup, row: Row, asked: Encoding) -> Encoding:
 def covered(logical: LogicalGroup, bounds: Sequence[tuple[int, int]]) -> Reservation:
     """A box of elements that regions back already: the data replaces what is there.
 
-    Replicas of it are gone before the data comes, and whatever becomes of that.
+    Replicas of the box are removed before the data is written, whatever happens to it.
     """
     asked = Box.of((int(a), int(b)) for a, b in bounds)
     logical.cut_replicas(logical.manifest.cells(asked))
@@ -359,18 +361,18 @@ def covered(logical: LogicalGroup, bounds: Sequence[tuple[int, int]]) -> Reserva
 
 
 def clean_up(store: Any, error: BaseException, remove: Callable[[], object]) -> None:
-    """Remove what a change that ended with `error` left in a store, if the store may be asked now.
+    """Remove what a change that ended with `error` left in a store, if the store can be used now.
 
-    By the time an `Exception` comes out of a write, everything that the write began has ended. Ctrl-C comes
-    out at once, with writes still on their way. Icechunk may then never answer; nor is there a need to ask,
-    as nothing was committed and the session is given up. Stores that our threads write to themselves are at
-    rest by then. In all others `intarsia.vacuum` removes what is left.
+    By the time a write raises an `Exception`, everything that it began has ended. Ctrl-C is raised at once,
+    with writes still on their way. Icechunk may then never answer; nor is there a need to ask, as nothing was
+    committed and the session is given up. Stores that our own threads write to are at rest by then. In all
+    others, `intarsia.vacuum` removes what is left.
 
-    A failure to remove is noted on the error, and does not take its place.
+    A failure to remove is noted on the error, and does not replace it.
     """
     if not isinstance(error, Exception) and not store_supports_sync_io(store):
         return
     try:
         remove()
-    except Exception as problem:  # a store that fails writes may fail this too
+    except Exception as problem:  # a store that fails to write may fail at this too
         error.add_note(f"what was written could not be removed ({problem}); intarsia.vacuum does it")

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rerouted:
-    """A box that one manifest backs in another way than the one before it."""
+    """A box that is backed differently in one manifest than in the one before it."""
 
     kind: Literal["added", "dropped", "moved"]
-    """Whether a region is new there, is gone, or another member backs it now."""
+    """Whether a region is new there, is gone, or is now backed by another member."""
 
     box: Box
-    """In logical chunks."""
+    """The box, in logical chunks."""
 
     before: Row | None
     """The region that backed it, which may be larger."""
@@ -33,7 +33,7 @@ class Rerouted:
 
     @property
     def layer(self) -> int:
-        """The layer in which that is so: 0, or that of a replica."""
+        """The layer of the change: 0, or that of a replica."""
         row = self.after or self.before
         return 0 if row is None else row.layer
 
@@ -50,7 +50,7 @@ def disturbed(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> list[B
     """The boxes of logical chunks that `after` does not show from the same places as `before`.
 
     A hole is part of a box: what nothing backed must still be backed by nothing. So are replicas: whoever
-    writes into a box has to know of all of them.
+    writes into a box has to know about all of them.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype="u1")
@@ -82,7 +82,7 @@ def _is_cut(before: Manifest, after: Manifest, box: Box) -> bool:
 
 
 def shown_in(manifest: Manifest, row: Row, index: tuple[int, ...], size: tuple[int, ...]) -> Box | None:
-    """What of a region lies in one chunk of its member, in elements of the logical array.
+    """The part of a region that lies in one chunk of its member, in elements of the logical array.
 
     `size` is the shape of the member's chunks.
 
@@ -118,7 +118,7 @@ def rerouted(before: Manifest, after: Manifest) -> list[Rerouted]:
 def surviving(before: Manifest, after: Manifest) -> RegionTable:
     """What is left of the replicas of `before` where `after` shows in layer 0 what they are replicas of.
 
-    Where regions are backed otherwise, or are longer or shorter, they may show other values.
+    If regions are backed differently, or are longer or shorter, they may show other values.
     """
     replicas = before.replicas
     if not len(replicas):
@@ -138,7 +138,7 @@ def surviving(before: Manifest, after: Manifest) -> RegionTable:
 
 
 def _rerouted(before: Manifest, after: Manifest, old: RegionTable, new: RegionTable) -> Iterator[Rerouted]:
-    """Every box that two tables back in different ways, in each of which no two regions overlap."""
+    """Every box that two tables back differently; within each table, no two regions overlap."""
     known, knows = set(_keys(before, old)), set(_keys(after, new))
     for i, key in enumerate(_keys(after, new)):
         if key in known:
@@ -161,7 +161,7 @@ def _rerouted(before: Manifest, after: Manifest, old: RegionTable, new: RegionTa
 
 def _keys(manifest: Manifest, table: RegionTable) -> Iterator[tuple[Any, ...]]:
     places = np.ascontiguousarray(np.concatenate([table.start, table.stop, table.member_start], axis=1))
-    # `NONE` is -1, and so stands for the last entry.
+    # `NONE` is -1, and so means the last entry.
     packings, views = (*manifest.packings.keys, None), (*manifest.views, None)
     numbers = zip(table.member.tolist(), table.packing.tolist(), table.view.tolist(), strict=True)
     for (member, packing, view), place in zip(numbers, places, strict=True):
@@ -169,5 +169,5 @@ def _keys(manifest: Manifest, table: RegionTable) -> Iterator[tuple[Any, ...]]:
 
 
 def _backing(manifest: Manifest, row: Row) -> tuple[Any, ...]:
-    """What stands behind a region, wherever it begins: the member, its packing and the view of it."""
+    """What backs a region, wherever it begins: the member, its packing and the view of it."""
     return manifest.members[row.member], manifest.packing_of(row), manifest.view_of(row)
