@@ -1,8 +1,8 @@
 """Less than a stored object: the inner chunks of a shard, or the piece of a chunk, that hold what is wanted.
 
-A piece of a chunk is what lies in one stretch of its bytes: single indices along the first axes, a range
-along the next one, and all of the rest. Chunks without a compressor are read so far; of chunks of blosc only
-the blocks are decompressed that the piece lies in.
+A piece of a chunk is one stretch of its bytes: single indices along the first axes, a range along the next
+one, and everything along the rest. Of chunks without a compressor, only this stretch is read; of blosc
+chunks, only the blocks that hold the piece are decompressed.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ if TYPE_CHECKING:
     from intarsia.array.table import Ints
 
 MOST_ENTRIES_KEPT = 1 << 20
-"""Index entries that one member keeps; 16 bytes each."""
+"""Index entries that one member keeps, 16 bytes each."""
 
 
 class Shards:
-    """How inner chunks lie in the shards of a member."""
+    """How inner chunks are arranged in the shards of a member."""
 
     def __init__(self, codec: ShardingCodec, per_shard: tuple[int, ...]) -> None:
         self.codec = codec
         self.per_shard = per_shard
-        """Inner chunks of a shard, along each axis."""
+        """The number of inner chunks in a shard along each axis."""
         self.form = ShardIndex(per_shard, codec.index_location == "start", tuple(codec.index_codecs))
         """How the index of a shard is stored."""
         self._kept: dict[int, tuple[Any, Any]] = {}
 
     def kept(self, blob: int, stamp: Any = None) -> Any:
-        """Offset and length of every inner chunk of a shard, if they were kept with the same stamp."""
+        """The offset and length of every inner chunk of a shard, if they were kept with the same stamp."""
         known = self._kept.get(blob)
         return None if known is None or known[0] != stamp else known[1]
 
     def keep(self, blob: int, entries: Any, stamp: Any = None) -> None:
-        """Remember the index of a shard while its stamp is the same; without one it never changes."""
+        """Remember the index of a shard for as long as its stamp is the same; without a stamp it never
+        changes."""
         if len(self._kept) * len(entries) > MOST_ENTRIES_KEPT:
             self._kept.clear()
         self._kept[blob] = stamp, entries
@@ -55,10 +56,10 @@ class Located(NamedTuple):
     """The shard, as a position in the grid of shards."""
 
     start: Ints
-    """First byte in the shard."""
+    """The first byte in the shard."""
 
     nbytes: Ints
-    """Length; -1 for chunks that are not stored."""
+    """The length; -1 for chunks that are not stored."""
 
 
 class ShardIndexError(Exception):
@@ -77,13 +78,13 @@ class _Touched(NamedTuple):
     blob: Ints
     """The shard of each chunk."""
     within: Ints
-    """The place of each chunk in its shard, in C order."""
+    """The position of each chunk in its shard, in C order."""
     touched: Ints
-    """Every shard once."""
+    """Every shard, once."""
     first: Ints
-    """The first chunk in each of them."""
+    """The first chunk in each of these shards."""
     where: Ints
-    """The place of each chunk's shard in `touched`."""
+    """The position of each chunk's shard in `touched`."""
 
     @classmethod
     def by(cls, source: EngineSource, shards: Shards, chunks: Ints) -> _Touched:
@@ -93,7 +94,7 @@ class _Touched(NamedTuple):
 
 
 def whereabouts(source: EngineSource, shards: Shards, chunks: Ints) -> tuple[Ints, Ints]:
-    """The shard of each chunk, and its place there in C order."""
+    """The shard of each chunk, and the chunk's position in it in C order."""
     if not source.grid:
         return np.zeros_like(chunks), np.zeros_like(chunks)
     index = np.unravel_index(chunks, source.grid)
@@ -104,7 +105,7 @@ def whereabouts(source: EngineSource, shards: Shards, chunks: Ints) -> tuple[Int
 
 
 def locate(fetcher: Fetcher, parts: Sequence[tuple[EngineSource, Shards, Ints]]) -> list[Located]:
-    """The place of inner chunks, given for each member with its shards as positions in its chunk grid.
+    """Locate inner chunks, given for each member with its shards as positions in its chunk grid.
 
     The indexes of all shards are fetched together.
     """
@@ -153,7 +154,7 @@ def _indexes(fetcher: Fetcher, parts: list[_Touched]) -> list[list[Any]]:
 
 def _index_spans(part: _Touched, positions: Ints) -> Spans:
     blob, nbytes = part.touched[positions], part.shards.form.nbytes
-    start = part.shards.form.start(0)  # before 0: from the end of the shard
+    start = part.shards.form.start(0)  # negative: counted from the end of the shard
     return Spans(part.source, blob, np.full(blob.shape, start), np.full(blob.shape, nbytes))
 
 
@@ -169,7 +170,7 @@ def _index(i: int, part: _Touched, k: int, received: Generator[Encoded | None]) 
 
 
 WORTH_A_PIECE = 64 << 10
-"""Smaller chunks are read and decompressed as fast as a part of them."""
+"""Smaller chunks are read and decompressed as fast as parts of them."""
 
 LARGEST_PART = 2
 """A piece is at most its chunk divided by this; for more, the whole chunk is read."""
@@ -185,7 +186,7 @@ class ChunkPiece(NamedTuple):
     """The elements of the stretch, as an array."""
 
     inside: tuple[Any, ...]
-    """What is wanted of that."""
+    """What is wanted from the stretch."""
 
     @property
     def size(self) -> int:
@@ -194,7 +195,7 @@ class ChunkPiece(NamedTuple):
 
 
 def piece_of(inside: tuple[Any, ...], shape: tuple[int, ...]) -> ChunkPiece | None:
-    """The piece that a selection in a chunk lies in, by selectors that NumPy takes; None if it is too large.
+    """The piece that holds a selection in a chunk, with selectors for NumPy; None if it is too large.
 
     >>> piece_of((slice(3, 4), slice(2, 5, 2), slice(0, 7)), (8, 8, 7))
     ChunkPiece(first=182, shape=(1, 3, 7), inside=(slice(0, 1, None), slice(0, 3, 2), slice(0, 7, None)))
@@ -214,7 +215,7 @@ def piece_of(inside: tuple[Any, ...], shape: tuple[int, ...]) -> ChunkPiece | No
 
 
 def bounds(selector: Any) -> tuple[int, int]:
-    """The first index that a selector takes of a chunk, and the one after the last.
+    """The first index that a selector takes from a chunk, and the one after the last.
 
     >>> bounds(np.array([5, 2])), bounds(slice(1, 8, 3))
     ((2, 6), (1, 8))
@@ -231,9 +232,10 @@ def _moved(selector: Any, start: int) -> Any:
 
 
 def stretches(starts: Ints, extents: Ints, shape: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """First element and number of elements of the pieces of many chunks; of large ones, the whole chunk's.
+    """The first element and the number of elements of many chunks' pieces; for a large piece, the whole
+    chunk.
 
-    A row for each chunk and a column for each axis: where the selection begins, and how far it reaches.
+    The columns, one per axis, say where the selection begins in each chunk, and how far it reaches.
 
     >>> stretches(np.array([[3, 2, 0], [0, 0, 0]]), np.array([[1, 3, 7], [6, 1, 1]]), (8, 8, 7))
     (array([182,   0]), array([ 21, 448]))
@@ -242,7 +244,7 @@ def stretches(starts: Ints, extents: Ints, shape: tuple[int, ...]) -> tuple[Ints
     several = extents > 1
     several[:, -1] = True
     axis = several.argmax(axis=1)
-    # Of the axes behind that one, everything is in the piece.
+    # Along the axes after that one, everything is in the piece.
     used = np.arange(len(shape)) <= axis[:, None]
     first = (starts * strides * used).sum(axis=1)
     count = np.take_along_axis(extents, axis[:, None], axis=1)[:, 0] * strides[axis]

@@ -1,4 +1,4 @@
-"""A member as the engine sees it: read and written by the engine itself, or left to zarr."""
+"""A member prepared for reading and writing: by intarsia's own engine, or by zarr."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 
 FIXED_SIZE_KINDS = "biufcmMSUV"
-"""Kinds of NumPy data types whose values lie in the array itself, so that threads may fill one together."""
+"""Kinds of NumPy data types whose values lie in the array itself, so that several threads may fill one."""
 
 RAW_WORK = 1 / 16
-"""What it takes to copy a byte of a chunk without a compressor, compared with decoding one of zstd."""
+"""The cost of copying a byte of a chunk without a compressor, relative to decoding a byte of zstd."""
 
 MOST_CHUNKS = 1 << 62
 """Chunks are numbered in C order with 64 bits."""
@@ -58,12 +58,12 @@ class Source:
         self.metadata: Any = array.metadata
         self.path = array.path
         self.is_plain = is_plain
-        """Whether its values lie in plain NumPy memory, so that they may be read right into an output."""
+        """Whether its values are plain NumPy memory, so that they can be read straight into an output."""
         self._with_options: tuple[Options, AnySource] | None = None
 
     @staticmethod
     def of(name: str, array: zarr.Array[Any]) -> AnySource:
-        """A member, prepared for the engine where that can read it.
+        """A member, prepared for the engine if the engine can read it.
 
         >>> import zarr
         >>> Source.of("m", zarr.create_array({}, shape=4, chunks=2, dtype="u1")).grid
@@ -80,7 +80,7 @@ class Source:
             return ZarrSource(name, array, str(obstacle_met), is_plain=_is_plain(array))
 
     def with_options(self, options: Options) -> AnySource:
-        """The member, to be read or written with run-time options; the last one asked for is kept."""
+        """The member, to be read or written with run-time options; the latest result is kept."""
         if not options:
             assert isinstance(self, EngineSource | ZarrSource)
             return self
@@ -89,7 +89,7 @@ class Source:
         return self._with_options[1]
 
     def stored_as(self, index: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        """The position of the stored object that holds a chunk: of the chunk itself, or of its shard."""
+        """The position of the stored object that holds a chunk: the chunk itself, or its shard."""
         size = self.stored_grain
         if index is None or size is None:
             return index
@@ -97,15 +97,15 @@ class Source:
 
     @property
     def is_current(self) -> bool:
-        """Whether the array was not resized since."""
+        """Whether the array has not been resized since."""
         return self.array.metadata is self.metadata
 
     @property
     def stored_grain(self) -> tuple[int, ...] | None:
-        """Shape of what is stored as one object; None if that differs from one to the next."""
+        """The shape of one stored object; None if shapes differ."""
         try:
             return grain(self.array)
-        except NotImplementedError:  # what zarr answers where chunks have different shapes
+        except NotImplementedError:  # raised by zarr if chunks have different shapes
             return None
 
 
@@ -117,9 +117,9 @@ class ZarrSource(Source):
         self.obstacle = obstacle
         """Why the engine leaves it to zarr."""
         self.are_links_checked = False
-        """Whether links were looked at: the engine looks while it reads, zarr follows all."""
+        """Whether links were checked: the engine checks them while it reads, but zarr follows all."""
         self.guarded = array
-        """The member for reading: zarr's compressors believe everything, these do not."""
+        """The member for reading: its compressors do not trust the chunks, as zarr's own would."""
         if isinstance(self.metadata, ArrayV3Metadata):
             self.guarded = with_codecs(array, guarded(self.metadata.codecs))
         else:
@@ -127,7 +127,7 @@ class ZarrSource(Source):
 
 
 class EngineSource(Source):
-    """A member that the engine reads: its grid, its codecs, where its chunks are stored."""
+    """A member that the engine reads: its grid, its codecs, and where its chunks are stored."""
 
     def __init__(self, name: str, array: zarr.Array[Any]) -> None:
         super().__init__(name, array, is_plain=_is_plain(array))
@@ -138,9 +138,9 @@ class EngineSource(Source):
             raise _ObstacleError("verify_header=True")
         self.fill_value = fill_value_of(array)
         self.chunk_shape = outer_shape
-        """Of the smallest unit that can be read: of the inner chunks, where there are shards."""
+        """The shape of the smallest unit that can be read: an inner chunk, if there are shards."""
         self.blob_grid = self.grid = chunk_grid(self.metadata.shape, outer_shape)
-        """How many objects may be stored along each axis, and how many chunks."""
+        """How many objects can be stored along each axis, and how many chunks."""
         self.shards: Shards | None = None
         spec = self._spec(outer_shape)
         codecs = evolve_codecs(stored_codecs, spec)
@@ -160,7 +160,7 @@ class EngineSource(Source):
         self.encoder = Encoder(codecs, spec, self.decoder)
         self._separator = _separator(self.metadata)
         self._prefix = f"{self.path}/" if self.path else ""
-        """What keys begin with, up to the numbers where there is a separator."""
+        """The beginning of all keys, up to the numbers if there is a separator."""
         if self._separator is not None and self.grid:
             zeros = (0,) * len(self.grid)
             first = self.metadata.encode_chunk_key(zeros)
@@ -168,22 +168,22 @@ class EngineSource(Source):
 
     @property
     def is_written_by_engine(self) -> bool:
-        """Whether the engine writes what it reads.
+        """Whether the engine also writes this member.
 
-        Slotted shards have a writer of their own, and codecs in shards within shards may ask for a chunk
-        index that only zarr can tell.
+        Slotted shards have their own writer, and codecs in shards within shards may ask for a chunk index
+        that only zarr knows.
         """
         zarrs = self.shards is None or type(self.shards.codec) is ShardingCodec
         return self.is_plain and zarrs and self.encoder.tells_the_index
 
     @cached_property
     def decoding_work(self) -> float:
-        """What it takes to decode a byte, compared with zstd: copying one takes hardly more than the lock."""
+        """The cost of decoding a byte, relative to zstd; copying a byte costs hardly more than the lock."""
         return RAW_WORK if self.decoder.is_raw else max(1.0, decoding_work(self.array))
 
     @property
     def blobs(self) -> int:
-        """Number of chunks, or shards, that may be stored."""
+        """The number of chunks, or shards, that can be stored."""
         return prod(self.blob_grid)
 
     def _spec(self, shape: tuple[int, ...]) -> ArraySpec:
@@ -197,7 +197,7 @@ class EngineSource(Source):
         return tuple(int(i) for i in np.unravel_index(chunk, self.grid)) if self.grid else ()
 
     def keys(self, blob: Ints) -> list[str]:
-        """Keys in the store of the chunks, or shards, at these positions in C order."""
+        """The store keys of the chunks, or shards, at these positions in C order."""
         encode, separator, prefix = self.metadata.encode_chunk_key, self._separator, self._prefix
         if not self.blob_grid:
             return [prefix + encode(())] * blob.size
@@ -212,14 +212,14 @@ type AnySource = EngineSource | ZarrSource
 
 
 def _stored_form(metadata: Any) -> tuple[tuple[int, ...], tuple[Codec, ...]]:
-    """The shape of what is one object in the store, and the codecs that made it."""
+    """The shape of one stored object, and the codecs that encode it."""
     if isinstance(metadata, ArrayV2Metadata):
         return metadata.chunks, codecs_of(metadata)
     return metadata.chunk_grid.chunk_shape, metadata.codecs
 
 
 def _separator(metadata: Any) -> str | None:
-    """What stands between the numbers in the keys of chunks; None where keys are of another kind."""
+    """The separator of the numbers in chunk keys; None for other kinds of keys."""
     if isinstance(metadata, ArrayV2Metadata):
         return str(metadata.dimension_separator)
     encoding = metadata.chunk_key_encoding
@@ -228,7 +228,7 @@ def _separator(metadata: Any) -> str | None:
 
 
 def fill_value_of(array: zarr.Array[Any]) -> Any:
-    """What chunks read as that are not stored; format 2 may leave it open.
+    """The value of chunks that are not stored; format 2 may leave it open.
 
     >>> import zarr
     >>> fill_value_of(zarr.create_array({}, shape=4, dtype="u1", zarr_format=2, fill_value=None))

@@ -49,7 +49,7 @@ class ZarrSelections:
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """Size of every axis."""
+        """The size of every axis."""
 
     @abstractmethod
     def read(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
@@ -57,7 +57,7 @@ class ZarrSelections:
 
     @abstractmethod
     def write_request(self, asked: Request, value: Any) -> None:
-        """Write where a selection that is resolved already says."""
+        """Write `value` to `asked`, a selection that is already resolved."""
 
     @abstractmethod
     def _block_grid(self) -> Sequence[int | tuple[int, ...]]:
@@ -206,7 +206,7 @@ class StoredArray(ZarrSelections, LazyComputing):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Size of every axis."""
+        """The size of every axis."""
         return self.manifest.shape
 
     @property
@@ -337,7 +337,7 @@ class StoredArray(ZarrSelections, LazyComputing):
 
     @abstractmethod
     def write_request(self, asked: Request, value: Any) -> None:
-        """Write where a selection that is resolved already says."""
+        """Write `value` to `asked`, a selection that is already resolved."""
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         self.write_request(request(self.shape, selection), value)

@@ -1,9 +1,9 @@
-"""The region table of thousands of regions: an array beside the members. What did not change stays as it is.
+"""The table of thousands of regions: an array beside the members. What has not changed stays as it is.
 
-Where a store has transactions, rows are changed in place, so that an append costs what it adds. Elsewhere a
-reader could see some rows of before and some of after: there, a changed table is a new array.
+In a store with transactions, rows are changed in place, so that an append costs only what it adds. Elsewhere,
+a reader could see a mix of old and new rows; there, a changed table is a new array.
 
-Regions behind all others are added without reading those (`TableEnd`). Nothing can overlap: new regions begin
+Regions after all others are added without reading those (`TableEnd`). Nothing can overlap: new regions begin
 where the array ended, and the last ones at most grow beyond that end.
 """
 
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 
 ROWS_PER_CHUNK = 1 << 11
-"""An append writes the last chunk again: some kilobytes. A million regions are 500 chunks."""
+"""An append rewrites the last chunk: some kilobytes. A million regions take 500 chunks."""
 
 
 INLINE_IN_TRANSACTIONS = 500
-"""So many regions stand in the attributes at most where a table can be changed in place: every snapshot has
-all attributes in it, and whoever opens anything parses them."""
+"""At most this many regions are kept in the attributes if a table can be changed in place: every snapshot
+contains all attributes, and they are parsed whenever anything is opened."""
 
 
 def most_inline(store: Any, usual: int) -> int:
-    """How many regions may stand in the attributes; more are in a table."""
+    """How many regions may be kept in the attributes; more go into a table."""
     return min(usual, INLINE_IN_TRANSACTIONS) if isinstance(store, icechunk.IcechunkStore) else usual
 
 
 def store_table(place: StorePath, columns: Ints, known: zarr.Array[Any] | None, before: Ints) -> str:
-    """Store the columns of a table, in a new array or in the one that holds those of `before`; its name."""
+    """Store the columns of a table in a new array, or in the one that holds `before`; returns its name."""
     if known is not None and can_change(known, columns.shape[1]):
         change_rows(known, before, columns)
         return known.path.rpartition("/")[2]
@@ -55,7 +55,7 @@ def store_table(place: StorePath, columns: Ints, known: zarr.Array[Any] | None, 
         shape=columns.shape,
         dtype=columns.dtype,
         chunks=(ROWS_PER_CHUNK, columns.shape[1]),
-        filters=[TransposeCodec(order=(1, 0))],  # numbers of one column are alike
+        filters=[TransposeCodec(order=(1, 0))],  # numbers in a column are alike
         serializer=BytesCodec(endian="little"),
         compressors=ZstdCodec(level=3),
         fill_value=0,
@@ -65,13 +65,13 @@ def store_table(place: StorePath, columns: Ints, known: zarr.Array[Any] | None, 
 
 
 def can_change(table: zarr.Array[Any], width: int) -> bool:
-    """Whether rows of a table may be changed in place: in a transaction, and in chunks that are small."""
+    """Whether rows of a table may be changed in place: in a transaction, and in small chunks."""
     transactional = isinstance(table.store, icechunk.IcechunkStore)
     return transactional and table.shape[1] == width and table.chunks[0] <= ROWS_PER_CHUNK
 
 
 def change_rows(table: zarr.Array[Any], before: Ints, columns: Ints) -> None:
-    """Make a table that holds `before` hold these columns; chunks in which nothing differs stay."""
+    """Make a table that holds `before` hold these columns; chunks without a difference stay."""
     if len(columns) != len(before):
         table.resize(columns.shape)
     both, chunk = min(len(before), len(columns)), table.chunks[0]
@@ -86,10 +86,10 @@ def change_rows(table: zarr.Array[Any], before: Ints, columns: Ints) -> None:
 
 
 type MoreRegions = tuple[RegionTable, tuple[str, ...], Packings, tuple[View, ...]]
-"""New regions; and all members, packings and views that they and the last regions refer to."""
+"""New regions, with all members, packings and views that they and the last regions refer to."""
 
 FACTORS = 3
-"""Columns at the end of a row: the kind, the scale and the offset of the packing of that number."""
+"""Columns at the end of a row: the kind, scale and offset of the packing with the row's number."""
 
 
 @dataclass(frozen=True)
@@ -100,26 +100,26 @@ class TableEnd:
     axis: int
 
     whole: Manifest
-    """The array; its table is not looked at."""
+    """The array; its table is not read."""
 
     part: Manifest
-    """The array with only these regions, whose packings are counted from 0."""
+    """The array with only these regions, whose packings are numbered from 0."""
 
     first: int
-    """Row with which the last chunk of the table begins."""
+    """The first row of the table's last chunk."""
 
     block: Ints
     """The rows of that chunk."""
 
     rows: Ints
-    """Which of these are the regions."""
+    """Which of these rows are the regions."""
 
     numbers: Ints
-    """The packings that those have, by their numbers in the table."""
+    """The packings of those regions, by their numbers in the table."""
 
     @classmethod
     def of(cls, whole: Manifest, table: zarr.Array[Any] | None, axis: int) -> Self | None:
-        """The end of a table; None if it can only be changed as a whole."""
+        """The end of a table; None if the table can only be changed as a whole."""
         packed = bool(whole.packings.kinds) or bool(whole.views)
         width = 1 + 3 * whole.ndim + 2 * FACTORS * packed
         if table is None or not can_change(table, width) or whole.chunk_shape[axis] != 1:
@@ -127,7 +127,7 @@ class TableEnd:
         first = (table.shape[0] - 1) // table.chunks[0] * table.chunks[0]
         block = np.asarray(table[first:])
         regions = RegionTable.from_columns(block[:, : width - FACTORS * packed], whole.ndim)
-        # Replicas of what is there stay what they are, whatever comes behind.
+        # Replicas of what is there stay what they are, whatever comes after.
         rows = np.flatnonzero((regions.stop[:, axis] == whole.shape[axis]) & (regions.layer == 0))
         last, packings = regions.take(rows), NO_PACKINGS
         numbers = np.unique(last.packing[last.packing != NONE])
@@ -147,10 +147,11 @@ class TableEnd:
     def store(
         self, shape: tuple[int, ...], more: MoreRegions, join: Callable[[RegionTable, int], RegionTable]
     ) -> tuple[Manifest, dict[str, Any]]:
-        """Store more regions, where the array has another shape. What a reader would refuse is refused here.
+        """Store more regions, for an array with a new shape. Anything that a reader would refuse is refused
+        here.
 
-        Returns the array with only its last regions, and what changes in the manifest. Neighbours may be
-        joined by `join`.
+        Returns the array with only its last regions, and what changes in the manifest. `join` may join
+        neighbours.
         """
         (fresh, names, packings, views), known = more, self.whole.packings
         regions = join(self.part.regions.joined(fresh), self.axis)
@@ -170,7 +171,7 @@ class TableEnd:
         return part, changes
 
     def _write(self, regions: RegionTable, factors: Ints) -> None:
-        """Put regions in their rows, and new packings in theirs."""
+        """Put regions into their rows, and new packings into theirs."""
         table, width = self.table, self.block.shape[1]
         own = width if width == 1 + 3 * self.whole.ndim else width - FACTORS
         known = {tuple(self.block[i, 1 : 1 + self.whole.ndim].tolist()): i for i in self.rows.tolist()}
@@ -193,6 +194,6 @@ class TableEnd:
 
 
 def _factors(packings: Packings, kinds: list[Any]) -> Ints:
-    """The columns of packings in a table whose kinds are these."""
+    """The columns of packings in a table with these kinds."""
     places = np.array([kinds.index(kind) for kind in packings.kinds], dtype=np.int64)
     return np.stack([places[packings.kind], packings.scale, packings.offset], axis=1)

@@ -1,4 +1,4 @@
-"""The region table: every region of a logical array, by columns, in units of logical chunks.
+"""The region table: every region of a logical array, by column, in units of logical chunks.
 
 Lookups and checks work on whole columns, so that 100,000 regions cost no Python loop.
 """
@@ -19,7 +19,7 @@ from intarsia.array.box import Box
 type Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 NONE = -1
-"""The number of no packing, and of no view."""
+"""The number that means no packing, or no view."""
 
 MOST_REGIONS = 10_000_000
 """A table that claims more than this is not even read."""
@@ -28,7 +28,7 @@ MOST_LAYERS = 64
 """Layers are numbered below this."""
 
 FEW = 8
-"""So many rows are compared one by one in less time than by columns."""
+"""Up to this many rows, comparing them one by one takes less time than by columns."""
 
 # Painting all regions onto their compressed lattice is the fastest test for overlaps, up to this many cells.
 MOST_PAINTED_CELLS = 20_000_000
@@ -42,26 +42,26 @@ class Row(NamedTuple):
     """
 
     member: int
-    """Position in the manifest's list of members."""
+    """The position in the manifest's list of members."""
 
     box: Box
-    """What it backs, in logical chunks."""
+    """The part of the array that it backs, in logical chunks."""
 
     member_start: tuple[int, ...]
     """Where the box starts in the member, or in the view of it, in logical chunks."""
 
     packing: int = NONE
-    """Number of the packing that the member's numbers have, or `NONE`."""
+    """The number of the packing of the member's numbers, or `NONE`."""
 
     view: int = NONE
-    """Number of the view of the member, or `NONE`."""
+    """The number of the view of the member, or `NONE`."""
 
     layer: int = 0
-    """0, or the number of the replica layer that it belongs to."""
+    """0, or the number of the replica layer that the region belongs to."""
 
     @property
     def shift(self) -> tuple[int, ...]:
-        """What to add to a logical chunk to get its place in the member.
+        """What to add to a logical chunk's position to get its position in the member.
 
         >>> Row(0, Box((5, 0), (10, 10)), (0, 2)).shift
         (-5, 2)
@@ -78,24 +78,24 @@ class Row(NamedTuple):
         return self.box.shifted(self.shift)
 
     def cropped(self, box: Box) -> Row:
-        """The same region, showing another box of the same member: less of it, or more."""
+        """The same region, showing another box of the same member: a smaller or larger one."""
         return self._replace(box=box, member_start=box.shifted(self.shift).start)
 
 
 class ReadLater:
-    """Columns, the fields of a dataclass, that may be read when somebody looks at them first.
+    """Columns, the fields of a dataclass, that can be read on first use.
 
-    For stores that last: what the columns hold later is what they held at first.
+    This is for stores that do not change: the columns hold the same later on.
     """
 
     @classmethod
     def later(cls, read: Callable[[], Self], **known: Any) -> Self:
-        """The columns that `read` will give; what is known already costs no read."""
+        """The columns that `read` will return; those in `known` need no read."""
         made = object.__new__(cls)
         vars(made).update(known, _read=read)
         return made
 
-    if not TYPE_CHECKING:  # with it, a type checker would take any name for an attribute
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name as an attribute
 
         def __getattr__(self, name: str) -> Any:
             known, names = vars(self), [column.name for column in fields(self)]
@@ -103,7 +103,7 @@ class ReadLater:
                 found = read()
                 known.update({name: getattr(found, name) for name in names})
                 known.pop("_read", None)
-            if name in known:  # even if another thread has read it in the meantime
+            if name in known:  # perhaps because another thread has read it in the meantime
                 return known[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -122,22 +122,22 @@ class RegionTable(ReadLater):
     """
 
     member: Ints
-    """Position in the list of members; shape (regions,)."""
+    """The position in the list of members; shape (regions,)."""
 
     start: Ints
-    """First logical chunk; shape (regions, dimensions)."""
+    """The first logical chunk; shape (regions, dimensions)."""
 
     stop: Ints
-    """Last logical chunk, excluded."""
+    """The last logical chunk, excluded."""
 
     member_start: Ints
     """Where `start` lies in the member, or in the view of it, in logical chunks."""
 
     packing: Ints
-    """Number of the packing, or `NONE`; shape (regions,)."""
+    """The number of the packing, or `NONE`; shape (regions,)."""
 
     view: Ints
-    """Number of the view, or `NONE`; shape (regions,)."""
+    """The number of the view, or `NONE`; shape (regions,)."""
 
     layer: Ints
     """0, or the number of a replica layer; shape (regions,)."""
@@ -153,7 +153,7 @@ class RegionTable(ReadLater):
         view: Ints | None = None,
         layer: Ints | None = None,
     ) -> Self:
-        """The table of these columns, of which version 1 has the first four.
+        """The table with these columns; version 1 has only the first four.
 
         >>> RegionTable.of(np.array([0]), np.array([[1]]), np.array([[2]]), np.array([[0]])).packing
         array([-1])
@@ -205,7 +205,7 @@ class RegionTable(ReadLater):
         return Row(int(self.member[i]), box, tuple(self.member_start[i].tolist()), *numbers)
 
     def in_order(self) -> Ints:
-        """Rows by where their regions begin: on the first axis, then on the next.
+        """Rows in the order in which their regions begin: on the first axis, then on the next.
 
         >>> rows = [Row(0, Box((4, 0), (8, 2)), (0, 0)), Row(1, Box((0, 0), (4, 2)), (0, 0))]
         >>> RegionTable.from_rows(rows, ndim=2).in_order().tolist()
@@ -215,11 +215,11 @@ class RegionTable(ReadLater):
         return order
 
     def take(self, rows: Any) -> RegionTable:
-        """The table of some of the rows."""
+        """The table with some of the rows."""
         return RegionTable(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def joined(self, other: RegionTable) -> RegionTable:
-        """This table and another one's rows after it."""
+        """The rows of this table, followed by those of another."""
         names = [column.name for column in fields(self)]
         return RegionTable(*(np.concatenate([getattr(self, n), getattr(other, n)]) for n in names))
 
@@ -229,7 +229,7 @@ class RegionTable(ReadLater):
 
     @classmethod
     def from_columns(cls, columns: Ints, ndim: int) -> Self:
-        """The table from its stored columns, of which those before the packing have to be there.
+        """The table from its stored columns; those from the packing on may be absent.
 
         >>> RegionTable.from_columns(np.array([[0, 1, 2, 0]]), 1).row(0).box
         Box(start=(1,), stop=(2,))
@@ -240,15 +240,15 @@ class RegionTable(ReadLater):
 
     @property
     def along(self) -> int:
-        """The axis that tells most regions apart."""
+        """The axis that separates most regions."""
         return self._along[0]
 
     @cached_property
     def _along(self) -> tuple[int, Ints, Ints, Ints]:
-        """The axis that tells most regions apart; the rows in its order, their starts, and the highest
+        """The axis that separates most regions; the rows in order along it, their starts, and the highest
         stop up to each row."""
-        # On the axis where regions reach furthest they are mostly one behind the other, as appends are; a
-        # slice of the order by start then holds few rows that a box does not touch.
+        # On the axis where regions reach furthest, they mostly follow one another, as appends do; a slice of
+        # the rows ordered by start then holds few that a box does not touch.
         axis = int(np.argmax(self.start.max(axis=0)))
         starts = self.start[:, axis]
         order = np.argsort(starts, kind="stable")
@@ -256,13 +256,13 @@ class RegionTable(ReadLater):
 
     @cached_property
     def _few(self) -> list[tuple[int, list[int], list[int]]] | None:
-        """Number, start and stop of every row, if they are few."""
+        """The number, start and stop of every row, if there are few."""
         if len(self) > FEW:
             return None
         return list(zip(range(len(self)), self.start.tolist(), self.stop.tolist(), strict=True))
 
     def touching(self, box: Box) -> Ints:
-        """Rows that share a lattice cell with `box`, in the table's order."""
+        """Rows that share a lattice cell with `box`, in table order."""
         if not len(self):
             return np.empty(0, dtype=np.int64)
         if not self.ndim:
@@ -279,8 +279,8 @@ class RegionTable(ReadLater):
         if any(a >= b for a, b in zip(box.start, box.stop, strict=True)):
             return np.empty(0, dtype=np.int64)
         axis, order, starts, highest_stop = self._along
-        # No row before `first` reaches the box: the highest of their stops does not. Stops themselves are not
-        # in order where a long region starts before short ones; their running maximum is.
+        # No row before `first` reaches the box, as the highest of their stops does not. The stops themselves
+        # are out of order if a long region starts before short ones; their running maximum is not.
         first = highest_stop.searchsorted(box.start[axis], side="right")
         last = starts.searchsorted(box.stop[axis], side="left")
         rows = order[first:last]
@@ -290,7 +290,7 @@ class RegionTable(ReadLater):
         return touched
 
     def cells(self) -> int:
-        """Number of lattice cells that regions cover."""
+        """The number of lattice cells that regions cover."""
         return int(np.prod(self.stop - self.start, axis=1).sum()) if len(self) else 0
 
     def free(self, box: Box) -> list[Box]:
@@ -306,7 +306,7 @@ class RegionTable(ReadLater):
         return parts
 
     def covers(self, box: Box) -> bool:
-        """Whether regions, of which no two overlap, back all of a box.
+        """Whether regions, no two of which overlap, back all of a box.
 
         >>> RegionTable.from_rows([Row(0, Box((2,), (4,)), (0,))], ndim=1).covers(Box((1,), (3,)))
         False
@@ -316,7 +316,7 @@ class RegionTable(ReadLater):
         return int(shared.prod(axis=1).sum()) == prod(box.shape)
 
     def by_layer(self) -> dict[int, RegionTable]:
-        """The rows of every layer that there is, upwards.
+        """The rows of every layer in the table, in ascending order.
 
         >>> rows = [Row(0, Box((0,), (4,)), (0,)), Row(1, Box((0,), (2,)), (0,), layer=3)]
         >>> {layer: len(table) for layer, table in RegionTable.from_rows(rows, ndim=1).by_layer().items()}
@@ -347,15 +347,15 @@ class RegionTable(ReadLater):
         if not self.ndim:
             return 0, 1
         axis, order, starts, highest_stop = self._along
-        # From the cheapest test to the dearest; each that succeeds proves that nothing overlaps.
+        # From the cheapest test to the most expensive; any that succeeds proves that nothing overlaps.
         if bool((starts[1:] >= highest_stop[:-1]).all()):
-            return None  # disjoint along one axis already, as a series of appends is
+            return None  # already disjoint along one axis, like a series of appends
         if self._same_size_tiles_are_distinct() or self._painted_once():
             return None
         return self._overlapping_pair(axis, order, starts)
 
     def _same_size_tiles_are_distinct(self) -> bool:
-        """Whether all regions are equal tiles of one grid, each in another place."""
+        """Whether all regions are equal tiles of one grid, each in a different position."""
         shape = self.stop - self.start
         if not (bool((shape == shape[0]).all()) and bool((self.start % shape[0] == 0).all())):
             return False
@@ -363,13 +363,14 @@ class RegionTable(ReadLater):
         tiles = self.start // shape[0]
         extent = tiles.max(axis=0) + 1
         if prod(extent.tolist()) >= 1 << 62:
-            return False  # the number of a tile has to fit into 64 bits
+            return False  # the number of a tile must fit into 64 bits
         places = np.ravel_multi_index(tuple(tiles.T), tuple(extent.tolist()))
         return bool(np.unique(places).size == len(self))
 
     def _painted_once(self) -> bool:
-        """Whether no cell is covered twice: paint every region onto the lattice squeezed to its bounds."""
-        # Between two neighbouring bounds nothing changes, so one cell for each such interval is enough.
+        """Whether no cell is covered twice: paint every region onto the lattice, reduced to the regions'
+        bounds."""
+        # Between two neighbouring bounds nothing changes, so one cell per interval is enough.
         edges = [np.unique(np.concatenate([self.start[:, d], self.stop[:, d]])) for d in range(self.ndim)]
         if prod(len(edge) for edge in edges) > MOST_PAINTED_CELLS:
             return False
@@ -378,7 +379,7 @@ class RegionTable(ReadLater):
             for d, edge in enumerate(edges)
         ]
         # Each box adds +1 or -1 at its 2^d corners. Summed up along every axis in turn (a difference array),
-        # that is 1 inside the box and 0 outside: the cost is a few operations a box, however large it is.
+        # that is 1 inside the box and 0 outside: the cost is a few operations per box, however large it is.
         paint = np.zeros([len(edge) for edge in edges], dtype=np.int32)
         for ends in product((0, 1), repeat=self.ndim):
             np.add.at(paint, tuple(corners[d][end] for d, end in enumerate(ends)), (-1) ** sum(ends))
@@ -387,9 +388,9 @@ class RegionTable(ReadLater):
         return bool(paint.max() <= 1)
 
     def _overlapping_pair(self, axis: int, order: Ints, starts: Ints) -> tuple[int, int] | None:
-        """Sweep along one axis, each region against those that start before it ends."""
-        # Rows are in the order of their starts: those that may overlap row i stand right behind it, up to the
-        # first that starts where i ends.
+        """Sweep along one axis, comparing each region with those that start before it ends."""
+        # Rows are ordered by start: those that may overlap row i come right after it, up to the first that
+        # starts where i ends.
         ends = np.searchsorted(starts, self.stop[order, axis], side="left")
         for position, i in enumerate(order.tolist()):
             rivals = order[position + 1 : ends[position]]

@@ -1,4 +1,4 @@
-"""What the values of a logical array lie in: NumPy arrays, or nullable data if its data type is optional.
+"""What holds the values of a logical array: NumPy arrays, or nullable data if its data type is optional.
 
 A nullable logical array may have plain members as well; all their values are present.
 """
@@ -34,7 +34,7 @@ type Values = Any
 
 
 def data_type_of(dtype: Any) -> ZDType[Any, Any]:
-    """What `intarsia.create` takes as a dtype: anything that zarr takes, or "optional[float64]".
+    """The data type for a `dtype` given to `intarsia.create`: any that zarr takes, or "optional[float64]".
 
     >>> data_type_of("optional[float64]")
     optional[float64]
@@ -81,7 +81,7 @@ def type_text(data_type: ZDType[Any, Any]) -> str:
 
 
 def allocated(data_type: ZDType[Any, Any], shape: tuple[int, ...], fill_value: Any = None) -> Values:
-    """Memory for a read; filled if there is a fill value.
+    """Memory for a read, filled if there is a fill value.
 
     >>> allocated(data_type_of("optional[int8]"), (2,), fill_value=None).shape
     (2,)
@@ -95,7 +95,7 @@ def allocated(data_type: ZDType[Any, Any], shape: tuple[int, ...], fill_value: A
 
 
 def put(out: Values, target: Any, decoded: Any, packing: Packing | None = None) -> None:
-    """Write what was decoded of a chunk, with its nulls, where it belongs; packed numbers as their values.
+    """Write part of a decoded chunk, with its nulls, where it belongs; packed numbers become their values.
 
     >>> out = allocated(data_type_of("optional[int8]"), (3,), fill_value=Null())
     >>> put(out, slice(1, 3), np.array([5, 6], dtype="int8"))
@@ -114,7 +114,7 @@ def put(out: Values, target: Any, decoded: Any, packing: Packing | None = None) 
 
 
 def points_of(member: zarr.Array[Any], points: Any) -> Values:
-    """Single elements of a member; zarr would make a plain array of them, without their nulls."""
+    """Single elements of a member; zarr would return a plain array, without their nulls."""
     if is_nullable(member.metadata.dtype):
         from intarsia.nullable import NullableArray  # only for points of such members
 
@@ -123,7 +123,7 @@ def points_of(member: zarr.Array[Any], points: Any) -> Values:
 
 
 def shown(values: Values) -> Any:
-    """What a user gets of a read: masked arrays, if there is one level of null.
+    """What a user gets from a read: masked arrays, if there is one level of null.
 
     >>> shown(as_nullable([1, None])).tolist()
     [1, None]
@@ -136,16 +136,16 @@ def shown(values: Values) -> Any:
 def as_values(
     manifest: Manifest, value: Any, casting: Casting = "same_kind", *, all_axes: bool = False
 ) -> Values:
-    """`value` as an array of the logical data type; what would change its meaning is refused.
+    """`value` as an array of the logical data type; an error if its meaning would change.
 
-    With `all_axes` it has every axis of the array, so that the names of its own must be those of the array.
+    With `all_axes` it has every axis of the array, so that its own axis names must be those of the array.
     """
     value = _by_name(manifest, value, all_axes=all_axes)
     data_type = manifest.data_type
     if isinstance(data_type, OptionalDType):
         return as_nullable_values(data_type, value, casting)
     dtype = data_type.to_native_dtype()
-    # Of lists of texts NumPy would make texts of one width, the longest's, and cut off NULs at the end.
+    # NumPy would turn lists of texts into texts of one width, that of the longest, and cut off trailing NULs.
     if not (dtype.kind in "TUSO" and isinstance(value, list | tuple | str | bytes)):
         value = np.asanyarray(value)
     if not isinstance(value, np.ndarray) or (value.dtype == object and dtype.kind in "TUS"):
@@ -156,16 +156,16 @@ def as_values(
 
 
 def _by_name(manifest: Manifest, value: Any, *, all_axes: bool) -> Any:
-    """Data with named dimensions, as xarray's has, in the order of the array's axes.
+    """Data with named dimensions, like xarray's, in the order of the array's axes.
 
-    Names that the array does not have are refused where the data has every axis: nobody knows which is which.
+    Names that the array does not have are refused if the data has every axis: nobody knows which is which.
     """
     dimensions, names = getattr(value, "dims", None), manifest.dimension_names
     if names is None or not isinstance(dimensions, tuple) or dimensions == names:
         return value
     if len(dimensions) == len(names) and set(dimensions) == set(names):
         return value.transpose(*names)
-    given = [name for i, name in enumerate(dimensions) if name != f"dim_{i}"]  # xarray's for those without
+    given = [name for i, name in enumerate(dimensions) if name != f"dim_{i}"]  # xarray's for unnamed ones
     strange = [name for name in given if name not in names]
     free = names.count(None)
     if all_axes and len(strange) > free:
@@ -188,19 +188,19 @@ def _unmasked(values: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def as_nullable_values(data_type: OptionalDType, value: Any, casting: Casting) -> NullableValues:
-    """What a user writes, as nullable data; present values that would change their meaning are refused."""
+    """What a user writes, as nullable data; an error if present values would change their meaning."""
     return as_nullable(value, data_type.element.dtype, data_type.depth, casting=casting)
 
 
 def broadcast(values: Values, shape: tuple[int, ...]) -> Values:
-    """As `numpy.broadcast_to`.
+    """Like `numpy.broadcast_to`.
 
     >>> broadcast(as_nullable(None, "int8"), (3,)).null_count
     3
     """
     if not isinstance(values, NullableValues):
         result = np.broadcast_to(np.asanyarray(values), shape, subok=True)
-        # The codec of bytes of any length, which are objects, insists on memory that can be written to.
+        # The codec for bytes of any length, which are objects, insists on writable memory.
         return result.copy() if result.dtype == object else result
     return NullableValues(
         np.broadcast_to(values.values, shape), np.broadcast_to(values.missing, shape), values.depth
@@ -208,7 +208,7 @@ def broadcast(values: Values, shape: tuple[int, ...]) -> Values:
 
 
 def for_member(member: zarr.Array[Any], values: Values, where: str) -> Values:
-    """The values, or one value, as the member takes them; a plain one takes no null."""
+    """The values, or the one value, in the form for the member; a plain member takes no null."""
     data_type: Any = member.metadata.dtype
     if isinstance(values, Null | Some):
         depth = data_type.depth if isinstance(data_type, OptionalDType) else MOST_LEVELS
@@ -237,7 +237,7 @@ def holds_nulls(values: Values) -> bool:
 
 
 def fits(data_type: ZDType[Any, Any], member: zarr.Array[Any]) -> bool:
-    """Whether the member decodes to the logical data type, or only to its values."""
+    """Whether the member decodes to the logical data type, or to the plain type of its values."""
     own: Any = member.metadata.dtype
     if isinstance(own, OptionalDType) or not isinstance(data_type, OptionalDType):
         native, expected = own.to_native_dtype(), data_type.to_native_dtype()
@@ -246,7 +246,7 @@ def fits(data_type: ZDType[Any, Any], member: zarr.Array[Any]) -> bool:
 
 
 def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) -> tuple[Codec, ...] | None:
-    """The codec list of a new member. Of nullable data, codecs without `optional` are those of the values.
+    """The codec list of a new member. For nullable data, codecs without `optional` apply to the values.
 
     >>> (codec,) = codecs_for(data_type_of("optional[int8]"), ["gzip"])
     >>> [type(nested).__name__ for nested in codec.data_codecs]
@@ -261,7 +261,7 @@ def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) 
     parsed = parse_codecs(codecs, default_serializer(data_type.innermost))
     if any(isinstance(codec, NullableCodec | ShardingCodec) for codec in parsed):
         return tuple(on_present_values(codec) for codec in parsed)
-    # Values lie in a row among the data_codecs, so what moves the axes stays in front.
+    # Values are one-dimensional for the data_codecs, so codecs that move axes stay in front.
     turning = [codec for codec in parsed if isinstance(codec, TransposeCodec | ReshapeCodec)]
     values = [codec for codec in parsed if codec not in turning]
     compressed = any(isinstance(codec, BytesBytesCodec) for codec in values)
@@ -270,7 +270,7 @@ def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) 
 
 
 def fill_value_of(data_type: ZDType[Any, Any], value: Any) -> Any:
-    """The fill value in the array's data type; refused if it is another one there."""
+    """The fill value in the array's data type; an error if that would change it."""
     with np.errstate(over="ignore"):
         fill = data_type.cast_scalar(value)
     if is_nullable(data_type):
@@ -287,5 +287,6 @@ def fill_value_of(data_type: ZDType[Any, Any], value: Any) -> Any:
 
 @lru_cache(typed=True)
 def zarr_type(dtype: np.dtype[Any] | str) -> ZDType[Any, Any]:
-    """The Zarr data type; zarr tries one after the other, which adds up over thousands of arrays or files."""
+    """The Zarr data type, kept: zarr tries one after another, which adds up over thousands of arrays or
+    files."""
     return parse_dtype(dtype, zarr_format=3)

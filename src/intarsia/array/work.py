@@ -1,7 +1,7 @@
-"""The chunks of one part of a plan: which they are, what is wanted of each, where it goes.
+"""The chunks of one part of a plan: which they are, what is wanted from each, and where it goes.
 
-Axes are cut at the borders of chunks one by one; a chunk is a combination of one piece an
-axis. Objects are made only for the chunks at hand, so a plan of a million chunks is a few columns.
+Axes are cut at chunk borders one by one; a chunk is a combination of one piece per axis. Objects are made
+only for the chunks at hand, so a plan of a million chunks is a few columns.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 
 
 type Placement = tuple[Any, Any]
-"""Where a chunk goes in the output, and what is taken of it; None means all of it, in order."""
+"""Where a chunk goes in the output, and what is taken from it; None means all of it, in order."""
 
 _NOWHERE = np.empty(0, dtype=np.int64)
 
 
 def outer_index(selectors: tuple[AxisSelector, ...], shape: tuple[int, ...]) -> Any:
-    """The selectors as NumPy takes them for an outer product, which is an array also without dimensions."""
+    """The selectors in NumPy's form for an outer product, whose result is an array even without
+    dimensions."""
     if not selectors:
-        return ...  # () would give a scalar, and one of a text forgets how long its type is
+        return ...  # () would give a scalar, and a scalar text forgets the length of its type
     if sum(not isinstance(selector, slice) for selector in selectors) <= 1:
         return selectors
     axes = zip(selectors, shape, strict=True)
@@ -42,15 +43,15 @@ def outer_index(selectors: tuple[AxisSelector, ...], shape: tuple[int, ...]) -> 
 
 
 class AxisCuts:
-    """One axis of a part, cut at the chunk borders of the member, and where another region begins."""
+    """One axis of a part, cut at the member's chunk borders, and wherever another region begins."""
 
     __slots__ = ("chunk", "inside", "target", "whole")
 
     chunk: list[int]
-    """Which chunks of the axis: each once, except for those in which another region begins."""
+    """Which chunks of the axis: each once, except those in which another region begins."""
 
     inside: list[AxisSelector]
-    """What is taken of each."""
+    """What is taken from each."""
 
     target: list[AxisSelector]
     """Where that goes in the output."""
@@ -68,7 +69,7 @@ class AxisCuts:
             self._cut_indices(np.asarray(source), np.asarray(target), size, borders)
 
     def _cut_slice(self, source: slice, target: slice, size: int, borders: Ints) -> None:
-        # A loop: most parts have a few chunks along an axis, for which columns take longer.
+        # A loop, as most parts have a few chunks along an axis, for which columns take longer.
         self.chunk, self.inside, self.target, self.whole = [], [], [], []
         position, stop, step = source.start, source.stop, source.step or 1
         at, down = target.start, (target.step or 1) < 0
@@ -80,7 +81,7 @@ class AxisCuts:
                 end = next(ends)
             chunk = position // size
             begin = position - chunk * size
-            # The steps that fit between `begin` and the end of the chunk, or what ends before it.
+            # The steps that fit between `begin` and the end of the chunk, or of anything that ends earlier.
             count = (min(size, end - chunk * size) - 1 - begin) // step + 1
             self.chunk.append(chunk)
             self.inside.append(slice(begin, begin + (count - 1) * step + 1, step))
@@ -94,7 +95,7 @@ class AxisCuts:
             position, at = position + count * step, after
 
     def _cut_indices(self, source: Ints, target: Ints, size: int, borders: Ints) -> None:
-        # Chunks and borders before an index: both grow along the axis, so their sum tells pieces apart.
+        # Chunks and borders before an index: both grow along the axis, so their sum separates the pieces.
         owner = source // size
         if borders.size:
             owner = owner + borders.searchsorted(source, side="right")
@@ -142,33 +143,33 @@ class Work:
     ) -> None:
         self.part, self.source, self.out_shape = part, source, out_shape
         self.packing = packing
-        """How numbers become values; one for every region, where the part is a strip."""
+        """How numbers become values; one packing per region if the part is a strip."""
         self.out: Values = None
-        """What is read into, with the axes of the member; set when there is memory for it."""
+        """The array that is read into, with the axes of the member; set once it is allocated."""
         self.located: Located | None = None
         self.inner: tuple[Ints, Ints] | None = None
-        """The shard of each chunk, and its place there, where the fetcher looks it up."""
+        """The shard of each chunk, and the chunk's position in it, if the fetcher looks it up."""
         self.fetcher: Fetcher | None = None
         self._points: list[Placement] | None = None
         self._regions: Ints = _NOWHERE
-        """Of a strip, the region of each chunk where points are read, and else of each piece of its axis."""
+        """For a strip: the region of each chunk if points are read, otherwise of each piece of its axis."""
         if points and source.grid:
             self._cut_points()
         else:
             self._cut_axes(points)
         self.present: Ints = np.arange(self.chunks.size)
-        """Those of the chunks that have to be fetched, as positions in `chunks`."""
+        """The chunks that must be fetched, as positions in `chunks`."""
         self.nbytes: Ints = np.full(self.chunks.shape, source.decoder.nbytes)
-        """Stored size of each chunk; its decoded size where that is not known; -1 if it is not stored."""
+        """The stored size of each chunk; its decoded size if that is unknown; -1 if it is not stored."""
         self.stored_sizes_are_known = False
         self.request: Ints | None = None
-        """The number of the request that each chunk comes with, where the fetcher joins them."""
+        """For each chunk, the number of its request, if the fetcher joins them."""
         self.missing: list[int] = []
-        """Those that were found not to be stored when they were fetched."""
+        """The chunks that turned out not to be stored when they were fetched."""
 
     def _cut_axes(self, points: bool) -> None:
         part, source = self.part, self.source
-        targets: Any = part.target if not points else ()  # zero-dimensional: one element, asked for often
+        targets: Any = part.target if not points else ()  # zero-dimensional: one element, taken repeatedly
         axes, strip = zip(part.source, targets, source.chunk_shape, strict=True), part.strip
         if strip is None:
             self._axes = [AxisCuts(*axis) for axis in axes]
@@ -182,7 +183,7 @@ class Work:
         self._gather = sum(isinstance(axis.target[0], np.ndarray) for axis in self._axes) > 1
         if points:
             self._points = [(part.target, ())]
-        # Positions in C order, by Horner's rule: what the axes before it gave, times the size of each axis.
+        # Positions in C order, by Horner's rule: the result for the axes so far, times the size of the next.
         position: Any = 0
         for axis, size in zip(self._axes, source.grid, strict=True):
             if len(axis.chunk) == 1:
@@ -215,12 +216,12 @@ class Work:
             self._points.append(((places[group],), inside))
 
     def set_sizes(self, nbytes: Ints) -> None:
-        """Take in the stored size of each chunk, -1 for those that are not stored."""
+        """Set the stored size of each chunk, -1 for those that are not stored."""
         self.nbytes, self.stored_sizes_are_known = nbytes, True
         self.present = np.flatnonzero(nbytes >= 0)
 
     def set_requests(self, request: Ints) -> None:
-        """Take in which request each present chunk comes with; they are fetched in this order."""
+        """Set the request of each present chunk; chunks are fetched in this order."""
         self.request = np.full(self.chunks.shape, -1, dtype=np.int64)
         self.request[self.present] = request
         self.present = self.present[np.argsort(request, kind="stable")]
@@ -236,7 +237,7 @@ class Work:
 
     @property
     def blob(self) -> Ints:
-        """What is stored as one object: each chunk, or the shard that the fetcher finds it in."""
+        """The stored objects: each chunk, or the shard in which the fetcher finds it."""
         return self.chunks if self.inner is None else self.inner[0]
 
     def look_up_later(self, shard: Ints, within: Ints) -> None:
@@ -251,7 +252,7 @@ class Work:
         return self.part.row if strip is None else int(strip.rows[self._regions_of(np.array([position]))[0]])
 
     def incomplete_regions(self) -> list[int]:
-        """The rows of the regions of which chunks are not stored."""
+        """The rows of the regions that have chunks which are not stored."""
         if self.present.size == self.chunks.size and not self.missing:
             return []
         strip = self.part.strip
@@ -291,7 +292,7 @@ class Work:
         return flat
 
     def narrow(self) -> None:
-        """Of chunks without a compressor, fetch no more than the stretch that holds what is wanted."""
+        """From chunks without a compressor, fetch only the stretch that holds what is wanted."""
         decoder, shape = self.source.decoder, self.source.chunk_shape
         if not (decoder.is_raw and decoder.nbytes >= WORTH_A_PIECE and self.source.grid):
             return
@@ -315,21 +316,21 @@ class Work:
         self.nbytes = nbytes
 
     def placements(self, positions: Ints) -> Iterator[Placement]:
-        """Where these chunks go and what is taken of them."""
+        """Where these chunks go, and what is taken from them."""
         if self._points is not None:
             yield from (self._points[k] for k in positions.tolist())
             return
         if not self._axes:
             yield from ((..., None) for _ in positions)
             return
-        if len(self.chunks) == 1 and not self._gather:  # as of most small reads
+        if len(self.chunks) == 1 and not self._gather:  # like most small reads
             axes = self._axes
             target, inside = tuple(axis.target[0] for axis in axes), tuple(axis.inside[0] for axis in axes)
             yield from [(target, None if all(axis.whole[0] for axis in axes) else inside)] * positions.size
             return
         columns = [column.tolist() for column in np.unravel_index(positions, self._counts)]
         cut = list(zip(self._axes, columns, strict=True))
-        # One loop for each axis, and none in Python for each chunk: of small chunks there are many.
+        # One loop per axis, and no Python loop per chunk: there may be many small chunks.
         targets = zip(*([axis.target[k] for k in column] for axis, column in cut), strict=True)
         insides = zip(*([axis.inside[k] for k in column] for axis, column in cut), strict=True)
         if self._gather:
@@ -342,7 +343,7 @@ class Work:
             yield target, None if whole else inside
 
     def whole_target(self) -> Any:
-        """Where the part goes in the output, all of it."""
+        """Where the whole part goes in the output."""
         if self._points is not None:
             return self.part.target
         return outer_index(self.part.target, self._shape_onto)
@@ -352,21 +353,21 @@ class Work:
         return self.part.shape_onto(self.out_shape)
 
     def put(self, values: Values, target: Any, inside: Any, packing: Packing | None) -> None:
-        """Put what is taken of a decoded chunk where it belongs."""
+        """Put what is taken from a decoded chunk where it belongs."""
         put(self.out, target, values if inside is None else values[inside], packing)
 
     def fill_value(self, packing: Packing | None) -> Any:
-        """What chunks that are not stored read as, by the packing of their region."""
+        """The value of chunks that are not stored, by the packing of their region."""
         fill_value = self.source.fill_value
         return fill_value if packing is None else packing.decode(fill_value)
 
     def straight(self) -> int:
-        """How many of the chunks that are fetched are decoded right into the output, without a copy."""
+        """How many of the fetched chunks are decoded straight into the output, without a copy."""
         decoder = self.source.decoder
         if not decoder.is_direct or self.packing is not None or self._points is not None or self._gather:
             return 0
         count = 0
-        # Memory is laid out, not touched: the flags of the views are all that is looked at.
+        # Memory is laid out but not touched: only the flags of the views matter.
         out = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), self.out_shape, _strides(self.out_shape))
         out = self.part.onto(out)
         for target, inside in self.placements(self.present):

@@ -1,4 +1,4 @@
-"""What is left to zarr itself: parts with data types, codecs or grids that the engine does not do."""
+"""What is left to zarr itself: parts with data types, codecs or grids that our engine does not support."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 COPIES = 3
-"""How often zarr holds what it reads: encoded, decoded chunk by chunk, and as the result."""
+"""How many copies zarr holds of what it reads: encoded, decoded chunk by chunk, and as the result."""
 
 
 def read_part_by_zarr(
@@ -91,14 +91,14 @@ def _outer_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes:
 
 
 def _extent(selector: AxisSelector, grain: int) -> int:
-    """How many chunks an axis of the part reaches over."""
+    """How many chunks the part spans along an axis."""
     if isinstance(selector, slice):
         return int((selector.stop - 1) // grain - selector.start // grain + 1)
     return int(selector.max() // grain - selector.min() // grain + 1)
 
 
 def _point_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes: int) -> Iterator[Part]:
-    """The points by the chunks they lie in, as many chunks at a time as fit."""
+    """The points, grouped by their chunks, with as many chunks at a time as fit."""
     coordinates: Any = part.source
     places: Any = part.target[0]
     order = np.lexsort([c // n for c, n in zip(reversed(coordinates), reversed(grain), strict=True)])
@@ -110,7 +110,7 @@ def _point_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes:
 
 
 def culprit(source: ZarrSource, part: Part) -> tuple[int, ...] | None:
-    """Which chunk of the part fails, found by reading them one by one; only after a read has failed."""
+    """Which chunk of the part fails, found by reading them one by one; only used after a failed read."""
     if source.stored_grain is None:
         return None
     member = source.guarded
@@ -132,7 +132,7 @@ def _chunks_of(selector: AxisSelector, size: int) -> list[int]:
 
 
 def write_part_by_zarr(source: Source, part: Part, values: Values, *, points: bool) -> None:
-    """Write what `part.target` selects of the values to where `part.source` says in the member."""
+    """Write what `part.target` selects from the values to where `part.source` says in the member."""
     member: Any = source.array
     check_store(member.store)
     part = _last_of_each(part, member.shape, points)
@@ -152,10 +152,10 @@ _writing: ContextVar[object] = ContextVar("writing")
 
 @contextmanager
 def at_rest() -> Iterator[None]:
-    """Whoever catches an error of the writes inside finds the store at rest.
+    """Make sure that the store is at rest when an error of the writes inside is caught.
 
     zarr raises the first failure, and its other tasks run on. They are known by their context, which is a
-    copy of that of whoever began them.
+    copy of the context that started them.
 
     >>> with at_rest():
     ...     pass
@@ -172,7 +172,7 @@ def at_rest() -> Iterator[None]:
 
 
 async def _ended(mark: object) -> None:
-    """Wait until no task with this mark runs, nor one that it has begun since."""
+    """Wait until no task with this mark runs, nor any that it has started since."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     while running := [task for task in others if task.get_context().get(_writing) is mark]:
         await asyncio.wait(running)
