@@ -1,4 +1,4 @@
-"""The command line: `intarsia VERB …`, a module for each kind of verb."""
+"""The command line: `intarsia VERB …`, with a module for each kind of verb."""
 
 import sys
 

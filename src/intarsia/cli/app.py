@@ -1,4 +1,4 @@
-"""The program: all verbs together. It imports the module of the verb that is asked for, and no other."""
+"""The program: all verbs together. It imports only the module of the verb that is called."""
 
 import functools
 import os
@@ -55,16 +55,16 @@ VERBS = {
     },
     "Try": {"demo": "demo"},
 }
-"""Under the headings of the help: each verb, and the module of this room that it lives in."""
+"""Under the headings of the help, each verb and the module of this package that it lives in."""
 
 HEADINGS = {name: heading for heading, verbs in VERBS.items() for name in verbs}
 
 
 class _Plain:
-    """Help without the types of Python: a name says what an option takes, and a switch takes nothing."""
+    """Help without Python's types: a name says what an option takes, and a switch takes nothing."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """All parameters; in a narrow terminal, their names need the room that types would take."""
+        """All parameters; in a narrow terminal, their names need the space that types would take."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of typer's class
         for param in params:
             if param.param_type_name == "argument":
@@ -74,14 +74,14 @@ class _Plain:
         return params
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print it, with one space beside what has none to spare."""
+        """Print it, with a single space where there is none to spare."""
         from typer import rich_utils  # it imports much, for help only
 
         rich_utils.STYLE_OPTIONS_TABLE_PADDING = (0, 1, 0, 0)  # type: ignore[assignment]
         super().format_help(ctx, formatter)  # type: ignore[misc]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Arguments as everybody writes them: STORE, and [PATH] if it may be left out."""
+        """Arguments as they are usually written: STORE, and [PATH] if it may be left out."""
         pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
@@ -91,15 +91,15 @@ class Verb(_Plain, TyperCommand):
 
 
 class Verbs(_Plain, TyperGroup):
-    """All verbs; what one needs is imported when somebody asks for it, or for the help on all."""
+    """All verbs; each is imported only when it is called, or for the help on all of them."""
 
     def __init__(self, **settings: Any) -> None:
-        """Know the verbs by their names."""
+        """Know the verbs by name."""
         super().__init__(**settings)
-        self.commands = {name: TyperCommand(name) for name in HEADINGS}  # what is offered after a mistake
+        self.commands = {name: TyperCommand(name) for name in HEADINGS}  # suggested after a mistake
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The verb of this name, with its options, or None."""
+        """The verb with this name and its options, or None."""
         return _command(cmd_name) if cmd_name in HEADINGS else None
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -154,16 +154,16 @@ def run() -> NoReturn:
 
 
 def _end(code: int) -> NoReturn:
-    """End the process without taking the interpreter apart.
+    """End the process without shutting down the interpreter.
 
-    Nothing of ours is open any more. But threads of Icechunk may be on their way out of a call that Python
-    has its answer of already: they wait for Python's lock once more, to let go of what they hold. If the
-    interpreter is taken apart meanwhile, Python ends such a thread on the spot, in the middle of Rust, and
-    the process dies of a segmentation fault instead of ending with its exit code. Icechunk offers no way to
-    wait for them. After Ctrl-C there are also threads that still encode what nobody wants.
+    Nothing of ours is open any more. But threads of Icechunk may still be returning from a call whose answer
+    Python already has: they wait for Python's lock once more, to release what they hold. If the interpreter
+    shuts down meanwhile, Python ends such a thread on the spot, in the middle of Rust, and the process dies
+    of a segmentation fault instead of ending with its exit code. Icechunk offers no way to wait for them.
+    After Ctrl-C, threads may also still be encoding what is no longer wanted.
     """
     try:
-        print(end="", flush=True)  # says nothing to a stream that is closed
+        print(end="", flush=True)  # silent if a stream is closed
     except BrokenPipeError:  # a reader that goes away is not an error
         pass
     except OSError as error:

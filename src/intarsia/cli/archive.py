@@ -37,7 +37,7 @@ def ingest(
 ) -> None:
     """Open an archive of files as logical arrays: nothing is copied, and later calls add what is new.
 
-    Thousands of files are committed in batches. If it is interrupted, call it again: it goes on after the
+    Thousands of files are committed in batches. If it is interrupted, call it again: it continues after the
     last commit.
 
     A dry run shows the runs of equal encoding, where compression, chunks or packing change, and what else
@@ -109,7 +109,7 @@ def lint(
 
 
 def _repository(store: str, storage_option: Sequence[str] | None, *, create: bool) -> Any:
-    """The repository to add to; None if it is not there and not to be made."""
+    """The repository to add to; None if there is none and none is to be made."""
     expect_place(store)
     if "://" not in store and is_plain_zarr(os.path.expanduser(store)):
         raise CommandError(
@@ -128,7 +128,7 @@ def _repository(store: str, storage_option: Sequence[str] | None, *, create: boo
 
 
 def _show(report: IngestReport, options: Iterable[str]) -> None:
-    """The runs, what differs, and what was left out; advice names options of the command line."""
+    """Show the runs, what differs, and what was left out; advice names options of the command line."""
 
     def told(text: str) -> str:
         return in_options(text, options)
@@ -200,8 +200,8 @@ def sources(
 ) -> Exit:
     """List which file holds which part of an ingested dataset, and whether the file changed or is gone.
 
-    With a selection of an array, also the chunks that hold it. The exit code is 1 if a file is not what it
-    was, or cannot be reached.
+    With a selection of an array, it also lists the chunks that hold it. The exit code is 1 if a file has
+    changed or cannot be reached.
 
     Example: intarsia sources data/store sst '100, 20, 30'
     """
@@ -268,7 +268,7 @@ def relocate(
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
-    """Tell a repository that its source files are elsewhere now: one commit, and nothing is parsed again.
+    """Tell a repository that its source files have moved: one commit, and nothing is parsed again.
 
     Files must have the sizes that were recorded for them. OLD=OLD accepts files that were restored without
     their times.

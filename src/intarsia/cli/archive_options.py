@@ -13,7 +13,7 @@ from intarsia.cli import arguments as args
 from intarsia.cli.verb import CommandError
 
 TELLERS = "name:REGEX, date:FORMAT:REGEX, attribute:NAME or variable:NAME"
-"""Where the coordinate of a file may stand."""
+"""Where a file's coordinate may be found."""
 
 PLACES = "Where files go"
 TAKING = "What is taken, and how"
@@ -191,7 +191,7 @@ class Archive:
     source_option: SourceOption = None
 
     def options(self) -> dict[str, Any]:
-        """All of it, as `intarsia.ingest` takes it."""
+        """All options, as arguments of `intarsia.ingest`."""
         by_coords = not self.concat_dim and not self.dim
         return {
             "concat_dim": self.concat_dim or None,
@@ -230,7 +230,7 @@ def _by_url(text: str) -> Callable[[str], Any]:
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, Callable[[ParsedFile], Any]] | None:
-    r"""Dimensions that are not in the files, and where their coordinates stand.
+    r"""Dimensions that are not in the files, and where to find their coordinates.
 
     >>> parse_dims([r"run=name:_r(\d+)_", "member=attribute:realization"])
     {'run': from_name(pattern='_r(\\d+)_', date=None), 'member': from_attribute(name='realization')}

@@ -1,4 +1,4 @@
-"""Arguments and options that commands share, and how texts become sizes, selections, codecs and the like."""
+"""Arguments and options that commands share, and how text becomes sizes, selections, codecs and the like."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def _integer(text: str, what: str) -> int:
 
 
 def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None:
-    """A shape or chunk shape; an empty text is the shape without axes.
+    """A shape or chunk shape; an empty text is the shape with no axes.
 
     >>> parse_sizes("0, 720,1440"), parse_sizes(""), parse_sizes(None)
     ((0, 720, 1440), (), None)
@@ -35,7 +35,7 @@ def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None
 
 
 def parse_selection(text: str | None) -> tuple[int | slice | EllipsisType | list[int], ...]:
-    """A selection as between brackets: integers, slices, an ellipsis, lists of indices.
+    """A selection as in brackets: integers, slices, an ellipsis, lists of indices.
 
     >>> parse_selection("0:10, -1, ::2, [3, 5], ...")
     (slice(0, 10, None), -1, slice(None, None, 2), [3, 5], Ellipsis)
@@ -43,7 +43,7 @@ def parse_selection(text: str | None) -> tuple[int | slice | EllipsisType | list
     stripped = (text or "").strip()
     if stripped.startswith("[") and stripped.endswith("]") and _closes(stripped):
         inner = stripped[1:-1]
-        # [3, 5] by itself is a list of indices; [0:3, 5] is a subscript written with its brackets.
+        # [3, 5] alone is a list of indices; [0:3, 5] is a subscript written with its brackets.
         if ":" in inner or "..." in inner or "[" in inner:
             stripped = inner.strip()
     if not stripped:
@@ -52,7 +52,7 @@ def parse_selection(text: str | None) -> tuple[int | slice | EllipsisType | list
 
 
 def _closes(text: str) -> bool:
-    """Whether the first bracket closes with the last."""
+    """Whether the last bracket closes the first."""
     depth = 0
     for i, character in enumerate(text):
         depth += (character == "[") - (character == "]")
@@ -62,7 +62,7 @@ def _closes(text: str) -> bool:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are not inside brackets."""
+    """Split at the commas that are not inside brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character == "[") - (character == "]")
@@ -92,7 +92,7 @@ def _entry(text: str) -> int | slice | EllipsisType | list[int]:
 
 
 def parse_bounds(text: str | None, shape: Sequence[int]) -> tuple[tuple[int, int], ...] | None:
-    """A box: start and stop on every axis, as in a subscript; what is left out reaches to the end.
+    """A box: start and stop on every axis, as in a subscript; missing bounds are those of the array.
 
     >>> parse_bounds("0:500, :", (1000, 80))
     ((0, 500), (0, 80))
@@ -116,7 +116,7 @@ def parse_bounds(text: str | None, shape: Sequence[int]) -> tuple[tuple[int, int
 
 
 def parse_codec_list(texts: Sequence[str] | None) -> list[Any] | str | None:
-    """Codecs: names, names with settings, or JSON objects; `raw` for none at all, `auto` for the advised.
+    """Codecs: names, names with settings, or JSON objects; `raw` for none at all, `auto` for advice.
 
     >>> parse_codec_list(["crc32c", "zstd:level=19"])
     [{'name': 'crc32c'}, {'name': 'zstd', 'configuration': {'level': 19}}]
@@ -136,7 +136,7 @@ def parse_codec_list(texts: Sequence[str] | None) -> list[Any] | str | None:
 
 
 def codec_options(codecs: Iterable[CodecLike]) -> list[str]:
-    """Codecs as options of a command line, the other way round; settings that go without saying are left out.
+    """Codecs as command-line options, the reverse of `parse_codec_list`; default settings are left out.
 
     >>> codec_options(["crc32c", {"name": "zstd", "configuration": {"level": 19, "checksum": False}}])
     ['-c crc32c', '-c zstd:level=19']
@@ -157,7 +157,7 @@ def codec_options(codecs: Iterable[CodecLike]) -> list[str]:
 
 
 def _needed(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a codec that it would not have by itself."""
+    """The settings of a codec that differ from its defaults."""
 
     def meant(given: dict[str, Any]) -> Any:
         return parse_codecs([{"name": name, "configuration": given}])
@@ -174,7 +174,7 @@ def _needed(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_packing(text: str | None) -> dict[str, Any]:
-    """What `--packing` says, as an argument of `append` and `recode`; nothing if it was left out.
+    """The value of `--packing` as an argument of `append` and `recode`; empty if it was left out.
 
     >>> parse_packing("int16:scale=0.01,missing=-1")
     {'packing': {'stored': 'int16', 'scale': 0.01, 'missing': -1}}
@@ -217,7 +217,7 @@ def _codec(text: str) -> dict[str, Any]:
 
 
 def parse_options(texts: Sequence[str], what: str) -> dict[str, Any]:
-    """KEY=VALUE pairs; a value is JSON where it can be, else text.
+    """KEY=VALUE pairs; a value is JSON if it can be, otherwise text.
 
     >>> parse_options(["level=3", "cname=zstd", "anonymous=true"], "codec")
     {'level': 3, 'cname': 'zstd', 'anonymous': True}
@@ -235,7 +235,7 @@ def parse_options(texts: Sequence[str], what: str) -> dict[str, Any]:
 
 
 def parse_names(text: str | None) -> tuple[str | None, ...] | None:
-    """Names of axes; an empty one means none.
+    """Names of axes; an empty one means no name.
 
     >>> parse_names("time,lat,"), parse_names(None)
     (('time', 'lat', None), None)
@@ -244,7 +244,7 @@ def parse_names(text: str | None) -> tuple[str | None, ...] | None:
 
 
 def parse_pairs(texts: Sequence[str], what: str, form: str = "NAME=…") -> dict[str, str]:
-    """Pairs of texts on both sides of an equals sign; `form` is what an error asks for.
+    """Pairs of texts on either side of an equals sign; `form` is what an error asks for.
 
     >>> parse_pairs(["latitude=lat"], "rename")
     {'latitude': 'lat'}
@@ -259,7 +259,7 @@ def parse_pairs(texts: Sequence[str], what: str, form: str = "NAME=…") -> dict
 
 
 VERSION = "Store and version"
-"""Heading of the options that say how the store is reached, and which version is meant."""
+"""The heading of the options that say how to reach the store, and which version is meant."""
 
 Store = Annotated[
     str,
@@ -366,7 +366,7 @@ Packing = Annotated[
 
 @dataclass(frozen=True)
 class Reachable:
-    """Arguments of every command that works on a store: where it is, and how it is reached."""
+    """Arguments of every command that works on a store: where it is, and how to reach it."""
 
     store: Store
     storage_option: StorageOption = None
@@ -374,7 +374,7 @@ class Reachable:
 
 @dataclass(frozen=True)
 class Making(Reachable):
-    """Arguments of commands that make a store where none is."""
+    """Arguments of commands that make a store if there is none."""
 
     branch: Branch = None
 

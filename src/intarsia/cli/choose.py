@@ -53,7 +53,7 @@ def advise(
     ] = None,
     as_json: args.Json = False,
 ) -> None:
-    """Try encodings on samples of an array and list them, the best first; nothing is changed.
+    """Try encodings on samples of an array and list them, best first; nothing is changed.
 
     Example: intarsia advise data/store temperature --objective size
     """
@@ -86,7 +86,7 @@ def advise(
 
 
 def _how_to_take(store: str, opened: Any, bounds: str | None, codecs: list[str]) -> list[str]:
-    """The command that takes the best encoding, in one line where there is room for it."""
+    """The command that uses the best encoding, on one line if it fits."""
     path = [shlex.quote(opened.path)] if opened.path else []
     command = ["intarsia recode", shlex.quote(store), *path]
     options = codecs if bounds is None else [f"--bounds {shlex.quote(bounds)}", *codecs]
@@ -178,10 +178,10 @@ def consolidate(
 
 
 def changed(place: NamedStore, path: str, message: str, work: Any) -> tuple[Any, str | None]:
-    """What some work does to an array, and its commit if the store has versions."""
+    """What `work` returns for an array, and its commit if the store has versions."""
     if place.repo is None:
         return work(place.changeable(path)), None
-    place.open(path)  # says what there is instead, where nothing is
+    place.open(path)  # raises an error that says what is there instead
     with intarsia.transaction(place.repo, place.branch, message) as tx:
         done = work(tx.open(path))
     return done, tx.snapshot_id
@@ -204,7 +204,7 @@ def replicate(
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
-    """Store a box of an array once more, in another layout: reads take the one that costs less.
+    """Store a box of an array a second time, in another layout: reads take the one that costs less.
 
     Layer 0 stays as it is; files that were ingested are not touched. A replica of everything is kept up to
     date by `intarsia maintain`.
@@ -266,7 +266,7 @@ def replicate(
 
 
 def _layer(made: Any, options: dict[str, Any], before: set[int]) -> int:
-    """The layer that a replica went to: a new one, or one of the same encoding."""
+    """The layer that a replica went into: a new one, or one of the same encoding."""
     new = [layer for layer in made.manifest.layers if layer not in before]
     if new:
         return int(new[0])
@@ -276,7 +276,7 @@ def _layer(made: Any, options: dict[str, Any], before: set[int]) -> int:
 
 
 def _refreshed(place: NamedStore, path: str, dry_run: bool, progress: Progress) -> tuple[Upkeep, ...]:
-    """The same in a plain store, where nobody else may write meanwhile: replicas are brought up to date."""
+    """What `maintain` does in a plain store, while nobody else may write: bring replicas up to date."""
     steps = []
     for each in [path] if path else logical_arrays(place.store()):
         made = place.open(each) if dry_run else place.changeable(each)
@@ -298,9 +298,9 @@ def maintain(
 ) -> None:
     """Do what the policies of arrays ask for: update replicas, recode tails, join regions.
 
-    The daily job of an archive; in a repository it is safe beside writers. It can be stopped at any moment
-    and started again; where there is nothing to do, it does nothing. In a plain Zarr store it updates
-    replicas only: use recode, optimize, consolidate and vacuum there.
+    Run it daily on an archive; in a repository it is safe alongside writers. It can be stopped at any moment
+    and started again; if there is nothing to do, it does nothing. In a plain Zarr store it only updates
+    replicas: use recode, optimize, consolidate and vacuum there.
 
     Example: intarsia maintain data/store
     """

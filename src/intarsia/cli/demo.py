@@ -1,4 +1,4 @@
-"""`intarsia demo`: the main job on made-up data, in half a minute, ending with a picture and a verdict."""
+"""`intarsia demo`: the main use on made-up data, in half a minute, ending with a picture and a verdict."""
 
 import shutil
 import time
@@ -20,10 +20,10 @@ from intarsia.report.write_report import write_report
 from intarsia.words import REGION_COLUMNS, ratio_text, size_text
 
 SHAPE, LATTICE = (80, 180, 360), (20, 90, 180)
-"""Of one of the three parts, and of the chunks: large enough to measure, small enough to be quick."""
+"""The shapes of one of the three parts, and of the chunks: large enough to measure, but quick."""
 
 MARK = ".made-by-intarsia-demo"
-"""Only in a directory with this file in it is anything overwritten."""
+"""Only a directory that contains this file is ever overwritten."""
 
 ALTERNATIVES: dict[str, list[Any]] = {
     "raw": [],
@@ -34,11 +34,11 @@ ALTERNATIVES: dict[str, list[Any]] = {
         {"name": "zstd", "configuration": {"level": 9, "checksum": False}},
     ],
 }
-"""One codec pipeline for everything: what a plain Zarr array has to choose from."""
+"""One codec pipeline for everything: the choices for a plain Zarr array."""
 
 
 def parts() -> dict[str, np.ndarray[Any, Any]]:
-    """Three pieces of one record that differ as real data does.
+    """Three pieces of one record that differ like real data.
 
     >>> {name: part.shape for name, part in parts().items()}
     {'archive': (80, 180, 360), 'detector': (80, 180, 360), 'classes': (80, 180, 360)}
@@ -127,12 +127,12 @@ def demo(
 
 
 def _tell(sentence: str) -> None:
-    """A step of the story, in lines that fit the terminal."""
+    """Print a step of the story, in lines that fit the terminal."""
     say(*wrapped(sentence, min(terminal_width() or 100, 100)), "")
 
 
 def _prepare(output: Path) -> None:
-    """Make room for what the demo writes; whatever else is in the directory stays."""
+    """Make room for what the demo writes; everything else in the directory stays."""
     store, page, mark = output / "store", output / "report.html", output / MARK
     if (store.exists() or page.exists()) and not mark.exists():
         raise CommandError(f"{output} holds something else; give another directory with --output")
@@ -178,7 +178,8 @@ def _expect(array: LogicalArray, values: np.ndarray[Any, Any], what: str) -> Non
 
 
 def _verdict(array: LogicalArray, values: np.ndarray[Any, Any]) -> list[tuple[str, int, float]]:
-    """Name, stored bytes and seconds to read: as stored, then everything in one encoding, side by side."""
+    """Name, stored bytes and seconds to read: as stored, then with everything in one encoding, side by
+    side."""
     results = [("three encodings", survey(array).total_stored or 0, _seconds(array))]
     for name, codecs in ALTERNATIVES.items():
         repo = intarsia.open_repository("memory://", create=True)
@@ -191,7 +192,8 @@ def _verdict(array: LogicalArray, values: np.ndarray[Any, Any]) -> list[tuple[st
 
 
 def _haste(values: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """Seconds to append some values as they are, and compressed: the best of three, in turns, in memory."""
+    """Seconds to append some values as they are, and compressed: the best of three, alternating, in
+    memory."""
     best = {"raw": float("inf"), "shuffle+zstd": float("inf")}
     for name in (*best, *best, *best):
         array = intarsia.create({}, "one", shape=(0, *SHAPE[1:]), chunks=LATTICE, dtype="float32")
@@ -202,7 +204,7 @@ def _haste(values: np.ndarray[Any, Any]) -> tuple[float, float]:
 
 
 def _seconds(array: LogicalArray) -> float:
-    """Best of three full reads."""
+    """The best of three full reads."""
     best = float("inf")
     for _ in range(3):
         begun = time.perf_counter()

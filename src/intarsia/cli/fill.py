@@ -59,10 +59,10 @@ def create(
     }
     commit = None
     try:
-        intarsia.create({}, array, **fields)  # in memory first: what is refused leaves no repository behind
+        intarsia.create({}, array, **fields)  # in memory first, so that a refusal leaves no repository behind
         place = NamedStore.make(asked)
         if place.repo is None:
-            place.store()  # refuses what such a store has not
+            place.store()  # refuses what such a store does not have
             made = intarsia.create(place.writable, array, **fields)
         else:
             with intarsia.transaction(place.repo, place.branch, message or f"create {array}") as transaction:
@@ -111,7 +111,7 @@ def append(
 ) -> None:
     """Append data from a file; without codecs it is encoded like the region before it.
 
-    Nothing is rounded unless a packing is asked for. In a repository this is one commit, safe beside other
+    Nothing is rounded unless you ask for a packing. In a repository this is one commit, safe alongside other
     writers.
 
     Example: intarsia append data/store temperature may.npy -c shuffle:element_size=4 -c zstd:level=9
@@ -153,7 +153,7 @@ def append(
 
 
 def _fill_value(text: str | None) -> object:
-    """A number where it is one, for zarr to cast to the data type."""
+    """A number if the text is one, for zarr to cast to the data type."""
     if text is None:
         return None
     for kind in (int, float, complex):

@@ -1,4 +1,5 @@
-"""Commands about versions of an array: `log`, `diff`, `restore`; and to keep it whole: `verify`, `vacuum`."""
+"""Commands about versions of an array, `log`, `diff`, `restore`; and to keep it intact, `verify`,
+`vacuum`."""
 
 from dataclasses import replace
 from typing import Annotated, Any
@@ -28,7 +29,7 @@ def log(
     ] = None,
     as_json: args.Json = False,
 ) -> None:
-    """List the commits that changed an array, the newest first, and what each of them did.
+    """List the commits that changed an array, newest first, and what each of them did.
 
     Example: intarsia log data/store temperature --limit 10
     """
@@ -38,7 +39,7 @@ def log(
     with waiting("comparing versions", counted=False):
         entries = history(repo, path, snapshot_id=tip, limit=limit)
     if not entries:
-        place.node(path)  # says what there is, where there is nothing
+        place.node(path)  # raises an error that says what there is
     if as_json:
         print_json(
             store=asked.store,
@@ -144,7 +145,7 @@ def restore(
 ) -> None:
     """Give an array the layout, values and attributes it had in a version, as a new commit.
 
-    Nothing of the history is lost.
+    No history is lost.
 
     Example: intarsia restore data/store temperature 2024-05-01
     """
@@ -161,7 +162,7 @@ def restore(
 
 
 def _change_json(change: ArrayChange) -> dict[str, Any]:
-    """What differs between two versions of an array, as `log --json` and `diff --json` print it."""
+    """What differs between two versions of an array, as printed by `log --json` and `diff --json`."""
     return {
         "shape_before": None if change.shape_before is None else list(change.shape_before),
         "shape_after": None if change.shape_after is None else list(change.shape_after),
@@ -184,7 +185,7 @@ def _change_json(change: ArrayChange) -> dict[str, Any]:
 
 
 def _versioned(asked: args.Existing, what: str = "versions") -> tuple[NamedStore, icechunk.Repository]:
-    """What the command line names, if it has versions."""
+    """The store that the command line names, if it has versions."""
     place = NamedStore.find(asked)
     if place.repo is None:
         raise CommandError(
@@ -205,7 +206,7 @@ def verify(
     ] = False,
     as_json: args.Json = False,
 ) -> int:
-    """Check manifest, members and every stored chunk; list all problems at once.
+    """Check the manifest, the members and every stored chunk; list all problems at once.
 
     Ends with exit code 1 if anything is damaged, so that a script can act on it; leftovers do no harm. Files
     that the repository refers to are read below what --allow names; if that is not enough, the code is 9.
@@ -227,7 +228,7 @@ def verify(
             try:
                 found = intarsia.verify(opened, path, data=data, deep=deep, progress=part)
             except intarsia.errors.NotLogicalArrayError:
-                place.open(path)  # says what there is instead
+                place.open(path)  # raises an error that says what is there instead
                 raise
             problems += [each for each in found if each.kind != "access" or each not in problems]
         if place.repo is not None and not array:
@@ -255,7 +256,7 @@ def verify(
 
 
 def _size(store: Any, path: str) -> int:
-    """Bytes of values, for the progress; of what cannot be opened, none."""
+    """The bytes of values, for the progress; 0 for an array that cannot be opened."""
     try:
         return intarsia.open(store, path).nbytes
     except intarsia.IntarsiaError:

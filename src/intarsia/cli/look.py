@@ -96,7 +96,7 @@ def regions(
 ) -> None:
     """List the regions of an array: bounds, codecs, packing, view, chunks, size, stored size, member.
 
-    Those of replicas come after those of layer 0, layer by layer.
+    Replicas follow layer 0, layer by layer.
 
     Example: intarsia regions data/store temperature --tag v1
     """
@@ -142,7 +142,7 @@ def read(
 ) -> None:
     """Read a selection: print it, or save it as .npy or .csv.
 
-    The array may be any Zarr array; where it is the only one, its PATH may be left out. Lists select every
+    The array may be any Zarr array; if it is the only one, its PATH may be left out. Lists select every
     combination of the listed indices. A selection that begins with a minus sign comes after --.
 
     Example: intarsia read data/store temperature '0:24, ::10, ::10' -o day.npy
@@ -218,15 +218,15 @@ def report(
 ) -> None:
     """Write a page with the map over time, bytes by codec, ratio per chunk, masks, slots and problems.
 
-    The page is one file that any browser opens from disk, without server or network.
+    The page is one file that any browser opens from disk, without a server or network.
 
     Example: intarsia report data/store -o report.html
     """
     place = NamedStore.find(asked)
     if place.repo is None:
-        place.store()  # refuses versions that a plain store has not
+        place.store()  # refuses versions that a plain store does not have
         if not array:
-            place.logical_arrays()  # says what is there instead
+            place.logical_arrays()  # raises an error that says what is there instead
     snapshot = None if place.repo is None else place.session().snapshot_id
     with waiting("writing the report") as progress:
         file = write_report(
@@ -247,7 +247,7 @@ def report(
 
 
 def _jsonable(values: np.ma.MaskedArray[Any, Any]) -> object:
-    """Values for JSON, in which NaN, times and complex numbers have no place: those become text."""
+    """Values for JSON, which lacks NaN, times and complex numbers: those become text."""
     if values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool(np.isfinite(values.data).all())):
         return values.tolist()
     told = np.vectorize(_number, otypes=[object])(values.data) if values.size else values.data
@@ -261,7 +261,7 @@ def _number(value: object) -> object:
 
 
 def save(file: Path, values: np.ma.MaskedArray[Any, Any]) -> None:
-    """Write an array, whole or not at all; .csv takes one or two dimensions, and nulls as empty cells.
+    """Write an array completely or not at all; .csv takes one or two dimensions, with nulls as empty cells.
 
     >>> save(Path("cube.csv"), np.ma.zeros((2, 2, 2)))
     Traceback (most recent call last):

@@ -43,7 +43,7 @@ def ls(
     ] = "",
     as_json: args.Json = False,
 ) -> None:
-    """List the arrays of a store: shape, data type, size in memory, regions; plain Zarr arrays, too.
+    """List the arrays of a store: shape, data type, size in memory, regions; plain Zarr arrays too.
 
     Example: intarsia ls data/store --tag v1
     """
@@ -133,7 +133,7 @@ def branch(
             if name in repo.list_branches():
                 raise CommandError(f"there is a branch {name!r} already: choose another name")
             snapshot = snapshot_named(repo, version) if version else repo.lookup_branch("main")
-            Version(snapshot_id=snapshot).session(repo)  # refuses one that is not there
+            Version(snapshot_id=snapshot).session(repo)  # raises an error if it does not exist
             with commit_lock(repo):
                 repo.create_branch(name, snapshot)
     _say_done("branch", name, snapshot, delete, asked, as_json)
@@ -217,9 +217,9 @@ def serve(
 ) -> None:
     """Serve arrays over HTTP until Ctrl-C: every logical array is one ordinary Zarr array there.
 
-    In a browser, the address is the page of `intarsia view`. Nothing can be written. Chunks are encoded when
-    they are asked for, with fast zstd unless --codec says otherwise. Of a repository, one version is served;
-    what is committed later does not show.
+    In a browser, the address is the page of `intarsia view`. Nothing can be written. Chunks are encoded on
+    request, with fast zstd unless --codec says otherwise. From a repository, one version is served; later
+    commits do not show.
 
     Example: intarsia serve data/store temperature --port 8000
     """
@@ -229,7 +229,7 @@ def serve(
     if chosen == "auto":
         raise CommandError("codec 'auto' is for data that is stored; name the codecs, or none for fast zstd")
     inside = path.strip("/")
-    place.node(inside)  # says what there is, where there is nothing
+    place.node(inside)  # raises an error that says what there is
     shown = [intarsia.open(opened, name) for name in logical_arrays(opened, inside)]
     options = {"codecs": chosen, "chunks": args.parse_sizes(chunks, "chunks"), "cors_origins": cors or ()}
     with _serving(place, inside, host=host, port=port, **options) as server:
@@ -249,7 +249,7 @@ def serve(
             ]
             show_table(("Array", "Shape", "Data type", "Lattice"), rows)
             say("In a browser it is a page to look at them. Ctrl-C ends it.")
-        sys.stdout.flush()  # whoever started it waits for the address
+        sys.stdout.flush()  # whoever started it is waiting for the address
         threading.Event().wait()
 
 
@@ -271,7 +271,7 @@ def view(
     """
     place = NamedStore.find(asked)
     inside = path.strip("/")
-    place.node(inside)  # says what there is, where there is nothing
+    place.node(inside)  # raises an error that says what there is
     with _serving(place, inside, port=port) as server:
         if as_json:
             print_json(store=asked.store, path=inside, url=server.url)
@@ -279,13 +279,13 @@ def view(
             say(f"{asked.store} {inside}".strip() + f" is at {server.url}", "Ctrl-C ends it.")
         sys.stdout.flush()
         if not no_browser:
-            # Not in this thread: a Ctrl-C while a process object is taken apart would be lost.
+            # Not in this thread: a Ctrl-C while a process object is being destroyed would be lost.
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         threading.Event().wait()
 
 
 def _serving(place: NamedStore, path: str, *, port: int | None, **options: Any) -> Any:
-    """The server of a store, with the history of a repository up to the version that is asked for."""
+    """The server of a store, with the history of a repository up to the requested version."""
     shown = place.store() if place.repo is None else place.repo
     if place.repo is not None:
         options["snapshot_id"] = place.session().snapshot_id

@@ -1,4 +1,4 @@
-"""Commands that encode what is stored anew: `recode`, `rewrite`, `compact`."""
+"""Commands that encode stored data again: `recode`, `rewrite`, `compact`."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -34,8 +34,8 @@ def recode(
 ) -> None:
     """Encode a box of an array again: same values, other codecs, one new member.
 
-    Packed regions stay packed; --packing none unpacks them, another packing packs again, and rounds. In a
-    repository older versions stay as they are.
+    Packed regions stay packed; --packing none unpacks them, and another packing packs them again, with
+    rounding. In a repository, older versions stay as they are.
 
     Example: intarsia recode data/store temperature --bounds '0:365, :, :' -c zstd:level=19
     """
@@ -123,11 +123,11 @@ def rewrite(
     if place.repo is not None:
         changing = intarsia.transaction(place.repo, place.branch, message or f"rewrite {array}")
     else:
-        place.store()  # refuses what such a store has not
+        place.store()  # refuses what such a store does not have
     with changing as transaction:
         target = place.writable if transaction is None else transaction.store
         path = array.strip("/")
-        place.node(path)  # says what there is, where there is nothing
+        place.node(path)  # raises an error that says what there is
         arrays, members = _arrays_that(
             lambda fact: fact.conditional_codecs, target, path, "an array with a conditional codec"
         )
@@ -215,7 +215,7 @@ def compact(
             "  To join members of equal encoding: intarsia consolidate STORE PATH"
         )
     path = array.strip("/")
-    place.node(path)  # says what there is, where there is nothing
+    place.node(path)  # raises an error that says what there is
     arrays, members = _arrays_that(lambda fact: fact.is_sharded, place.writable, path, "a sharded array")
     if not arrays:
         raise intarsia.errors.SlotsUnsupportedError(
@@ -259,9 +259,10 @@ def compact(
 def _arrays_that(
     suit: Callable[[MemberFacts], object], store: Any, path: str, what: str
 ) -> tuple[list[tuple[str, zarr.Array[Any]]], int]:
-    """The Zarr array at a path, or the members that suit of the logical array there; how many were looked at.
+    """The Zarr array at a path, or the suitable members of the logical array there; and how many were
+    checked.
 
-    `what` says in an error what should be there.
+    `what` tells an error what should be there.
     """
     node = zarr.open(store, path=path, mode="r+", zarr_format=3)
     if isinstance(node, zarr.Array):

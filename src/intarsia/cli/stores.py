@@ -30,10 +30,10 @@ from intarsia.versions.version import LATEST, Version, as_repository
 from intarsia.words import names_text, size_text
 
 LS_COLUMNS = ("Array", "Shape", "Data type", "Size", "Regions")
-"""An array in a table of all arrays of a store."""
+"""The columns of a table of all arrays in a store."""
 
 SELECTION = re.compile(r"[-+\d\s:,.…\[\]]+")
-"""What is made of numbers, colons and brackets is hardly the name of an array."""
+"""Text that consists of numbers, colons and brackets is hardly the name of an array."""
 
 EMPTY = "1CECHNKREP0F1RSTCMT0"
 """The snapshot with which Icechunk begins every repository."""
@@ -42,10 +42,10 @@ SEVERAL = 20
 """This many arrays are named when one has to be chosen."""
 
 LOOKED_AT = 1000
-"""So many names in a directory are looked at to say what it holds instead of a store."""
+"""This many names in a directory are examined to say what it holds instead of a store."""
 
 SOURCES = (".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".he5", ".tif", ".tiff")
-"""How files are called that `ingest` takes."""
+"""The suffixes of files that `ingest` takes."""
 
 
 def _listed(found: Sequence[Found]) -> str:
@@ -56,7 +56,7 @@ def _listed(found: Sequence[Found]) -> str:
 
 
 def row_of(found: Found) -> tuple[str, ...]:
-    """An array in a table of all that there are."""
+    """An array as a row in a table of all arrays."""
     array = found.node
     assert not isinstance(array, zarr.Group)
     regions = str(len(array.manifest.regions)) if isinstance(array, LogicalArray) else "plain"
@@ -65,7 +65,7 @@ def row_of(found: Found) -> tuple[str, ...]:
 
 
 def expect_place(text: str) -> None:
-    """Refuse a name for a store that is a pattern, or a file: it was meant as a source."""
+    """Refuse a pattern or a file as the name of a store: it was meant as a source."""
     if "://" in text:
         return
     try:
@@ -78,7 +78,7 @@ def expect_place(text: str) -> None:
     if path.is_file() and not zipfile.is_zipfile(path):
         raise CommandError(f"STORE: {text} is a file. Files come first, the store last")
     others = _names_in(path) if path.is_dir() and not _is_store(path) else []
-    if others and not lock_file(path).exists():  # of a repository that somebody is making
+    if others and not lock_file(path).exists():  # of a repository that is being made
         raise CommandError(
             f"STORE: {text} holds other things ({_some(others)}) and no store: "
             "a new one needs a directory of its own"
@@ -99,7 +99,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def expect_store(text: str) -> None:
-    """Refuse a place on this machine where no store is, and say what is there instead and what to do."""
+    """Refuse a local path without a store, and say what is there instead and what to do."""
     path = Path(text).expanduser()
     if not path.exists():
         raise FileNotFoundError(f"there is nothing at {text}")
@@ -152,7 +152,7 @@ class NamedStore:
 
     @classmethod
     def make(cls, asked: Making) -> Self:
-        """What is at a path or URL; a new repository if nothing is."""
+        """What is at a path or URL; a new repository if there is nothing."""
         expect_place(asked.store)
         path = Path(asked.store).expanduser()
         if "://" not in asked.store and path.exists() and any(path.iterdir()):
@@ -185,7 +185,7 @@ class NamedStore:
 
     @property
     def plain(self) -> Any:
-        """A store without versions, as zarr takes it."""
+        """A store without versions, in a form for zarr."""
         if "://" in self.text:
             return self.text
         path = os.path.expanduser(self.text)
@@ -235,7 +235,7 @@ class NamedStore:
         return self.version.session(self.repo)
 
     def node(self, path: str) -> LogicalArray | Reader | zarr.Group:
-        """What is at a path; if that is nothing, an error that names the arrays there are."""
+        """What is at a path; if there is nothing, an error that names the existing arrays."""
         name = path.strip("/")
         try:
             return node_of(self.store(), name)
@@ -253,7 +253,7 @@ class NamedStore:
         return [each for each in walked(node, path.strip("/")) if not isinstance(each.node, zarr.Group)]
 
     def one_array(self, path: str) -> str:
-        """The path, or the only one there is."""
+        """The path, or the path of the only array."""
         if path:
             return path.strip("/")
         known = self.logical_arrays()
@@ -264,7 +264,7 @@ class NamedStore:
         )
 
     def logical_arrays(self) -> list[Found]:
-        """Every logical array; an error that says what is there instead, if there is none."""
+        """Every logical array; if there is none, an error that says what is there instead."""
         found = self.found()
         known = [each for each in found if isinstance(each.node, LogicalArray)]
         if not known and found:
@@ -315,7 +315,7 @@ class NamedStore:
         raise CommandError(f"{self.text} holds {len(below)} arrays; say which as PATH:{_listed(below)}")
 
     def array_and_selection(self, path: str, selection: str) -> tuple[str, str]:
-        """A selection may stand where the path does, if there is only one array: `read STORE '0, 0:3'`."""
+        """With only one array, a selection may take the place of the path: `read STORE '0, 0:3'`."""
         if selection or not SELECTION.fullmatch(path):
             return path, selection
         found = self.found()
@@ -324,5 +324,5 @@ class NamedStore:
 
     def changeable(self, path: str) -> LogicalArray:
         """A logical array of a store without versions, for writing."""
-        self.store()  # refuses what such a store has not
+        self.store()  # refuses what such a store does not have
         return intarsia.open(self.writable, self.one_array(path), mode="r+")

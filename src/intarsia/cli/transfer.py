@@ -1,4 +1,4 @@
-"""Commands to and from Zarr as others have it: `convert`, `adopt`, `export`, `fuse`, `split`."""
+"""Commands to and from other people's Zarr: `convert`, `adopt`, `export`, `fuse`, `split`."""
 
 from typing import Annotated, Any
 
@@ -49,8 +49,8 @@ def convert(
 ) -> None:
     """Copy a Zarr array, or a group of them, into logical arrays, in the encoding that suits the values.
 
-    Without --codec, encodings are tried on samples, and the best for the objective is taken. Where nothing is
-    yet, a new Icechunk repository is made. Memory does not grow with the array.
+    Without --codec, encodings are tried on samples, and the best for the objective is taken. If there is no
+    store yet, a new Icechunk repository is made. Memory does not grow with the array.
 
     Example: intarsia convert old.zarr data/store temperature --objective size
     """
@@ -194,7 +194,7 @@ def export(
     if codecs == "auto":
         raise CommandError("codec 'auto' is for logical arrays; name the codecs, or leave them to zarr")
     place, inside = NamedStore.find(asked), array.strip("/")
-    place.node(inside)  # says what there is, where there is nothing
+    place.node(inside)  # raises an error that says what there is
     with waiting("exporting", unit="bytes") as progress:
         made = intarsia.export(
             place.store(),
@@ -289,9 +289,9 @@ def split(
 
 
 def _changed(place: NamedStore, message: str, work: Any) -> tuple[Any, str | None]:
-    """What some work makes in a store, and its commit if the store has versions."""
+    """What `work` makes in a store, and its commit if the store has versions."""
     if place.repo is None:
-        place.store()  # refuses what such a store has not
+        place.store()  # refuses what such a store does not have
         return work(zarr.open_group(place.writable, mode="r+").store), None
     with intarsia.transaction(place.repo, place.branch, message) as tx:
         made = work(tx.store)

@@ -1,6 +1,6 @@
 """What makes a function a command: what it prints, and how errors become messages and exit codes.
 
-Tables are for people, one JSON document for machines; progress goes to the other stream.
+Tables are for people, a single JSON document is for machines; progress goes to the other stream.
 """
 
 import functools
@@ -34,11 +34,11 @@ NAME = "intarsia: "
 """What an error message begins with."""
 
 PATIENCE = 0.5
-"""Seconds before a bar appears: what is over sooner needs none."""
+"""Seconds before a progress bar appears: anything shorter needs none."""
 
 
 class CommandError(ValueError):
-    """A mistake on the command line that only shows when the command runs.
+    """A mistake on the command line that shows only when the command runs.
 
     >>> exit_of(CommandError("…")).value
     2
@@ -74,7 +74,7 @@ class Exit(IntEnum):
         return member
 
 
-# The first line that fits counts, so a class comes before those it derives from.
+# The first matching line counts, so a class comes before those that it derives from.
 CODES: tuple[tuple[tuple[type[BaseException], ...], Exit], ...] = (
     ((KeyboardInterrupt,), Exit.INTERRUPTED),
     ((CommandError,), Exit.USAGE),
@@ -119,7 +119,7 @@ def exit_of(error: BaseException) -> Exit:
 
 
 def complain(error: BaseException, *, as_json: bool, options: Iterable[str] = ()) -> Exit:
-    """Print an exception as an error message, of a command with these options; returns the exit code."""
+    """Print an exception as an error message of a command with these options; returns the exit code."""
     code = exit_of(error)
     message = str(error) or type(error).__name__
     if code is Exit.INTERRUPTED:
@@ -154,9 +154,9 @@ def complain(error: BaseException, *, as_json: bool, options: Iterable[str] = ()
 
 
 def verb(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Make a function a command: what it returns, or raises, becomes the exit code.
+    """Make a function a command: what it returns or raises becomes the exit code.
 
-    A parameter whose type is a dataclass, such as `Reading`, stands for the arguments that are its fields.
+    A parameter whose type is a dataclass, such as `Reading`, stands for the arguments in its fields.
     """
     parameters = inspect.signature(function).parameters
     groups: dict[str, Any] = {
@@ -182,15 +182,15 @@ def verb(function: Callable[..., int | None]) -> Callable[..., None]:
 
     spread = [each for p in parameters.values() for each in _arguments(p)]
     command.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]  # where typer looks
-    # Typer would break its lines where the source does, too, in a terminal of any width.
+    # Typer would also break lines where the source does, in a terminal of any width.
     paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
     command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return command
 
 
 def _arguments(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """What stands on the command line for a parameter: itself, or the fields of its dataclass."""
-    kind = inspect.Parameter.KEYWORD_ONLY  # which may come in any order, with a default or without
+    """What a parameter becomes on the command line: itself, or the fields of its dataclass."""
+    kind = inspect.Parameter.KEYWORD_ONLY  # these may come in any order, with or without a default
     group = parameter.annotation
     if not is_dataclass(group):
         yield parameter.replace(kind=kind)
@@ -212,14 +212,14 @@ def stderr() -> Console:
 
 
 def is_terminal() -> bool:
-    """Whether somebody looks at the output."""
+    """Whether somebody is looking at the output."""
     return _console(sys.stdout).is_terminal
 
 
 def say(*lines: str) -> None:
     """Print lines; characters that a terminal would obey are spelled out.
 
-    On a terminal, a sentence goes on in the next line between words; what is laid out with spaces stays.
+    On a terminal, sentences are wrapped between words; text that is laid out with spaces stays as it is.
     """
     console = _console(sys.stdout)
     for line in lines:
@@ -229,7 +229,7 @@ def say(*lines: str) -> None:
 
 
 def print_json(**fields: Any) -> None:
-    """Print one JSON document of these fields, and nothing else."""
+    """Print one JSON document with these fields, and nothing else."""
     json.dump(fields, sys.stdout, indent=2 if sys.stdout.isatty() else None, allow_nan=False)
     sys.stdout.write("\n")
 
@@ -240,7 +240,7 @@ def show_table(
     *,
     colours: Mapping[int, Sequence[str]] | None = None,
 ) -> None:
-    """A table: fitted to the terminal, or complete lines where there is none.
+    """Print a table, fitted to the terminal, or in complete lines if there is none.
 
     `colours` gives a column's colours, one per row.
     """
@@ -259,7 +259,7 @@ def show_table(
 
 
 def show_facts(fields: Iterable[tuple[str, str]]) -> None:
-    """Names and values, one a line, as `array.info` prints them."""
+    """Print names and values, one per line, as `array.info` does."""
     listed = [(name, plain(value)) for name, value in fields]
     width = max((len(name) for name, _ in listed), default=0)
     console = _console(sys.stdout)
@@ -270,7 +270,7 @@ def show_facts(fields: Iterable[tuple[str, str]]) -> None:
 def waiting(
     what: str, *, counted: bool = True, unit: Literal["steps", "bytes"] = "steps"
 ) -> AbstractContextManager[Progress]:
-    """A progress bar on the error stream, for whatever takes more than a moment; on a terminal only."""
+    """A progress bar on the error stream, for anything that takes more than a moment; only on a terminal."""
     if not sys.stderr.isatty():
         return nullcontext(silent)
     return progress_bar(what, console=stderr(), patience=PATIENCE, counted=counted, unit=unit)
@@ -283,10 +283,10 @@ SPELLED = {
     "variables=": "--variable",
     "combine='by_coords'": "no --concat-dim",
 }
-"""Arguments that have another name on the command line."""
+"""Arguments that have a different name on the command line."""
 
 BRACKETS = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
-"""What a call is given, with tuples of tuples in it."""
+"""The arguments of a call, which may contain tuples of tuples."""
 
 CALLS = (
     (r"[Cc]reate one with intarsia\.open_repository\(location, create=True\)", "intarsia create makes one"),
@@ -314,13 +314,13 @@ CALLS = (
     (r"give a datetime, or text such as", "write it as"),
     (r" \(parser= takes other formats\)", ""),
 )  # fmt: skip
-"""Calls that stand for a verb."""
+"""Calls that correspond to a verb."""
 
 ARGUMENT = re.compile(r"\b([a-z][a-z_]*)=(True|'[^']*'|\"[^\"]*\"|…)?(?![=\w])")
 
 
 def in_options(message: str, options: Iterable[str]) -> str:
-    """A message for whoever sits at a command line, where a command takes these options.
+    """A message for somebody at a command line, for a command with these options.
 
     >>> in_options("errors='skip' takes the others; units='ignore' trusts you", ["units"])
     '--skip-bad-files takes the others; --units ignore trusts you'
