@@ -1,1 +1,1 @@
-"""What was done to the data, for people who look: tables, maps, notebook output, the report page."""
+"""What was done to the data, for people to look at: tables, maps, notebook output, the report page."""

@@ -1,4 +1,4 @@
-"""Places on an axis in words: by the coordinate array of its name that stands beside the array."""
+"""Positions on an axis in words: by the coordinate array beside the array that has the axis' name."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ SINCE = re.compile(
     r"\s*(day|hour|minute|second|millisecond|microsecond|hr|min|sec|[dhs])s?\s+since\s+(\d{1,4}-.*)"
 )
 ZONE = re.compile(r"\s*(Z|UTC|GMT|[+-]00?:?00)$")
-"""Ways to say that a time is Greenwich's."""
+"""Ways to say that a time is in UTC."""
 
 SECONDS = {
     "day": 86_400, "d": 86_400, "hour": 3_600, "hr": 3_600, "h": 3_600, "minute": 60, "min": 60,
     "second": 1, "sec": 1, "s": 1, "millisecond": 1e-3, "microsecond": 1e-6,
 }  # fmt: skip
 CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
-"""Those in which NumPy counts. In the others a number is shown, with its unit."""
+"""The calendars in which NumPy counts. In others, a number is shown with its unit."""
 
 LONGEST_TIME = 1e17
 """In microseconds: three thousand years, beyond which numbers say more than dates."""
 
 LONGEST = 80
-"""Characters of a label."""
+"""The most characters of a label."""
 
 
 def open_array(store: Any, path: str) -> Reader | LogicalArray:
@@ -65,7 +65,7 @@ class AxisLabels:
     """
 
     coordinate: Reader | LogicalArray
-    """The array: one-dimensional, as long as the axis."""
+    """The array: one-dimensional, and as long as the axis."""
 
     @classmethod
     def beside(cls, store: Any, path: str, name: str | None, size: int) -> AxisLabels | None:
@@ -81,7 +81,7 @@ class AxisLabels:
 
     @property
     def units(self) -> str:
-        """What its numbers count; empty where it does not say, and where labels are dates."""
+        """The unit of its numbers; empty if it has none, and if labels are dates."""
         units = self.coordinate.attrs.get("units")
         return plain(units, LONGEST) if isinstance(units, str) and not SINCE.match(units) else ""
 
@@ -92,7 +92,7 @@ class AxisLabels:
         return _dates(np.zeros(1, dtype=self.coordinate.dtype), attributes) is not None
 
     def at(self, places: Sequence[int]) -> list[str]:
-        """What to call places of the axis."""
+        """Labels for positions on the axis."""
         if not len(places):
             return []
         first, last = min(places), max(places)
@@ -102,7 +102,7 @@ class AxisLabels:
 
 
 def texts_of(values: Any, attributes: dict[str, Any]) -> list[str]:
-    """Values in words; numbers of days since a day, as CF has them, as dates.
+    """Values in words; numbers of days since a date, as in CF, become dates.
 
     >>> texts_of(np.array([1, 2]), {"units": "days since 2000-01-01"})
     ['2000-01-02', '2000-01-03']
@@ -121,7 +121,7 @@ def texts_of(values: Any, attributes: dict[str, Any]) -> list[str]:
 
 
 def _scaled(values: Any, attributes: dict[str, Any]) -> Any:
-    """Packed coordinates, as xarray writes them, as what they mean."""
+    """The meaning of packed coordinates, as xarray writes them."""
     scale, offset = attributes.get("scale_factor"), attributes.get("add_offset")
     if values.dtype.kind not in "iuf" or not all(isinstance(n, int | float | None) for n in (scale, offset)):
         return values
@@ -149,7 +149,7 @@ def _dates(values: Any, attributes: dict[str, Any]) -> Any:
 
 
 def _date_text(date: Any) -> str:
-    """A date as short as it can be said."""
+    """A date, as short as possible."""
     text = str(date)
     if text == "NaT":
         return text

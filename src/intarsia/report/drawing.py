@@ -1,6 +1,6 @@
 """What every picture is drawn with: colours, planes and strips with scales, and boxes projected onto them.
 
-The colours are told apart by people with colour-blindness, on light and on dark ground; letters help.
+People with colour-blindness can tell the colours apart, on light and dark backgrounds; letters help.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ from intarsia.array.table import Ints
 from intarsia.report.survey import Survey
 from intarsia.words import markup
 
-# Tol's "muted" scheme, reordered so that neighbours in a legend differ most, made a little lighter or
-# darker where text of the page's colour has to be read on it.
+# Tol's "muted" scheme, reordered so that neighbours in a legend differ most, and made a little lighter or
+# darker where text in the page's colour must be legible on it.
 COLOURS = ("#4477aa", "#ddaa33", "#228833", "#cc6677", "#66ccee", "#aa3377", "#999933", "#8c7a6b")
 LETTERS = "ABCDEFGH"
 
@@ -43,12 +43,12 @@ font:13px/1.45 system-ui,sans-serif;max-width:860px}
 .intarsia .regions :is(td,th){font-size:10.5px;padding-right:.25em}
 .intarsia .regions :is(td,th):last-child{display:none}}
 """.strip().replace("\n", "")
-"""What notebook output needs; everything below the class `intarsia`, so that nothing else changes."""
+"""The styles of notebook output; all are below the class `intarsia`, so that nothing else changes."""
 
 LEFT, TOP, RIGHT = 84.0, 14.0, 34.0
 PLANE_WIDTH, PLANE_HEIGHT = 640.0, 400.0
 PHONE_WIDTH = 248.0
-"""Of a plane that a phone shows without scrolling sideways, with letters as large as those of the text."""
+"""The width of a plane that a phone shows without sideways scrolling, with letters as large as the text."""
 
 FLATTEST, NARROWEST = 56.0, 120.0
 """A plane flatter or narrower than this shows nothing; its axes then differ in scale, and it says so."""
@@ -56,7 +56,7 @@ FLATTEST, NARROWEST = 56.0, 120.0
 STRIP_HEIGHT = 24.0
 TICK_GAP_X, TICK_GAP_Y = 52.0, 15.0
 DATE_WIDTH = 78.0
-"""Of a date below an axis, with the space beside it."""
+"""The width of a date below an axis, with the space beside it."""
 
 
 class Rectangle(Protocol):
@@ -80,19 +80,19 @@ class Pane:
     """Its upper edge."""
 
     width: float
-    """In units of the picture."""
+    """The width, in units of the picture."""
 
     height: float
-    """In units of the picture."""
+    """The height, in units of the picture."""
 
     axes: tuple[int, ...]
     """The axes of the array that it shows: two, one or none."""
 
     shape: tuple[int, ...]
-    """Of the whole array."""
+    """The shape of the whole array."""
 
     def box(self, cell: Rectangle) -> tuple[float, float, float, float]:
-        """Left, top, width and height of a cell."""
+        """The left, top, width and height of a cell."""
         sizes = [self.shape[axis] for axis in self.axes]
         spans = [(a / n, b / n) for a, b, n in zip(cell.start, cell.stop, sizes, strict=True)]
         across = spans[-1] if spans else (0.0, 1.0)
@@ -112,7 +112,7 @@ def axis_name(survey: Survey, axis: int) -> str:
 
 
 def cell_bounds(survey: Survey, cell: Rectangle, axes: tuple[int, ...]) -> str:
-    """The bounds of a cell as in a subscript; it reaches through all axes that are not shown."""
+    """The bounds of a cell as in a subscript; it spans all axes that are not shown."""
     where = {axis: f"{a}:{b}" for axis, a, b in zip(axes, cell.start, cell.stop, strict=True)}
     return "[" + ", ".join(where.get(axis, ":") for axis in range(survey.manifest.ndim)) + "]"
 
@@ -120,7 +120,7 @@ def cell_bounds(survey: Survey, cell: Rectangle, axes: tuple[int, ...]) -> str:
 def panes(
     shape: tuple[int, ...], axes: tuple[int, ...] | None = None, room: float = PLANE_WIDTH
 ) -> list[Pane]:
-    """The plane of two axes, by default of the two longest, and a strip for every other one.
+    """The plane of two axes, by default the two longest, and a strip for every other axis.
 
     None of them is wider than `room`.
     """
@@ -146,12 +146,12 @@ def panes(
 
 
 def for_both_sizes(draw: Callable[[float], str]) -> str:
-    """A drawing for desks, and one for phones; the style sheet shows one of them."""
+    """A drawing for desktops and one for phones; the style sheet shows one of them."""
     return f'<div class="desk">{draw(PLANE_WIDTH)}</div><div class="phone">{draw(PHONE_WIDTH)}</div>'
 
 
 def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[str]:
-    """Ticks, their numbers, and the names of the axes."""
+    """The ticks, their numbers, and the names of the axes."""
     if not pane.axes:
         return []
     parts = []
@@ -168,7 +168,7 @@ def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[st
             y = pane.y + place / pane.shape[down] * pane.height
             parts.append(_tick(pane.x - 4, y, pane.x, y))
             parts.append(text(pane.x - 7, y + 4, words, "soft", "end", 11))
-        x, y = (10.0 if survey.dates(down) else 14.0), pane.y + pane.height / 2  # dates need the room
+        x, y = (10.0 if survey.dates(down) else 14.0), pane.y + pane.height / 2  # dates need the space
         parts.append(
             f'<text x="{x:g}" y="{y:.5g}" transform="rotate(-90 {x:g} {y:.5g})" text-anchor="middle" '
             f'fill="var(--ink,#1b1f24)">{markup(axis_name(survey, down), 60)}</text>'
@@ -182,7 +182,7 @@ def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[st
 def _ticks(
     survey: Survey, pane: Pane, cells: Sequence[Rectangle], side: int, length: float, gap: float
 ) -> list[tuple[int, str]]:
-    """Both ends, and the edges of regions as far as their labels have room: places, and what they say."""
+    """Both ends, and the edges of regions as far as their labels fit: positions, and their labels."""
     axis = pane.axes[side]
     size = pane.shape[axis]
     edges = sorted({edge for cell in cells for edge in (cell.start[side], cell.stop[side])})
@@ -214,7 +214,7 @@ def text(
 
 
 def ink_on(colour: str) -> str:
-    """Black or white: what is read better on a colour.
+    """Black or white, whichever is easier to read on a colour.
 
     >>> ink_on("#ddaa33"), ink_on("#4477aa")
     ('#111', '#fff')
@@ -224,7 +224,7 @@ def ink_on(colour: str) -> str:
 
 
 def swatch(place: int, words: str) -> str:
-    """An entry of a legend: the colour with its letter, and what it stands for."""
+    """A legend entry: the colour with its letter, and what it stands for."""
     at = min(place, len(COLOURS) - 1)
     style = f"background:{COLOURS[at]};color:{ink_on(COLOURS[at])};padding:0 .4em;margin-right:.2em"
     return f'<span style="{style}">{LETTERS[at]}</span> {markup(words)}'
@@ -233,10 +233,10 @@ def swatch(place: int, words: str) -> str:
 type Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 FEW_CELLS = 4
-"""Along an axis: so few that a picture of many regions keeps their edges."""
+"""Along an axis: few enough for a picture of many regions to keep their edges."""
 
 SMALLEST_SHARE = 1e-9
-"""What rounding leaves over is not a share."""
+"""Anything smaller is left over from rounding, and not a share."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -244,20 +244,20 @@ class Cell:
     """A box of the plane (or line), and what lies behind it along the other axes."""
 
     start: tuple[int, ...]
-    """First element on every axis of the plane."""
+    """The first element on every axis of the plane."""
 
     stop: tuple[int, ...]
-    """Last element, excluded."""
+    """The last element, excluded."""
 
     shares: tuple[tuple[int, float], ...]
-    """How much of it each group fills: (group, share of one); what is missing to one is empty."""
+    """How much of it each group fills: (group, share of one); the rest is empty."""
 
     regions: Ints
-    """Rows of the regions behind it."""
+    """The rows of the regions behind it."""
 
 
 def plane_axes(shape: Sequence[int]) -> tuple[int, ...]:
-    """The two longest axes, in their order: the ones that a picture of values shows.
+    """The two longest axes, in order: those that a picture of values shows.
 
     >>> plane_axes((365, 720, 1440)), plane_axes((10,)), plane_axes(())
     ((1, 2), (0,), ())
@@ -267,10 +267,9 @@ def plane_axes(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def map_axes(shape: Sequence[int], start: Ints, stop: Ints) -> tuple[int, ...]:
-    """The two axes that show regions apart: the longest that regions divide, then the longest others.
+    """The two axes that separate regions: the longest that regions divide, then the longest others.
 
-    Where all regions follow one another along time, a plane without time would show them on top of one
-    another.
+    If all regions follow one another along time, a plane without time would show them on top of one another.
 
     >>> map_axes((9, 72, 144), np.array([[0, 0, 0], [5, 0, 0]]), np.array([[5, 72, 144], [9, 72, 144]]))
     (0, 2)
@@ -285,8 +284,8 @@ def project(
 ) -> list[Cell]:
     """Cells that show every region on `axes`, never more than about `most_cells`.
 
-    Regions keep their own outline as long as their projections are few and do not cross; else the plane is
-    cut at their edges, and where even that is too much, into equal cells.
+    Regions keep their own outline as long as their projections are few and do not cross; otherwise the plane
+    is cut at their edges, or, if even that is too much, into equal cells.
 
     >>> cells = project((4, 4), np.array([[0, 0], [2, 0]]), np.array([[2, 4], [4, 4]]), np.array([0, 1]),
     ...                 (0, 1), most_cells=100)
@@ -318,13 +317,13 @@ def _cross(low: Ints, high: Ints) -> bool:
 
 
 def own_edges(low: Ints, high: Ints, size: int) -> Ints:
-    """Where boxes begin and end on an axis, and the ends of the axis."""
+    """Where boxes begin and end on an axis, including the ends of the axis."""
     edges: Ints = np.unique(np.concatenate([low, high, [0, size]]))
     return edges
 
 
 def _fewer_edges(edges: Sequence[Ints], sizes: Sequence[int], most_cells: int) -> list[Ints]:
-    """Edges of no more than about `most_cells`; an axis that boxes hardly divide keeps its own."""
+    """The edges of no more than about `most_cells`; an axis that boxes hardly divide keeps its own edges."""
     few = next((i for i, edge in enumerate(edges) if len(edge) - 1 <= FEW_CELLS), None)
     if few is None or len(edges) == 1:
         return _equal_edges(sizes, most_cells)
@@ -334,7 +333,7 @@ def _fewer_edges(edges: Sequence[Ints], sizes: Sequence[int], most_cells: int) -
 
 
 def _equal_edges(sizes: Sequence[int], most_cells: int) -> list[Ints]:
-    """Edges of nearly square, nearly equal cells."""
+    """The edges of nearly square, nearly equal cells."""
     if len(sizes) == 1:
         counts = [min(most_cells, sizes[0])]
     else:
@@ -363,17 +362,17 @@ def _outlined(
 
 
 def overlap(edges: Ints, low: Ints, high: Ints) -> Floats:
-    """Length that every region has in every interval; shape (regions, intervals)."""
+    """The length of every region in every interval; shape (regions, intervals)."""
     reach = np.minimum(edges[None, 1:], high[:, None]) - np.maximum(edges[None, :-1], low[:, None])
     lengths: Floats = np.clip(reach, 0, None).astype(np.float64)
     return lengths
 
 
 def _gridded(edges: list[Ints], low: Ints, high: Ints, depth: Floats, group: Ints) -> list[Cell]:
-    """All cells of a grid with the share of each group inside.
+    """All cells of a grid, with the share of each group in them.
 
     The part of a region in a cell is a box: its rows times its columns, times its depth behind the plane. So
-    the sums over all regions, for all cells at once, are one product of matrices for each group.
+    the sums over all regions, for all cells at once, are one matrix product per group.
     """
     lengths = [overlap(edge, low[:, i], high[:, i]) for i, edge in enumerate(edges)]
     if len(lengths) == 1:  # a line is a plane of one row

@@ -1,4 +1,4 @@
-"""The heat map of the page: how well the chunks were compressed, cell by cell of a plane."""
+"""The heat map of the page: how well the chunks were compressed, for each cell of a plane."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,44 +14,44 @@ from intarsia.report.survey import Survey, shown_chunks
 from intarsia.words import markup, ratio_text, size_text
 
 HEAT_ROWS, HEAT_COLUMNS = 60, 80
-"""Cells of the map: more than this cannot be told apart on a screen."""
+"""The number of cells in the map: more cannot be told apart on a screen."""
 
 HEAT = ("#7f2704", "#b35806", "#e08214", "#fdb863", "#d8daeb", "#b2abd2", "#8073ac", "#542788")
 """From chunks that grew (or hardly shrank) to chunks that nearly vanished."""
 
 HEAT_EDGES = (0.98, 1.25, 2.0, 3.0, 5.0, 10.0, 30.0)
-"""Ratios at which the heat colour changes; a header of a byte or two does not make a chunk "larger"."""
+"""The ratios at which the colour changes; a header of a byte or two does not make a chunk "larger"."""
 
 EXACT_UP_TO = 20_000
-"""More chunks than this are put where their middle lies, instead of being shared out between cells."""
+"""Above this many, chunks count where their middle lies, instead of being divided between cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeatCell:
-    """A piece of the plane, and the stored chunks in it.
+    """A piece of the plane, with the chunks stored in it.
 
     >>> HeatCell((0, 0), (10, 10), 400.0, 100.0, 1).ratio
     4.0
     """
 
     start: tuple[int, ...]
-    """First element on every axis of the plane."""
+    """The first element on every axis of the plane."""
 
     stop: tuple[int, ...]
-    """Last element, excluded."""
+    """The last element, excluded."""
 
     nbytes: float
-    """Size in memory of what is stored there."""
+    """The size in memory of what is stored there."""
 
     stored: float
-    """Stored bytes."""
+    """The stored bytes."""
 
     chunks: int
-    """Stored chunks that lie there, at least in part."""
+    """The number of stored chunks that lie there, at least in part."""
 
     @property
     def ratio(self) -> float:
-        """In memory over stored."""
+        """The size in memory, divided by the stored size."""
         return self.nbytes / self.stored if self.stored else float("inf")
 
 
@@ -60,7 +60,7 @@ def _boxes(survey: Survey) -> tuple[Ints, Ints, Ints, Ints]:
     manifest = survey.manifest
     starts, stops, raw, stored = [], [], [], []
     assert survey.chunks is not None
-    shift = survey.start - manifest.member_starts()  # from places to the array's elements
+    shift = survey.start - manifest.member_starts()  # from positions to the array's elements
     for i, member, rows in shown_chunks(manifest, survey.start, survey.stop, survey.facts, survey.chunks):
         fact, chunks = survey.facts[member], survey.chunks[member]
         grain, view = np.array(fact.grain, dtype=np.int64), int(manifest.regions.view[i])
@@ -69,7 +69,7 @@ def _boxes(survey: Survey) -> tuple[Ints, Ints, Ints, Ints]:
             first, last = _places(manifest.views[view], first, last)
         starts.append(np.maximum(first + shift[i], survey.start[i]))
         stops.append(np.minimum(last + shift[i], survey.stop[i]))
-        # A chunk at the member's edge is stored whole, so its whole size in memory is what was compressed.
+        # A chunk at the member's edge is stored whole, so its whole size in memory was compressed.
         raw.append(np.full(len(rows), prod(fact.grain) * survey.itemsize, dtype=np.int64))
         stored.append(chunks.nbytes[rows])
     ndim = manifest.ndim
@@ -84,7 +84,7 @@ def _boxes(survey: Survey) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _places(view: View, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
-    """Boxes of the member as boxes of places; as `View.places`, for many of them."""
+    """Boxes of the member as boxes of positions, like `View.places`, but for many of them."""
     first = np.zeros((len(start), view.ndim), dtype=np.int64)
     last = np.ones_like(first)
     for i, (source, offset, stride) in enumerate(view.axes):
@@ -124,7 +124,7 @@ def heat_cells(survey: Survey) -> list[HeatCell]:
 
 
 def _plane(corner: Ints, axes: tuple[int, ...], whole: int = 0) -> Ints:
-    """The coordinates on the plane; a missing axis has the single place 0."""
+    """The coordinates on the plane; a missing axis has the single index 0."""
     missing = np.full((len(corner), 2 - len(axes)), whole, dtype=np.int64)
     return np.concatenate([missing, corner[:, list(axes)]], axis=1)
 
@@ -138,7 +138,7 @@ def _edges(low: Ints, high: Ints, size: int, most: int) -> Ints:
 
 
 def _sums(edges: list[Ints], low: Ints, high: Ints, raw: Ints, stored: Ints) -> Any:
-    """Chunks, bytes in memory and bytes stored for every cell."""
+    """For every cell, the chunks, the bytes in memory and the stored bytes."""
     shape = (len(edges[0]) - 1, len(edges[1]) - 1)
     if len(low) > EXACT_UP_TO:
         middle = (low + high) // 2
@@ -151,7 +151,7 @@ def _sums(edges: list[Ints], low: Ints, high: Ints, raw: Ints, stored: Ints) -> 
         np.add.at(memory, at, raw)
         np.add.at(kept, at, stored)
         return counts, memory, kept
-    # A chunk's bytes are shared out by area: the share of its rows in a cell times that of its columns.
+    # A chunk's bytes are divided by area: the share of its rows in a cell times that of its columns.
     rows, columns = (
         drawing.overlap(edges[i], low[:, i], high[:, i]) / np.maximum(high[:, None, i] - low[:, None, i], 1)
         for i in range(2)
@@ -173,7 +173,7 @@ def heat_colour(ratio: float) -> int:
 
 
 def draw_heat(survey: Survey, cells: list[HeatCell], room: float = drawing.PLANE_WIDTH) -> str:
-    """The heat map as one `<svg>` element; every cell carries its place in the list."""
+    """The heat map as one `<svg>` element; every cell carries its position in the list."""
     pane = drawing.panes(survey.manifest.shape, room=room)[0]
     parts = [
         f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
@@ -207,7 +207,7 @@ def cell_text(survey: Survey, cell: HeatCell) -> str:
 
 
 def heat_scale() -> list[tuple[str, str]]:
-    """Colour and meaning, for the legend.
+    """Colours and their meanings, for the legend.
 
     >>> heat_scale()[0][1], heat_scale()[-1][1]
     ('below 0.98: larger than raw', '30 and more')

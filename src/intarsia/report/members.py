@@ -1,7 +1,7 @@
 """What members are without their data: how their chunks are stored, and how large each stored chunk is.
 
-Read only from their zarr.json: opening a member as a `zarr.Array` costs thirty times as much, and a map of
-10,000 regions cannot afford it. Sizes are asked of the store; no chunk is read.
+This is read only from zarr.json: opening a member as a `zarr.Array` costs thirty times as much, too much for
+a map of 10,000 regions. Sizes come from the store; no chunk is read.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from intarsia.array.table import NONE, Ints
 from intarsia.words import codecs_text
 
 AT_ONCE = 256
-"""Metadata documents, or sizes, requested together."""
+"""The number of metadata documents, or sizes, requested together."""
 
 
 @dataclass(frozen=True)
@@ -42,28 +42,28 @@ class MemberFacts:
     """
 
     name: str
-    """Of the member in its group."""
+    """The member's name in its group."""
 
     codecs: tuple[Mapping[str, Any], ...]
-    """The codec objects of its zarr.json; those inside the shards where it is sharded."""
+    """The codec objects in its zarr.json; if it is sharded, those inside the shards."""
 
     shape: tuple[int, ...]
-    """In elements."""
+    """The shape, in elements."""
 
     chunks: tuple[int, ...]
-    """Of the chunks that are read; the inner ones where it is sharded."""
+    """The shape of the chunks that are read; if it is sharded, of the inner chunks."""
 
     grain: tuple[int, ...]
-    """Of the objects in the store: shards where it is sharded, else chunks."""
+    """The shape of the objects in the store: shards if it is sharded, otherwise chunks."""
 
     key_prefix: str
-    """What stands before the indices in a chunk's key."""
+    """What comes before the indices in a chunk's key."""
 
     key_separator: str
-    """What stands between the indices in a chunk's key."""
+    """What comes between the indices in a chunk's key."""
 
     problem: str = ""
-    """Why nothing is known about it; empty if all is well."""
+    """Why nothing is known about the member; empty if all is well."""
 
     @property
     def names(self) -> str:
@@ -72,7 +72,7 @@ class MemberFacts:
 
     @property
     def label(self) -> str:
-        """The codecs with the settings that tell them apart."""
+        """The codecs with the settings that distinguish them."""
         return "unknown" if self.problem else codecs_text(self.codecs, settings=True)
 
     @property
@@ -97,7 +97,7 @@ class MemberFacts:
         return f"{self.key_prefix}{self.key_separator}{text}" if self.key_prefix else text
 
     def index_of(self, key: str) -> tuple[int, ...] | None:
-        """Which stored chunk a key below the member names, or None if it names none.
+        """Which stored chunk a key below the member refers to, or None if it refers to none.
 
         >>> facts = MemberFacts("m", (), (4, 4), (2, 2), (2, 2), "c", "/")
         >>> facts.index_of("c/0/1"), facts.index_of("zarr.json")
@@ -113,7 +113,7 @@ class MemberFacts:
 
     @classmethod
     def of(cls, name: str, document: Mapping[str, Any]) -> Self:
-        """From the content of zarr.json."""
+        """The facts in the content of zarr.json."""
         codecs = document["codecs"]
         grain = tuple(document["chunk_grid"]["configuration"]["chunk_shape"])
         chunks = grain
@@ -151,27 +151,27 @@ class StoredChunks:
     """
 
     index: Ints
-    """Position in the member's grid of stored objects; shape (chunks, dimensions)."""
+    """The positions in the member's grid of stored objects; shape (chunks, dimensions)."""
 
     nbytes: Ints
-    """Size in the store; shape (chunks,)."""
+    """The stored sizes; shape (chunks,)."""
 
     referenced: np.ndarray[Any, np.dtype[np.bool_]] | None = None
-    """Which of them lie in files elsewhere; None if none does."""
+    """Which of the chunks lie in files elsewhere; None if none does."""
 
     def within(self, start: Sequence[int], stop: Sequence[int]) -> Ints:
-        """Rows of the chunks in a box of the grid."""
+        """The rows of the chunks in a box of the grid."""
         inside = np.all((self.index >= start) & (self.index < stop), axis=1)
         return np.flatnonzero(inside)
 
     @property
     def total(self) -> int:
-        """All sizes together."""
+        """The sum of all sizes."""
         return int(self.nbytes.sum())
 
 
 def read_facts(group: zarr.Group, manifest: Manifest) -> tuple[MemberFacts, ...]:
-    """The facts of every member, requested together; a member that cannot be read says so itself.
+    """The facts of every member, requested together; for a member that cannot be read, they say so.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
@@ -179,7 +179,7 @@ def read_facts(group: zarr.Group, manifest: Manifest) -> tuple[MemberFacts, ...]
     >>> [facts.names for facts in read_facts(array.group, array.manifest)]
     ['gzip']
     """
-    # A member that is seen through a view has the axes that the view looks at.
+    # A member that is seen through a view has as many axes as the view says.
     ranks, table = [manifest.ndim] * len(manifest.members), manifest.regions
     for member, view in np.unique(np.stack([table.member, table.view])[:, table.view != NONE], axis=1).T:
         ranks[member] = len(manifest.views[view].axes)
@@ -208,7 +208,7 @@ async def _read_all(group: zarr.Group, names: Sequence[str], ranks: Sequence[int
 
 
 def requests_needed(store: Any, facts: Iterable[MemberFacts]) -> int:
-    """How many requests `stored_chunks` would send: what it costs before it is paid.
+    """How many requests `stored_chunks` would send: its cost, known in advance.
 
     >>> requests_needed(LocalStore("nowhere"), [])
     0
@@ -267,7 +267,7 @@ def _from_icechunk(store: IcechunkStore, path: str, ndim: int) -> StoredChunks:
 
 
 def _from_files(root: str, path: str, fact: MemberFacts) -> StoredChunks:
-    """Walks the member's directory: a sparse member may have far more possible chunks than files."""
+    """Walk the member's directory: a sparse member may have far fewer files than possible chunks."""
     top = os.path.join(root, path)
     sizes = []
     for folder, _, names in os.walk(top):

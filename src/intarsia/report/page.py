@@ -1,4 +1,4 @@
-"""The report: one HTML page that shows what was done to the data, from disk, without server or network."""
+"""The report: one HTML page that shows what was done to the data, from disk, without a server or network."""
 
 import base64
 import hashlib
@@ -25,23 +25,23 @@ class Moment:
     """One version of an array."""
 
     seen: Survey
-    """What it was made of."""
+    """What the array was made of."""
 
     message: str = ""
-    """Of the commit."""
+    """The commit message."""
 
     when: str = ""
     """When it was committed."""
 
     snapshot: str = ""
-    """Id of the snapshot."""
+    """The id of the snapshot."""
 
     changes: tuple[str, ...] = ()
-    """What it changed, in words."""
+    """What the commit changed, in words."""
 
     @property
     def label(self) -> str:
-        """For the slider."""
+        """The label on the slider."""
         return " · ".join(plain(part, 120) for part in (self.when, self.message) if part) or "now"
 
 
@@ -50,22 +50,22 @@ class ArrayReport:
     """Everything that the page says about one array."""
 
     path: str
-    """Of the array in its store."""
+    """The path of the array in its store."""
 
     fields: tuple[tuple[str, str], ...]
     """What `array.info` says."""
 
     attributes: tuple[tuple[str, str], ...]
-    """The user's own, as text."""
+    """The user's own attributes, as text."""
 
     moments: tuple[Moment, ...]
-    """Its versions, oldest first; at least one."""
+    """The versions of the array, oldest first; at least one."""
 
     problems: tuple[Problem, ...]
     """What `verify` found."""
 
     checked: str
-    """What `verify` looked at, in words."""
+    """What `verify` checked, in words."""
 
     masks: tuple[MaskUse, ...] = ()
     """Which nested codecs were applied to which chunks of `conditional` members."""
@@ -74,13 +74,13 @@ class ArrayReport:
     """How full the shards of slotted members are."""
 
     versions_left_out: int = 0
-    """Versions between the shown ones."""
+    """The number of versions between the shown ones."""
 
     preview: str = ""
-    """The picture of its values, as markup."""
+    """The picture of the array's values, as markup."""
 
     replicas: tuple[Survey, ...] = ()
-    """Its other layers, as they are now."""
+    """The array's other layers, as they are now."""
 
     @property
     def now(self) -> Survey:
@@ -96,7 +96,8 @@ def _asset(name: str) -> str:
 def render_page(
     title: str, about: str, reports: Sequence[ArrayReport], timelines: Sequence[Timeline] = ()
 ) -> str:
-    """The page. Everything it needs is inside; a policy forbids the browser to load or run anything else."""
+    """The page. It contains everything that it needs; a policy forbids the browser to load or run anything
+    else."""
     script = _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
@@ -135,7 +136,7 @@ def render_page(
 
 
 def _overview(reports: Sequence[ArrayReport]) -> str:
-    """All arrays of the page, a line each."""
+    """All arrays of the page, one per line."""
     columns = ("Array", "Shape", "Data type", "Regions", "Size", "Stored", "Ratio", "Check")
     rows = []
     for i, report in enumerate(reports):
@@ -254,7 +255,7 @@ def _map(seen: Survey) -> str:
 
 
 def _bars(seen: Survey) -> str:
-    """Bytes by codec: what is stored, beside what it would be without any codec."""
+    """Bytes by codec: the stored size, beside the size without any codec."""
     pipelines = [p for p in seen.pipelines() if p.stored is not None]
     largest = max((max(p.nbytes, p.stored or 0) for p in pipelines), default=0)
     if not largest:

@@ -1,4 +1,4 @@
-"""A small picture of an array's values, drawn as its map of regions is, beside which it stands; its colours.
+"""A small picture of an array's values, drawn like the map of its regions and beside it; its colours.
 
 It looks at a bounded number of elements, in a bounded number of chunks.
 """
@@ -21,7 +21,7 @@ from intarsia.report.survey import Survey
 from intarsia.words import count_text, markup, one_line, plain
 
 COLUMNS, ROWS = 240, 150
-"""Most pixels of the picture: those of a page with twenty arrays are a few hundred kilobytes."""
+"""The most pixels of the picture: on a page with twenty arrays, that is a few hundred kilobytes."""
 
 MAP = "viridis"
 DAMAGED_COLOUR = (179, 38, 30, 255)
@@ -34,7 +34,7 @@ BAR_WIDTH, BAR_HEIGHT = 160.0, 10.0
 
 @dataclass(frozen=True, eq=False)
 class Preview:
-    """What was looked at of an array, and what was seen there.
+    """What was sampled from an array, and the result.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 6), dtype="i2")
@@ -48,7 +48,7 @@ class Preview:
     """The axes that are drawn: two, one or none."""
 
     seen: Sample
-    """At equal distances on these axes."""
+    """The samples, evenly spaced on these axes."""
 
     caption: str
     """Where the picture lies on the other axes, in words."""
@@ -58,7 +58,7 @@ class Preview:
 
     @classmethod
     def of(cls, array: LogicalArray) -> "Preview":
-        """Look at the middle of all axes that are not drawn."""
+        """Sample the middle of all axes that are not drawn."""
         axes = drawing.plane_axes(array.shape)
         most = dict(zip(axes, (ROWS, COLUMNS) if len(axes) == 2 else (COLUMNS * 2,), strict=False))
         spans = [
@@ -89,7 +89,7 @@ def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
 
 
 def preview_html(array: LogicalArray, seen: Survey, *, phones: bool = False) -> str:
-    """The picture with its caption, for `phones` in their size, too; empty where there are no elements.
+    """The picture with its caption, also in a size for `phones`; empty if there are no elements.
 
     >>> import intarsia
     >>> from intarsia.report.survey import survey
@@ -172,7 +172,7 @@ def coloured(seen: Sample, low: float, high: float) -> Any:
 
 
 def _line(seen: Sample, pane: drawing.Pane) -> str:
-    """The values as a line, which is broken where there is none."""
+    """The values as a line that is broken where there are none."""
     low, high = seen.limits(0, 100)
     drawn = (seen.status == VALUE) & np.isfinite(seen.values)
     x = pane.x + (np.arange(len(drawn)) + 0.5) / len(drawn) * pane.width
@@ -222,7 +222,7 @@ COLOUR_MAPS = {
     "wood": "#1f120b #4a2c1a #7b4a27 #aa713a #cf9d62 #e9c99a #fbf1de",
     "grey": "#101010 #f4f4f4",
 }
-"""By name, colours from the lowest to the highest value; between them it is linear."""
+"""Colours from the lowest to the highest value, by name; linear in between."""
 
 type Colours = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -241,7 +241,7 @@ def colour_table(name: str) -> Colours:
 
 
 def png(pixels: Colours) -> bytes:
-    """A picture in the format PNG; `pixels` holds red, green, blue and opacity of each, row by row.
+    """A PNG picture; `pixels` holds red, green, blue and opacity for each pixel, row by row.
 
     >>> png(np.zeros((2, 3, 4), dtype=np.uint8))[1:4]
     b'PNG'

@@ -25,38 +25,38 @@ from intarsia.words import (
 
 MOST_PLANE_CELLS = 240
 MOST_STRIP_CELLS = 160
-"""Together they keep a map of any array below 100 kB."""
+"""The two limits keep the map of any array below 100 kB."""
 
 MOST_FOR_TWO_MAPS = 50_000
-"""Characters of a map; if it has more, notebook output holds no second one for phones."""
+"""The number of characters above which notebook output holds no second map for phones."""
 
 LINE = 18.0
 LETTER_WIDTH = 7.0
-"""Of a letter in a block, on average and a little more, so that names stay inside."""
+"""The width of a letter in a block, slightly above average, so that names stay inside."""
 
 SMALL_LETTER_WIDTH = 5.7
-"""Of one in a note below a map."""
+"""The width of a letter in a note below a map."""
 
 MIXED = "Striped: several pipelines lie behind one another, or side by side too small to draw."
 MIXED_THIN = "In a line of several colours, each pipeline has its share of what lies there."
 THIN = 6.0
-"""Cells below this show no stripes that one could tell apart."""
+"""Smaller cells show no distinguishable stripes."""
 
 STRIPES = 24
-"""Width of one repeat of the stripes that show a mixture."""
+"""The width of one repeat of the stripes that show a mixture."""
 
 MOST_ROWS = 100
 MOST_REQUESTS = 2_000
-"""Looking at a variable must not take long: above this many requests, stored sizes are not asked for."""
+"""Showing a variable must not take long: above this many requests, stored sizes are left out."""
 
 NUMBERS = frozenset(("Regions", "Size", "Stored", "Ratio", "Chunks stored", "Share"))
-"""Columns that are aligned to the right."""
+"""Columns that are right-aligned."""
 
 
 def region_map(array: LogicalArray, layer: int = 0) -> str:
     """The map of an array's regions as an SVG picture: drawn to scale, coloured by codec pipeline.
 
-    With the number of a `layer`, the map of the replicas in it.
+    With the number of a `layer`, it is the map of the replicas in that layer.
 
     Args:
         array: The logical array.
@@ -71,9 +71,9 @@ def region_map(array: LogicalArray, layer: int = 0) -> str:
 
 
 def notebook_html(array: LogicalArray) -> str:
-    """The HTML of a logical array; self-contained, and safe whatever names it holds.
+    """The HTML of a logical array; self-contained, and safe whatever names it contains.
 
-    With `array.with_config(preview=True)`, it has a picture of some of the values, too.
+    With `array.with_config(preview=True)`, it includes a picture of some of the values.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a<b", shape=(4, 4), chunks=(2, 2), dtype="f4")
@@ -108,7 +108,7 @@ def notebook_html(array: LogicalArray) -> str:
 
 
 def _map_for_notebooks(seen: Survey) -> str:
-    """The map, and for phones one of their size; where nobody heeds style sheets, only the first is shown."""
+    """The map, with one for phones; if style sheets are ignored, only the first is shown."""
     desk = draw_map(seen, standalone=False)
     if len(desk) > MOST_FOR_TWO_MAPS:
         return desk
@@ -117,7 +117,7 @@ def _map_for_notebooks(seen: Survey) -> str:
 
 
 def layers_html(replicas: Sequence[Survey], draw: Callable[[Survey], str]) -> str:
-    """The maps and tables of replicas, one to unfold for each layer."""
+    """The maps and tables of replicas, with one section to unfold per layer."""
     parts = []
     for seen in replicas:
         layer = seen.row(0).layer
@@ -224,8 +224,8 @@ def _draw_pane(survey: Survey, pane: drawing.Pane, mixtures: "_Mixtures") -> tup
 
 
 def _draw_cell(survey: Survey, pane: drawing.Pane, cell: drawing.Cell, mixtures: "_Mixtures") -> str:
-    """One cell: a colour; a mixture as stripes on the plane, and as layers on a strip, where the height is
-    free to mean a share."""
+    """One cell: one colour; or a mixture, as stripes on the plane, and as layers on a strip, where the height
+    is free to mean a share."""
     x, y, width, height = pane.box(cell)
     words = "\n".join(markup(line) for line in hover_lines(survey, cell, pane.axes))
     parts = [f'<g class="region"><title>{words}</title>']
@@ -248,7 +248,7 @@ def _draw_cell(survey: Survey, pane: drawing.Pane, cell: drawing.Cell, mixtures:
 def _side_by_side(
     x: float, y: float, width: float, height: float, shares: Sequence[tuple[int, float]]
 ) -> Iterator[str]:
-    """The pipelines of a cell that is too thin for stripes, each with its share of the longer side."""
+    """The pipelines of a cell too thin for stripes, each with its share of the longer side."""
     for group, share in shares:
         across, down = (width * share, height) if width >= height else (width, height * share)
         yield _block(x, y, across, down, drawing.COLOURS[group], ())
@@ -256,7 +256,7 @@ def _side_by_side(
 
 
 def _names(survey: Survey, group: int) -> tuple[str, str]:
-    """What a block of a pipeline may be called, the longest name first."""
+    """The possible names of a pipeline's block, the longest first."""
     return f"{drawing.LETTERS[group]}: {survey.labels[group]}", drawing.LETTERS[group]
 
 
@@ -277,7 +277,7 @@ def _block(x: float, y: float, width: float, height: float, fill: str, names: Se
 
 
 class _Mixtures:
-    """Diagonal stripes for cells behind which several pipelines lie, one pattern for each mixture."""
+    """Diagonal stripes for cells with several pipelines behind them, one pattern per mixture."""
 
     def __init__(self, key: str) -> None:
         self._prefix = "mix-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:8]
@@ -333,13 +333,13 @@ def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
 
 
 def legend_table(seen: Survey) -> str:
-    """One line for every colour of the map."""
+    """A table with one line for every colour of the map."""
     rows = [(drawing.swatch(kind.place, kind.label), *kind.cells()[1:]) for kind in seen.pipelines()]
     return html_table(PIPELINE_COLUMNS, rows, "legend") if rows else ""
 
 
 def region_table(seen: Survey, most: int = MOST_ROWS) -> str:
-    """The regions in the order of the array, the first of them where they are many."""
+    """The regions in array order; only the first of them if there are many."""
     columns = seen.columns
     rows = [tuple(markup(cell) for cell in row.cells(columns)) for row in seen.rows(most)]
     more = len(seen) - len(rows)
@@ -348,7 +348,7 @@ def region_table(seen: Survey, most: int = MOST_ROWS) -> str:
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]], name: str = "facts") -> str:
-    """A table of cells that are markup already."""
+    """A table of cells that are already markup."""
 
     def cells(tag: str, row: Sequence[str]) -> str:
         return "".join(

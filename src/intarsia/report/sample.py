@@ -1,7 +1,7 @@
 """A bounded look at the values of an array: every n-th element, with a limit on what is decoded.
 
-Whoever looks at an array of 100,000 x 100,000 elements wants some of them, and an answer now. What cannot be
-read is marked, and the rest is there.
+A user who looks at an array of 100,000 x 100,000 elements wants some of them, and wants them now. What cannot
+be read is marked; the rest is returned.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from intarsia.nullable import NullableValues
 LOG = logging.getLogger(__name__)
 
 MOST_SAMPLES = 1 << 18
-"""Elements of one answer: a picture of 512 x 512."""
+"""The most elements in one answer: a picture of 512 x 512."""
 
 MOST_DECODED = 256 << 20
-"""Bytes of chunks that one answer may decode. A chunk that is larger is read all the same, but one only."""
+"""The most bytes of chunks that one answer may decode. A larger chunk is still read, but only one."""
 
 MOST_CHUNKS = 1_024
-"""Chunks that one answer may decode: each has a price of its own, however small it is."""
+"""The most chunks that one answer may decode: each has a cost, however small it is."""
 
 MOST_TRIES = 64
 MOST_SECONDS = 5.0
-"""Reads that are spent on finding out what cannot be read, and seconds: a server may be down."""
+"""How many reads, and seconds, are spent to find out what cannot be read: a server may be down."""
 
 VALUE, NULL, DAMAGED, HOLE = range(4)
-"""What a sample is: a value, no value, something that cannot be read, the fill value where no region is."""
+"""What a sample is: a value, no value, something that cannot be read, or the fill value of a hole."""
 
 FAILURES = (Exception,)
-"""What stores and codecs raise over data that is damaged: anything, zlib's and EOFError included."""
+"""What stores and codecs raise for damaged data: anything, including zlib's errors and EOFError."""
 
 type Span = int | range
-"""What is looked at on an axis: one place, or places at equal distances."""
+"""What is sampled on an axis: one index, or evenly spaced ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Values of an array at equal distances.
+    """Values of an array, evenly spaced.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 6), dtype="i2")
@@ -61,25 +61,26 @@ class Sample:
     """
 
     values: np.ndarray[Any, np.dtype[np.floating[Any]]]
-    """As numbers: times as counts since 1970, complex numbers as magnitudes, texts as checksums."""
+    """The values as numbers: times as counts since 1970, complex numbers as magnitudes, texts as
+    checksums."""
 
     status: np.ndarray[Any, np.dtype[np.uint8]]
-    """For each what it is: `VALUE`, `NULL`, `DAMAGED` or `HOLE`."""
+    """For each value, what it is: `VALUE`, `NULL`, `DAMAGED` or `HOLE`."""
 
     coarser: int = 1
-    """One in this many places on each axis was read, to stay within the limits; it stands for the others."""
+    """To stay within the limits, one in this many indices on each axis was read; it stands for the others."""
 
     problem: str = ""
     """What is wrong with the first damaged part; empty if nothing is."""
 
     @property
     def shown(self) -> np.ndarray[Any, Any]:
-        """The values that are values."""
+        """The values that were read and are not null."""
         shown: np.ndarray[Any, Any] = self.values[(self.status == VALUE) & np.isfinite(self.values)]
         return shown
 
     def limits(self, low: float = 2, high: float = 98) -> tuple[float, float]:
-        """Between which values most of them lie, by percentiles; (0, 1) where there is none."""
+        """The range of most values, by percentiles; (0, 1) if there are none."""
         shown = self.shown
         if not shown.size:
             return 0.0, 1.0
@@ -90,7 +91,7 @@ class Sample:
 
 
 def sample(array: StoredArray, spans: Sequence[Span]) -> Sample:
-    """Look at some elements of an array; `spans` has one entry per axis."""
+    """Sample some elements of an array; `spans` has one entry per axis."""
     _check(array.shape, spans)
     coarser, thinned = 1, list(spans)
     while _is_dear(array, thinned):
@@ -125,7 +126,7 @@ def _selection(spans: Sequence[Span]) -> tuple[int | slice, ...]:
 
 
 def _is_dear(array: StoredArray, spans: Sequence[Span]) -> bool:
-    """Whether a read would decode more than it may; a single element is never too much."""
+    """Whether a read would decode more than is allowed; a single element is always allowed."""
     if all(isinstance(span, int) or len(span) <= 1 for span in spans):
         return False
     chunks, nbytes = _cost(array, spans)
@@ -133,11 +134,11 @@ def _is_dear(array: StoredArray, spans: Sequence[Span]) -> bool:
 
 
 def _cost(array: StoredArray, spans: Sequence[Span]) -> tuple[int, int]:
-    """Chunks and bytes that a read decodes."""
+    """The number of chunks and bytes that a read decodes."""
     chunks = nbytes = 0
     try:
         parts = explain(array, _selection(spans)).parts
-    except FAILURES:  # a member that is gone: whoever reads finds out
+    except FAILURES:  # a member that is gone: the read will find out
         return 0, 0
     for part in parts:
         member: Any = array.members[part.member] if isinstance(array, LogicalArray) else array
@@ -150,14 +151,14 @@ def _cost(array: StoredArray, spans: Sequence[Span]) -> tuple[int, int]:
 
 
 def _touched(span: Span, size: int) -> int:
-    """Chunks of a size that places on an axis lie in."""
+    """The number of chunks of this size that indices on an axis touch."""
     if isinstance(span, int):
         return 1
     return 0 if not span else len(span) if span.step >= size else span[-1] // size - span[0] // size + 1
 
 
 class _Reading:
-    """A read that goes on where something is damaged: it halves what it reads between chunks."""
+    """A read that continues past damage: it halves what it reads, between chunks."""
 
     def __init__(self, array: StoredArray, values: Any, status: Any) -> None:
         self._chunks = chunk_shape(array)
@@ -165,7 +166,7 @@ class _Reading:
         self.values, self.status, self.problem = values, status, ""
 
     def read(self, spans: Sequence[Span], where: tuple[slice, ...]) -> None:
-        """Read `spans` to a place in the result."""
+        """Read `spans` into a part of the result."""
         self._tries += 1
         try:
             read = self._array[_selection(spans)]
@@ -187,7 +188,7 @@ class _Reading:
     def _halves(
         self, spans: Sequence[Span], where: tuple[slice, ...]
     ) -> list[tuple[list[Span], tuple[slice, ...]]]:
-        """Two parts, of about as many chunks each; none if all lies in one chunk."""
+        """Two parts, with about as many chunks each; none if everything is in one chunk."""
         axes = [i for i, span in enumerate(spans) if not isinstance(span, int)]
         counts = [_touched(spans[i], self._chunks[i]) for i in axes]
         if not counts or max(counts) < 2:
@@ -197,7 +198,7 @@ class _Reading:
         span, size = spans[axis], self._chunks[axis]
         assert isinstance(span, range)
         edge = (span[0] // size + span[-1] // size + 1) // 2 * size
-        at = -(-(edge - span[0]) // span.step)  # the first place that is not before the edge
+        at = -(-(edge - span[0]) // span.step)  # the first index at or after the edge
         begin = where[nth].indices(self.values.shape[nth])[0]
         halves = []
         for part, offset in ((span[:at], begin), (span[at:], begin + at)):
@@ -232,7 +233,7 @@ def numbers_of(values: Any) -> tuple[Any, Any]:
 
 
 def _number_type(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
-    """What holds the numbers well enough to draw them."""
+    """A type that holds the numbers well enough to draw them."""
     small = (dtype.kind in "biu" and dtype.itemsize <= 2) or (dtype.kind == "f" and dtype.itemsize <= 4)
     return np.float32 if small else np.float64
 

@@ -1,4 +1,4 @@
-"""Sections of the page: bitmasks of `conditional` codecs, slots, encodings of an ingested dataset."""
+"""Sections of the page: bitmasks of `conditional` codecs, slots, and encodings of an ingested dataset."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from intarsia.words import count_text, markup, percent_text, size_text
 
 MASK_ROWS, MASK_COLUMNS = 40, 64
 MOST_MASKED, MOST_SLOTTED = 20, 50
-"""A page shows this many members with a conditional codec, and with slots."""
+"""A page shows this many members with a conditional codec, and this many with slots."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,22 +48,22 @@ class MaskUse:
     """
 
     member: str
-    """Its name."""
+    """The name of the member."""
 
     nested: tuple[str, ...]
     """The nested codecs, bit 0 first."""
 
     masks: np.ma.MaskedArray[Any, np.dtype[Any]]
-    """Over the member's chunk grid; masked where nothing is stored."""
+    """The bitmasks over the member's chunk grid, masked where nothing is stored."""
 
     def counts(self) -> dict[int, int]:
-        """Chunks of every bitmask that occurs, the most frequent first."""
+        """The number of chunks for every bitmask that occurs, most frequent first."""
         values, numbers = np.unique(self.masks.compressed(), return_counts=True)
         counts = {int(value): int(number) for value, number in zip(values, numbers, strict=True)}
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def words(self, mask: int) -> str:
-        """The codecs that a bitmask says were applied."""
+        """The codecs that were applied, according to a bitmask."""
         applied = [name for bit, name in enumerate(self.nested) if mask >> bit & 1]
         return " + ".join(applied) or "none"
 
@@ -115,7 +115,7 @@ class MaskUse:
 def _most_frequent(
     masks: np.ma.MaskedArray[Any, np.dtype[Any]], order: Sequence[int]
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """For every cell of a bounded plane, the place in `order` of its most frequent mask; -1 for none."""
+    """For every cell of a bounded plane, the position in `order` of its most frequent mask; -1 for none."""
     axes = plane_axes(masks.shape)
     others = tuple(axis for axis in range(masks.ndim) if axis not in axes)
     stored = ~np.ma.getmaskarray(masks)
@@ -134,7 +134,7 @@ def _most_frequent(
 
 
 def _folded(counts: np.ndarray[Any, Any], axis: int, most: int) -> np.ndarray[Any, Any]:
-    """Sums of neighbours, so that at most `most` places are left on the axis."""
+    """Sums of neighbours, so that at most `most` entries are left on the axis."""
     size = counts.shape[axis]
     if size <= most:
         return counts
@@ -151,7 +151,7 @@ def mask_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[MaskUs
         if nested and len(uses) < MOST_MASKED:
             names = tuple(str(codec.get("name")) for codec in nested)
             by_codec = masks_by_codec(array.members[fact.name])
-            first = next(bitmasks for path, bitmasks in by_codec.items() if "." not in path)  # not one inside
+            first = next(bitmasks for path, bitmasks in by_codec.items() if "." not in path)  # none inside
             uses.append(MaskUse(fact.name, names, first))
     return tuple(uses)
 
@@ -167,10 +167,10 @@ class SlotUse:
     """
 
     member: str
-    """Its name."""
+    """The name of the member."""
 
     stats: SlotStats
-    """In numbers."""
+    """The slots, in numbers."""
 
     def html(self) -> str:
         """A section of the report."""
@@ -210,16 +210,16 @@ def slot_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[SlotUs
 
 
 MOST_CELLS = 160
-"""Of one variable: longer series are put together."""
+"""The most cells of one variable: longer series are combined."""
 
 MOST_ENTRIES = 12
-"""Of the legend."""
+"""The most entries of the legend."""
 
 BAR, GAP, TOP, NAMES = 18.0, 8.0, 6.0, 130.0
-"""Height of a bar, space between two, above all, and for the names at the left."""
+"""The height of a bar; the space between two, above all, and for the names on the left."""
 
 LETTER = 6.0
-"""Width of one, on average."""
+"""The width of a letter, on average."""
 
 
 @dataclass(frozen=True)
@@ -231,13 +231,13 @@ class Timeline:
     """
 
     path: str
-    """Of the dataset."""
+    """The path of the dataset."""
 
     dim: str
     """The dimension that grows from file to file."""
 
     ends: tuple[str, ...]
-    """Coordinates of its first and last step, if it has any."""
+    """The coordinates of its first and last step, if it has any."""
 
     surveys: Mapping[str, Survey]
     """The variables."""
@@ -250,7 +250,8 @@ class Timeline:
         encodings = {name: _encodings(seen) for name, seen in rows.items()}
         names = _ranked(rows, encodings)
         rank = {words: i for i, words in enumerate(names)}
-        # The colour is that of the codecs, as on the maps below; chunks and packings have none of their own.
+        # The colour is that of the codecs, as on the maps below; chunks and packings have no colours of their
+        # own.
         colours = dict.fromkeys(names, 0)
         for name, seen in rows.items():
             colours |= dict(zip(encodings[name], seen.group.tolist(), strict=True))
@@ -268,7 +269,7 @@ class Timeline:
             below = TOP + len(rows) * (BAR + GAP) + 12
             width = NAMES + room + RIGHT
             first, last = (self.ends[0], self.ends[-1]) if self.ends else ("0", "")
-            # Times that have no room beside one another begin at the edge, and the name goes below them.
+            # Times that do not fit beside one another begin at the edge, and the name goes below them.
             spare = room - LETTER * (len(first) + len(last))
             drawn += [text(NAMES if spare > 0 else 0, below, first, "soft", size=11)]
             drawn += [text(NAMES + room, below, last, "soft", "end", 11)]
@@ -323,7 +324,7 @@ class Timeline:
                 y += height
 
     def _words(self, name: str, seen: Survey, cell: Cell) -> str:
-        """What there is to know of some steps of a variable."""
+        """What there is to know about some steps of a variable."""
         rows = [seen.row(i) for i in cell.regions[:50].tolist()]
         packings = list(dict.fromkeys(row.packing for row in rows if row.packing))
         members = dict.fromkeys(seen.manifest.regions.member[cell.regions].tolist())
@@ -336,7 +337,7 @@ class Timeline:
 
 
 def _words(fact: MemberFacts) -> str:
-    """The encoding of a member, in the words of the runs that a dry run shows."""
+    """The encoding of a member, in the words that a dry run uses for runs."""
     codecs = fact.names if fact.problem else source_codecs_text(fact.codecs)
     return f"{codecs}, chunks {'x'.join(map(str, fact.chunks))}"
 
@@ -351,7 +352,7 @@ def _encodings(seen: Survey) -> list[str]:
 
 
 def _ranked(rows: Mapping[str, Survey], encodings: Mapping[str, list[str]]) -> dict[str, int]:
-    """The encodings, those first that hold most, and how many regions have each."""
+    """The encodings, those that hold most first, and how many regions have each."""
     weight: dict[str, float] = {}
     count: dict[str, int] = {}
     for name, seen in rows.items():
@@ -362,7 +363,7 @@ def _ranked(rows: Mapping[str, Survey], encodings: Mapping[str, list[str]]) -> d
 
 
 def timelines(store: object, surveys: Mapping[str, Survey]) -> list[Timeline]:
-    """A timeline for every dataset that was ingested, of those of its arrays that are given by their paths.
+    """A timeline for every ingested dataset, with those of its arrays that are given, by path.
 
     >>> timelines({}, {})
     []
@@ -383,7 +384,7 @@ def timelines(store: object, surveys: Mapping[str, Survey]) -> list[Timeline]:
 
 
 def _ends(store: object, path: str, dim: str) -> tuple[str, ...]:
-    """The first and the last coordinate of a dimension, as people write them."""
+    """The first and last coordinate of a dimension, as people write them."""
     group = open_group(store, path, "r")
     if dim not in group:
         return ()

@@ -1,7 +1,7 @@
-"""A logical array looked over once: its regions, their pipelines, their stored sizes.
+"""A survey of a logical array: its regions, their pipelines, and their stored sizes.
 
-Everything that is shown, as text, picture or page, is drawn from a survey and from nothing else, so that
-all of them say the same.
+Everything that is shown, as text, picture or page, is drawn from a survey and nothing else, so that all of
+them say the same.
 """
 
 import json
@@ -20,7 +20,7 @@ from intarsia.report.sample import FAILURES
 from intarsia.words import REGION_COLUMNS, bounds_text, codecs_text, ratio_text, size_text
 
 MOST_PIPELINES = 8
-"""More kinds than this cannot be told apart by colour: they are named more coarsely, then put together."""
+"""More kinds than this cannot be told apart by colour: they are named more coarsely, then combined."""
 
 SIZES = ("elementsize", "element_size", "typesize", "endian")
 """Settings of codecs that follow from the size of an element."""
@@ -31,19 +31,19 @@ class Pipeline:
     """One way of storing chunks, and how much is stored that way."""
 
     place: int
-    """Which colour and letter it has."""
+    """The position of its colour and letter."""
 
     label: str
     """The codecs in words; one legend entry."""
 
     regions: int
-    """Number of regions."""
+    """The number of regions."""
 
     nbytes: int
-    """Size in memory."""
+    """The size in memory."""
 
     stored: int | None
-    """Bytes in the store; None if they were not measured."""
+    """The stored bytes; None if they were not measured."""
 
     def cells(self) -> tuple[str, ...]:
         """The row under `PIPELINE_COLUMNS`."""
@@ -56,25 +56,25 @@ class RegionRow:
     """One region, ready for a table or for JSON."""
 
     bounds: tuple[tuple[int, int], ...]
-    """First element and last element (excluded) on every axis."""
+    """The first and last (excluded) element on every axis."""
 
     codecs: str
     """The codecs in a few words."""
 
     detail: str
-    """The codecs with the settings that tell them apart."""
+    """The codecs with the settings that distinguish them."""
 
     chunks: tuple[int, ...]
     """The member's own chunk shape."""
 
     nbytes: int
-    """Size in memory."""
+    """The size in memory."""
 
     stored: int | None
-    """Bytes in the store; None if they were not measured."""
+    """The stored bytes; None if they were not measured."""
 
     member: str
-    """Name of the member behind it."""
+    """The name of the member behind it."""
 
     problem: str
     """What is wrong with that member; empty if nothing is."""
@@ -83,7 +83,7 @@ class RegionRow:
     """How its numbers become values, in a few words; None if they are values."""
 
     view: str | None = None
-    """The order of its axes, where it is not the array's; a minus means reversed."""
+    """The order of its axes, if it is not the array's; a minus means reversed."""
 
     layer: int = 0
     """The layer that it is in."""
@@ -135,82 +135,82 @@ class Survey:
     """
 
     manifest: Manifest
-    """Of the array, as it was then."""
+    """The manifest of the array, as it was then."""
 
     start: Ints
-    """First element of every region; shape (regions, dimensions)."""
+    """The first element of every region; shape (regions, dimensions)."""
 
     stop: Ints
-    """Last element, excluded."""
+    """The last element, excluded."""
 
     facts: tuple[MemberFacts, ...]
-    """Of every member, in the order of the manifest."""
+    """The facts of every member, in the order of the manifest."""
 
     chunks: tuple[StoredChunks, ...] | None
-    """Stored chunks of every member; None if they were not measured."""
+    """The stored chunks of every member; None if they were not measured."""
 
     stored: Ints | None
-    """Stored bytes of every region."""
+    """The stored bytes of every region."""
 
     stored_of_members: Ints | None
-    """Stored bytes of every member that regions show, each chunk counted once."""
+    """The stored bytes of every member that regions show, with each chunk counted once."""
 
     group: Ints
-    """Position of every region's pipeline in `labels`."""
+    """The position of every region's pipeline in `labels`."""
 
     labels: tuple[str, ...]
-    """The pipelines, the one with most elements first."""
+    """The pipelines, with the most elements first."""
 
     coordinates: tuple[AxisLabels | None, ...] = ()
-    """What the places of each axis are called, where a coordinate array says so."""
+    """The labels of the positions on each axis, if it has a coordinate array."""
 
     def __len__(self) -> int:
         return len(self.group)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element in memory."""
+        """The bytes of an element in memory."""
         return int(self.manifest.data_type.to_native_dtype().itemsize)
 
     @property
     def nbytes(self) -> Ints:
-        """Size of every region in memory."""
+        """The size of every region in memory."""
         sizes: Ints = np.prod(self.stop - self.start, axis=1, dtype=np.int64) * self.itemsize
         return sizes
 
     @property
     def total_nbytes(self) -> int:
-        """Size in memory of everything that regions cover."""
+        """The size in memory of everything that regions cover."""
         return int(self.nbytes.sum())
 
     @property
     def total_stored(self) -> int | None:
-        """Bytes of all stored chunks that regions show, each counted once."""
+        """The bytes of all stored chunks that regions show, each counted once."""
         return None if self.stored_of_members is None else int(self.stored_of_members.sum())
 
     @property
     def total_unused(self) -> int | None:
-        """Bytes of stored chunks that no region shows any more: what cropping and recoding left behind."""
+        """The bytes of stored chunks that no region shows any more: left behind by cropping and recoding."""
         if self.chunks is None or self.total_stored is None:
             return None
         return sum(chunks.total for chunks in self.chunks) - self.total_stored
 
     @property
     def total_referenced(self) -> int | None:
-        """Bytes of chunks that lie in files elsewhere: those of members that regions show."""
+        """The bytes of chunks that lie in files elsewhere, for members that regions show."""
         if self.chunks is None:
             return None
         return sum(int(c.nbytes[c.referenced].sum()) for c in self.chunks if c.referenced is not None)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """`REGION_COLUMNS`, and after the codecs those for packings and views, where a region has any."""
+        """`REGION_COLUMNS`; after the codecs come those for packings and views, if a region has any."""
         more = {"Packing": len(self.manifest.packings), "View": len(self.manifest.views)}
         at = REGION_COLUMNS.index("Codecs") + 1
         return *REGION_COLUMNS[:at], *(name for name, used in more.items() if used), *REGION_COLUMNS[at:]
 
     def dates(self, axis: int) -> Callable[[Sequence[int]], list[str]] | None:
-        """What says the dates of places on an axis, if they are dates; the end has that of the last place."""
+        """A function that dates the positions on an axis, if it has dates; the end is dated like the last."""
         coordinate = self.coordinates[axis] if axis < len(self.coordinates) else None
         if coordinate is None or not coordinate.are_dates:
             return None
@@ -252,11 +252,11 @@ class Survey:
         )
 
     def rows(self, most: int | None = None) -> list[RegionRow]:
-        """The regions in the order of the array, or the first of them."""
+        """The regions in array order, or the first of them."""
         return [self.row(i) for i in self.manifest.regions.in_order()[:most].tolist()]
 
     def pipelines(self) -> tuple[Pipeline, ...]:
-        """One entry for every label that a region has, in their order."""
+        """One entry for every label that a region has, in order."""
         counts = np.bincount(self.group, minlength=len(self.labels))
         sizes = np.zeros(len(self.labels), dtype=np.int64)
         np.add.at(sizes, self.group, self.nbytes)
@@ -275,7 +275,7 @@ class Survey:
 
 
 def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0) -> Survey:
-    """Look one layer of an array over; stored sizes are left out if they would cost more than
+    """Survey one layer of an array; stored sizes are left out if they would take more than
     `most_requests`."""
     manifest = array.manifest.only(layer)
     facts = read_facts(array.group, manifest)
@@ -296,7 +296,7 @@ def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0
 
 
 def harmonised(surveys: Sequence[Survey]) -> list[Survey]:
-    """The same surveys with one set of labels, so that a pipeline keeps its colour from one to the next.
+    """The same surveys with one set of labels, so that a pipeline keeps its colour across surveys.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="f4")
@@ -338,7 +338,7 @@ def shown_chunks(
 def _stored_bytes(
     regions: int, chunks: tuple[StoredChunks, ...], shown: Iterator[tuple[int, int, Ints]]
 ) -> tuple[Ints, Ints]:
-    """Bytes of the stored chunks that hold each region (one that two regions share counts for both), and
+    """The bytes of the stored chunks that hold each region (one that two regions share counts for both), and
     of those that hold any region of a member (each counted once)."""
     stored = np.zeros(regions, dtype=np.int64)
     used = [np.zeros(len(of_member.nbytes), dtype=bool) for of_member in chunks]
@@ -352,7 +352,7 @@ def _stored_bytes(
 def _grouped(
     facts: tuple[MemberFacts, ...], member: Ints, volumes: np.ndarray[Any, np.dtype[np.float64]]
 ) -> tuple[Ints, tuple[str, ...]]:
-    """A label for every region: as exact as the number of different ones allows."""
+    """A label for every region, as exact as the number of different labels allows."""
     codecs = [_without_sizes(fact.codecs) for fact in facts]
     kinds = [json.dumps(each, sort_keys=True) for each in codecs]
     if len({kinds[i] for i in member.tolist()}) <= MOST_PIPELINES:
@@ -363,7 +363,7 @@ def _grouped(
         if len(set(zip(kinds, spelled, strict=True))) > len(set(spelled)):
             spelled = _numbered(kinds, spelled)
         if len({fact.names for fact in facts}) == len(set(spelled)):
-            spelled = [fact.names for fact in facts]  # the names alone tell them apart
+            spelled = [fact.names for fact in facts]  # the names alone distinguish them
     else:
         spelled = [fact.names for fact in facts]
     weight: dict[str, float] = {}
@@ -380,7 +380,7 @@ def _grouped(
 
 
 def _without_sizes(codecs: Any) -> Any:
-    """Codecs without what follows from the data type: the same ones keep their colour in every array."""
+    """Codecs without what follows from the data type: equal ones keep their colour in every array."""
     if isinstance(codecs, Mapping):
         kept = {key: _without_sizes(value) for key, value in codecs.items() if key not in SIZES}
         return {key: value for key, value in kept.items() if key != "configuration" or value}

@@ -1,4 +1,4 @@
-"""Writing the report page: what it says is gathered here, going on where a part of an array is damaged."""
+"""Writing the report page: its content is gathered here, even if part of an array is damaged."""
 
 import datetime
 import json
@@ -32,7 +32,7 @@ STEPS = 1000
 """Every array counts as this many steps of the progress."""
 MOST_ATTRIBUTES = 100
 
-"""A commit that changes more regions than this is told in numbers."""
+"""A commit that changes more regions than this is summed up in numbers."""
 
 
 def write_report(
@@ -126,7 +126,7 @@ def report_of(
     left_out: int = 0,
     progress: Progress = silent,
 ) -> ArrayReport:
-    """All there is to say about an array and its versions; without versions, about the array as it is.
+    """Everything about an array and its versions; without versions, about the array as it is.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
@@ -212,14 +212,14 @@ def _spread(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[IO[bytes]]:
-    """A stream to write a file by: the file appears complete, or stays as it was."""
+    """A stream for writing a file that appears complete, or stays as it was."""
     if not file.parent.is_dir():
         raise FileNotFoundError(f"there is no directory {file.parent}")
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
-        mask = os.umask(0)  # there is no way to ask without setting it
+        mask = os.umask(0)  # the only way to read it is to set it
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, file)

@@ -1,1 +1,1 @@
-"""Arrays over HTTP: as ordinary Zarr for programs, as a page to look at for people."""
+"""Arrays over HTTP: as ordinary Zarr for programs, and as a page for people to look at."""

@@ -1,6 +1,6 @@
-"""What the page asks about arrays, answered: which there are, what they are, values, regions, versions.
+"""Answers to the page's questions about arrays: which there are, what they are, values, regions, versions.
 
-Everything that is sent was written by somebody. Texts are made plain here, and stay texts in the page.
+Everything that is sent comes from somebody else. Texts are made plain here, and stay text in the page.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ LOG = logging.getLogger("uvicorn.error")
 MOST_ARRAYS = 2_000
 MOST_ATTRIBUTES = 100
 MOST_VERSIONS = 200
-"""The newest ones."""
+"""The most versions that are listed: the newest ones."""
 
 MOST_RECTANGLES = 4_000
-"""More regions than these cannot be seen in one picture: the largest ones are drawn."""
+"""More regions than this cannot be seen in one picture: the largest ones are drawn."""
 
 MOST_MEASURED = 1_000_000
-"""Of arrays with more logical chunks than this, nobody waits for stored sizes."""
+"""For arrays with more logical chunks than this, stored sizes would take too long."""
 
 MOST_LABELS = 256
 MOST_CHANGES = 200
-"""Boxes that a version changed, as far as they are drawn."""
+"""The most changed boxes of a version that are drawn."""
 
 
 class Recent:
-    """What was made lately, by name; what was not asked for the longest is made again.
+    """Results that were made recently, by name; those unused for longest are dropped and made again.
 
     >>> recent = Recent(1)
     >>> [recent.get(name, lambda name=name: name.upper()) for name in "ab"], len(recent)
@@ -71,7 +71,7 @@ class Recent:
         return len(self._made)
 
     def get[T](self, name: Hashable, make: Callable[[], T]) -> T:
-        """What has this name, made now if it must be."""
+        """The result with this name, made now if necessary."""
         with self._lock:
             if name in self._made:
                 self._made.move_to_end(name)
@@ -87,22 +87,22 @@ class Recent:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Arrays below `root` of a store; of a repository, also as they were in earlier versions."""
+    """The arrays below `root` of a store; for a repository, also as they were in earlier versions."""
 
     store: Any
     """The version that is served."""
 
     root: str
-    """Path of what is served within the store."""
+    """The path in the store of what is served."""
 
     repo: icechunk.Repository | None = None
-    """Where the store is a version of one."""
+    """The repository, if the store is a version of one."""
 
     snapshot_id: str = ""
-    """Which version of it."""
+    """The id of that version."""
 
     title: str = ""
-    """For people."""
+    """A title for people."""
 
     _stores: Recent = field(default_factory=lambda: Recent(8))
     _opened: Recent = field(default_factory=lambda: Recent(64))
@@ -113,7 +113,7 @@ class Answers:
     # Where things are
 
     def _store_at(self, at: str) -> Any:
-        """The store of a version; only of one that led to what is served."""
+        """The store of a version, but only of one that led to the served version."""
         if not at or at == self.snapshot_id:
             return self.store
         repo = self.repo
@@ -127,14 +127,14 @@ class Answers:
         return self._stores.get(at, lambda: safe_store(Version(snapshot_id=at).session(repo).store))
 
     def _inside(self, path: str) -> str:
-        """A path of the page as one of the store; it never leaves the root."""
+        """A path of the page as a path of the store; it never leaves the root."""
         segments = path.split("/") if path else []
         if any(s in ("", ".", "..") or "\\" in s or "\0" in s for s in segments):
             raise FileNotFoundError("no such array")
         return "/".join(filter(None, (self.root, path)))
 
     def open(self, path: str, at: str = "") -> Any:
-        """The array at a path of a version; opened once, where it cannot change."""
+        """The array at a path in a version; opened once if it cannot change."""
         store, inside = self._store_at(at), self._inside(path)
         if not is_lasting(store):
             return open_array(store, inside)
@@ -164,7 +164,7 @@ class Answers:
         return {"title": plain(self.title), "arrays": listed, "snapshot": self.snapshot_id}
 
     def _walk(self, store: Any) -> Iterator[tuple[str, Any]]:
-        """Path and array; None for a logical array that cannot be opened."""
+        """Paths and arrays; None for a logical array that cannot be opened."""
         node = zarr.open(store, path=self.root or None, mode="r", zarr_format=3)
         if isinstance(node, zarr.Array):
             yield node.path, node
@@ -228,7 +228,7 @@ class Answers:
         return self._once.get(name, find) if is_lasting(store) else find()
 
     def labels(self, path: str, at: str, axis: int, places: Sequence[int]) -> dict[str, Any]:
-        """What to call places of an axis; nothing where it has no coordinate, or that cannot be read."""
+        """Labels for positions on an axis; none if it has no coordinate, or one that cannot be read."""
         array = self.open(path, at)
         if not 0 <= axis < array.ndim or len(places) > MOST_LABELS:
             raise BoundsError(f"at most {MOST_LABELS} places of one of {array.ndim} axes")
@@ -243,12 +243,12 @@ class Answers:
     # Values
 
     def values(self, path: str, at: str, spans: Callable[[tuple[int, ...]], Sequence[Span]]) -> Sample:
-        """Some of an array's values; `spans` says which, once the shape is known."""
+        """Some of an array's values; `spans` says which, given the shape."""
         array = self.open(path, at)
         return sample(array, spans(tuple(array.shape)))
 
     def place(self, path: str, at: str, index: Sequence[int]) -> dict[str, Any]:
-        """One element: its value, the region that it lies in, and the stored chunk that holds it."""
+        """One element: its value, its region, and the stored chunk that holds it."""
         array = self.open(path, at)
         point = tuple(index)
         if len(point) != array.ndim or any(not 0 <= i < n for i, n in zip(point, array.shape, strict=True)):
@@ -284,7 +284,7 @@ class Answers:
         return told
 
     def _chunk(self, at: str, member: zarr.Array[Any], place: tuple[int, ...]) -> dict[str, Any] | None:
-        """The stored chunk (or shard) that holds an element of a member, and the file that it lies in."""
+        """The stored chunk (or shard) that holds an element of a member, and the file that it is in."""
         index: tuple[int, ...] = ()
         try:
             index = tuple(i // g for i, g in zip(place, grain(member), strict=True))
@@ -326,8 +326,8 @@ class Answers:
     def regions(
         self, path: str, at: str, axes: Sequence[int], index: Sequence[int], layer: int = 0
     ) -> dict[str, Any]:
-        """The regions of a layer that a plane cuts, as rectangles of it; the plane goes through `index` along
-        `axes`."""
+        """The regions of a layer that a plane cuts, as rectangles in it; the plane extends along `axes`
+        through `index`."""
         array = self.open(path, at)
         if not isinstance(array, LogicalArray):
             return {"pipelines": [], "rectangles": [], "left_out": 0}
@@ -364,7 +364,7 @@ class Answers:
         }
 
     def versions(self, path: str) -> dict[str, Any]:
-        """The versions of a logical array that led to the one that is served, the oldest first."""
+        """The versions of a logical array that led to the served one, oldest first."""
         repo = self.repo
         if repo is None:
             return {"versions": []}
@@ -397,5 +397,5 @@ def _names(array: StoredArray) -> tuple[str | None, ...]:
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
-    """What values are to the eye: numbers on a scale, times, true or false, or words."""
+    """How values look to people: numbers on a scale, times, true or false, or words."""
     return {"M": "time", "b": "bool"}.get(dtype.kind, "number" if dtype.kind in "iufcm" else "text")

@@ -1,4 +1,4 @@
-"""Logical arrays over HTTP, each as one ordinary Zarr array; and, at the root, a page to look at them."""
+"""Logical arrays over HTTP, each as one ordinary Zarr array, with a page to look at them at the root."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 LOG = logging.getLogger("uvicorn.error")
-"""The server's own log, so that all it says is in one place."""
+"""The server's own log, so that everything it says is in one place."""
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1", "[::1]")
-"""How the programs of a machine call it."""
+"""What programs on a machine call that machine."""
 
 
 def serve(
@@ -138,7 +138,7 @@ def serving(
     version = Version(branch, tag, snapshot_id, as_of)
     app = _app(source, path, host, codecs, chunks, cors_origins, version)
     _check_free(host, port)
-    # The program does something else meanwhile: its logging is left as it is, and only failures are told.
+    # The program does other things meanwhile: its logging is left alone, and only failures are reported.
     quiet = {"log_level": "warning", "log_config": None, "access_log": False}
     running: BackgroundServer = server.serve_background(app, host=host, port=port, uvicorn_options=quiet)
     return running
@@ -177,27 +177,27 @@ def _app(
     if _is_loopback(host) and "*" not in origins:
         from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-        # A site whose name is made to point to this machine would be of the same origin, for a browser.
+        # To a browser, a site whose name points to this machine would be of the same origin.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK_NAMES, host])
     return app
 
 
 def _check_access(place: Any, path: str) -> None:
-    """Refuse now what would be refused to every client: files that the repository may not read."""
+    """Refuse at once what would be refused to every client: files that the repository may not read."""
     if isinstance(place, zarr.Group):
         place, path = place.store, f"{place.path}/{path}"
     check_access(place, _members(place, path.strip("/")))
 
 
 def _members(store: Any, path: str) -> Iterator[tuple[str, int]]:
-    """The members of all logical arrays below a path: path and number of axes."""
+    """The path and number of axes of every member of all logical arrays below a path."""
     for name in logical_arrays(store, path):
         array = open_array(store, name)
         yield from ((f"{name}/{member}".strip("/"), array.ndim) for member in array.manifest.members)
 
 
 def _directory(resolved: Resolved) -> Path | None:
-    """The directory of this machine that is served; None if it is something else."""
+    """The directory on this machine that is served; None if it is something else."""
     if resolved.repo is not None:
         return directory_of(resolved.repo)
     store: Any = resolved.store
@@ -218,10 +218,10 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Totals:
-    """Says of every part of a value how large the whole is.
+    """Adds the total size to every part of a value.
 
-    The server leaves that open, as HTTP allows; but readers that are built on object_store (obstore, zarrs)
-    do not take a part without it.
+    The server leaves it out, as HTTP allows; but readers that are built on object_store (obstore, zarrs)
+    reject a part without it.
     """
 
     def __init__(self, app: Any, store: ViewStore) -> None:
@@ -246,7 +246,7 @@ def _with_total(content_range: bytes, total: int) -> bytes:
 
 
 def _told(request: Request, error: Exception) -> Response:
-    """An answer that nobody takes for a chunk that was never written; why, is for the server's own log."""
+    """An answer that cannot be mistaken for a chunk that was never written; the server's log says why."""
     from starlette.responses import PlainTextResponse
 
     LOG.error("%s: %s", request.url.path, error)

@@ -1,7 +1,7 @@
-"""The page to look at data, and what it asks this server: bounded answers, to itself and to nobody else.
+"""The page to look at data, and what it asks this server: bounded answers, for itself and nobody else.
 
-The server decodes. So a page of a few files shows every data type and codec, an element of a hundred million
-is not sent to draw one pixel, and what is damaged has a reason.
+The server decodes. So a page of a few files shows every data type and codec, a hundred million elements are
+not sent to draw one pixel, and damage comes with a reason.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("uvicorn.error")
 
 PREFIX = "__view__"
-"""Below it is what belongs to the page. The Zarr specification reserves names that begin so."""
+"""Everything that belongs to the page is below this. The Zarr specification reserves such names."""
 
 AT_ONCE = 4
-"""Answers that are worked on, of values and of all else; others wait. A pointer is not behind pictures."""
+"""How many answers are worked on at a time, for values and for all else, so that pictures do not delay the
+pointer; others wait."""
 
 MOST_WAITING = 64
 """If this many are already waiting, the next one is told to come back."""
@@ -55,7 +56,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-"""Of every answer to the page: it loads and runs what is served here, and nothing else."""
+"""The headers of every answer to the page: it loads and runs only what is served here."""
 
 INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 NOT_FOUND = (FileNotFoundError, NotLogicalArrayError, VersionNotFoundError)
@@ -79,7 +80,7 @@ class Viewer:
         self._waiting = 0
 
     def endpoints(self) -> list[tuple[str, Callable[[Any], Any]]]:
-        """What the page asks, and who answers."""
+        """What the page can ask, and the functions that answer."""
         return [
             ("arrays", self._arrays),
             ("array", lambda query: self._answers.about(*_which(query))),
@@ -91,7 +92,7 @@ class Viewer:
         ]
 
     def routes(self) -> list[BaseRoute]:
-        """For the application, before those of the arrays."""
+        """The routes for the application, before those of the arrays."""
         from starlette.routing import Route
 
         return [
@@ -120,7 +121,7 @@ class Viewer:
     # What the page asks
 
     def _answered(self, answer: Callable[[Any], Any]) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint: a thread answers, a few at a time, and nobody whose page has lost interest."""
+        """An endpoint: threads answer, a few at a time, unless the page has lost interest."""
         from starlette.responses import JSONResponse, Response
 
         async def endpoint(request: Request) -> Response:
@@ -176,7 +177,7 @@ class Viewer:
         return told
 
     def _values(self, query: Any) -> tuple[bytes, dict[str, str]]:
-        """Values, then a byte for each that says what it is; the headers say how many, and of which type."""
+        """Values, then one byte for each that says what it is; the headers give their number and type."""
         taken = query.get("take", "")
         seen = self._answers.values(*_which(query), lambda shape: _spans(taken, shape))
         if seen.problem:
@@ -195,7 +196,7 @@ def _which(query: Any) -> tuple[str, str]:
 
 
 def _numbers(text: str) -> list[int]:
-    """Whole numbers between commas."""
+    """Whole numbers separated by commas."""
     return [_integer(part) for part in text.split(",")] if text else []
 
 
@@ -206,7 +207,7 @@ def _integer(text: str) -> int:
 
 
 def _spans(text: str, shape: tuple[int, ...]) -> Sequence[Span]:
-    """A place, or `start:count:step`, for every axis; what is behind the end is left out.
+    """An index, or `start:count:step`, for every axis; anything beyond the end is left out.
 
     >>> _spans("3,0:4:5", (10, 12))
     [3, range(0, 15, 5)]
