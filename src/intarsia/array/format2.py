@@ -1,5 +1,4 @@
-"""Codecs that do not trust what a chunk says about itself, for chunks that zarr decodes; arrays of Zarr
-format 2.
+"""Codecs for zarr's own decoding that do not trust what a chunk claims; arrays of Zarr format 2.
 
 zarr's compressors become copies whose class is a subclass of the original: they encode as before, and decode
 by `bounded`. Arrays of format 2 are read with codecs of format 3 that decode the same bytes.

@@ -115,8 +115,7 @@ def plan(
 
     They are regions of layer 0, unless `choose` takes replicas in their place.
 
-    A region has several parts only if its view has a new axis, and the request takes its one index
-    repeatedly.
+    A region has several parts only if its view has a new axis whose one index is requested repeatedly.
 
     >>> from intarsia.array.manifest import Manifest
     >>> from intarsia.array.request import request

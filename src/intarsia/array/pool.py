@@ -297,8 +297,7 @@ def batches(works: list[Work], most_bytes: int, most_chunks: int) -> Iterator[Ba
             end = int(np.searchsorted(total, before + room_bytes, side="right"))
             end = min(end, at + room_chunks, positions.size)
             if request is not None and at < end < positions.size:
-                # Go back to where the request of the next chunk begins; but an empty batch must get
-                # something.
+                # Go back to where the request of the next chunk begins, but leave no batch empty.
                 begin = int(np.searchsorted(request, request[end]))
                 end = begin if begin > at else at if batch else end
             if end <= at and not batch:

@@ -94,8 +94,7 @@ class Request:
 
     @property
     def working_shape(self) -> tuple[int, ...]:
-        """The shape of the buffer that parts address: one length per axis of the array, or one for all
-        points."""
+        """The shape of the buffer that parts address: a length per axis, or one for all points."""
         if self.axes is not None:
             return tuple(axis.count for axis in self.axes)
         return (self.size,)
@@ -130,8 +129,7 @@ def request(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) ->
 def _plain(shape: tuple[int, ...], selection: Any) -> Request | None:
     """The request for integers and slices, like most small reads; None for everything else, and for mistakes.
 
-    The result is that of zarr-indexing, in a tenth of the time; but zarr-indexing's transforms can be
-    composed.
+    The result is that of zarr-indexing, which takes ten times as long, as its transforms can be composed.
     """
     entries = selection if type(selection) is tuple else (selection,)
     missing = len(shape) - len(entries)

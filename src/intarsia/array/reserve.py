@@ -187,8 +187,7 @@ class Reservation:
     """Whether a copy that would not be read back unchanged is refused."""
 
     def fill(self, logical: LogicalGroup, data: Callable[[Box], Any]) -> None:
-        """Write every piece in this process; `data` returns the values, or the one value, of a box of the
-        data."""
+        """Write every piece in this process; `data` returns the values, or the one value, of a box."""
         for piece in self.pieces:
             target = logical.target(piece.member, self.options.get(piece.member, NO_OPTIONS))
             write_box(target, piece.target, piece.stored(data(piece.source)))
@@ -249,8 +248,7 @@ class Room:
             self._pieces.append(Piece(name, box.seen_from(self._origin), there, packing))
 
     def in_region(self, manifest: Manifest, row: Row, fresh: Box, options: Options = NO_OPTIONS) -> None:
-        """Reserve elements that a region backs, in a manifest that may be the next one; its member may
-        grow."""
+        """Reserve elements that a region of this or the next manifest backs; its member may grow."""
         name, target = manifest.members[row.member], manifest.to_member(row, fresh)
         with self._all_or_nothing():
             member = self._logical.members[name]

@@ -42,8 +42,7 @@ class Shards:
         return None if known is None or known[0] != stamp else known[1]
 
     def keep(self, blob: int, entries: Any, stamp: Any = None) -> None:
-        """Remember the index of a shard for as long as its stamp is the same; without a stamp it never
-        changes."""
+        """Remember the index of a shard while its stamp is the same; without a stamp it never changes."""
         if len(self._kept) * len(entries) > MOST_ENTRIES_KEPT:
             self._kept.clear()
         self._kept[blob] = stamp, entries
@@ -232,8 +231,7 @@ def _moved(selector: Any, start: int) -> Any:
 
 
 def stretches(starts: Ints, extents: Ints, shape: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """The first element and the number of elements of many chunks' pieces; for a large piece, the whole
-    chunk.
+    """The first element and the size of the pieces of many chunks; for a large piece, of the whole chunk.
 
     The columns, one per axis, say where the selection begins in each chunk, and how far it reaches.
 

@@ -147,11 +147,9 @@ class TableEnd:
     def store(
         self, shape: tuple[int, ...], more: MoreRegions, join: Callable[[RegionTable, int], RegionTable]
     ) -> tuple[Manifest, dict[str, Any]]:
-        """Store more regions, for an array with a new shape. Anything that a reader would refuse is refused
-        here.
+        """Store more regions, for an array with a new shape; refuse anything that a reader would refuse.
 
-        Returns the array with only its last regions, and what changes in the manifest. `join` may join
-        neighbours.
+        Returns the array with only its last regions, and changes to the manifest. `join` joins neighbours.
         """
         (fresh, names, packings, views), known = more, self.whole.packings
         regions = join(self.part.regions.joined(fresh), self.axis)

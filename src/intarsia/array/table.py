@@ -368,8 +368,7 @@ class RegionTable(ReadLater):
         return bool(np.unique(places).size == len(self))
 
     def _painted_once(self) -> bool:
-        """Whether no cell is covered twice: paint every region onto the lattice, reduced to the regions'
-        bounds."""
+        """Whether no cell is covered twice: paint every region onto the lattice, reduced to their bounds."""
         # Between two neighbouring bounds nothing changes, so one cell per interval is enough.
         edges = [np.unique(np.concatenate([self.start[:, d], self.stop[:, d]])) for d in range(self.ndim)]
         if prod(len(edge) for edge in edges) > MOST_PAINTED_CELLS:

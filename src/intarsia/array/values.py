@@ -287,6 +287,5 @@ def fill_value_of(data_type: ZDType[Any, Any], value: Any) -> Any:
 
 @lru_cache(typed=True)
 def zarr_type(dtype: np.dtype[Any] | str) -> ZDType[Any, Any]:
-    """The Zarr data type, kept: zarr tries one after another, which adds up over thousands of arrays or
-    files."""
+    """The Zarr data type, kept: zarr tries one after another, which adds up over thousands of arrays."""
     return parse_dtype(dtype, zarr_format=3)

@@ -32,8 +32,7 @@ _NOWHERE = np.empty(0, dtype=np.int64)
 
 
 def outer_index(selectors: tuple[AxisSelector, ...], shape: tuple[int, ...]) -> Any:
-    """The selectors in NumPy's form for an outer product, whose result is an array even without
-    dimensions."""
+    """The selectors as a NumPy index for an outer product, which is an array even without dimensions."""
     if not selectors:
         return ...  # () would give a scalar, and a scalar text forgets the length of its type
     if sum(not isinstance(selector, slice) for selector in selectors) <= 1:

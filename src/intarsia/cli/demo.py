@@ -178,8 +178,7 @@ def _expect(array: LogicalArray, values: np.ndarray[Any, Any], what: str) -> Non
 
 
 def _verdict(array: LogicalArray, values: np.ndarray[Any, Any]) -> list[tuple[str, int, float]]:
-    """Name, stored bytes and seconds to read: as stored, then with everything in one encoding, side by
-    side."""
+    """Name, stored bytes and seconds to read: as stored, then with one encoding for everything."""
     results = [("three encodings", survey(array).total_stored or 0, _seconds(array))]
     for name, codecs in ALTERNATIVES.items():
         repo = intarsia.open_repository("memory://", create=True)
@@ -192,8 +191,7 @@ def _verdict(array: LogicalArray, values: np.ndarray[Any, Any]) -> list[tuple[st
 
 
 def _haste(values: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """Seconds to append some values as they are, and compressed: the best of three, alternating, in
-    memory."""
+    """Seconds to append some values in memory, raw and compressed: the best of three, alternating."""
     best = {"raw": float("inf"), "shuffle+zstd": float("inf")}
     for name in (*best, *best, *best):
         array = intarsia.create({}, "one", shape=(0, *SHAPE[1:]), chunks=LATTICE, dtype="float32")

@@ -1,5 +1,4 @@
-"""Commands about versions of an array, `log`, `diff`, `restore`; and to keep it intact, `verify`,
-`vacuum`."""
+"""Commands about versions of an array: `log`, `diff`, `restore`; and its upkeep: `verify`, `vacuum`."""
 
 from dataclasses import replace
 from typing import Annotated, Any

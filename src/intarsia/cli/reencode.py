@@ -259,8 +259,7 @@ def compact(
 def _arrays_that(
     suit: Callable[[MemberFacts], object], store: Any, path: str, what: str
 ) -> tuple[list[tuple[str, zarr.Array[Any]]], int]:
-    """The Zarr array at a path, or the suitable members of the logical array there; and how many were
-    checked.
+    """The Zarr array at a path, or the suitable members of a logical array; and how many were checked.
 
     `what` tells an error what should be there.
     """

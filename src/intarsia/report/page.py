@@ -96,8 +96,7 @@ def _asset(name: str) -> str:
 def render_page(
     title: str, about: str, reports: Sequence[ArrayReport], timelines: Sequence[Timeline] = ()
 ) -> str:
-    """The page. It contains everything that it needs; a policy forbids the browser to load or run anything
-    else."""
+    """The page. It contains all it needs; a policy forbids the browser to load or run anything else."""
     script = _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (

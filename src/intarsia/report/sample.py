@@ -61,8 +61,7 @@ class Sample:
     """
 
     values: np.ndarray[Any, np.dtype[np.floating[Any]]]
-    """The values as numbers: times as counts since 1970, complex numbers as magnitudes, texts as
-    checksums."""
+    """As numbers: times become counts since 1970, complex numbers magnitudes, texts checksums."""
 
     status: np.ndarray[Any, np.dtype[np.uint8]]
     """For each value, what it is: `VALUE`, `NULL`, `DAMAGED` or `HOLE`."""
@@ -75,7 +74,7 @@ class Sample:
 
     @property
     def shown(self) -> np.ndarray[Any, Any]:
-        """The values that were read and are not null."""
+        """The finite values, without nulls, holes and damage."""
         shown: np.ndarray[Any, Any] = self.values[(self.status == VALUE) & np.isfinite(self.values)]
         return shown
 

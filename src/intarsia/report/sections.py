@@ -250,8 +250,7 @@ class Timeline:
         encodings = {name: _encodings(seen) for name, seen in rows.items()}
         names = _ranked(rows, encodings)
         rank = {words: i for i, words in enumerate(names)}
-        # The colour is that of the codecs, as on the maps below; chunks and packings have no colours of their
-        # own.
+        # The colour is that of the codecs, as on the maps below; chunks and packings have none.
         colours = dict.fromkeys(names, 0)
         for name, seen in rows.items():
             colours |= dict(zip(encodings[name], seen.group.tolist(), strict=True))

@@ -31,8 +31,7 @@ MOST_VERSIONS = 40
 STEPS = 1000
 """Every array counts as this many steps of the progress."""
 MOST_ATTRIBUTES = 100
-
-"""A commit that changes more regions than this is summed up in numbers."""
+"""The most attributes that the page lists."""
 
 
 def write_report(

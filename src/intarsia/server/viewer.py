@@ -32,8 +32,7 @@ PREFIX = "__view__"
 """Everything that belongs to the page is below this. The Zarr specification reserves such names."""
 
 AT_ONCE = 4
-"""How many answers are worked on at a time, for values and for all else, so that pictures do not delay the
-pointer; others wait."""
+"""Answers in work at a time, for values and for all else: pictures do not delay the pointer. Others wait."""
 
 MOST_WAITING = 64
 """If this many are already waiting, the next one is told to come back."""

@@ -216,7 +216,7 @@ def _keys(credentials: Any, *, anonymous: bool) -> dict[str, Any] | None:
             return {"skip_signature": True}
         case ["s3", "static", str(key), str(secret), token, None]:
             if token is None and ENVIRONMENT_KEYS[2] in os.environ:
-                return None  # obstore would take those of somebody else
+                return None  # obstore would take somebody else's token
             found = [key, secret, token]
         case ["s3", "from_env"] if all(os.environ.get(name) for name in ENVIRONMENT_KEYS[:2]):
             found = [os.environ.get(name) for name in ENVIRONMENT_KEYS]

@@ -97,8 +97,7 @@ class IcechunkBatch:
         return grants_of(session_bytes(self.store))
 
     def references(self, source: EngineSource) -> References | None:
-        """Where the chunks of a member are, if that is known already; in a read-only session it never
-        changes."""
+        """Where the chunks of a member are, if that is known already; a read-only session keeps it."""
         return self._references.get(source.path)
 
     def listed(self, source: EngineSource) -> References:
@@ -208,8 +207,7 @@ class IcechunkBatch:
         return None if content is None else content.as_numpy_array()
 
     def get_now(self, spans: Spans, i: int) -> bytes:
-        """Ask Icechunk for what could not be read from a file: it returns the bytes, or says why it
-        cannot."""
+        """Ask Icechunk for what could not be read from a file: it returns the bytes, or says why not."""
         check_store(self.store)
         ((key, byte_range),) = requests_of([spans.some(slice(i, i + 1))])
         content = start(self.get_one(key, byte_range)).result()

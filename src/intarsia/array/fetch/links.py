@@ -84,8 +84,7 @@ class Folders:
         return open_file(self._root + key, self._root)
 
     def check(self, folder: str) -> None:
-        """Raise `ReadError` if a directory of the store is, or lies behind, a link that leads out of the
-        store.
+        """Raise `ReadError` if a directory of the store is a link out of the store, or lies behind one.
 
         >>> Folders("/").check("proc/self")
         """

@@ -1,5 +1,4 @@
-"""Fetching chunks from files elsewhere: everything that is wanted from one file, in as few requests as
-possible.
+"""Fetching chunks from files elsewhere: all that is wanted from a file, in as few requests as possible.
 
 Icechunk reads each virtual chunk with its own request. Here neighbours come together, even those of several
 members. What Icechunk would check is checked: who may read (`grants`), and that the file is still the one

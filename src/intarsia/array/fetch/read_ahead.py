@@ -100,7 +100,7 @@ class FilesInTurn:
             yield from one_span(file, first, length, self._is_compressed)
 
     def _look(self, position: int, file: int) -> int:
-        """Check whether this file, which is read now, is in memory, and act on it; returns how many files
+        """Check whether this file, which is being read, is in memory, and act on it; returns how many files
         later to look again."""
         if position >= self._told:
             self._disk.is_cold = not is_in_memory(file, max(0, self._starts[position]))

@@ -76,8 +76,8 @@ class Pending(Protocol):
         """Done when they have arrived; None if they are read in the thread that decodes them."""
 
     def __iter__(self) -> Generator[Encoded | None]:
-        """The bytes in the requested order, None for what is not stored; raises at the first that could not
-        be read."""
+        """The bytes in the requested order, None for what is not stored; raises at a range that could not be
+        read."""
 
     def cancel(self) -> None:
         """Give up; nothing is left running."""
