@@ -21,7 +21,7 @@ from intarsia.words import bounds_text, count_text, size_text
 @verb
 def ingest(
     archive: Archive,
-    asked: args.Making,
+    asked: args.Ingesting,
     skip_bad_files: Annotated[
         bool, typer.Option("--skip-bad-files", help="Leave out files that fail, instead of stopping.")
     ] = False,

@@ -269,6 +269,14 @@ Store = Annotated[
         show_default=False,
     ),
 ]
+Repository = Annotated[
+    str,
+    typer.Argument(
+        metavar="STORE",
+        help="Path or URL of an Icechunk repository (s3://, gs://, az://). A new one is made if none is there.",
+        show_default=False,
+    ),
+]
 Array = Annotated[
     str,
     typer.Argument(
@@ -377,6 +385,13 @@ class Making(Reachable):
     """Arguments of commands that make a store if there is none."""
 
     branch: Branch = None
+
+
+@dataclass(frozen=True)
+class Ingesting(Making):
+    """Arguments of a command that needs a repository, and makes one where none is."""
+
+    store: Repository
 
 
 @dataclass(frozen=True)
