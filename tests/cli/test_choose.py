@@ -61,4 +61,4 @@ def test_consolidate_joins_what_is_encoded_alike(store, data):
         tx.open("temperature").append(data[:10], codecs=[], merge=False)
     said = document("consolidate", store)
     assert (said["joined"], said["regions"]) == (1, 3)
-    assert "0 regions joined" in succeed("consolidate", store)
+    assert "temperature: nothing to join in 3 regions" in succeed("consolidate", store)

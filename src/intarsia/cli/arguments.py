@@ -273,7 +273,7 @@ Repository = Annotated[
     str,
     typer.Argument(
         metavar="STORE",
-        help="Path or URL of an Icechunk repository (s3://, gs://, az://). A new one is made if none is there.",
+        help="Path or URL of an Icechunk repository (s3://, gs://, az://). It is made if none is there.",
         show_default=False,
     ),
 ]

@@ -172,7 +172,8 @@ def consolidate(
     if as_json:
         print_json(store=asked.store, path=name, joined=gone, regions=left, snapshot_id=commit)
         return
-    say(f"{name or '/'}: {count_text(gone, 'region')} joined to others, {left} left")
+    joined = f"{count_text(gone, 'region')} joined to others, {left} left"
+    say(f"{name or '/'}: {joined if gone else f'nothing to join in {count_text(left, "region")}'}")
     if commit:
         say(f"snapshot {commit}")
 
