@@ -18,6 +18,7 @@ def old(tmp_path):
 def test_convert_makes_a_repository_and_chooses_codecs(old, tmp_path):
     said = document("convert", old[0], tmp_path / "new", "t", "--objective", "size")
     assert said["arrays"][0]["path"] == "t"
+    assert said["snapshot_id"] == intarsia.open_repository(tmp_path / "new").lookup_branch("main")
     assert said["arrays"][0]["nbytes_stored"] < said["arrays"][0]["nbytes"]
     np.testing.assert_array_equal(intarsia.open(tmp_path / "new", "t")[...], old[1])
     assert "converted old: float32" in succeed("convert", old[0], tmp_path / "new", "-c", "gzip")
@@ -31,6 +32,7 @@ def test_convert_makes_a_repository_and_chooses_codecs(old, tmp_path):
 def test_adopt_refers_to_files_and_says_where(old, store, data):
     said = document("adopt", store, "temperature", old[0])
     assert (said["bounds"], said["shape"]) == ([[50, 60], [0, 6], [0, 8]], [60, 6, 8])
+    assert said["snapshot_id"] == intarsia.open_repository(store).lookup_branch("main")
     read = document("read", store, "temperature", "50:, 0, 0", "--allow", "all")["values"]
     assert read == old[1][:, 0, 0].tolist()
     failure("adopt", store, "temperature", old[0], "--how", "link", code=2)

@@ -88,12 +88,21 @@ def convert(
                 }
                 for name, array, seen in rows
             ],
+            snapshot_id=_snapshot(*arrays.values()),
         )
         return
     for name, array, seen in rows:
         how = ", ".join(pipeline.label for pipeline in seen.pipelines()) or "no values"
         sizes = f"{size_text(array.nbytes)} stored in {size_text(seen.total_stored)}"
         say(f"converted {name or '/'}: {array.dtype} of shape {array.shape}, {sizes} ({how})")
+    if commit := _snapshot(*arrays.values()):
+        say(f"snapshot {commit}")
+
+
+def _snapshot(*arrays: LogicalArray) -> str | None:
+    """The version in which arrays were opened; None in a store without versions."""
+    session = getattr(arrays[0].group.store, "session", None) if arrays else None
+    return None if session is None else str(session.snapshot_id)
 
 
 @verb
@@ -161,9 +170,12 @@ def adopt(
             bounds=[list(pair) for pair in region.bounds],
             shape=list(made.shape),
             member=region.name,
+            snapshot_id=_snapshot(made),
         )
         return
     say(f"adopted {source} as {bounds_text(region.bounds)} of {made.path or '/'}: now {made.shape}")
+    if commit := _snapshot(made):
+        say(f"snapshot {commit}")
 
 
 @verb
