@@ -18,6 +18,7 @@ from tests.versions.processes import CONTEXT
 
 import intarsia
 from intarsia import ConditionalCodec
+from intarsia.versions.repository import explained
 from soak.linear import Operation
 from soak.target import Wrong
 
@@ -124,7 +125,8 @@ class Doing:
         self._retry(lambda array: array.drop_region([(row, row + 1), (0, COLUMNS)]))
 
     def _restore(self, _number):
-        versions = [v.id for v in self.repo.ancestry(branch="main")]
+        with explained("the repository"):  # Icechunk is asked here, not intarsia
+            versions = [v.id for v in self.repo.ancestry(branch="main")]
         chosen = self.rng.choice(versions[: min(len(versions), 6)])
         try:
             state = seen(self.repo, snapshot_id=chosen)
