@@ -17,6 +17,7 @@ def _threads_for_little(monkeypatch):
     """Reads of a quarter of a megabyte are divided among threads, so that small data show what these do."""
     monkeypatch.setattr(pool, "WORTH_A_READING_THREAD", pool.WORTH_A_THREAD)
     monkeypatch.setattr(pool, "TOO_SMALL_TO_SHARE", 0)
+    monkeypatch.setattr(pool, "TOO_FAST_TO_SHARE", 0)
 
 
 @pytest.fixture(params=sorted(places.PLACES))

@@ -11,6 +11,7 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.storage import MemoryStore, WrapperStore
 
 import intarsia
@@ -133,12 +134,18 @@ def test_a_little_of_large_chunks_that_are_not_compressed_takes_one_thread(monke
     assert [intarsia.explain(many, rows).threads for rows in (np.s_[:4], np.s_[4:])] == [1, 4]
 
 
+FAST = BloscCodec(cname="lz4")
+
+
 @pytest.mark.skipif(not HAS_GIL, reason="threads of this Python hand no lock to one another")
-@pytest.mark.parametrize(("side", "threads"), [(32, 1), (64, 2)])
-def test_small_chunks_are_decoded_by_one_thread_however_many_they_are(side, threads, monkeypatch):
+@pytest.mark.parametrize(
+    ("codec", "side", "threads"),
+    [(ZstdCodec(), 32, 1), (ZstdCodec(), 64, 2), (FAST, 128, 1), (FAST, 256, 2), (BloscCodec(), 128, 2)],
+)
+def test_small_chunks_are_decoded_by_one_thread_however_many_they_are(codec, side, threads, monkeypatch):
     monkeypatch.undo()
     values = np.arange(1 << 20, dtype="f4").reshape(1024, 1024)
-    array = zarr.create_array({}, data=values, chunks=(side, side), shards=(256, 256))
+    array = zarr.create_array({}, data=values, chunks=(side, side), shards=(256, 256), compressors=codec)
     reader = intarsia.reader(array).with_config(threads=2)
     assert intarsia.explain(reader, ...).threads == threads
     np.testing.assert_array_equal(reader[...], values)

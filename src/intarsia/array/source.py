@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 FIXED_SIZE_KINDS = "biufcmMSUV"
 """Kinds of NumPy data types whose values lie in the array itself, so that several threads may fill one."""
 
+FAST_WORK = 0.75
+"""The cost of decoding a byte, relative to zstd, below which a codec counts as fast."""
+
 RAW_WORK = 1 / 16
 """The cost of copying a byte of a chunk without a compressor, relative to decoding a byte of zstd."""
 
@@ -180,6 +183,11 @@ class EngineSource(Source):
     def decoding_work(self) -> float:
         """The cost of decoding a byte, relative to zstd; copying a byte costs hardly more than the lock."""
         return RAW_WORK if self.decoder.is_raw else max(1.0, decoding_work(self.array))
+
+    @cached_property
+    def is_fast_to_decode(self) -> bool:
+        """Whether it takes clearly less to decompress a byte than with zstd, as with lz4."""
+        return not self.decoder.is_raw and decoding_work(self.array) < FAST_WORK
 
     @property
     def blobs(self) -> int:
