@@ -1,18 +1,12 @@
 """zarrita in a real browser: its modules, a page that imports them, and a server of our own for both."""
 
-import shutil
-import subprocess
 import threading
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
-import pytest
 
 from tests.report.browser import executable
-
-MODULES = Path(__file__).parent.parent.parent / "node_modules"
+from tests.standard import javascript
 
 PAGE = """<!doctype html><meta charset=utf-8><title>zarrita</title>
 <script type=importmap>{"imports": {
@@ -42,36 +36,6 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-def modules():
-    """zarrita's modules; fetched once where npm is and reaches its registry."""
-    executable()  # skips first where there is no browser
-    if not (MODULES / "zarrita").is_dir():
-        npm = shutil.which("npm")
-        if npm is None:
-            pytest.skip("no npm on this machine, so no zarrita")
-        command = [
-            npm,
-            "install",
-            "--silent",
-            "--no-save",
-            "--no-audit",
-            "--no-fund",
-            "--fetch-retries=0",
-            "--prefix",
-            ".",
-            "zarrita@0.7",
-        ]
-        try:
-            ran = subprocess.run(
-                command, cwd=MODULES.parent, capture_output=True, text=True, timeout=60, check=False
-            )
-        except subprocess.TimeoutExpired:
-            pytest.skip("npm does not get zarrita: no network")
-        if ran.returncode:
-            pytest.skip(f"npm does not get zarrita: {ran.stderr.strip()[:200]}")
-    return MODULES
-
-
 @contextmanager
 def serving_files(folder, handler=Quiet):
     """The address at which the files of a directory can be fetched."""
@@ -88,6 +52,7 @@ def serving_files(folder, handler=Quiet):
 
 def site(folder):
     """The address of a directory, with a page that can import zarrita; skips where that cannot be."""
+    executable()  # skips first where there is no browser
     (folder / "index.html").write_text(PAGE)
-    (folder / "node_modules").symlink_to(modules())
+    (folder / "node_modules").symlink_to(javascript.modules())
     return serving_files(folder)
