@@ -97,7 +97,7 @@ class Commit:
     backoff: Backoff | None = None
     """How often it is tried; None for the default."""
 
-    mark: str = field(default_factory=lambda: secrets.token_hex(8))
+    mark: int = field(default_factory=lambda: secrets.randbits(48))
     """Unique among recent commits; short, since every later commit stores it again."""
 
     @property
