@@ -129,7 +129,7 @@ def test_entries_differ_by_what_was_asked_and_not_by_who_asks(kept):
     assert key() == key(["s3://b/*.nc"]) == key(storage_options={"access_key_id": "a", "bearer_token": "b"})
     others = [key("s3://b/*.h5"), key(concat_dim="time"), key(storage_options={"region": "eu-central-1"})]
     assert len({key(), *others}) == 4
-    assert key(concat_dim="time", workers=4) == key(concat_dim="time")
+    assert key(concat_dim="time", client=4) == key(concat_dim="time")
     with pytest.raises(IngestError, match="plain values"):
         opened(f"{kept}/*.nc", ingest_options={"preprocess": print})
 

@@ -345,7 +345,7 @@ def test_the_axis_need_not_be_the_first(tmp_path):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_parallel_parsing_changes_nothing(tmp_path, workers):
     _, values = series(tmp_path, range(6))
-    report = intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time", workers=workers)
+    report = intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time", client=workers)
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
 
 
@@ -354,7 +354,7 @@ def test_parsing_in_another_process(tmp_path):
     (tmp_path / "bad.nc").write_bytes(b"bad")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         report = intarsia.ingest(
-            tmp_path / "*.nc", tmp_path / "r", concat_dim="time", workers=pool, errors="skip"
+            tmp_path / "*.nc", tmp_path / "r", concat_dim="time", client=pool, errors="skip"
         )
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
     assert len(report.failed) == 1

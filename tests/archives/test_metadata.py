@@ -107,7 +107,7 @@ def test_a_file_gets_a_coordinate_and_attributes(tmp_path):
     assert found.tas.attrs == {"long_name": "x"}
     np.testing.assert_array_equal(found.tas[2, 2:], day(2).v)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as workers:
-        other = intarsia.ingest(paths, "memory://", workers=workers, **options)
+        other = intarsia.ingest(paths, "memory://", client=workers, **options)
     again = xr.open_dataset(other.repository, engine="intarsia", decode_times=False)
     xr.testing.assert_identical(again, found)
 

@@ -50,7 +50,7 @@ REPOSITORY = "repository"
 WAIT_SECONDS = 24 * 3600.0
 """How long to wait for another process that builds the same entry."""
 
-OF_ONE_CALL = ("workers", "progress", "storage_options")
+OF_ONE_CALL = ("client", "progress", "storage_options")
 """Options of `ingest` that do not change the result."""
 
 REMOTE_WORKERS = 16
@@ -254,7 +254,7 @@ class Entry:
     def _brought_up_to_date(self, archive: CachedArchive, urls: list[str], note: Note | None) -> str:
         """Ingest what is new or changed and take out what is gone; returns the dataset's group."""
         group = "0" if note is None else note.group
-        options: dict[str, Any] = {} if urls[0].startswith(FILE) else {"workers": REMOTE_WORKERS}
+        options: dict[str, Any] = {} if urls[0].startswith(FILE) else {"client": REMOTE_WORKERS}
         options |= dict(archive.options) | {"storage_options": archive.storage_options}
         files: Any = archive.files if archive.is_nested else urls
         place = self.path / REPOSITORY

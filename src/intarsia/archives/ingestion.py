@@ -74,7 +74,6 @@ def ingest(
     parser: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     client: Engine = None,
-    workers: Engine = None,
     batch: int | None = None,
     progress: Progress = silent,
     branch: str = "main",
@@ -147,7 +146,6 @@ def ingest(
         client: What parses files: a number of threads, a `dask.distributed.Client`, or an executor of
             `concurrent.futures` that does not fork. By default, remote files are parsed in threads, and
             local ones in processes if there are very many; `1` parses them one by one.
-        workers: The old name of `client`.
         batch: The largest number of files per commit. Memory limits it too.
         progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`.
@@ -197,7 +195,7 @@ def ingest(
         raise IngestError("say where to: a repository or its path is needed (a dry run needs none)")
     if isinstance(repo, str | os.PathLike):
         check_name(repo)
-    engine = checked_engine(client, workers)
+    engine = checked_engine(client)
     if batch is not None and batch < 1:
         raise IngestError(f"batch={batch}: a batch has one file or more")
     sources = Sources(storage_options)

@@ -54,28 +54,25 @@ USUAL_WORKERS = 8
 """The number of workers if it is unknown."""
 
 
-def checked_engine(client: Any, workers: Any) -> Engine:
-    """What should parse, as the caller says it: `client` or, by its old name, `workers`.
+def checked_engine(client: Any) -> Engine:
+    """What should parse, if it can.
 
-    >>> checked_engine(4, None), checked_engine(None, 2)
-    (4, 2)
-    >>> checked_engine("cluster", None)
+    >>> checked_engine(4)
+    4
+    >>> checked_engine("cluster")
     Traceback (most recent call last):
     ...
     intarsia.errors.IngestError: client='cluster' cannot parse files: give a number of threads, a \
 dask.distributed.Client, or an executor of concurrent.futures
     """
-    if client is not None and workers is not None:
-        raise IngestError("client= and workers= say the same: give one of them")
-    name, given = ("workers", workers) if client is None else ("client", client)
-    if given is None or (isinstance(given, int) and not isinstance(given, bool)):
-        return given
-    if not callable(getattr(given, "submit", None)):
+    if client is None or (isinstance(client, int) and not isinstance(client, bool)):
+        return client
+    if not callable(getattr(client, "submit", None)):
         raise IngestError(
-            f"{name}={given!r} cannot parse files: give a number of threads, a dask.distributed.Client, "
+            f"client={client!r} cannot parse files: give a number of threads, a dask.distributed.Client, "
             "or an executor of concurrent.futures"
         )
-    engine: Client = given
+    engine: Client = client
     return engine
 
 

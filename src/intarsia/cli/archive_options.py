@@ -217,7 +217,7 @@ class Archive:
             "schema": self.schema,
             "copy": self.copy,
             "replace": self.replace,
-            "workers": self.workers,
+            "client": self.workers,
             "storage_options": args.parse_options(self.source_option or (), "source option") or None,
         }
 
