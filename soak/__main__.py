@@ -7,6 +7,7 @@ interrupted goes on where it stopped. `--target NAME --case NUMBER` runs one cas
 
 import argparse
 import datetime
+import math
 import os
 import sys
 import tempfile
@@ -39,7 +40,8 @@ def wanted_cases(parts, cases, only):
             if reason:
                 print(f"{target.label}: left out, {reason}")
                 continue
-            found.append((target, max(1, round(goal * target.share / total))))
+            # up, so that no part has fewer than its goal; rounded before that, as shares are not exact
+            found.append((target, math.ceil(round(goal * target.share / total, 6))))
     return found
 
 
