@@ -5,6 +5,7 @@ acknowledged took effect exactly once, at some moment between its beginning and 
 process was killed, or it failed) at most once, at any moment after its beginning. A read shows the state of
 one moment between its beginning and its end. The search is that of Wing and Gong, with the states that were
 tried already left out, as Lowe has it, and states left out that cannot become what the next read shows.
+States that only a restore can lead out of are one state, whatever their values: nobody will ever see those.
 """
 
 from collections.abc import Callable, Hashable
@@ -15,6 +16,9 @@ type State = tuple[int, ...]
 """The values of the rows."""
 
 UNKNOWN = float("inf")
+
+UNSEEN = -1
+"""The value of a row that no read will show, before a restore replaces it."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def explained(history: list[Operation], start: State = (), step: Step = rows) ->
         if each.kind in CHANGES
     ]
     sure = frozenset(i for i, o in enumerate(operations) if o.is_sure)
-    reads = sorted((i for i in sure if operations[i].kind == "read"), key=lambda i: operations[i].ended)
+    search = None if step is not rows else _Reads(operations)
     tried: set[Hashable] = set()
     waiting: list[tuple[frozenset[int], State]] = [(frozenset(), start)]
     while waiting:
@@ -97,37 +101,55 @@ def explained(history: list[Operation], start: State = (), step: Step = rows) ->
         for i in sorted(next_ones, key=lambda i: operations[i].ended, reverse=True):
             after = step(state, operations[i])
             found = done | {i}
+            if after is not None and search is not None:
+                after = search.reduced(after, found)
             if after is None or (found, after) in tried:
                 continue
             tried.add((found, after))
-            if step is rows and not _leads_on(after, found, operations, reads):
-                continue
             waiting.append((found, after))
             if len(tried) > MOST_STEPS:
                 raise UndecidedError(f"no answer after {MOST_STEPS} steps")
     return False
 
 
-def _leads_on(state: State, done: frozenset[int], operations: list[Operation], reads: list[int]) -> bool:
-    """Whether the state can still become what the read shows that ends first of those to come.
+class _Reads:
+    """What the reads of a history say about the states before them.
 
     A row changes by a write or a drop of this very row, and all of them by a restore. If no such operation
-    can come before the read, the row must be what the read shows.
+    can come before a read, the row must be what the read shows.
     """
-    coming = next((i for i in reads if i not in done), None)
-    if coming is None:
-        return True
-    read = operations[coming]
-    before = [o for i, o in enumerate(operations) if i not in done and o.begun <= read.ended]
-    if any(each.kind == "restore" for each in before):
-        return True
-    if len(state) > len(read.result):
-        return False
-    changed = {each.argument[0] for each in before if each.kind == "write"}
-    for each in before:
-        if each.kind == "drop":
-            changed.update(range(*each.argument))
-    return all(
-        value == shown or row in changed
-        for row, (value, shown) in enumerate(zip(state, read.result, strict=False))
-    )
+
+    def __init__(self, operations: list[Operation]) -> None:
+        self._operations = operations
+        reads = [i for i, each in enumerate(operations) if each.kind == "read" and each.is_sure]
+        self._reads = sorted(reads, key=lambda i: operations[i].ended)
+
+    def reduced(self, state: State, done: frozenset[int]) -> State | None:
+        """The state without what no read can tell; None if it cannot become what the next read shows."""
+        coming = (i for i in self._reads if i not in done)
+        if (first := next(coming, None)) is None or self._leads_to(first, state, done):
+            return state
+        restores = (o.argument for o in self._before(first, done) if o.kind == "restore")
+        if not any(self._leads_to(first, tuple(each), done) for each in restores):
+            return None
+        if any(self._leads_to(read, state, done) for read in coming):
+            return state
+        return (UNSEEN,) * len(state)
+
+    def _before(self, read: int, done: frozenset[int]) -> list[Operation]:
+        """What may still come before a read."""
+        end = self._operations[read].ended
+        return [o for i, o in enumerate(self._operations) if i not in done and o.begun <= end]
+
+    def _leads_to(self, read: int, state: State, done: frozenset[int]) -> bool:
+        """Whether the state can become what the read shows, without a restore."""
+        shown = self._operations[read].result
+        if len(state) > len(shown):
+            return False
+        rows = {row for row, (value, other) in enumerate(zip(state, shown, strict=False)) if value != other}
+        for each in self._before(read, done) if rows else ():
+            if each.kind == "write":
+                rows.discard(each.argument[0])
+            elif each.kind == "drop":
+                rows.difference_update(range(*each.argument))
+        return not rows

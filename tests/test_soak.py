@@ -2,11 +2,12 @@
 
 import json
 import random
+from collections import Counter
 
 import pytest
 from soak import FULL, PARTS
 from soak import __main__ as program
-from soak.linear import Operation, explained
+from soak.linear import UNKNOWN, Operation, explained, rows
 from soak.mutations import VALUES, damaged, damaged_json, places
 from soak.record import Record
 from soak.run import run_all
@@ -183,3 +184,34 @@ def test_one_case_can_be_run_again(capsys):
     assert capsys.readouterr().out == "repository\n"
     with pytest.raises(SystemExit):
         program.main(["nonsense"])
+
+
+def random_history(rng):
+    """Up to seven changes, some of which nobody knows of, and reads that some order explains, or none."""
+    history, state = [], ()
+    for value in range(1, rng.randint(3, 8)):
+        kinds = ["append", "append", "grow", "restore", *(["write", "drop"] if state else [])]
+        kind = rng.choice(kinds)
+        argument = {
+            "append": value, "grow": 1, "restore": tuple(rng.choice(((), state[:1], state, (1, 2)))),
+            "write": (rng.randrange(max(1, len(state))), value), "drop": (0, max(1, len(state) - 1)),
+        }[kind]  # fmt: skip
+        begun = value + rng.uniform(-2, 0)
+        change = Operation(
+            kind, argument, begun, UNKNOWN if rng.random() < 0.3 else value + rng.uniform(0, 2)
+        )
+        history.append(change)
+        state = (rows(state, change) if rng.random() < 0.9 else state) or state
+        if rng.random() < 0.4:
+            history.append(read(state, value - rng.random(), value + rng.random()))
+    return [*history, read(state, 20, 21)]
+
+
+def test_leaving_states_out_changes_no_verdict():
+    rng, verdicts = random.Random(11), Counter()
+    for _ in range(600):
+        history = random_history(rng)
+        plain = explained(history, step=lambda state, operation: rows(state, operation))
+        assert explained(history) == plain, history
+        verdicts[plain] += 1
+    assert min(verdicts.values()) > 80
