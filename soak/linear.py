@@ -115,8 +115,8 @@ def explained(history: list[Operation], start: State = (), step: Step = rows) ->
 class _Reads:
     """What the reads of a history say about the states before them.
 
-    A row changes by a write or a drop of this very row, and all of them by a restore. If no such operation
-    can come before a read, the row must be what the read shows.
+    A restore changes all rows. Without one, a row has the value already that a read shows, or an operation
+    that can still come before the read gives it this value.
     """
 
     def __init__(self, operations: list[Operation]) -> None:
@@ -127,29 +127,41 @@ class _Reads:
     def reduced(self, state: State, done: frozenset[int]) -> State | None:
         """The state without what no read can tell; None if it cannot become what the next read shows."""
         coming = (i for i in self._reads if i not in done)
-        if (first := next(coming, None)) is None or self._leads_to(first, state, done):
+        if (first := next(coming, None)) is None:
             return state
-        restores = (o.argument for o in self._before(first, done) if o.kind == "restore")
-        if not any(self._leads_to(first, tuple(each), done) for each in restores):
+        left = [o for i, o in enumerate(self._operations) if i not in done and o.kind != "read"]
+        read = self._operations[first]
+        if _leads_to(read, state, left):
+            return state
+        restores = (o.argument for o in left if o.kind == "restore" and o.begun <= read.ended)
+        if not any(_leads_to(read, tuple(each), left) for each in restores):
             return None
-        if any(self._leads_to(read, state, done) for read in coming):
+        if any(_leads_to(self._operations[i], state, left) for i in coming):
             return state
         return (UNSEEN,) * len(state)
 
-    def _before(self, read: int, done: frozenset[int]) -> list[Operation]:
-        """What may still come before a read."""
-        end = self._operations[read].ended
-        return [o for i, o in enumerate(self._operations) if i not in done and o.begun <= end]
 
-    def _leads_to(self, read: int, state: State, done: frozenset[int]) -> bool:
-        """Whether the state can become what the read shows, without a restore."""
-        shown = self._operations[read].result
-        if len(state) > len(shown):
-            return False
-        rows = {row for row, (value, other) in enumerate(zip(state, shown, strict=False)) if value != other}
-        for each in self._before(read, done) if rows else ():
-            if each.kind == "write":
-                rows.discard(each.argument[0])
-            elif each.kind == "drop":
-                rows.difference_update(range(*each.argument))
-        return not rows
+def _leads_to(read: Operation, state: State, left: list[Operation]) -> bool:
+    """Whether operations that are left can turn the state into what the read shows, without a restore."""
+    shown, there = read.result, len(state)
+    if there > len(shown):
+        return False
+    missing = {row: value for row, value in enumerate(shown) if row >= there or state[row] != value}
+    if not missing:
+        return True
+    given: set[tuple[int, int]] = set()
+    appended: set[int] = set()
+    for each in left:
+        if each.begun > read.ended:
+            continue
+        if each.kind == "write":
+            given.add(each.argument)
+        elif each.kind == "append":
+            appended.add(each.argument)
+        elif each.kind == "grow":
+            appended.add(0)
+        elif each.kind == "drop":
+            given.update((row, 0) for row in range(*each.argument))
+    return all(
+        (row, value) in given or (row >= there and value in appended) for row, value in missing.items()
+    )
