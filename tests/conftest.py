@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from intarsia.codecs import PackBitsCodec
 from intarsia.nullable import optional_dtype
 from tests import servers
+from tests.array import places
 
 # Tests that choose a pipeline choose it after ours was switched in, as the first codec of a process does.
 PackBitsCodec()
@@ -28,6 +29,13 @@ PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=20, **PATIENT)
 settings.register_profile("thorough", max_examples=2000, **PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """No test has an example in its text, and looking for some would import even what servers run."""
+    return [each for each in (yield) if type(each) is pytest.Module]
+
 
 OUR_PIPELINES = {
     "batched": "intarsia.codecs.context.BatchedPipeline",
@@ -58,6 +66,12 @@ def moto_server(tmp_path_factory):
     """An S3 server in memory; takes any credentials."""
     with servers.moto(tmp_path_factory.mktemp("moto")) as server:
         yield server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _places_know_a_server(request):
+    """It starts with the first test that needs it."""
+    places.s3.server = lambda: request.getfixturevalue("moto_server")
 
 
 @pytest.fixture(scope="session")

@@ -9,17 +9,16 @@ BUCKET = "archive"
 
 
 @pytest.fixture(scope="session")
-def s3(tmp_path_factory):
+def s3(moto_server):
     """How obstore reaches an S3 server of our own, which has the bucket `archive`."""
-    with servers.moto(tmp_path_factory.mktemp("moto")) as server:
-        server.client().create_bucket(Bucket=BUCKET)
-        yield {
-            "endpoint": server.endpoint,
-            "region": "us-east-1",
-            "access_key_id": servers.KEY,
-            "secret_access_key": servers.SECRET,
-            "client_options": {"allow_http": True},
-        }
+    moto_server.client().create_bucket(Bucket=BUCKET)
+    return {
+        "endpoint": moto_server.endpoint,
+        "region": "us-east-1",
+        "access_key_id": servers.KEY,
+        "secret_access_key": servers.SECRET,
+        "client_options": {"allow_http": True},
+    }
 
 
 @pytest.fixture

@@ -66,9 +66,7 @@ def joined(listed, context=None):
     return {"title": "".join(each.get("title", "") for each in listed)}
 
 
-@pytest.mark.parametrize(
-    ("word", "form"), spread(["override", "drop", "drop_conflicts", joined], FORMATS, times=2)
-)
+@pytest.mark.parametrize(("word", "form"), spread(["override", "drop", "drop_conflicts", joined], FORMATS))
 def test_attributes_are_what_xarray_makes_of_them_in_one_ingest_or_many(tmp_path, word, form):
     paths = written(tmp_path, form)
     expected = by_xarray(ATTRS, word)

@@ -140,7 +140,7 @@ def ingested(tmp_path, form, drift, **options):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize(("kind", "form"), spread(TAKEN, FORMATS, times=2))
+@pytest.mark.parametrize(("kind", "form"), spread(TAKEN, FORMATS))
 def test_drift_is_taken_without_a_copy(tmp_path, kind, form):
     drift, options = TAKEN[kind]
     report = ingested(tmp_path, form, drift, **options)
@@ -162,8 +162,7 @@ def test_drift_is_taken_without_a_copy(tmp_path, kind, form):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize(("kind", "form"), spread(REFUSED, FORMATS))
 def test_drift_is_refused_in_words(tmp_path, kind, form):
     drift, words = REFUSED[kind]
     with pytest.raises(IngestError, match=words):

@@ -66,10 +66,17 @@ def test_what_is_seen_of_files_is_what_xarray_sees(tmp_path, kind):
         )
     for name in report.repository and ("v" if "v" in found else "tas",):
         assert not intarsia.verify(intarsia.open(report.repository, name))
+
+
+@pytest.mark.parametrize("kind", ["chosen ones", "a part of time", "all at once"])
+def test_what_is_seen_of_files_is_the_same_in_one_ingest_or_many(tmp_path, kind):
+    paths = [save(wide(first), tmp_path / str(first), "netcdf4") for first in (0, 2, 4)]
+    options = {"concat_dim": "time", "preprocess": dropping(STEPS[kind]), "copy": "never"}
+    whole = intarsia.ingest(paths, "memory://", **options).repository
     repo = "memory://"
     for i in (1, 0, 2):
-        repo = intarsia.ingest(paths[i], repo, concat_dim="time", preprocess=step, copy="never").repository
-    again = xr.open_dataset(repo, engine="intarsia", decode_times=False)
+        repo = intarsia.ingest(paths[i], repo, **options).repository
+    found, again = (xr.open_dataset(each, engine="intarsia", decode_times=False) for each in (whole, repo))
     xr.testing.assert_equal(again.transpose(*found.sizes), found.transpose(*found.sizes))
 
 

@@ -11,6 +11,7 @@ import intarsia
 from intarsia.archives.drift import Conversion, conversion
 from intarsia.errors import IngestError, MissingExtraError
 from tests.archives.test_drift import FORMATS, save
+from tests.grids import spread
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
@@ -78,7 +79,7 @@ def assert_converted(found, paths, wanted, form="netcdf4"):
 
 @pytest.mark.parametrize(
     ("own", "wanted", "kind"),
-    [*((*pair, "packed") for pair in PAIRS), *(("degF", "K", kind) for kind in KINDS)],
+    [*((*pair, "packed") for pair in PAIRS), *(("degF", "K", kind) for kind in KINDS if kind != "packed")],
 )
 def test_units_are_converted_on_reading_and_nothing_is_copied(tmp_path, own, wanted, kind):
     paths = [
@@ -93,14 +94,20 @@ def test_units_are_converted_on_reading_and_nothing_is_copied(tmp_path, own, wan
     assert_converted(found[...], paths, wanted)
     assert not intarsia.verify(found)
     assert len(found.members) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_units_are_converted_also_in_one_ingest_for_each_file(tmp_path, kind):
+    units = {0: "K", 2: "degF", 4: "K"}
+    paths = {first: written(tmp_path, first, unit, kind) for first, unit in units.items()}
     repo = "memory://"
-    for i in (0, 2, 1):
-        repo = intarsia.ingest(paths[i], repo, **options).repository
-    np.testing.assert_array_equal(intarsia.open(repo, "v")[...], found[...])
+    for first in (0, 4, 2):
+        options = {"concat_dim": "time", "convert_units": True, "copy": "never"}
+        repo = intarsia.ingest(paths[first], repo, **options).repository
+    assert_converted(intarsia.open(repo, "v")[...], paths.values(), "K")
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("kind", ["float32", "packed"])
+@pytest.mark.parametrize(("kind", "form"), spread(["float32", "packed"], FORMATS))
 def test_every_format_has_units(tmp_path, form, kind):
     paths = [written(tmp_path, 0, "K", kind, form), written(tmp_path, 2, "degC", kind, form)]
     report = intarsia.ingest(paths, "memory://", concat_dim="time", convert_units=True, copy="never")

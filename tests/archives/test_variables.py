@@ -32,22 +32,22 @@ def ds_like(ds):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_variable_that_begins_later_is_added_and_missing_before(tmp_path, form):
+@pytest.mark.parametrize(
+    ("form", "daily"), [*((form, False) for form in FORMATS), ("netcdf4", True), ("zarr3", True)]
+)
+def test_a_variable_that_begins_later_is_added_and_missing_before(tmp_path, form, daily):
     paths, expected = archive(tmp_path, form)
-    options = {"concat_dim": "time", "add_variables": True, "copy": "never"}
-    whole = intarsia.ingest(paths, "memory://", **options)
-    daily = "memory://"
-    for path in paths:
-        report = intarsia.ingest(path, daily, **options)
-        daily = report.repository
-    for each in (whole, report):
-        assert not each.left_out
-        found = opened(each)
-        for name in ("v", "w", "u"):
-            np.testing.assert_array_equal(found[name], expected[name])
-            assert found[name].dtype == expected[name].dtype
-            assert not intarsia.verify(intarsia.open(each.repository, name))
+    repo = "memory://"
+    for portion in paths if daily else [paths]:
+        options = {"concat_dim": "time", "add_variables": True, "copy": "never"}
+        report = intarsia.ingest(portion, repo, **options)
+        repo = report.repository
+    assert not report.left_out
+    found = opened(report)
+    for name in ("v", "w", "u"):
+        np.testing.assert_array_equal(found[name], expected[name])
+        assert found[name].dtype == expected[name].dtype
+        assert not intarsia.verify(intarsia.open(repo, name))
 
 
 def test_without_the_option_it_is_left_out_and_the_option_named(tmp_path):

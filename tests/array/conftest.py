@@ -6,12 +6,6 @@ from intarsia.array import pool
 from tests.array import places
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _servers_stop():
-    yield
-    places.s3.stop()
-
-
 @pytest.fixture(autouse=True)
 def _threads_for_little(monkeypatch):
     """Reads of a quarter of a megabyte are divided among threads, so that small data show what these do."""

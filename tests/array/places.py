@@ -1,7 +1,7 @@
 """The same logical array in every kind of store, so that every fetcher reads it."""
 
 import asyncio
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from unittest import mock
 
 import icechunk
@@ -12,7 +12,6 @@ from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 import intarsia
 from intarsia.array import source
 from intarsia.versions.repository import open_repository
-from tests import servers
 from tests.array.stores import stored
 
 
@@ -117,22 +116,16 @@ def by_zarr(values, folder):
 
 
 class S3:
-    """One S3 server for all that ask, started with the first."""
+    """In the S3 server of the tests."""
 
-    def __init__(self):
-        self._stack, self._server = ExitStack(), None
+    server = None
+    """Gives the server; from conftest.py."""
 
     @contextmanager
     def __call__(self, values, folder):
-        if self._server is None:
-            (folder / "moto").mkdir()
-            self._server = self._stack.enter_context(servers.moto(folder / "moto"))
-        repository = open_repository(self._server.new_location(), create=True, **self._server.options)
+        server = self.server()
+        repository = open_repository(server.new_location(), create=True, **server.options)
         yield committed(repository, values)
-
-    def stop(self):
-        self._stack.close()
-        self._server = None
 
 
 s3 = S3()

@@ -26,11 +26,10 @@ names = itertools.count()
 
 
 @pytest.fixture(scope="module", params=["moto", "seaweedfs"])
-def server(request, tmp_path_factory):
-    start = {"moto": servers.moto, "seaweedfs": servers.seaweedfs}[request.param]
-    with start(tmp_path_factory.mktemp(request.param)) as running:
-        running.client().create_bucket(Bucket=BUCKET)
-        yield running
+def server(request):
+    running = request.getfixturevalue(f"{request.param}_server")
+    running.client().create_bucket(Bucket=BUCKET)
+    return running
 
 
 @pytest.fixture
