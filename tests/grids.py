@@ -1,8 +1,13 @@
-"""Grids of parameters: all of them in `make torture`, a spread of them in `make test`."""
+"""Grids of parameters and examples: all of them in `make torture`, some of them in `make test`."""
 
 from itertools import product
 
 import pytest
+from hypothesis import settings
+
+EXAMPLES = settings().max_examples
+dear = settings(max_examples=EXAMPLES if EXAMPLES > 100 else EXAMPLES // 2)
+"""For tests whose examples take long: half as many in `make test`, all with the profile `thorough`."""
 
 
 def spread(*axes, times=1):

@@ -24,6 +24,7 @@ from intarsia.errors import (
 )
 from tests.array import backings
 from tests.array import strategies as s
+from tests.grids import dear
 
 BACKED = backings.arrays() | backings.series()
 
@@ -43,6 +44,7 @@ def same(got, expected):
     assert got.shape == np.shape(expected)
 
 
+@dear
 @given(st.data())
 def test_basic_selections(reader, data):
     array, model = data.draw(BACKED)
@@ -51,6 +53,7 @@ def test_basic_selections(reader, data):
     same(array[selection], model[selection])
 
 
+@dear
 @given(st.data())
 def test_orthogonal_selections(reader, data):
     array, model = data.draw(BACKED)
@@ -58,6 +61,7 @@ def test_orthogonal_selections(reader, data):
     same(array.oindex[selection], s.by_numpy_orthogonal(model, selection))
 
 
+@dear
 @given(st.data())
 def test_points(reader, data):
     array, model = data.draw(BACKED)
@@ -68,6 +72,7 @@ def test_points(reader, data):
         same(array[mask], model[mask])
 
 
+@dear
 @given(st.data())
 def test_lazy_views(reader, data):
     array, model = data.draw(BACKED)
@@ -91,6 +96,7 @@ def written(array, model, places, values):
     return None if touched.any() else expected  # some in a hole
 
 
+@dear
 @given(st.data())
 def test_writes(reader, data):
     array, model = data.draw(BACKED)
@@ -112,6 +118,7 @@ def test_writes(reader, data):
         same(array[...], expected)
 
 
+@dear
 @given(st.data())
 def test_writes_of_one_value(reader, data):
     array, model = data.draw(BACKED)
@@ -123,6 +130,7 @@ def test_writes_of_one_value(reader, data):
         same(array[...], expected)
 
 
+@dear
 @given(st.data())
 def test_writes_to_points(reader, data):
     array, model = data.draw(BACKED)

@@ -17,6 +17,7 @@ import intarsia
 from intarsia.array.chunk_cache import BoundedCache
 from tests.array import strategies as s
 from tests.array.places import moved
+from tests.grids import dear
 
 VALUES = np.arange(2000, dtype="int32").reshape(40, 50)
 CHUNK = 8 * 8 * 4
@@ -35,6 +36,7 @@ def refuse(*_, **__):
     raise AssertionError("a chunk is fetched")
 
 
+@dear
 @given(st.data())
 def test_values_are_the_same_whatever_is_kept(data):
     array, model = data.draw(s.arrays())

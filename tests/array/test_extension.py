@@ -16,6 +16,7 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.table import NONE, RegionTable, Row
 from intarsia.errors import ManifestError
 from intarsia.packing import Packing
+from tests.grids import dear
 
 ROWS = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 4), st.sampled_from([None, 0.5, 0.25, 0.125])),
@@ -61,6 +62,7 @@ def begun(rows):
     return session, length
 
 
+@dear
 @given(ROWS, ROWS, ROWS)
 def test_it_is_as_if_the_table_had_been_read(first, second, third):
     session, length = begun(first)

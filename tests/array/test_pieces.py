@@ -17,6 +17,7 @@ from intarsia.array import shards
 from intarsia.codecs import bounded
 from tests.array import strategies as s
 from tests.array.test_shards import Watched
+from tests.grids import dear
 
 
 @given(st.data())
@@ -63,6 +64,7 @@ def filled(store, kind, **options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@dear
 @given(st.data(), st.sampled_from([None, (300, 180)]), st.sampled_from(["memory", "files", "loop"]))
 def test_selections_of_large_chunks_equal_numpy(tmp_path_factory, kind, data, shards, place):
     array, values = _kept(tmp_path_factory, kind, shards, place)

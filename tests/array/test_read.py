@@ -17,6 +17,7 @@ from zarr.storage import MemoryStore, WrapperStore
 import intarsia
 from intarsia._compat import HAS_GIL
 from tests.array import strategies as s
+from tests.grids import dear
 
 
 class Counted(WrapperStore):
@@ -40,6 +41,7 @@ def counted(array):
     return store, intarsia.open(store, array.path)
 
 
+@dear
 @given(st.data())
 def test_every_chunk_is_read_once_whatever_the_selection(data):
     array, model = data.draw(s.arrays())

@@ -15,6 +15,7 @@ import intarsia
 from intarsia.errors import ReadError
 from tests.array import strategies as s
 from tests.array import zarr_arrays
+from tests.grids import dear
 
 pytestmark = pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 
@@ -74,6 +75,7 @@ def test_blocks_equal_zarr(data):
     same(reader.blocks[..., place[-1]], array.blocks[..., place[-1]], array.dtype)
 
 
+@dear
 @given(st.data())
 def test_lazy_views_equal_zarr(data):
     array = data.draw(zarr_arrays.arrays().filter(lambda z: z.ndim and z.size and z.dtype.names is None))

@@ -18,6 +18,7 @@ from tests.array import zarr_arrays
 from tests.array.places import put
 from tests.array.stores import stored
 from tests.array.test_reader import same, whole
+from tests.grids import dear
 
 pytestmark = pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 
@@ -48,6 +49,7 @@ def opened(kind, folder, fill):
 
 
 @pytest.mark.parametrize("kind", ["memory", "local", "zip", "obstore", "fsspec", "icechunk"])
+@dear
 @given(st.data())
 def test_selections_equal_zarr_in_every_store(kind, data):
     drawn = zarr_arrays.format_3() if kind == "icechunk" else zarr_arrays.arrays()  # it takes no format 2

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import intarsia
 from intarsia.array import recode as module
 from tests.array.strategies import arrays, codec_lists
+from tests.grids import dear
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +24,7 @@ def tiny_tasks(monkeypatch):
     monkeypatch.setattr(module, "TASK_BYTES", 1)  # a task for every chunk
 
 
+@dear
 @given(st.data())
 def test_recoding_on_a_client_keeps_the_values(threads, data):
     array, model = data.draw(arrays(max_ndim=3))

@@ -10,6 +10,7 @@ from intarsia.array.append import Addition, reserve_append, reserve_growth
 from intarsia.array.member import Encoding
 from intarsia.array.reserve import covered, reserve_regions
 from tests.array.strategies import arrays, codec_lists
+from tests.grids import dear
 
 
 def fill(logical, reservation, values):
@@ -23,6 +24,7 @@ def fill(logical, reservation, values):
     assert (seen == 1).all()
 
 
+@dear
 @given(st.data())
 def test_reserving_and_writing_is_appending(data):
     array, model = data.draw(arrays(max_ndim=3).filter(lambda drawn: drawn[1].ndim > 0))

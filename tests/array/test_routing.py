@@ -8,6 +8,7 @@ import intarsia
 from intarsia.array.box import Box
 from intarsia.array.routing import disturbed, rerouted
 from tests.array import strategies as s
+from tests.grids import dear
 
 
 def routes(manifest):
@@ -45,6 +46,7 @@ def changes(draw):
     return before, array.manifest
 
 
+@dear
 @given(changes())
 def test_every_rerouted_cell_is_told_once_and_no_other(pair):
     before, after = pair
@@ -61,6 +63,7 @@ def test_every_rerouted_cell_is_told_once_and_no_other(pair):
         assert told[cell] == expected
 
 
+@dear
 @given(changes(), st.data())
 def test_a_box_is_disturbed_if_any_of_its_cells_is_hole_or_not(pair, data):
     before, after = pair

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.array import strategies as s
+from tests.grids import dear
 
 
+@dear
 @given(st.data())
 def test_basic_selections_equal_numpy(data):
     array, model = data.draw(s.arrays())
@@ -18,6 +20,7 @@ def test_basic_selections_equal_numpy(data):
     assert got.shape == np.shape(expected)
 
 
+@dear
 @given(st.data())
 def test_orthogonal_selections_equal_numpy(data):
     array, model = data.draw(s.arrays())
@@ -28,6 +31,7 @@ def test_orthogonal_selections_equal_numpy(data):
     assert got.shape == np.shape(expected)
 
 
+@dear
 @given(st.data())
 def test_points_equal_numpy(data):
     array, model = data.draw(s.arrays().filter(lambda pair: pair[1].size and pair[1].ndim))
@@ -44,6 +48,7 @@ def test_masks_equal_numpy(data):
     np.testing.assert_array_equal(array[mask], model[mask])
 
 
+@dear
 @given(st.data())
 def test_lazy_views_equal_numpy(data):
     array, model = data.draw(s.arrays().filter(lambda pair: pair[1].size and pair[1].ndim))
@@ -55,6 +60,7 @@ def test_lazy_views_equal_numpy(data):
         np.testing.assert_array_equal(view.oindex[second].result(), s.by_numpy_orthogonal(expected, second))
 
 
+@dear
 @given(st.data())
 def test_writes_equal_numpy(data):
     array, model = data.draw(s.arrays())

@@ -15,6 +15,7 @@ from intarsia.array.request import request
 from intarsia.array.zarr_fallback import _outer_pieces, _point_pieces
 from tests.array import strategies as s
 from tests.array.codec_kinds import AsyncOnlyCodec
+from tests.grids import dear
 
 register_codec("test.async_only", AsyncOnlyCodec)
 
@@ -29,6 +30,7 @@ def flipped(shape=(12, 10)):
     return store, array, data
 
 
+@dear
 @given(st.data())
 def test_codecs_that_only_work_asynchronously(data):
     _, array, model = flipped()
@@ -80,6 +82,7 @@ def test_missing_chunks_may_be_refused():
             array[:]
 
 
+@dear
 @given(st.data())
 def test_pieces_hold_everything_once_and_stay_small(data):
     _, array, model = flipped()

@@ -16,6 +16,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
+from tests.grids import dear
 
 import intarsia
 from intarsia import nullable
@@ -334,6 +335,7 @@ def test_numbers_are_what_pyarrow_makes_of_them(elements, dtype):
     np.testing.assert_array_equal(present, theirs)
 
 
+@dear
 @given(elements=st.lists(st.none() | st.text()), dtype=st.sampled_from([None, STRING, "U4"]))
 def test_texts_come_back_or_are_refused(elements, dtype):
     try:

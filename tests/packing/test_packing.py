@@ -140,10 +140,10 @@ def check_against_xarray(stored, attributes):
     return True
 
 
-def test_two_thousand_variables_decode_as_xarray_decodes_them():
+def test_a_thousand_variables_decode_as_xarray_decodes_them():
     rng = np.random.default_rng(2024)
-    decoded = sum(check_against_xarray(*case(rng)) for _ in range(3000))
-    assert decoded >= 2000
+    decoded = sum(check_against_xarray(*case(rng)) for _ in range(1500))
+    assert decoded >= 1000
 
 
 @settings(max_examples=100, deadline=None)
@@ -162,7 +162,7 @@ def test_variables_of_real_files_decode_as_xarray_decodes_them(engine, tmp_path)
     )
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("i", 64)
-        for k in range(200):
+        for k in range(100):
             stored, attributes = case(rng)
             fill_value = attributes.pop("_FillValue", None)
             if isinstance(fill_value, str | None):

@@ -10,6 +10,7 @@ import intarsia
 from intarsia.report import sample as module
 from intarsia.report.sample import DAMAGED, HOLE, NULL, VALUE, sample
 from tests.array import strategies
+from tests.grids import dear
 
 GZIP = zarr.codecs.GzipCodec()
 
@@ -26,6 +27,7 @@ def spans_of(draw, shape):
     return spans
 
 
+@dear
 @given(strategies.arrays(), st.data())
 def test_a_sample_is_what_numpy_has_there(case, data):
     array, model = case

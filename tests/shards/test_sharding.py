@@ -18,6 +18,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, 
 
 import intarsia
 from tests.conftest import OUR_PIPELINES, PIPELINES
+from tests.grids import dear
 from tests.shards import fleet
 
 CHAINS = {
@@ -107,6 +108,7 @@ def orders(chunks, shards):
 
 
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
+@dear
 @given(data=st.data(), geometry=shapes())
 def test_every_write_does_what_numpy_does(data, geometry):
     shape, chunks, shards = geometry

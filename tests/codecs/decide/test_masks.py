@@ -45,18 +45,18 @@ def stored_bytes(store):
     return sum(len(value) for key, value in store._store._store_dict.items() if not key.endswith("zarr.json"))
 
 
-def test_ten_thousand_chunks_are_read_by_their_headers():
+def test_a_thousand_chunks_are_read_by_their_headers():
     store = Counting(MemoryStore())
-    plan = np.random.default_rng(0).integers(0, 4, (100, 100))
+    plan = np.random.default_rng(0).integers(0, 4, (25, 40))
     codec = ConditionalCodec(codecs=[Crc32cCodec(), Crc32cCodec()], decision=plan)
     with zarr.config.set({"codec_pipeline.path": "intarsia.codecs.context.FusedPipeline"}):  # writes faster
-        z = zarr.create(store=store, shape=(1000, 1000), chunks=(10, 10), dtype="f8", codecs=[LITTLE, codec])
-    z[:] = np.random.default_rng(1).normal(size=(1000, 1000))
+        z = zarr.create(store=store, shape=(250, 400), chunks=(10, 10), dtype="f8", codecs=[LITTLE, codec])
+    z[:] = np.random.default_rng(1).normal(size=(250, 400))
     store.total = 0
     found = masks(z)
     np.testing.assert_array_equal(found, plan)
     assert found.dtype == np.uint8
-    assert store.total == 10_000
+    assert store.total == 1000
     assert store.total < stored_bytes(store) / 100
 
 

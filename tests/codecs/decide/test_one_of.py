@@ -10,6 +10,7 @@ from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 import intarsia
 from intarsia.codecs import OneOf, ShuffleCodec, one_of
 from intarsia.errors import CodecConfigurationError
+from tests.grids import dear
 
 SHUFFLE = ShuffleCodec(element_size=4)
 KINDS = {
@@ -51,6 +52,7 @@ def test_alternatives_share_codecs_where_the_order_allows_it():
     assert [nested.to_dict()["name"] for nested in turned.codecs] == ["zstd", "shuffle", "zstd"]
 
 
+@dear
 @given(st.integers(0, 2**32), st.sampled_from([3, 100, 2000]), st.permutations(range(3)))
 def test_never_larger_than_the_best_single_choice(seed, size, order):
     pipelines = [[GzipCodec(level=1)], [SHUFFLE, ZstdCodec(level=1)], [ZstdCodec(level=3)]]

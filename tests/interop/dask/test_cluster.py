@@ -1,4 +1,4 @@
-"""A real cluster of three processes: writing through forks, dying workers, reading, recoding, rewriting."""
+"""A real cluster of two processes: writing through forks, dying workers, reading, recoding, rewriting."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,14 @@ from tests.interop.datasets import CODECS, stored_in_parts, weather
 
 
 @contextlib.contextmanager
-def three_processes():
+def two_processes():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of sockets and event loops, which are not ours
         cluster = LocalCluster(
-            n_workers=3,
+            n_workers=2,
             threads_per_worker=1,
             processes=True,
-            dashboard_address="127.0.0.1:0",
+            dashboard_address=None,
             silence_logs=logging.CRITICAL,
         )
         with cluster, Client(cluster) as client:
@@ -37,14 +37,14 @@ def three_processes():
 
 @pytest.fixture(scope="module")
 def client():
-    with three_processes() as client:
+    with two_processes() as client:
         yield client
 
 
 @pytest.fixture
 def own_client():
     """For tests after which a cluster may be short of workers."""
-    with three_processes() as client:
+    with two_processes() as client:
         yield client
 
 

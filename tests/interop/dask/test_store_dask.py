@@ -19,6 +19,7 @@ from intarsia.array.box import Box
 from tests.array import backings
 from tests.array.places import AsyncOnly
 from tests.array.strategies import arrays, codec_lists, tilings
+from tests.grids import dear
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +72,7 @@ def test_regions_have_their_own_codecs_chunks_and_shards(repo):
     ]
 
 
+@dear
 @given(st.data())
 def test_any_layout_and_any_blocks_give_the_values(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=3)))
@@ -127,6 +129,7 @@ def test_codecs_auto_looks_at_a_block(repo):
 # Appending
 
 
+@dear
 @given(st.data())
 def test_appending_equals_concatenating(data):
     array, model = data.draw(arrays(max_ndim=3).filter(lambda drawn: drawn[1].ndim > 0))
@@ -141,6 +144,7 @@ def test_appending_equals_concatenating(data):
     assert intarsia.verify(stored) == ()
 
 
+@dear
 @given(st.data())
 def test_appending_to_packed_and_turned_regions_equals_concatenating(data):
     array, model = data.draw(backings.arrays().filter(lambda drawn: drawn[1].ndim > 0))
@@ -152,6 +156,7 @@ def test_appending_to_packed_and_turned_regions_equals_concatenating(data):
     np.testing.assert_array_equal(stored[...], np.concatenate([model, values], axis=axis))
 
 
+@dear
 @given(st.data())
 def test_packed_and_turned_regions_are_written_into(data):
     array, model = data.draw(backings.arrays().filter(lambda drawn: drawn[1].ndim and drawn[0].regions))

@@ -17,6 +17,7 @@ from intarsia.interop.dask import to_dask
 from intarsia.interop.dask.to_dask import block_sizes, compact
 from tests.array import backings
 from tests.array.strategies import arrays, axis_slices
+from tests.grids import dear
 from tests.interop.datasets import CountingStore
 
 
@@ -136,6 +137,7 @@ def box_of(region):
     return Box(tuple(a for a, _ in region.bounds), tuple(b for _, b in region.bounds))
 
 
+@dear
 @given(arrays())
 def test_the_grid_covers_the_array_and_no_block_reaches_over_the_bounds_of_a_region(drawn):
     array, _ = drawn

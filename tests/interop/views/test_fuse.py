@@ -9,6 +9,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 import intarsia
 from tests.array.stores import memory, stored
+from tests.grids import dear
 
 SHUFFLE = {"name": "shuffle", "configuration": {"element_size": 4}}
 CHAINS = [["gzip"], [SHUFFLE, "zstd"], ["zstd"], [], ["gzip", "crc32c"], [SHUFFLE, "gzip"]]
@@ -27,6 +28,7 @@ def fusable(draw):
     return store, array
 
 
+@dear
 @given(fusable())
 def test_a_fused_array_has_the_values_and_splits_again(case):
     store, array = case

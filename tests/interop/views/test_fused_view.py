@@ -25,6 +25,7 @@ from tests.array import backings, strategies
 from tests.array.places import PLACES, moved
 from tests.array.stores import memory, stored
 from tests.conftest import PIPELINES
+from tests.grids import dear
 from tests.interop.datasets import stored_in_parts, weather
 
 PROTOTYPE = default_buffer_prototype()
@@ -59,6 +60,7 @@ def two_codecs(store, path="t", **options):
     return array, values
 
 
+@dear
 @given(strategies.arrays(), st.sampled_from(sorted(PIPELINES)), st.data())
 def test_every_selection_equals_numpy_under_every_pipeline(case, pipeline, data):
     array, model = case
@@ -71,6 +73,7 @@ def test_every_selection_equals_numpy_under_every_pipeline(case, pipeline, data)
         np.testing.assert_array_equal(view[selection], model[selection])
 
 
+@dear
 @given(backings.arrays())
 def test_packed_and_turned_regions_are_values_in_a_view(case):
     array, model = case
@@ -79,6 +82,7 @@ def test_packed_and_turned_regions_are_values_in_a_view(case):
     np.testing.assert_array_equal(view[...], model)
 
 
+@dear
 @given(strategies.arrays(), st.data())
 def test_the_keys_and_bytes_are_those_that_zarr_would_have_stored(case, data):
     array, model = case

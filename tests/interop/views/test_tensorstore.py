@@ -17,6 +17,7 @@ from intarsia.array.box import Box
 from intarsia.interop.views.tensorstore import kvstore_of
 from tests.array import backings
 from tests.array.strategies import axis_slices, tilings
+from tests.grids import dear
 from tests.http_files import serving
 
 DTYPES = [
@@ -78,6 +79,7 @@ def local_arrays(draw, folder):
     return array, model
 
 
+@dear
 @given(st.data())
 def test_random_layouts_equal_numpy(data):
     with tempfile.TemporaryDirectory() as folder:
@@ -149,6 +151,7 @@ def test_a_region_that_was_cut_starts_inside_its_member(tmp_path):
     np.testing.assert_array_equal(values_of(array), values)
 
 
+@dear
 @given(st.data())
 def test_views_are_index_transforms(data):
     with tempfile.TemporaryDirectory() as folder:
