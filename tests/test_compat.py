@@ -1,6 +1,7 @@
 """Pins every private name of other packages that the package touches, and where it may be touched."""
 
 import ast
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -25,9 +26,15 @@ def is_private(name):
     return name.startswith("_") and not (name.startswith("__") and name.endswith("__")) and name != "_"
 
 
-def defined(tree):
+@functools.cache
+def nodes(text):
+    """All of a module, in the order of `ast.walk`."""
+    return list(ast.walk(ast.parse(text)))
+
+
+def defined(module):
     """The private names that a module gives to what it defines."""
-    for node in ast.walk(tree):
+    for node in module:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
@@ -43,9 +50,9 @@ def defined(tree):
                 yield name
 
 
-def asked_for(tree):
+def asked_for(module):
     """Where private attributes are asked for: the line, of what, and which."""
-    for node in ast.walk(tree):
+    for node in module:
         match node:
             case ast.Attribute(value=value, attr=name, ctx=ast.Load()) if is_private(name):
                 yield node.lineno, ast.unparse(value), name
@@ -56,11 +63,11 @@ def asked_for(tree):
 
 def offences(sources):
     """Private names that a module asks for although they are neither its own nor known."""
-    trees = {name: ast.parse(text) for name, text in sources.items()}
-    own = {name: set(defined(tree)) for name, tree in trees.items()}
+    modules = {name: nodes(text) for name, text in sources.items()}
+    own = {name: set(defined(module)) for name, module in modules.items()}
     ours = set().union(*own.values())
-    for module, tree in trees.items():
-        for line, of, name in asked_for(tree):
+    for module, content in modules.items():
+        for line, of, name in asked_for(content):
             known = compat.CODEC_METHODS | STANDARD | SHARED | own[module]
             if of in ("self", "cls", "super()"):
                 known = known | ours  # a class of ours may be derived from one of another module
@@ -92,7 +99,7 @@ def test_private_names_are_imported_in_one_module():
     for name, text in SOURCES.items():
         if name == "_compat.py":
             continue
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(text):
             if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module != "__future__":
                 package, *modules = node.module.split(".")
                 private = [part for part in (*modules, *(a.name for a in node.names)) if is_private(part)]

@@ -126,8 +126,11 @@ def site(folder):
     return serving_files(folder, Lasting)
 
 
-SHARES = 2
-"""Thousands of requests take a busy machine minutes: in parts, none comes near the limit of a test."""
+SHARES = 3
+"""Thousands of requests take a busy machine minutes: in parts, none comes near the limit of a test.
+
+`make test` reads one part here, and all vectors by the same reader in node (see test_vectors.py).
+"""
 
 VECTORS = """(async (share, shares) => {
   const { problem } = await import("/js/test/compare.js");
@@ -146,7 +149,9 @@ VECTORS = """(async (share, shares) => {
 })"""
 
 
-@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize(
+    "share", [pytest.param(i, marks=pytest.mark.torture if i else ()) for i in range(SHARES)]
+)
 def test_it_reads_all_vectors_in_a_browser(share, tmp_path):
     executable()  # skips first where there is no browser
     with site(tmp_path) as address:
