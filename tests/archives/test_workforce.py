@@ -40,10 +40,9 @@ def series(tmp_path):
     return paths
 
 
-@pytest.mark.parametrize("argument", ["client", "workers"])
-def test_a_cluster_parses(cluster, series, tmp_path, argument):
+def test_a_cluster_parses(cluster, series, tmp_path):
     here = intarsia.ingest(series, tmp_path / "here", concat_dim="time")
-    there = intarsia.ingest(series, tmp_path / "there", concat_dim="time", batch=7, **{argument: cluster})
+    there = intarsia.ingest(series, tmp_path / "there", concat_dim="time", batch=7, client=cluster)
     assert there.files == here.files
     mine, theirs = (xr.open_dataset(each.repository, engine="intarsia").load() for each in (here, there))
     xr.testing.assert_identical(theirs, mine)

@@ -48,9 +48,8 @@ def test_reported_sizes_are_the_stored_ones():
 
 
 def test_the_objective_size_takes_the_smallest_and_noise_stays_raw():
-    assert intarsia.advise(smooth(), "size").best.ratio == max(
-        trial.ratio for trial in intarsia.advise(smooth(), "size").trials
-    )
+    advice = intarsia.advise(smooth(), "size")
+    assert advice.best.ratio == max(trial.ratio for trial in advice.trials)
     assert intarsia.advise(noise(), "speed").best.ratio < 1.01
 
 
