@@ -46,6 +46,26 @@ def test_a_row_that_would_take_many_lines_is_a_list_of_names_and_values():
     ]
 
 
+@pytest.mark.parametrize("width", range(30, 90, 6))
+def test_a_long_path_is_wrapped_and_shapes_numbers_and_units_never_are(width):
+    paths = ("ocean/sea_surface_temperature", "t")
+    rows = [(path, "(14600, 1801, 3600)", "float32", "379 GB", "1200") for path in paths]
+    text = table_text(("Array", "Shape", "Data type", "Size", "Regions"), rows, width)
+    assert text.count("(14600, 1801, 3600)") == text.count("379 GB") == text.count("1200") == len(rows)
+    assert max(map(len, text.splitlines())) <= width
+    if width >= 60:  # still a table, and nothing of the path is lost
+        assert text.startswith("Array")
+        assert "".join(line.split("  ")[0] for line in text.splitlines()[1:-1]) == paths[0]
+
+
+def test_no_shape_size_or_share_is_broken_within_a_text():
+    row = ("recode", "shape (365, 720, 1440) to (730, 720, 1440), 12.5 % less: 140 MB")
+    for width in range(36, 90):
+        text = table_text(("Verb", "What"), [row], width)
+        for whole in ("(365, 720, 1440)", "(730, 720, 1440)", "12.5 %", "140 MB"):
+            assert whole in text
+
+
 words = st.text("abcdefgh", min_size=1, max_size=12)
 texts = st.lists(words, min_size=1, max_size=6).map(" ".join)
 

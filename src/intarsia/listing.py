@@ -1,5 +1,6 @@
 """Tables for people: one way to lay out rows in a terminal of any width, in a notebook and in plain text."""
 
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +20,17 @@ IDS = frozenset(("Member", "Parent", "Snapshot"))
 SHORTEST_ID = 9
 """The characters left of an identifier, including the ellipsis: enough to tell it from the others."""
 
-WHOLE = NUMBERS | {"Encoding", "Region", "Time (UTC)"}
-"""Columns whose cells stay on one line: a number and its unit, the name of an encoding, bounds, a time."""
+WHOLE = NUMBERS | {
+    "Chunk", "Encoding", "Lattice", "On disk", "On disk before", "Region", "Rewritten", "Shape",
+    "Shards replaced", "Time (UTC)",
+}  # fmt: skip
+"""Columns whose cells stay on one line: a number and its unit, the name of an encoding, a shape, a time."""
+
+PATHS = frozenset(("Array", "Path"))
+"""Columns of paths, which may also be wrapped after `/`, `_`, `-` and `.`."""
+
+GLUED = re.compile(r"(?<=[\d:],) (?=[-\d:])|(?<=\d) (?=(?:[kMGTPE]?B|%)(?!\w))")
+"""Spaces at which no text is wrapped: within a shape or bounds, and between a number and its unit."""
 
 MOST_LINES = 3
 """A row that would take more lines than this is easier to read as names and values."""
@@ -48,8 +58,9 @@ def terminal_width() -> int | None:
 def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> list[Line]:
     """The lines of a table, no wider than `width` if possible.
 
-    First identifiers are shortened, then texts are wrapped between words. Words are never cut: if they do
-    not fit, or a row would take many lines, every row becomes a list of names and values.
+    First identifiers are shortened, then texts are wrapped between words, and paths between their parts.
+    Words, shapes and numbers are never cut: if they do not fit, or a row would take many lines, every row
+    becomes a list of names and values.
 
     >>> rows = [("m-0123456789abcdef", "first year"), ("m-fedcba9876543210", "a year with a long name")]
     >>> for line in lay_out(("Member", "Message"), rows, width=24):
@@ -65,12 +76,12 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | 
     if room is not None and sum(widths) > room:
         short = [_shortened(columns, row, widths, room) if i else row for i, row in enumerate(table)]
         widths = _narrowed(columns, short, room)
-        if sum(widths) > room or any(_height(row, widths) > MOST_LINES for row in short):
+        if sum(widths) > room or any(_height(columns, row, widths) > MOST_LINES for row in short):
             return _records(columns, table[1:], width or 0)
         table = short
     lines: list[Line] = []
     for number, row in enumerate(table, -1):
-        broken = _broken(row, widths)
+        broken = _broken(columns, row, widths)
         for i in range(max(map(len, broken), default=0)):
             cells = (parts[i] if i < len(parts) else "" for parts in broken)
             lines.append(
@@ -98,10 +109,12 @@ def _narrowed(columns: Sequence[str], table: Sequence[Sequence[str]], room: int)
     """The widths of columns in this much room: the widest text shrinks first, down to its longest word."""
     cells = [[row[i] for row in table] for i in range(len(columns))]
     widths = [max(map(len, column)) for column in cells]
-    least = [max(max(map(len, cell.split(" "))) for cell in column) for column in cells]
-    for i, name in enumerate(columns):
-        if name in WHOLE:
-            least[i] = widths[i]
+    least = [
+        widths[i]
+        if name in WHOLE
+        else max(len(part.rstrip()) for cell in cells[i] for part in _parts(cell, name))
+        for i, name in enumerate(columns)
+    ]
     while sum(widths) > room:
         loose = [i for i in range(len(widths)) if widths[i] > least[i]]
         if not loose:
@@ -111,32 +124,48 @@ def _narrowed(columns: Sequence[str], table: Sequence[Sequence[str]], room: int)
     return widths
 
 
-def _broken(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
-    return [wrapped(cell, size) for cell, size in zip(row, widths, strict=True)]
+def _broken(columns: Sequence[str], row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
+    cells = zip(columns, row, widths, strict=True)
+    return [wrapped(cell, None if name in WHOLE else size, name) for name, cell, size in cells]
 
 
-def _height(row: Sequence[str], widths: Sequence[int]) -> int:
-    return max(map(len, _broken(row, widths)), default=0)
+def _height(columns: Sequence[str], row: Sequence[str], widths: Sequence[int]) -> int:
+    return max(map(len, _broken(columns, row, widths)), default=0)
 
 
-def wrapped(text: str, width: int | None) -> list[str]:
-    """A text in lines of at most `width` characters, broken only at spaces; one line if there is no width.
+def _parts(text: str, column: str = "") -> list[str]:
+    """The parts of a text between which it may be wrapped, with the spaces that follow them.
+
+    >>> _parts("shape (3, 4), 12 kB"), _parts("ocean/sea_ice", "Path")
+    (['shape ', '(3, 4), ', '12 kB'], ['ocean/', 'sea_', 'ice'])
+    """
+    if column in PATHS:
+        return re.split(r"(?<=[/_. -])(?![/_. -])", text)
+    return [part.replace("\0", " ") for part in re.split("(?<= )(?! )", GLUED.sub("\0", text))]
+
+
+def wrapped(text: str, width: int | None, column: str = "") -> list[str]:
+    """A text in lines of at most `width` characters, broken between words; one line if there is no width.
+
+    Shapes, and numbers with their units, stay whole; a path in a column of paths is broken between its parts.
 
     >>> wrapped("reads 4 chunks of 2 members", 16)
     ['reads 4 chunks', 'of 2 members']
     >>> wrapped("  reads 4 chunks of 2 members", 16)
     ['  reads 4 chunks', '  of 2 members']
+    >>> wrapped("reads 4 chunks of (100, 200)", 24)
+    ['reads 4 chunks of', '(100, 200)']
     """
     if width is None or len(text) <= width:
         return [text]
     words = text.lstrip(" ")
     indent, lines = " " * (len(text) - len(words)), [""]
-    for word in words.split(" "):
-        if lines[-1] and len(indent) + len(lines[-1]) + 1 + len(word) > width:
-            lines.append(word)
+    for part in _parts(words, column):
+        if lines[-1] and len(indent) + len((lines[-1] + part).rstrip()) > width:
+            lines.append(part)
         else:
-            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
-    return [indent + line for line in lines]
+            lines[-1] += part
+    return [indent + line.rstrip() for line in lines]
 
 
 def fitted(text: str) -> str:
@@ -161,7 +190,7 @@ def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
         for name, cell in zip(columns, row, strict=True):
             room = max(width - names - len(GAP), SHORTEST_ID)
             shown = cell[: room - 1] + "…" if name in IDS and len(cell) > room else cell
-            parts = wrapped(shown, room) if cell else []
+            parts = wrapped(shown, room, name) if cell else []
             lines += [
                 Line(number, [(name if i == 0 else "").ljust(names), part]) for i, part in enumerate(parts)
             ]
