@@ -54,7 +54,7 @@ def test_a_file_that_changes_after_it_was_parsed_is_never_read_as_it_was(series,
     assert sst[2:, 0, 0].tolist() == [float(day) for day in range(2, COUNT)]
     with pytest.raises(ReadError, match=r"01\.nc"):
         sst[1]
-    with pytest.raises(IngestError, match="it changed since it was ingested"):
+    with pytest.raises(IngestError, match="it has changed since it was ingested"):
         intarsia.ingest(series, report.repository, concat_dim="time")
     report = intarsia.ingest(series, report.repository, concat_dim="time", replace=True)
     assert report.summary == f"1 replaced, {COUNT - 1} unchanged"

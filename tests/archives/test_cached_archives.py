@@ -72,7 +72,7 @@ def test_what_is_new_changed_and_gone_shows_at_the_next_open(kept):
     assert opened(pattern)["sst"].values[1, 0, 0] == 7
     (kept / "0.nc").unlink()
     with pytest.warns(
-        UserWarning, match=r"1 file .* is gone since the archive was opened last, such as .*0.nc"
+        UserWarning, match=r"1 file .* has disappeared since the archive was last opened, such as .*0.nc"
     ):
         dataset = opened(pattern).load()
     xr.testing.assert_identical(dataset, by_xarray(kept.glob("*.nc")).load())
@@ -146,7 +146,7 @@ def test_what_is_not_for_files_is_refused(kept, tmp_path):
     with pytest.raises(IngestError, match="no file matches"):
         opened(f"{kept}/*.h5")
     (kept / "2.nc").write_bytes(b"no file of any kind")
-    with pytest.raises(IngestError, match=r"1 of 2 files cannot be taken"):
+    with pytest.raises(IngestError, match=r"1 of 2 files cannot be ingested"):
         opened(f"{kept}/*.nc")
     with opened(f"{kept}/*.nc", ingest_options={"errors": "skip"}) as dataset:
         assert dataset["sst"].shape == (1, 6, 8)

@@ -110,12 +110,12 @@ REFUSED = {
     "a variable less": (lambda ds: ds.rename(v="u"), "missing='fill'"),
     "coordinates that differ a little": (
         lambda ds: coordinate(ds, "lat", ds.lat.values + [0, 0, 1e-3, 0]),
-        r"its 'lat' is not that of .*: values from -30 to 30 instead of -30 to 30; the largest difference is "
-        r"0\.001, at 2: 10\.001 instead of 10\.0 \(tolerance=0\.001 takes it\)",
+        r"its 'lat' differs from that of .*: values from -30 to 30 instead of -30 to 30; the largest "
+        r"difference is 0\.001, at 2: 10\.001 instead of 10\.0 \(tolerance=0\.001 accepts it\)",
     ),
     "another grid": (lambda ds: coordinate(ds, "lat", [0, 1, 2, 3]), "name 'lat' in concat_dim="),
     "another size": (lambda ds: ds.isel(lat=slice(3)), "shape .*name 'lat' in concat_dim="),
-    "a name that is taken": (lambda ds: ds.assign(tas=ds.v), "it has 'tas' and 'v', which would be one"),
+    "a name that is taken": (lambda ds: ds.assign(tas=ds.v), "it has 'tas' and 'v', which rename= would"),
     "the same days": (lambda ds: coordinate(ds, "time", [1, 2]), "overlap='first'"),
 }  # fmt: skip
 

@@ -136,7 +136,7 @@ def test_holes_overlaps_copies_and_missing_variables_are_told(tmp_path):
     assert told["missing variable", "v"].files == 1
     assert told["missing variable", "w"].files == 2
     assert told["overlap", "v"].done == "shown by overlap='last'"
-    assert told["copy", "v"].what == "copy='all' was asked for"
+    assert told["copy", "v"].what == "copy='all' was requested"
 
 
 def test_units_that_are_ignored_are_told(tmp_path):
@@ -176,7 +176,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     report = intarsia.lint(tmp_path / "*.nc", concat_dim="time")
     assert [each.options for each in report.drifts if each.refused] == [("parser",), ()]
     for option in ("dry_run", "message"):
-        with pytest.raises(TypeError, match=f"takes no {option}"):
+        with pytest.raises(TypeError, match=f"no argument {option}"):
             intarsia.lint(tmp_path / "*.nc", **{option: True})
 
 

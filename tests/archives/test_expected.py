@@ -30,11 +30,11 @@ def test_two_calendars_are_refused_by_name_and_the_others_taken(tmp_path):
     for i, calendar in enumerate(("standard", "gregorian", "365_day")):
         attrs = {"units": "days since 2000-01-01", "calendar": calendar}
         write(tmp_path / f"{i}.nc", i, attrs, x=("f4", i, {}))
-    with pytest.raises(IngestError, match=r"2\.nc: its 'time' counts in the calendar 'noleap'"):
+    with pytest.raises(IngestError, match=r"2\.nc: its 'time' uses the calendar 'noleap'"):
         intarsia.ingest(f"{tmp_path}/*.nc", tmp_path / "r", concat_dim="time")
     report = intarsia.ingest(f"{tmp_path}/*.nc", tmp_path / "r", concat_dim="time", errors="skip")
     assert [file.status for file in report.files] == ["added", "added", "failed"]
-    with pytest.raises(IngestError, match="in 'standard': a dataset has one calendar"):
+    with pytest.raises(IngestError, match="uses 'standard': a dataset has one calendar"):
         intarsia.ingest(tmp_path / "2.nc", report.repository, concat_dim="time")
 
 
@@ -56,7 +56,7 @@ def test_calendars_that_agree_on_the_days_of_files_are_one(tmp_path):
     expected = xr.concat([xr.open_dataset(tmp_path / f"{i}.nc") for i in range(3)], "time")
     for each in (report, whole):
         xr.testing.assert_equal(xr.open_dataset(each.repository, engine="intarsia").load(), expected)
-    with pytest.raises(IngestError, match=r"3\.nc: .* and 'standard': .* these differ before 1582-10-15"):
+    with pytest.raises(IngestError, match=r"3\.nc: .* and 'standard': .* these two differ before 1582-10-15"):
         intarsia.ingest(tmp_path / "3.nc", whole.repository, concat_dim="time")
 
 

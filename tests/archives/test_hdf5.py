@@ -362,7 +362,7 @@ def test_a_file_without_variables_is_refused_in_words(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.attrs["title"] = "nothing"
         file["x"] = 1.0
-    with pytest.raises(IngestError, match=r"a\.h5: it has no variable that could go along 'n'"):
+    with pytest.raises(IngestError, match=r"a\.h5: it has no variable that fits along 'n'"):
         intarsia.ingest(tmp_path / "a.h5", "memory://", concat_dim="n")
 
 

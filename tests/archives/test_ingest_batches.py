@@ -170,7 +170,7 @@ def test_who_cannot_parse_is_refused(series, tmp_path):
     for given_ in ({"client": "cluster"}, {"client": object()}, {"client": True}):
         with pytest.raises(IngestError, match="cannot parse files: give a number of threads"):
             intarsia.ingest(series, tmp_path / "r", concat_dim="time", **given_)
-    with pytest.raises(IngestError, match="one file or more"):
+    with pytest.raises(IngestError, match="at least one file"):
         intarsia.ingest(series, tmp_path / "r", concat_dim="time", batch=0)
     assert not (tmp_path / "r").exists()
 

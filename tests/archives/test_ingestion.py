@@ -90,7 +90,7 @@ def test_a_changed_file_is_refused_or_replaced(tmp_path):
     paths, values = series(tmp_path, range(4))
     intarsia.ingest(paths, tmp_path / "repository", concat_dim="time")
     values[1] = netcdf(paths[1], 1, values=np.full((1, 6, 8), 7), compression=None, chunks=(1, 2, 2))
-    with pytest.raises(IngestError, match=r"001\.nc: it changed since.*replace=True"):
+    with pytest.raises(IngestError, match=r"001\.nc: it has changed since.*replace=True"):
         intarsia.ingest(paths, tmp_path / "repository", concat_dim="time")
     report = intarsia.ingest(paths, tmp_path / "repository", concat_dim="time", replace=True)
     assert [file.status for file in report.files] == ["unchanged", "replaced", "unchanged", "unchanged"]
@@ -207,7 +207,7 @@ def bad_files(folder):
         "102-text.nc": "none of HDF5",
         "103-overlap.nc": r"its time 2002-06-02 … 2002-06-03 overlaps that of .*00[12]\.nc",
         "104-lacks.nc": "no variable 'sst'.*missing='fill'",
-        "105-grid.nc": "its 'lat' is not that of .*000.nc: values from 0 to 1 instead of -10 to 10",
+        "105-grid.nc": "its 'lat' differs from that of .*000.nc: values from 0 to 1 instead of -10 to 10",
         "106-shape.nc": "shape|axes",
         "107-units.nc": "units 'degC'.*units='ignore'",
         "108-scale.nc": "scale_factor is 0.0",
@@ -221,7 +221,7 @@ def test_bad_files_are_named_with_the_reason_and_the_others_taken(tmp_path):
     _, values = series(tmp_path, range(4))
     expected = bad_files(tmp_path)
     files = [*sorted(tmp_path.glob("*.[nh]*")), tmp_path / "gone.nc"]
-    with pytest.raises(IngestError, match=r"12 of 16 files cannot be taken, and nothing was written"):
+    with pytest.raises(IngestError, match=r"12 of 16 files cannot be ingested, so nothing was written"):
         intarsia.ingest(files, tmp_path / "repository", concat_dim="time")
     assert not (tmp_path / "repository").exists()
     report = intarsia.ingest(files, tmp_path / "repository", concat_dim="time", errors="skip")
@@ -323,7 +323,7 @@ def test_a_group_holds_a_dataset_of_its_own(tmp_path):
     assert intarsia.open(report.repository, "ocean/daily/sst").shape[0] == 2
     report = intarsia.ingest(tmp_path / "*.nc", report.repository, concat_dim="time", group="ocean/daily")
     assert report.snapshot_id is None
-    with pytest.raises(IngestError, match="is a logical array itself"):
+    with pytest.raises(IngestError, match="is itself a logical array"):
         intarsia.ingest(tmp_path / "*.nc", report.repository, concat_dim="time", group="ocean/daily/sst")
     netcdf(tmp_path / "009.nc", 9)
     with pytest.raises(IngestError, match="grows along 'time'"):

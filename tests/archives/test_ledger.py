@@ -97,7 +97,7 @@ def test_restored_files_are_recognised_beside_new_and_changed_ones(restored, tmp
     repo, files, values = restored
     values[1] = netcdf(tmp_path / "1.nc", 1, values=np.full((1, 6, 8), 7.0))
     fresh = netcdf(tmp_path / "3.nc", 3)
-    with pytest.raises(IngestError, match=r"(?s)1 of 4 files.*1\.nc: it changed since it was ingested"):
+    with pytest.raises(IngestError, match=r"(?s)1 of 4 files.*1\.nc: it has changed since it was ingested"):
         intarsia.ingest(files, repo, concat_dim="time")
     report = intarsia.ingest(files, repo, concat_dim="time", replace=True)
     assert report.summary == "1 added, 1 replaced, 2 unchanged"
@@ -112,7 +112,7 @@ def test_other_bytes_of_the_same_size_are_no_restored_file(tmp_path):
     hdf5(path, 0, lambda file, shape: [file.create_dataset("sst", data=np.ones(shape))])
     assert path.stat().st_size == size
     restore(tmp_path)
-    with pytest.raises(IngestError, match="it changed since it was ingested"):
+    with pytest.raises(IngestError, match="it has changed since it was ingested"):
         intarsia.ingest(path, tmp_path / "r", concat_dim="time")
 
 

@@ -217,6 +217,6 @@ def test_options_of_sources_are_those_of_repositories_and_others_are_refused():
 def test_a_web_server_without_ranges_is_refused_before_anything_is_committed(tmp_path, monkeypatch, limit):
     monkeypatch.setattr(locations, "WHOLE_BYTES", limit)
     netcdf(tmp_path / "0.nc", 0)
-    words = r"0\.nc: its web server ignores the header Range"
+    words = r"0\.nc: its web server ignores the Range header"
     with serving(tmp_path, whole_only=True) as root, pytest.raises(IngestError, match=words):
         intarsia.ingest(f"{root}/0.nc", "memory://", concat_dim="time")

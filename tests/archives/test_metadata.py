@@ -135,12 +135,15 @@ def test_dates_and_texts_are_coordinates(tmp_path):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda f: f.drop_vars("nothing"), "preprocess: it has no variable 'nothing', but lat, lon, time, v"),
-        (lambda f: f.isel(x=0), "preprocess: it has no dimension 'x', but lat, lon, time"),
-        (lambda f: f.rename(v="lat"), "would stand for more than one"),
+        (
+            lambda f: f.drop_vars("nothing"),
+            "preprocess: there is no variable 'nothing', only lat, lon, time, v",
+        ),
+        (lambda f: f.isel(x=0), "preprocess: there is no dimension 'x', only lat, lon, time"),
+        (lambda f: f.rename(v="lat"), "would name more than one"),
         (lambda f: f.isel(lat=9), "preprocess failed: IndexError"),
-        (lambda f: f.assign_coords(member=[1, 2]), "not a number, a text or a date"),
-        (lambda f: f["w"], "it has no variable 'w'"),
+        (lambda f: f.assign_coords(member=[1, 2]), "not a number, a string or a date"),
+        (lambda f: f["w"], "there is no variable 'w'"),
         (lambda f: 1 / 0, "preprocess failed: ZeroDivisionError: division by zero"),
         (lambda f: None, "preprocess returned None: return the metadata of what should be ingested"),
         (lambda f: f.drop_vars("v"), "it has no variable along 'time'"),

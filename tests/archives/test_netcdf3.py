@@ -103,5 +103,5 @@ def test_a_name_that_is_no_text_is_shown(tmp_path):
         file.micro = "m"
     content = (tmp_path / "a.nc").read_bytes()
     (tmp_path / "a.nc").write_bytes(content.replace(b"micro", b"\xb5icro"))
-    with pytest.raises(IngestError, match=r"a\.nc: a name or a text in it is not utf-8: b'\\xb5icro'"):
+    with pytest.raises(IngestError, match=r"a\.nc: a name or string in it is not utf-8: b'\\xb5icro'"):
         intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time")

@@ -62,7 +62,7 @@ def test_files_restored_without_their_times_are_taken_again(archive, tmp_path):
         intarsia.open(repo, "sst", authorize=True)[...]
     done = intarsia.relocate(repo, {tmp_path / "old": tmp_path / "old"})
     assert done.unmarked == 2
-    assert "of 2 files the mark is another one" in str(done)
+    assert "2 files with another mark" in str(done)
     assert np.array_equal(intarsia.open(repo, "sst", authorize=True)[...], values)
 
 
@@ -79,7 +79,7 @@ def test_files_that_cannot_be_the_same_are_named_and_nothing_is_changed(archive,
     assert "0.nc: it has" in str(caught.value)
     assert "1.nc: it is not there" in str(caught.value)
     for nothing in ({tmp_path / "else": tmp_path / "new"}, {}):
-        with pytest.raises(IngestError, match=r"refers to nothing below|say what moved"):
+        with pytest.raises(IngestError, match=r"refers to nothing below|say what has moved"):
             intarsia.relocate(repo, nothing)
     assert intarsia.open_repository(repo).lookup_branch("main") == before
 

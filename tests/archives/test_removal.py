@@ -69,7 +69,7 @@ def test_what_cannot_be_removed_is_refused_in_words(tmp_path):
     repo = intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time").repository
     with pytest.raises(IngestError, match=r"9\.nc is not a source of the dataset, which has 2 files"):
         remove(repo, tmp_path / "9.nc")
-    with pytest.raises(IngestError, match="all files of the dataset"):
+    with pytest.raises(IngestError, match="all the files of the dataset"):
         remove(repo, tmp_path / "*.nc")
     assert len(list(repo.ancestry(branch="main"))) == 2
 

@@ -68,7 +68,7 @@ def test_every_format_is_judged(tmp_path, form):
     [
         (lambda ds: ds.assign(v=ds.v.assign_attrs(units="m")), "'v' has the units 'm', but .* has 'K'"),
         (lambda ds: ds.rename(v="w"), "it has no variable 'v'"),
-        (lambda ds: ds.isel(lon=slice(5)), "(its 'lon' is not that of|'v' has the axes)"),
+        (lambda ds: ds.isel(lon=slice(5)), "(its 'lon' differs from that of|'v' has the axes)"),
         (lambda ds: ds.astype("f8"), "float64, which float32 of .* cannot hold"),
     ],
 )
@@ -103,10 +103,10 @@ def test_what_cannot_be_a_schema_is_refused_in_words(tmp_path):
     for schema, words in (
         (7, "schema=7: give a file, an xarray.Dataset or a dictionary"),
         ({"data_vars": {"v": 3}}, "schema: 'v' is 3; give its dims"),
-        ({"data_vars": {"v": {"dims": ("time", "lat")}}}, "it does not say how long 'lat' of 'v' is"),
+        ({"data_vars": {"v": {"dims": ("time", "lat")}}}, "it does not give the length of 'lat' in 'v'"),
         (tmp_path / "nothing.nc", r"the schema .*nothing\.nc cannot be read"),
         (day(0).rename(time="t"), "the schema cannot be met"),
-        (day(0).isel(lat=[0]), "the schema cannot be met: its 'lat' is not that of the dataset"),
+        (day(0).isel(lat=[0]), "the schema cannot be met: its 'lat' differs from that of the dataset"),
         (day(0).astype("f8"), "the schema says that 'v' is float64; in the dataset it is float32"),
     ):
         with pytest.raises(IngestError, match=words):

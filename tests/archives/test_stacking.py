@@ -73,7 +73,7 @@ def test_what_cannot_be_stacked_is_refused(tmp_path):
         with pytest.raises(IngestError, match="give a dimension and variables"):
             Stack.of("CMI", wrong)
     stack = {"CMI": ("band", BANDS)}
-    with pytest.raises(IngestError, match="'C01' stands in 'CMI' and in 'other'"):
+    with pytest.raises(IngestError, match="'C01' appears in both 'CMI' and 'other'"):
         intarsia.ingest(
             tmp_path / "0.nc", "memory://", concat_dim="time", stack={**stack, "other": ("b", ["C01"])}
         )
@@ -86,7 +86,7 @@ def test_what_cannot_be_stacked_is_refused(tmp_path):
     other = xr.Dataset({"C01": ("time", [1.0]), "C02": (("time", "z"), [[1.0, 2.0]])}, {"time": [0]})
     other.to_netcdf(tmp_path / "2.nc")
     with pytest.raises(
-        IngestError, match=r"'C02' has the axes \(time=1, z=2\), but 'C01', which it is stacked"
+        IngestError, match=r"'C02' has the axes \(time=1, z=2\), but 'C01', with which it is stacked"
     ):
         intarsia.ingest(
             tmp_path / "2.nc", "memory://", concat_dim="time", stack={"CMI": ("band", ["C01", "C02"])}

@@ -155,7 +155,7 @@ def test_a_type_that_was_asked_for_is_kept(tmp_path):
         ("m", "'v' has the units 'm', but .*/0.nc has 'K': 'm' cannot be converted to 'K'"),
         ("", "'v' has the units '', but .* has 'K': '' cannot be converted to 'K'"),
         ("Kelvins of old", "'Kelvins of old' is not a unit that udunits knows"),
-        ("days since 2000-01-01", "times are converted as coordinates only"),
+        ("days since 2000-01-01", "times are converted only as coordinates"),
     ],
 )
 def test_what_cannot_be_converted_is_refused_and_the_others_taken(tmp_path, own, words):
@@ -169,7 +169,7 @@ def test_what_cannot_be_converted_is_refused_and_the_others_taken(tmp_path, own,
 
 def test_without_the_option_both_units_and_the_option_are_named(tmp_path):
     paths = [written(tmp_path, 0, "K", "float32"), written(tmp_path, 2, "degC", "float32")]
-    words = r"has the units 'degC', but .* has 'K' \(convert_units=True converts them, units='ignore' takes"
+    words = r"has the units 'degC', but .* has 'K' \(convert_units=True converts them, units='ignore' keeps"
     with pytest.raises(IngestError, match=words):
         intarsia.ingest(paths, "memory://", concat_dim="time")
     with pytest.raises(IngestError, match="choose"):

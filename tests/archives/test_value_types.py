@@ -58,7 +58,7 @@ def test_a_type_that_is_asked_for_is_what_an_array_becomes_or_refused(tmp_path):
     for i, kind in enumerate(("f4", "f8")):
         xr.Dataset({"x": ("time", np.array([0.1], kind))}, {"time": [i]}).to_netcdf(tmp_path / f"{i}.nc")
     report = intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time")
-    with pytest.raises(IngestError, match="'x' is float32 in the dataset, and cannot become int16"):
+    with pytest.raises(IngestError, match="'x' is float32 in the dataset and cannot become int16"):
         intarsia.ingest(tmp_path / "1.nc", report.repository, concat_dim="time", dtype={"x": "i2"})
     kept = intarsia.ingest(tmp_path / "1.nc", report.repository, concat_dim="time", dtype={"x": "f4"})
     assert intarsia.open(kept.repository, "x")[...].tolist() == [np.float32(0.1)] * 2

@@ -98,7 +98,7 @@ class Broken:
 
 
 def test_a_dead_pool_is_told(series, tmp_path):
-    with pytest.raises(IngestError, match=r"(?s)00\.nc.*ingest again to go on"):
+    with pytest.raises(IngestError, match=r"(?s)00\.nc.*ingest again to continue"):
         intarsia.ingest(series, tmp_path / "r", concat_dim="time", client=Broken())
     assert not (tmp_path / "r").exists()
 

@@ -218,8 +218,8 @@ def _wider(
         return None
     if nulls or widened(dtype, [asked]) != asked:
         raise IngestError(
-            f"{name!r} is {dtype} in the dataset, and cannot become {asked} as dtype= has it: "
-            "existing arrays can only become wider"
+            f"{name!r} is {dtype} in the dataset and cannot become {asked}, as dtype= asks: existing arrays "
+            "can only become wider"
         )
     return asked
 

@@ -108,8 +108,8 @@ class CachedArchive:
             json.dumps({name: value for name, value in chosen.items() if name not in OF_ONE_CALL})
         except TypeError as error:
             raise IngestError(
-                "an archive that is opened in one line is kept in the cache by its options, which must be "
-                f"plain values: {error}.\n"
+                "an archive opened in one line is cached under its options, which must be plain values: "
+                "{error}.\n"
                 "  Ingest it into a repository of your own: intarsia.ingest(files, 'repository', …)"
             ) from error
         named = [files] if isinstance(files, str | os.PathLike) else list(files)
@@ -243,7 +243,7 @@ class Entry:
         except OSError as error:
             raise RepositoryError(
                 f"the cache cannot be written: {error}.\n"
-                f"  The environment variable {CACHE} says where else it may be"
+                f"  The environment variable {CACHE} chooses another place"
             ) from error
 
     def _write(self, note: Note) -> None:
@@ -297,8 +297,8 @@ def _has_axes(repo: icechunk.Repository, group: str, dims: Sequence[str]) -> boo
 def _tell_gone(gone: list[str], archive: CachedArchive) -> None:
     warnings.warn(
         f"{count_text(len(gone), 'file')} of {', '.join(archive.names()[:3])} "
-        f"{'is' if len(gone) == 1 else 'are'} gone since the archive was opened last, such as {gone[0]}: the "
-        "dataset is without them now",
+        f"{'has' if len(gone) == 1 else 'have'} disappeared since the archive was last opened, such as "
+        f"{gone[0]}: the dataset no longer shows them",
         stacklevel=2,
     )
 

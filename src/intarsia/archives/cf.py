@@ -101,7 +101,7 @@ class Decoding:
         if not conversion.changes:
             return self
         if self.stored.kind not in "iuf":
-            raise IngestError(f"values of the type {self.stored} have no units that could be converted")
+            raise IngestError(f"values of type {self.stored} have no units that could be converted")
         packing = Packing(self.stored) if self.packing is None else self.packing
         kind = self.values if self.values.kind == "f" else np.dtype("f8")
         scale, offset = packing.scale, conversion.offset
@@ -123,7 +123,7 @@ class Decoding:
         if not changes and self.stored == self.numbers == logical:
             return None
         if self.stored.kind not in "iuf" or logical.kind not in "iuf":
-            raise IngestError(f"values of the type {self.stored} cannot become {logical}")
+            raise IngestError(f"values of type {self.stored} cannot become {logical}")
         if packing is None:
             return Packing(self.stored, values=logical)
         if changes and packing.values.kind == "f":

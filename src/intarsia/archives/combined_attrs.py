@@ -57,10 +57,10 @@ class CombinedAttrs:
         (known,), own = self._seen, _loose(attrs)
         for key in dict.fromkeys((*known, *own)):
             if key in known and key in own and not _same(known[key], own[key]):
-                return f"attribute {key!r} is {own[key]!r}, that of {self.source} is {known[key]!r}"
+                return f"attribute {key!r} is {own[key]!r}, but {known[key]!r} in {self.source}"
             if self.rule == "identical" and (key not in known or key not in own):
                 where = self.source if key in known else "this file"
-                return f"attribute {key!r} is in {where} only"
+                return f"only {where} has the attribute {key!r}"
         return ""
 
     def add(self, attrs: Mapping[str, Any], source: str) -> None:

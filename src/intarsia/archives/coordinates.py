@@ -92,7 +92,7 @@ def join(
         except TypeError:
             kinds = _texts({str(part.dtype) for part in numbers})
             raise IngestError(
-                f"the coordinate {name!r} has the types {kinds}: texts cannot be mixed with numbers"
+                f"the coordinate {name!r} has the types {kinds}: text cannot be mixed with numbers"
             ) from None
         parts = [part.astype(dtype, copy=False) for part in numbers]
     else:
@@ -124,9 +124,7 @@ def _encoded_alike(
         dtype = np.result_type(*unpacked)
         return [part.astype(dtype, copy=False) for part in unpacked], plain
     calendars = sorted({calendar_of(meaning) for meaning in meanings})
-    mixture = (
-        f"the coordinate {name!r} counts in the calendars {_texts(calendars)}: a dataset has one calendar"
-    )
+    mixture = f"the coordinate {name!r} uses the calendars {_texts(calendars)}: a dataset has one calendar"
     if not are_one(calendars):
         raise IngestError(mixture)
     xr = extra("xarray", "xarray")
@@ -140,14 +138,14 @@ def _encoded_alike(
         times = [np.asarray(coder.decode(variable).values) for variable in flat]
     except Exception as error:
         raise IngestError(
-            f"the coordinate {name!r} counts {_texts(set(units))}, and these cannot be compared: "
+            f"the coordinate {name!r} has the units {_texts(set(units))}, which cannot be compared: "
             f"{str(error).split('. Try ')[0]}"
         ) from error
     everything = np.concatenate(times)
     if len(calendars) > 1 and (
         everything.dtype.kind != "M" or bool((everything.astype("M8[s]") < REFORM).any())
     ):
-        raise IngestError(f"{mixture}, and these differ before {REFORM.astype('M8[D]')}")
+        raise IngestError(f"{mixture}, and these two differ before {REFORM.astype('M8[D]')}")
     step, epoch = units[0].split(" since ", 1)
     for candidate in _finer(step):
         unit = f"{candidate} since {epoch}"
@@ -160,7 +158,10 @@ def _encoded_alike(
             return parts, plain | {"units": unit} | said
     why = f"no unit since {epoch!r} holds them all exactly"
     if bool((everything != everything).any()):
-        why = "some are missing, and not all files mark that alike (coordinate= says where files belong)"
+        why = (
+            "some are missing, and not all files mark missing values the same way (coordinate= says where "
+            "files belong)"
+        )
     raise IngestError(f"the values of {name!r} cannot be joined: {why}")
 
 
@@ -294,7 +295,7 @@ class _Mosaic:
                 for dim, n in zip(joined.dims, part.shape, strict=True)
             ]
             if not self._put(part, steps):
-                problem = f"files differ in it where they lie in the same place (such as {placed.file.url})"
+                problem = f"files in the same place differ in it (such as {placed.file.url})"
         return self._with_holes(), problem
 
     def _kept(self, d: int, n: int) -> Ints:

@@ -225,7 +225,7 @@ def _axes(
                 raise WholeNeededError
             if rules.tolerance:
                 problems = {
-                    file.url: f"steps of its {dim} are closer than tolerance={rules.tolerance}"
+                    file.url: f"steps of its {dim} are closer together than tolerance={rules.tolerance}"
                     for file, steps in zip(files, axis.positions, strict=True)
                     if len(np.unique(steps)) < len(steps)
                 }
@@ -251,9 +251,9 @@ def _index_problems(
     """Why nested lists do not say where files go along a dimension without a coordinate."""
     advice = _advice(dim)
     bare = [file for file in files if len(rules.indices.get(file.url, ())) != len(dims)]
-    words = f"it has no coordinate {dim!r} ({advice}; or nested lists, a level for each dimension)"
+    words = f"it has no coordinate {dim!r} ({advice}; or pass nested lists, one level per dimension)"
     if not bare and before:
-        bare, words = list(files), f"{dim!r} has no coordinate, so that nobody knows where it goes ({advice})"
+        bare, words = list(files), f"{dim!r} has no coordinate, so its place is unknown ({advice})"
     return {file.url: words for file in bare}
 
 
@@ -313,7 +313,7 @@ def _value_problems(dim: str, files: Sequence[ParsedFile], joined: Joined) -> di
     problems = {}
     for file, values in zip(files, joined.parts, strict=True):
         if values.ndim != 1:
-            problems[file.url] = f"its {dim} has {values.ndim} axes: no coordinate has more than one"
+            problems[file.url] = f"its {dim} has {values.ndim} axes: a coordinate has only one"
         elif values.dtype.kind in "fc" and bool(np.isnan(values).any()):
             problems[file.url] = f"its {dim} holds missing values"
         elif len(values) > 1 and not bool((values[1:] > values[:-1]).all()):
@@ -372,8 +372,9 @@ def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger
         if is_moved(file.url, file.identity, url, content):
             before, after = prefixes_of_move(url, file.url)
             moved = (
-                f"if that is the same file, which moved, intarsia.relocate(repo, {{{before!r}: {after!r}}}) "
-                "takes it and all others with it; "
+                f"if this is the same file in a new place, intarsia.relocate(repo, "
+                f"{{{before!r}: {after!r}}}) "
+                "updates its references and those of all other files; "
             )
     else:
         url = next(each.file.url for each in cube.placed if each.number == overlap.other)
@@ -389,5 +390,5 @@ def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger
     return (
         f"its {', '.join(mine)} overlaps that of {url} ({', '.join(theirs)}; {moved}"
         "overlap='first', 'last' or 'newest' says which of them is shown"
-        f"{', order_by= names a variable to go by instead' if same else ''})"
+        f"{', order_by= names a variable to decide instead' if same else ''})"
     )

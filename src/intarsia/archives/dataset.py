@@ -155,7 +155,7 @@ def _group(store: Any, path: str) -> zarr.Group | None:
         raise IngestError(f"{path!r} is an array: a dataset needs a group of its own") from error
     if MANIFEST_KEY in group.attrs:
         raise IngestError(
-            f"{path!r} is a logical array itself; a dataset is a group that holds some.\n"
+            f"{path!r} is itself a logical array; a dataset is a group that holds logical arrays.\n"
             "  Choose another group: intarsia.ingest(…, group='name')"
         )
     return group
@@ -318,7 +318,7 @@ def _of_document(document: Mapping[str, Any], want: Want) -> Iterator[Named]:
         dims = tuple(each["dims"])
         unknown = [dim for dim in dims if dim not in sizes]
         if unknown:
-            raise IngestError(f"schema: it does not say how long {unknown[0]!r} of {name!r} is")
+            raise IngestError(f"schema: it does not give the length of {unknown[0]!r} in {name!r}")
         values = (
             np.asarray(each["data"]) if "data" in each and name not in document.get("data_vars", {}) else None
         )

@@ -123,10 +123,10 @@ class DatasetIngestion:
         dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
         if not dims:
             failed = next((each for each in found if isinstance(each, Failure)), None)
-            why = "the files do not differ in any coordinate" if len(files) > 1 else "there is one file only"
+            why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
             if failed is not None:
                 why = f"{failed.url}: {failed.reason}.\n  Without it, {why}"
-            raise IngestError(f"{why}: concat_dim= says along which dimension files are joined")
+            raise IngestError(f"{why}: concat_dim= names the dimension along which to join files")
         self.want = with_fields(self.want, dims=(*dims, *(dim for dim in self.told if dim not in dims)))
         for each in found:
             yield self._as_wanted(each)
@@ -153,7 +153,7 @@ class DatasetIngestion:
         elif self.replace or result.url not in self.changed:
             self.parsed.append(result)
         else:
-            self.failures[result.url] = "it changed since it was ingested (replace=True takes it again)"
+            self.failures[result.url] = "it has changed since it was ingested (replace=True ingests it again)"
         return bytes_held(result)
 
     def declare(self) -> None:
@@ -240,13 +240,13 @@ class DatasetIngestion:
             return
         listed = [f"{url}: {reason}" for url, reason in draft.refused.items()]
         more = [f"… and {len(listed) - SHOWN_PROBLEMS} more"] if len(listed) > SHOWN_PROBLEMS else []
-        head = f"{len(listed)} of {len(self.urls)} files cannot be taken, and nothing was written:"
+        head = f"{len(listed)} of {len(self.urls)} files cannot be ingested, so nothing was written:"
         if self.before:
             head = (
-                f"{len(listed)} of {len(self.urls)} files cannot be taken, and nothing of their batch was "
+                f"{len(listed)} of {len(self.urls)} files cannot be ingested, so nothing of their batch was "
                 f"written; the {self.before} before it are committed:"
             )
-        tail = ["errors='skip' takes the others"] if len(listed) < len(self.urls) else []
+        tail = ["errors='skip' ingests the others"] if len(listed) < len(self.urls) else []
         raise IngestError("\n  ".join([head, *listed[:SHOWN_PROBLEMS], *more, *tail]))
 
     def report(

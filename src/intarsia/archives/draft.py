@@ -140,7 +140,7 @@ def emptied(dataset: Dataset, gone: Sequence[int]) -> Draft:
     """The dataset without some of the ledger's entries."""
     ledger, rules = dataset.ledger, Rules(stacks=known_stacks(dataset))
     if set(ledger.claims.member.tolist()) <= set(gone):
-        raise IngestError("no other file shows anything, and nothing would be left: delete the group")
+        raise IngestError("no other file shows anything, so nothing would be left: delete the group instead")
     expected = Expected(ledger.dims, rules, dataset, None)
     cube = place((), dataset, ledger.dims, gone, ledger.variables, rules.placing)
     return _assembled(cube, dataset, rules, expected, {})
@@ -154,7 +154,7 @@ def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
     for dim in dims:
         steps = file.steps(dim)
         if steps == 0 and not file.lengths(dim) and not file.left_out:
-            return f"it has no variable that could go along {dim!r}"
+            return f"it has no variable that fits along {dim!r}"
         if steps == 0:
             return f"it has no step along {dim!r}{file.words_of_left_out}"
         lengths = file.lengths(dim)

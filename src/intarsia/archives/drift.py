@@ -143,7 +143,7 @@ def difference(own: Values, expected: Values) -> str:
     i = int(np.argmax(apart))
     a, b = own.reshape(-1)[i], expected.reshape(-1)[i]
     steps = np.abs(np.diff(expected)) if expected.ndim == 1 and len(expected) > 1 else np.array([np.inf])
-    option = f" (tolerance={apart[i]:.3g} takes it)" if apart[i] < steps.min() / 2 else ""
+    option = f" (tolerance={apart[i]:.3g} accepts it)" if apart[i] < steps.min() / 2 else ""
     return (
         f"values from {own.min():g} to {own.max():g} instead of {expected.min():g} to {expected.max():g}; "
         f"the largest difference is {apart[i]:.3g}, at {i}: {a!s} instead of {b!s}{option}"
@@ -194,7 +194,7 @@ def conversion(own: str, wanted: str) -> Conversion:
         return Conversion(1.0, 0.0)
     known = extra("cf_units", "units")
     if counts_time({"units": own}) or counts_time({"units": wanted}):
-        raise IngestError(f"times are converted as coordinates only, not {own!r} to {wanted!r}")
+        raise IngestError(f"times are converted only as coordinates, not {own!r} to {wanted!r}")
     units = []
     for text in (own, wanted):
         try:
@@ -202,7 +202,7 @@ def conversion(own: str, wanted: str) -> Conversion:
         except ValueError:
             raise IngestError(f"{text!r} is not a unit that udunits knows") from None
     if any(unit.is_unknown() or unit.is_no_unit() for unit in units):
-        raise IngestError(f"{own!r} cannot be converted to {wanted!r}: one of them is no unit at all")
+        raise IngestError(f"{own!r} cannot be converted to {wanted!r}: one of them is not a unit at all")
     if not units[0].is_convertible(units[1]):
         raise IngestError(f"{own!r} cannot be converted to {wanted!r}")
     convert = units[0].convert
@@ -253,7 +253,7 @@ def type_problem(
     """Why values of a type do not fit into an array; empty if they do. A `fixed` type stays as it is.
 
     >>> type_problem("v", np.dtype("bool"), np.dtype("f4"), "a.nc", fixed=False)
-    "'v' has values of type bool, but a.nc has float32, and these do not go together \
+    "'v' has values of type bool, but a.nc has float32, which cannot be combined \
 (rename={'v': …} makes it another variable)"
     >>> type_problem("v", np.dtype("f8"), np.dtype("f4"), "a.nc", fixed=False)
     ''
@@ -262,8 +262,8 @@ def type_problem(
         return ""
     if values.kind not in NUMBERS or held.kind not in NUMBERS:
         return (
-            f"{name!r} has values of type {_text(values)}, but {source} has {_text(held)}, and these do not "
-            f"go together (rename={{{name!r}: …}} makes it another variable)"
+            f"{name!r} has values of type {_text(values)}, but {source} has {_text(held)}, which cannot be "
+            f"combined (rename={{{name!r}: …}} makes it another variable)"
         )
     if fixed and not np.can_cast(values, held, "safe"):
         return (

@@ -217,7 +217,7 @@ def _contribution(
             notes.note("order", dim, words, done, url)
     if each.shown is not None:
         done = f"shown by overlap={rules.placing.overlap!r}"
-        words = "a part of it is shown" if each.shown else "nothing of it is shown"
+        words = "part of it is shown" if each.shown else "nothing of it is shown"
         notes.note("overlap", part, f"others lie in the same place; {words}", done, url)
     for reason in {chunks.encoding.copy_reason for chunks in each.chunk_sets if chunks.encoding.copy_reason}:
         notes.note("copy", part, reason, "its data are copied", url)
@@ -244,7 +244,13 @@ def _coordinates(
         if variable.role == "joined" and name in draft.joined:
             own, other = (str(attrs.get("units", "")) for attrs in (variable.attrs, draft.joined[name].attrs))
             if own != other and counts_time(variable.attrs):
-                notes.note("time units", name, f"{own!r} instead of {other!r}", "counted alike", file.url)
+                notes.note(
+                    "time units",
+                    name,
+                    f"{own!r} instead of {other!r}",
+                    "converted to the same units",
+                    file.url,
+                )
             own, other = (calendar_of(attrs) for attrs in (variable.attrs, draft.joined[name].attrs))
             if own != other and counts_time(variable.attrs):
                 notes.note(

@@ -270,7 +270,7 @@ def _encoding(
     # without a packing, the sign that `_Unsigned` gives is that of the member's type
     stored = decoding.numbers if decoding.nulls else decoding.stored
     if stored != logical and (stored.kind not in "iuf" or logical.kind not in "iuf"):
-        raise IngestError(f"values of the type {stored} cannot become {logical}")
+        raise IngestError(f"values of type {stored} cannot become {logical}")
     if not decoding.needs_filters(logical):
         fill = _stored_fill(decoding, variable.fill, stored)
         return SourceEncoding(chunks, own, stored, zarr_type(stored), fill, copy_reason=reason)
@@ -358,9 +358,9 @@ def chunk_sets_of(
     ranges = variable.ranges
     by_copy = ranges is None or bool(ranges.inlined)
     if by_copy and copy == "never":
-        raise IngestError(f"{variable.name!r}: {variable.reason}; and copy='never' was asked for")
+        raise IngestError(f"{variable.name!r}: {variable.reason}, and copy='never' was requested")
     if ranges is None or copy == "all":
-        reason = variable.reason or "copy='all' was asked for"
+        reason = variable.reason or "copy='all' was requested"
         return [ChunkSet(_copied(variable, decoding, logical, reason), whole, by_copy=True)]
     complete = int((ranges.lengths > 0).sum()) + len(ranges.inlined) == ranges.lengths.size
     if ranges.masks is None:

@@ -185,7 +185,9 @@ class Expected:
             first = variable if stack is None else firsts.setdefault(stack.array, variable)
             if variable.sizes != first.sizes:
                 own, other = (_axes(each.sizes, each.sizes.values()) for each in (variable, first))
-                return f"{name!r} has the axes {own}, but {first.name!r}, which it is stacked with, {other}"
+                return (
+                    f"{name!r} has the axes {own}, but {first.name!r}, with which it is stacked, has {other}"
+                )
         return ""
 
     def _sibling(self, name: str) -> ExpectedVariable | None:
@@ -244,7 +246,7 @@ class Expected:
                 units, source = self.units[name]
                 if own == units or (counts_time(variable.attrs) and counts_time({"units": units})):
                     continue
-                words = f"its {name!r} has the units {own!r}, that of {source} has {units!r}"
+                words = f"its {name!r} has the units {own!r}, but that of {source} has {units!r}"
                 if not self.rules.convert_units:
                     return f"{words} (convert_units=True converts them)"
                 try:
@@ -265,7 +267,7 @@ class Expected:
                 own = calendar_of(variable.attrs)
                 if not are_one((own, calendar)):
                     return (
-                        f"its {name!r} counts in the calendar {own!r}, that of {source} in {calendar!r}: "
+                        f"its {name!r} uses the calendar {own!r}, but that of {source} uses {calendar!r}: "
                         "a dataset has one calendar"
                     )
         return ""
@@ -304,7 +306,7 @@ class Expected:
                     words += "" if self.rules.convert_units else " (convert_units=True converts them)"
                 if "=" not in words and name in axes:
                     words += f" (to concatenate files along it, name {name!r} in concat_dim=)"
-                return f"its {name!r} is not that of {known.source}: {words}"
+                return f"its {name!r} differs from that of {known.source}: {words}"
             self.dropped[name] = (
                 f"it has no dimension {self._along()}, and differs between {known.source} and {file.url}"
             )
@@ -323,7 +325,7 @@ class Expected:
 
     def _variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> str:
         if self.rules.copy == "never" and variable.reason:
-            return f"{name!r}: {variable.reason}; and copy='never' was asked for"
+            return f"{name!r}: {variable.reason}, and copy='never' was requested"
         known = self.data.get(name)
         nulls = self.rules.nulls if known is None else known.nulls
         decoding = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
@@ -343,7 +345,7 @@ class Expected:
             if not self.rules.convert_units:
                 return (
                     f"{words} (convert_units=True converts them, "
-                    "units='ignore' takes the numbers as they are)"
+                    "units='ignore' keeps the numbers as they are)"
                 )
             try:
                 change = drift.conversion(units, known.units)

@@ -48,7 +48,7 @@ class from_name:  # noqa: N801 - it is called like a function, and travels betwe
         name = unquote(file.url.rstrip("/").rsplit("/", 1)[-1])
         found = re.search(self.pattern, name)
         if found is None:
-            raise ValueError(f"its name has nothing like {self.pattern!r}")
+            raise ValueError(f"its name does not match {self.pattern!r}")
         text = found.group(1) if found.re.groups else found.group()
         if self.date is not None:
             return np.datetime64(datetime.strptime(text, self.date))
@@ -118,8 +118,8 @@ def named_dims(
     dims = named + tuple(dim for dim in told if dim not in named)
     if not dims or len(set(dims)) < len(dims) or not all(isinstance(dim, str) and dim for dim in dims):
         raise IngestError(
-            f"concat_dim={concat_dim!r}: name one dimension, or several that differ; "
-            "combine='by_coords' takes those whose coordinates differ between files"
+            f"concat_dim={concat_dim!r}: name one dimension or several different ones; combine='by_coords' "
+            "finds those whose coordinates differ between files"
         )
     return dims
 
@@ -159,7 +159,7 @@ def listed(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int
     places: dict[str, tuple[int, ...]] = {}
     for url, place in _walked(named, sources, ()):
         if url in places:
-            raise IngestError(f"{url} stands in two places of the lists")
+            raise IngestError(f"{url} appears twice in the lists")
         places[url] = place
     return list(places), places
 
@@ -304,6 +304,6 @@ def stacks_of(given: Mapping[str, Any] | None) -> dict[str, Stack]:
         stack = Stack.of(array, said)
         for part in stack.parts:
             if part in found:
-                raise IngestError(f"stack=: {part!r} stands in {found[part].array!r} and in {array!r}")
+                raise IngestError(f"stack=: {part!r} appears in both {found[part].array!r} and {array!r}")
             found[part] = stack
     return found

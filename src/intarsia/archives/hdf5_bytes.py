@@ -90,7 +90,7 @@ class HeapReader(ReaderAround):
         if is_endless(heap):
             raise OSError(
                 f"the global heap at byte {start} is damaged: "
-                "free space in it has no length, or something has one beyond all files"
+                "free space in it has no length, or an object in it is larger than any file"
             )
 
 

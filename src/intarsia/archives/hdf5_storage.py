@@ -243,11 +243,11 @@ class Storage:
         self.header = header
         self.reason = ""
         if layout == h5d.COMPACT:
-            self.reason = "its data lie in the header of the dataset (compact layout)"
+            self.reason = "its data are in the header of the dataset (compact layout)"
         elif layout == h5d.VIRTUAL:
             self.reason = "it is a virtual dataset, made of others"
         elif plist.get_external_count():
-            self.reason = "its data lie in external files"
+            self.reason = "its data are in external files"
         self.places: list[Any] = []
         """For every stored chunk: its first element, the filters that it skipped, first byte and size."""
         if self.chunks is not None and not self.reason:
@@ -328,7 +328,8 @@ class Storage:
         if steps != self.filters:
             variable.ranges = None
             variable.reason = (
-                f"single chunks skipped a filter, and its {self.filters} filters are not {steps} codecs"
+                f"some chunks skipped a filter, and its {self.filters} filters do not correspond to {steps} "
+                "codecs"
             )
             return variable
         ranges.masks = np.zeros(ranges.grid, dtype=np.uint32)

@@ -52,10 +52,10 @@ class Ingestion:
     def of_all_groups(cls, whole: DatasetIngestion) -> "Ingestion":
         """Take every group of the files, each as its own dataset."""
         if not whole.want.dims:
-            raise IngestError("source_group='*' needs concat_dim=: every group has coordinates of its own")
+            raise IngestError("source_group='*' needs concat_dim=: each group has its own coordinates")
         groups = Groups.of(whole.urls, whole.sources, with_fields(whole.want, group=""), whole.parser)
         if not groups.with_data:
-            raise IngestError("no group of the files has variables")
+            raise IngestError("none of the groups in the files has variables")
         parts = [
             with_fields(
                 whole,

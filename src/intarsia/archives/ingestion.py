@@ -176,7 +176,7 @@ def ingest(
     want = Want(along, chosen, (*load, *asked), names, source_group.strip("/"), preprocess)
     if coordinate is not None and (len(along) != 1 or along[0] in told):
         raise IngestError(
-            "coordinate= is for one dimension that nothing else tells: dims={'name': …} says which"
+            "coordinate= is for one dimension that nothing else describes: dims={'name': …} says which"
         )
     for name, value, allowed in (
         ("copy", copy, ("needed", "all", "never")),
@@ -189,15 +189,17 @@ def ingest(
         if value not in allowed:
             raise IngestError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
     if convert_units and units == "ignore":
-        raise IngestError("units='ignore' takes numbers as they are, but convert_units=True does not: choose")
+        raise IngestError(
+            "units='ignore' keeps numbers as they are, but convert_units=True changes them: choose one"
+        )
     dtypes, stacks = named_dtypes(dtype, want), stacks_of(stack)
     if repo is None and not dry_run:
-        raise IngestError("say where to: a repository or its path is needed (a dry run needs none)")
+        raise IngestError("pass the repository to write to, or its path (a dry run needs none)")
     if isinstance(repo, str | os.PathLike):
         check_name(repo)
     engine = checked_engine(client)
     if batch is not None and batch < 1:
-        raise IngestError(f"batch={batch}: a batch has one file or more")
+        raise IngestError(f"batch={batch}: a batch has at least one file")
     sources = Sources(storage_options)
     urls, places = listed(files, sources)
     if not urls:
@@ -250,7 +252,7 @@ def lint(files: str | os.PathLike[str] | Iterable[Any], repo: Any = None, **opti
     """
     for name in ("dry_run", "message"):
         if name in options:
-            raise TypeError(f"lint() takes no {name}: nothing is written")
+            raise TypeError(f"lint() has no argument {name}: it writes nothing")
     if not any(options.get(name) for name in ("concat_dim", "combine", "dims")):
         options["combine"] = "by_coords"
     return ingest(files, repo, **options, dry_run=True)
@@ -315,7 +317,9 @@ def _entries(named: Iterable[Any], ledger: Ledger) -> list[int]:
             )
         found |= dict.fromkeys(hits)
     if len(found) == len(known):
-        raise IngestError("these are all files of the dataset, and nothing would be left: delete its group")
+        raise IngestError(
+            "these are all the files of the dataset, so nothing would be left: delete its group instead"
+        )
     return list(found)
 
 

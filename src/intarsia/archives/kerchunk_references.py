@@ -292,7 +292,7 @@ def _inlined(dataset: Dataset, name: str, part: Mapping[str, tuple[int, int]]) -
     values, dims = dataset.values(name), dataset.dims(name)
     if values.dtype.kind not in "biufcSMm":
         raise UnreachableMembersError(
-            f"{name} holds texts ({values.dtype}), which references cannot hold.\n  {EXPORT}"
+            f"{name} holds text ({values.dtype}), which references cannot store.\n  {EXPORT}"
         )
     chosen = np.ascontiguousarray(
         values[tuple(slice(*part[dim]) if dim in part else slice(None) for dim in dims)]

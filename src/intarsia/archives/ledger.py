@@ -83,7 +83,7 @@ class Ledger:
         for name in ("locations", "contents", "variables"):
             listed = getattr(self, name)
             if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-                raise ValueError(f"{name} is not a list of texts")
+                raise ValueError(f"{name} is not a list of strings")
         if not (isinstance(self.moments, list) and sources == len(self.contents) == len(self.moments)):
             raise ValueError(f"{sources} sources have {len(self.contents)} contents")
         if not all(moment is None or isinstance(moment, int | float) for moment in self.moments):

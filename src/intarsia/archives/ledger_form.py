@@ -68,8 +68,8 @@ def read_ledger(group: zarr.Group, *, rows: bool = True) -> Ledger:
         version = node.attrs.get("version")
         if version not in (1, 2, VERSION):
             raise IngestError(
-                f"the ledger of {place_text(group.store_path)} has version {version}, "
-                "which this intarsia does not read"
+                f"the ledger of {place_text(group.store_path)} has version {version}, which this intarsia "
+                "cannot read"
             )
         ledger = _parsed(version, node, rows=rows)
         ledger.check()
@@ -295,7 +295,7 @@ def _table(array: Any, width: int) -> np.ndarray[Any, Any]:
         raise ValueError(f"{array.name} has the shape {array.shape}, but rows of {width} are needed")
     last = ((rows - 1) // array.chunks[0], 0)
     if not sync(array.store.exists(f"{array.path}/{array.metadata.encode_chunk_key(last)}")):
-        raise ValueError(f"{array.name} has the shape {array.shape}, but its last chunk {last} is not there")
+        raise ValueError(f"{array.name} has the shape {array.shape}, but its last chunk {last} is missing")
     return np.asarray(Reader.of(array)[...])
 
 

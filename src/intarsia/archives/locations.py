@@ -274,8 +274,8 @@ class Sources:
             obstore.get_range(store, inside, start=0, length=1)
         except extra("obstore.exceptions", "virtual").NotSupportedError:
             raise IngestError(
-                "its web server ignores the header Range, so that no chunk can be read where it is: "
-                "download the file, or use a server that answers with 206 Partial Content"
+                "its web server ignores the Range header, so chunks cannot be read in place: download the "
+                "file, or use a server that answers with 206 Partial Content"
             ) from None
 
     def identity(self, url: str) -> Identity:

@@ -92,7 +92,7 @@ class FileMetadata:
         self._check(now, known, "variable or dimension")
         taken = sorted((known - now.keys()) & set(now.values()))
         if taken or len(set(now.values())) < len(now):
-            raise IngestError(f"rename: {taken or list(now.values())} would stand for more than one")
+            raise IngestError(f"rename: {taken or list(now.values())} would name more than one")
         return FileMetadata(renamed(self._copied(), tuple(now.items())))
 
     def drop_vars(self, *names: str) -> FileMetadata:
@@ -149,7 +149,9 @@ class FileMetadata:
     def _check(self, names: Iterable[str], known: Iterable[str], what: str) -> None:
         absent = [name for name in names if name not in known]
         if absent:
-            raise IngestError(f"preprocess: it has no {what} {absent[0]!r}, but {', '.join(sorted(known))}")
+            raise IngestError(
+                f"preprocess: there is no {what} {absent[0]!r}, only {', '.join(sorted(known))}"
+            )
 
 
 def _updated(attrs: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,7 +201,9 @@ def as_stored(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], dict[
 def _scalar(name: str, value: Any) -> ParsedVariable:
     values, attrs = as_stored(np.asarray(value))
     if values.ndim or values.dtype.kind not in "biufcT":
-        raise IngestError(f"preprocess: the coordinate {name!r} is {value!r}, not a number, a text or a date")
+        raise IngestError(
+            f"preprocess: the coordinate {name!r} is {value!r}, not a number, a string or a date"
+        )
     return ParsedVariable(name, "static", (), (), attrs, values.dtype, values=values)
 
 
@@ -225,7 +229,7 @@ def preprocessed(parse: Callable[[Want], ParsedFile], want: Want) -> ParsedFile:
             if role != "data" and (variable := seen.variables[name]).values is None
         ]
         bare = replace(bare, load=(*bare.load, *unread))
-    raise IngestError("preprocess: it turns a coordinate into data, or its result varies")
+    raise IngestError("preprocess: it turns a coordinate into data, or its result varies between calls")
 
 
 def _applied(function: Any, parsed: ParsedFile) -> ParsedFile:

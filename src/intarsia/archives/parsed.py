@@ -65,7 +65,9 @@ class Want:
         own = {new: old for old, new in self.rename if old in names}
         both = sorted(new for new, old in own.items() if new in names and new != old)
         if both:
-            raise IngestError(f"it has {own[both[0]]!r} and {both[0]!r}, which would be one (rename=)")
+            raise IngestError(
+                f"it has {own[both[0]]!r} and {both[0]!r}, which rename= would give the same name"
+            )
 
         def back(known: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(own.get(name, name) for name in known)
@@ -330,7 +332,7 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
     if want.variables is not None:
         data = [name for name in data if name in want.variables]
     left_out = {
-        name: f"values of the type {described[name].dtype} are not supported"
+        name: f"values of type {described[name].dtype} are not supported"
         for name, variable in described.items() if not _is_supported(variable.dtype)
     }  # fmt: skip
     for name, variable in described.items():

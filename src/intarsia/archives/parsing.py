@@ -92,7 +92,7 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
         return VirtualFormat("kerchunk", _virtualizarr("KerchunkJSONParser"), group)
     raise IngestError(
         f"it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references: it starts with {head!r} "
-        "(parser= takes other formats)"
+        "(parser= reads other formats)"
     )
 
 
@@ -170,7 +170,7 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
     except RecursionError:
         return Failure(url, "something in it is nested too deeply to be read")
     except UnicodeDecodeError as error:
-        text = f"a name or a text in it is not {error.encoding}: {bytes(error.object[:SHOWN_BYTES])!r}"
+        text = f"a name or string in it is not {error.encoding}: {bytes(error.object[:SHOWN_BYTES])!r}"
         return Failure(url, text)
     except Exception as error:
         text = str(error).split("Debug source:")[0]  # from obstore, for its developers
@@ -182,9 +182,9 @@ def _words_of_groups(parsed: ParsedFile, want: Want) -> str:
     place = f"its group {want.group!r}" if want.group else "it"
     along = f" along {' and '.join(map(repr, want.dims))}" if want.dims else ""
     return (
-        f"{place} has no data{along}, but groups of it have variables: {listed}"
+        f"{place} has no data{along}, but some of its groups have variables: {listed}"
         f"{f' and {more} more' if more > 0 else ''} "
-        f"(source_group={parsed.groups[0]!r} takes one of them, source_group='*' all)"
+        f"(source_group={parsed.groups[0]!r} ingests one of them, source_group='*' all)"
     )
 
 
@@ -210,7 +210,7 @@ def _unwritable_names(parsed: ParsedFile) -> str:
             try:
                 name.encode()
             except UnicodeEncodeError:
-                return f"the {what} {name!a} of the variable {variable.name!a} is no Unicode text"
+                return f"the {what} {name!a} of the variable {variable.name!a} is not Unicode text"
     return ""
 
 
@@ -315,11 +315,14 @@ def made_alike(
         try:
             said = coordinate()
         except Exception as error:
-            return Failure(result.url, f"its {dim!r} cannot be told: {error}")
+            return Failure(result.url, f"its {dim!r} cannot be determined: {error}")
         if said is not None:
             result.variables[dim] = _coordinate(dim, said)
         elif dim not in result.variables:
-            return Failure(result.url, f"its {dim!r} cannot be told: it has none, and None was given")
+            return Failure(
+                result.url,
+                f"its {dim!r} cannot be determined: it has none, and None was given for it",
+            )
     return result
 
 

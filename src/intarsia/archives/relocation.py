@@ -44,7 +44,7 @@ class Relocation:
     """What `relocate` did.
 
     >>> print(Relocation(2, 10, 1, "0K…"))
-    2 files, 10 references; of 1 file the mark is another one, and the size was compared
+    2 files, 10 references; 1 file with another mark compared by size
     """
 
     files: int
@@ -65,9 +65,7 @@ class Relocation:
     def __str__(self) -> str:
         text = f"{count_text(self.files, 'file')}, {count_text(self.chunks, 'reference')}"
         if self.unmarked:
-            text += (
-                f"; of {count_text(self.unmarked, 'file')} the mark is another one, and the size was compared"
-            )
+            text += f"; {count_text(self.unmarked, 'file')} with another mark compared by size"
         return text
 
 
@@ -110,7 +108,7 @@ def relocate(
     """
     places = {_place(old): _place(new) for old, new in moves.items()}
     if not places:
-        raise IngestError("say what moved: relocate(repo, {'old prefix': 'new prefix'})")
+        raise IngestError("say what has moved: relocate(repo, {'old prefix': 'new prefix'})")
     return _relocated(open_repository(repo), places, branch, Sources(storage_options), message)
 
 
@@ -244,17 +242,19 @@ class _Move:
             if isinstance(identity, str):
                 problems.append(f"{self.now[url]}: {identity}")
             elif size is not None and identity.size != size:
-                problems.append(f"{self.now[url]}: it has {identity.size:,} bytes, and had {size:,}")
+                problems.append(f"{self.now[url]}: it has {identity.size:,} bytes instead of {size:,}")
             elif identity != self.restored.get(url, identity):
                 problems.append(f"{self.now[url]}: it changed again")
             elif identity.size < needed.get(url, 0):
-                problems.append(f"{self.now[url]}: it ends before byte {needed[url]:,}, which is referred to")
+                problems.append(
+                    f"{self.now[url]}: it ends before byte {needed[url]:,}, which a reference needs"
+                )
             else:
                 self.identities[url] = identity
         if problems:
             more = [f"… and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
             head = (
-                f"{len(problems)} of {len(found)} files are not the ones that moved, and nothing was changed:"
+                f"{len(problems)} of {len(found)} files are not the ones that moved, so nothing was changed:"
             )
             raise IngestError("\n  ".join([head, *problems[:SHOWN], *more]))
 
@@ -303,7 +303,7 @@ class _Move:
                 )
             )  # fmt: skip
         if store.set_virtual_refs(path, specs):
-            raise IngestError(f"references of {path} were not taken: no container covers {specs[0].location}")
+            raise IngestError(f"references of {path} were refused: no container covers {specs[0].location}")
         return len(specs)
 
 

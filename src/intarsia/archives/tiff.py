@@ -70,7 +70,9 @@ class _Header:
             self._file.seek(at)
             data = self._file.read(count)
         if len(data) < count:
-            raise IngestError(f"the file is truncated: its header continues at byte {at}, which is not there")
+            raise IngestError(
+                f"the file is truncated: its header continues at byte {at}, which is beyond its end"
+            )
         return data
 
     def _number(self, at: int, width: int) -> int:
@@ -85,7 +87,7 @@ class _Header:
         """Refuse endless lists of images, tags that the file cannot hold, and samples of odd bit sizes."""
         at = self._number(8 if self._is_big else 4, self._field)
         if not at:
-            raise IngestError("it has no image: its header names no list of tags")
+            raise IngestError("it has no image: its header does not point to a list of tags")
         seen: set[int] = set()
         tags = nbytes = 0
         while at:
@@ -95,7 +97,7 @@ class _Header:
             count = self._number(at, head)
             tags += count
             if tags > MOST_TAGS:
-                raise IngestError(f"its images have {tags} tags or more; {MOST_TAGS} at most can be read")
+                raise IngestError(f"its images have {tags} tags or more; at most {MOST_TAGS} can be read")
             listed = list(self._tags(at + head, count))
             nbytes += sum(tag.nbytes for tag in listed)
             if nbytes > max(self._size, SHARED_BYTES):

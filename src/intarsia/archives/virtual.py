@@ -53,7 +53,7 @@ class VirtualFormat:
         except (IngestError, UnicodeDecodeError):
             raise
         except LookupError as error:
-            raise IngestError(f"{who} does not find {error} in it") from error
+            raise IngestError(f"{who} cannot find {error} in it") from error
         except (AttributeError, TypeError, ValueError) as error:
             raise IngestError(f"{who} cannot read it: {' '.join(str(error).split())}") from error
 
@@ -285,7 +285,7 @@ class _NetCDF3Header:
             raise IngestError(f"the header is damaged: a field of {count} bytes")
         data = self._file.read(count)
         if len(data) < count:
-            raise IngestError(f"the header is truncated: {count} bytes expected, {len(data)} there")
+            raise IngestError(f"the header is truncated: {count} bytes expected, {len(data)} found")
         self._file.read(-count % 4)
         return data
 

@@ -169,7 +169,7 @@ def _result(future: Any, task: Sequence[str]) -> list[Any]:
 
 def _words(task: Sequence[str]) -> str:
     more = f" and {len(task) - 1} more" if len(task) > 1 else ""
-    return f"It was at {task[0]}{more}.\n  What is committed stays; ingest again to go on"
+    return f"It was parsing {task[0]}{more}.\n  What is committed stays; ingest again to continue"
 
 
 def _do(_run: str, parse: Parse, urls: Sequence[str]) -> list[ParsedFile | Failure]:

@@ -85,7 +85,7 @@ class Writer:
         draft, group = self.draft, open_group(self.store, self.path, "a")
         for name in (*draft.arrays, *draft.joined, *draft.static):
             if name == LEDGER or "/" in name:
-                raise IngestError(f"a variable of the name {name!r} cannot be part of a dataset")
+                raise IngestError(f"a variable named {name!r} cannot be part of a dataset")
         if self.dataset.is_new:
             group.update_attributes({UNLIMITED_KEY: list(draft.cube.dims)})
         problems: dict[str, str] = {}
@@ -243,7 +243,7 @@ class Writer:
         if failed:
             bad = next(url for url in locations if url)
             raise IngestError(
-                f"{len(failed)} references into {bad} were not taken: no container covers them.\n"
+                f"{len(failed)} references into {bad} were refused: no container covers them.\n"
                 "  The parser named chunks outside the directories of the sources; copy='all' copies them"
             )
 
@@ -307,7 +307,7 @@ def _reading(url: str, name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        raise IngestError(f"{url}: {name!r} cannot be copied, and nothing was committed: {error}") from error
+        raise IngestError(f"{url}: {name!r} cannot be copied, so nothing was committed: {error}") from error
 
 
 @contextmanager

@@ -109,7 +109,7 @@ def translated(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> Ar
     on_arrays = filters[: len(filters) - len(on_bytes)]
     if filters != on_arrays + on_bytes:
         names = ", ".join(each["id"] for each in filters)
-        raise IngestError(f"its filters ({names}) turn numbers into bytes and go on with numbers")
+        raise IngestError(f"its filters ({names}) turn numbers into bytes and then expect numbers again")
     are_texts = TEXTS in (each["id"] for each in on_bytes)
     attributes = _with_fill_value(document, dict(attributes))
     given = {**document, "filters": on_arrays or None, "attributes": attributes}

@@ -57,7 +57,7 @@ class Exit(IntEnum):
     USAGE = 2, "the command line is wrong: an option, a selection, a codec that cannot be understood"
     NOT_FOUND = 3, "the store, array, version or file does not exist"
     REFUSED = 4, "it cannot be done as asked: bounds, alignment, overlap, data type, read-only"
-    DAMAGED = 5, "the data is damaged, or of a version that this intarsia does not read"
+    DAMAGED = 5, "the data is damaged, or of a version that this intarsia cannot read"
     CONFLICT = 6, "somebody else changed the same thing at the same time; nothing was changed"
     MISSING_EXTRA = 7, "an optional package is not installed; the message names the command"
     STORAGE = 8, "the storage failed: server, credentials, permissions, full disk"
@@ -312,7 +312,7 @@ CALLS = (
     (r"What is read comes first, where it goes comes second: ingest\(files, repo\)",
      "Files come first, the store last"),
     (r"give a datetime, or text such as", "write it as"),
-    (r" \(parser= takes other formats\)", ""),
+    (r" \(parser= reads other formats\)", ""),
 )  # fmt: skip
 """Calls that correspond to a verb."""
 
@@ -322,10 +322,10 @@ ARGUMENT = re.compile(r"\b([a-z][a-z_]*)=(True|'[^']*'|\"[^\"]*\"|…)?(?![=\w])
 def in_options(message: str, options: Iterable[str]) -> str:
     """A message for somebody at a command line, for a command with these options.
 
-    >>> in_options("errors='skip' takes the others; units='ignore' trusts you", ["units"])
-    '--skip-bad-files takes the others; --units ignore trusts you'
-    >>> in_options("it changed (replace=True takes it again)", ["replace"])
-    'it changed (--replace takes it again)'
+    >>> in_options("errors='skip' ingests the others; units='ignore' trusts you", ["units"])
+    '--skip-bad-files ingests the others; --units ignore trusts you'
+    >>> in_options("it changed (replace=True ingests it again)", ["replace"])
+    'it changed (--replace ingests it again)'
     """
     known = {name.replace("-", "_") for name in options}
     for pattern, words in CALLS:
