@@ -54,7 +54,7 @@ def test_data_is_rounded_where_that_is_asked_for():
         array.append([1, 1e6], packing="keep")
     assert array.manifest == before
     assert array.shape == (10,)
-    with pytest.raises(PackingError, match='say "keep"'):
+    with pytest.raises(PackingError, match='give "keep"'):
         array.append([1], packing="gzip")
 
 

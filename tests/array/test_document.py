@@ -168,17 +168,20 @@ DAMAGE = {
     ),
     "a packing without regions": (
         lambda d: d["regions"].update(packing=[0, 0, -1, 0]),
-        r"packings\[1\] is used by no region",
+        r"packings\[1\] is not used by any region",
     ),
-    "no column of packings": (lambda d: d["regions"].pop("packing"), r"packings\[0\] is used by no region"),
+    "no column of packings": (
+        lambda d: d["regions"].pop("packing"),
+        r"packings\[0\] is not used by any region",
+    ),
     "a view past the list": (
         lambda d: d["regions"].update(view=[-1, 1, -1, -1]),
         "regions.view: row 1 refers past",
     ),
-    "a view without regions": (lambda d: d["regions"].pop("view"), r"views\[0\] is used by no region"),
+    "a view without regions": (lambda d: d["regions"].pop("view"), r"views\[0\] is not used by any region"),
     "another layer": (
         lambda d: d["regions"].update(layer=[0, 0, 1, 0]),
-        "regions.layer: the replica .* in layer 1 is of what layer 0 lacks",
+        "regions.layer: the replica .* in layer 1 covers what layer 0 lacks",
     ),
     "short columns": (
         lambda d: d["regions"].update(packing=[0, 1]),
@@ -428,7 +431,7 @@ def test_a_column_that_is_missing_is_named(where, text, document):
 
 def test_columns_of_different_lengths_are_named(document):
     document["packings"]["offset"].append(None)
-    assert "packings: offset: expected a list of 2 texts or nulls, as many as kind has" in refusal(document)
+    assert "packings: offset: expected a list of 2 strings or nulls, as many as kind has" in refusal(document)
 
 
 def test_truth_that_is_a_number_is_refused(document):

@@ -148,7 +148,7 @@ def test_an_array_of_another_type_in_its_place_is_refused(store):
     stale = intarsia.open(store, "a", mode="r+")
     assert stale[0] == 0
     intarsia.create(store, "a", shape=(0,), chunks=(10,), dtype="f8", overwrite=True).append(np.zeros(40))
-    with pytest.raises(intarsia.errors.DataTypeError, match=r"float64 of shape \(40,\) now, and was int32"):
+    with pytest.raises(intarsia.errors.DataTypeError, match=r"float64 of shape \(40,\) now, but was int32"):
         stale[...]
 
 

@@ -64,7 +64,7 @@ def test_a_table_is_measured_before_it_is_read(document):
     attributes["intarsia"] |= {"shape": [1 << 40, 10]}
     rewrite(store, attributes)
     group.create_array("t-x", shape=(10**12, 7), chunks=(10**6, 7), dtype="i8", overwrite=True)
-    with pytest.raises(intarsia.errors.ManifestError, match="10000000 are the most"):
+    with pytest.raises(intarsia.errors.ManifestError, match="at most 10000000 are possible"):
         intarsia.open(store, "a")
 
 
@@ -86,7 +86,7 @@ def test_metadata_that_is_no_text_or_no_json(document):
     with pytest.raises(ManifestError, match="metadata of 'deep/a' cannot be understood"):
         intarsia.open(store, "deep/a")
     assert [problem.kind for problem in intarsia.verify(store, "deep/a")] == ["manifest"]
-    with pytest.raises(ManifestError, match="metadata of 'deep/a' is no JSON object"):
+    with pytest.raises(ManifestError, match="metadata of 'deep/a' is not a JSON object"):
         intarsia.vacuum(store)
 
 
@@ -287,7 +287,10 @@ DAMAGE = {
     "a member called dot-dot": ({"members": ["..", "m-2"]}, r"members\[0\]"),
     "a member that is a number": ({"members": [1, "m-2"]}, r"members\[0\]"),
     "one member twice": ({"members": ["m-1", "m-1"]}, "listed twice"),
-    "a member too many": ({"members": ["m-1", "m-2", "m-3"]}, r"members\[2\] \(m-3\) is used by no region"),
+    "a member too many": (
+        {"members": ["m-1", "m-2", "m-3"]},
+        r"members\[2\] \(m-3\) is not used by any region",
+    ),
     "a reference past the list": ({"regions__member": [0, 5]}, "row 1 refers past the list of 2 members"),
     "a column too short": (
         {"regions__start": [[0, 0]]},
@@ -480,7 +483,7 @@ def test_a_store_that_cannot_delete_keeps_leftovers_and_vacuum_says_so(tmp_path)
         array.recode(codecs=["gzip"])
         assert array.regions[0].codec_names == "gzip"
         assert array[...].tolist() == list(range(8))
-        with pytest.raises(intarsia.errors.ReadOnlyError, match="from which nothing can be removed"):
+        with pytest.raises(intarsia.errors.ReadOnlyError, match="which does not support removal"):
             intarsia.vacuum(store)
         store.close()
     with zarr.storage.ZipStore(tmp_path / "z.zip", mode="r") as store:

@@ -99,7 +99,7 @@ GOOD = NO_PACKINGS.with_(
         ({"kind": "000"}, "kind: expected a list of integers"),
         ({"kind": [0, 0, 10**30]}, "kind: it refers past"),
         ({"kind": [], "scale": [], "offset": []}, "there is no packing"),
-        ({"kind": [0, 0, 0], "scale": ["0x3fb999999999999a"] * 3}, r"kinds\[1\]: no packing is of this kind"),
+        ({"kind": [0, 0, 0], "scale": ["0x3fb999999999999a"] * 3}, r"kinds\[1\]: no packing has this kind"),
         ({"scale": ["0x3fb999999999999a"] * 2}, "scale: expected a list of 3"),
         ({"scale": [0.1, 0.2, None]}, "scale: row 0 holds 0.1, not 0x and 16"),
         ({"scale": ["0x3fb999999999999a", None, None]}, "scale: row 1 holds None"),
@@ -129,7 +129,7 @@ def test_json_that_holds_no_packings_is_refused_and_the_field_is_named(fields, m
         (3, (1, 0), -1, "kind: row 1 refers past the list of 2 kinds"),
         (3, (2, 1), 1, "scale: row 2 does not hold the bits of nothing"),
         (3, (0, 1), 0x7FF0000000000000, "scale: row 0 does not hold the bits of a finite float64"),
-        (2, (0, 0), 0, r"kinds\[1\]: no packing is of this kind"),
+        (2, (0, 0), 0, r"kinds\[1\]: no packing has this kind"),
     ],
 )
 def test_a_table_that_holds_no_packings_is_refused(count, cell, value, match):

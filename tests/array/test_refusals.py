@@ -83,7 +83,7 @@ REFUSALS = {
     "an append of the wrong shape": (
         lambda a: a.append(np.ones((5, 999), dtype="i2")),
         intarsia.errors.ShapeError,
-        r"\(5, 999\), but what is appended on axis 0 has shape \(5, 1000\)",
+        r"\(5, 999\), but what is appended along axis 0 has shape \(5, 1000\)",
     ),
     "an append of the wrong dimensions": (
         lambda a: a.append(np.ones(1000, dtype="i2")),

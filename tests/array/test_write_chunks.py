@@ -133,7 +133,9 @@ def test_a_damaged_shard_is_not_overwritten_in_part(damage):
     key = f"a/{array.regions[0].name}/c/1/0"
     store._store_dict[key] = cpu.Buffer.from_bytes(damage(store._store_dict[key].to_bytes()))
     before = stored(store)
-    with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(4, 0\).* is written in part, and cannot"):
+    with pytest.raises(
+        intarsia.errors.ReadError, match=r"chunk \(4, 0\).* would be written only in part, but cannot"
+    ):
         array[16:18, 0:2] = 5
     assert stored(store) == before
     array[16:32, 0:24] = 5  # written as a whole, it is whole again

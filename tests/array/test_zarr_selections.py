@@ -71,7 +71,7 @@ def test_blocks_that_are_not_there_are_refused(selection, logical):
 
 @pytest.mark.parametrize("mask", [MASK[:3], [0, 1], np.zeros((7, 5))])
 def test_a_mask_has_the_shape_of_the_array(mask, logical):
-    with pytest.raises(IndexError, match=r"a mask has the shape of the array, \(7, 5\)"):
+    with pytest.raises(IndexError, match=r"a mask must have the shape of the array, \(7, 5\)"):
         logical.get_mask_selection(mask)
 
 

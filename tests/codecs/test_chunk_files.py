@@ -192,7 +192,7 @@ def test_npy_and_fits_refuse_what_has_no_fixed_size_or_is_empty():
         npy_header((4,), object)
     with pytest.raises(CodecConfigurationError, match="no empty axis"):
         npy_header((4, 0), "u1")
-    with pytest.raises(CodecConfigurationError, match="none empty"):
+    with pytest.raises(CodecConfigurationError, match="none of them empty"):
         fits_header((), "u1")
 
 

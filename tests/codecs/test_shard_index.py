@@ -65,7 +65,7 @@ def test_a_shard_shorter_than_its_index_is_an_error(location):
     shard = z.store_path.store._store_dict["c/0/0"]
     for size in (0, 1, index.nbytes - 1):
         with pytest.raises(
-            ChunkDecodeError, match=f"{size} bytes are not an index of \\(2, 2\\) chunks, which takes 68"
+            ChunkDecodeError, match=f"{size} bytes are not an index of \\(2, 2\\) chunks, which needs 68"
         ):
             index.split(shard[:size])
 

@@ -111,7 +111,7 @@ def test_a_truncated_shard_says_so(tmp_path):
     slots = intarsia.slotted(array)
     slots[:] = 1
     os.truncate(tmp_path / "c/0", 20)
-    with pytest.raises(intarsia.errors.ChunkDecodeError, match="20 bytes, but its index alone takes 132"):
+    with pytest.raises(intarsia.errors.ChunkDecodeError, match="20 bytes, but its index alone needs 132"):
         slots[:8] = 2
     (problem,) = intarsia.verify(array)
-    assert problem.what.endswith("c/0 has 20 bytes, but its index alone takes 132")
+    assert problem.what.endswith("c/0 has 20 bytes, but its index alone needs 132")

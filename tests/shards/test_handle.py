@@ -403,7 +403,7 @@ def test_chunks_that_are_too_large_for_a_slot_are_named(tmp_path):
     )
     array[:] = np.random.default_rng(0).integers(0, 256, 32)  # eight bytes grow under zstd
     before = (tmp_path / "c/0").read_bytes()
-    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"chunk \(0,\).*slot only 9"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"chunk \(0,\).*slot holds only 9"):
         intarsia.shards.reslot(array)
     assert (tmp_path / "c/0").read_bytes() == before
     intarsia.rewrite(array, "compress_if_smaller")

@@ -59,7 +59,7 @@ class Addition:
         axis %= manifest.ndim
         whole = list(manifest.shape)
         whole[axis] = shape[axis]
-        check_shape(shape, tuple(whole), f"what is appended on axis {axis}")
+        check_shape(shape, tuple(whole), f"what is appended along axis {axis}")
         whole[axis] += manifest.shape[axis]
         return cls(axis, manifest, replace(manifest, shape=tuple(whole)))
 

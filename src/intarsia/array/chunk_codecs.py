@@ -209,7 +209,7 @@ class Decoder:
         if self._unpack is not None:
             return self._unpack(data, memory)
         if len(data) != memory.size:
-            raise ChunkDecodeError(f"it holds {len(data)} bytes, but a chunk takes {memory.size}")
+            raise ChunkDecodeError(f"it holds {len(data)} bytes, but a chunk needs {memory.size}")
         return data
 
     def _peeled(self, encoded: Encoded) -> Any:

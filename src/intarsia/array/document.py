@@ -222,7 +222,9 @@ def _read_table(document: Mapping[str, Any], table: Any) -> Ints:
         raise ManifestError(
             [f"regions: the table {name!r} has {table.shape[0]} rows, but there is room for {cells} regions"]
             if cells <= MOST_REGIONS
-            else [f"regions: the table {name!r} has {table.shape[0]} rows; {MOST_REGIONS} are the most"]
+            else [
+                f"regions: the table {name!r} has {table.shape[0]} rows; at most {MOST_REGIONS} are possible"
+            ]
         )
     try:
         rows: Ints = np.asarray(table[...])
@@ -292,7 +294,7 @@ def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
             boxes = (table.row(i).box for i in range(len(table)))
             bad = next((box for box in boxes if not base.covers(box)), None)
             if bad is not None:
-                yield f"regions.layer: the replica {bad.text()} in layer {layer} is of what layer 0 lacks"
+                yield f"regions.layer: the replica {bad.text()} in layer {layer} covers what layer 0 lacks"
 
 
 def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str]:
@@ -305,7 +307,7 @@ def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str
     elif not (used := np.bincount(numbers[numbers >= 0], minlength=len(entries)) > 0).all():
         unused = int(np.argmin(used))
         called = f" ({entries[unused]})" if name == "member" else ""
-        yield f"{name}s[{unused}]{called} is used by no region"
+        yield f"{name}s[{unused}]{called} is not used by any region"
 
 
 def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
@@ -360,8 +362,8 @@ def _problems_of_view(manifest: Manifest, view: View, rows: Ints, name: str) -> 
         long = (table.stop - table.start)[rows, axis] != 1
         if chunk[axis] != 1 or long.any() or place[:, axis].any():
             yield (
-                f"{name}: axis {axis} is new: chunk_shape has to be 1 there, and every region 1 long, with "
-                "member_start 0"
+                f"{name}: axis {axis} is new: there, chunk_shape must be 1, and every region must have "
+                "length 1 and member_start 0"
             )
     for source, offset, stride in view.axes:
         if source is not None:

@@ -62,11 +62,11 @@ def add_region(
         logical.commit(_with_member(logical, box, member, member_start, encoding.packing, view))
         return
     if view is not None:
-        raise ShapeError("a view says how to look at an array that already exists: give member=… as well")
+        raise ShapeError("a view says how to look at an existing array: give member=… as well")
     if data is None and encoding.stored_fill(manifest) is None:
         raise PackingError(
             f"{encoding.packing}: it holds neither the array's fill value, {manifest.fill_value!r}, nor "
-            "missing values, so there is nothing that a region without data could read as.\n"
+            "missing values, so a region without data has no value to read as.\n"
             "  Give data, or a fill_value that it holds"
         )
     values: Any = None if data is None else as_values(manifest, data, casting, all_axes=True)
@@ -90,7 +90,7 @@ def _with_member(
     manifest = logical.manifest
     elements = sizes_of((0,) * manifest.ndim if member_start is None else member_start, "member_start")
     if len(elements) != manifest.ndim or min(elements, default=0) < 0:
-        raise ShapeError(f"member_start {elements} does not have {manifest.ndim} places of at least 0")
+        raise ShapeError(f"member_start {elements} does not have {manifest.ndim} positions of at least 0")
     if not NAME.match(name):
         raise MemberError(
             f"the array {name!r} cannot be a member: a member's name is one path segment of letters, digits, "
@@ -102,7 +102,9 @@ def _with_member(
         )
     known = name in manifest.members
     if known and (manifest.replicas.member == manifest.members.index(name)).any():
-        raise MemberError(f"the array {name!r} holds a replica: a write to the region would change that, too")
+        raise MemberError(
+            f"the array {name!r} holds a replica: a write to the region would change the replica too"
+        )
     position = manifest.members.index(name) if known else len(manifest.members)
     starts = tuple(a // c for a, c in zip(elements, manifest.chunk_shape, strict=True))
     packings, number = manifest.packings.numbered(packing)
@@ -133,7 +135,7 @@ def _with_view(manifest: Manifest, given: View | Mapping[str, Any] | None) -> tu
     if view is None or view.is_identity:
         return manifest.views, NONE
     if view.ndim != manifest.ndim:
-        raise ShapeError(f"the view {view} shows {view.ndim} axes, and the array has {manifest.ndim}")
+        raise ShapeError(f"the view {view} shows {view.ndim} axes, but the array has {manifest.ndim}")
     if view in manifest.views:
         return manifest.views, manifest.views.index(view)
     return (*manifest.views, view), len(manifest.views)

@@ -144,7 +144,7 @@ class _CountedElements(_Filter):
         head = bytes(memoryview(data).cast("B")[: COUNT.size])
         count = COUNT.unpack(head)[0] if len(head) == COUNT.size else 0
         if count != self.elements:
-            raise ValueError(f"it says it has {count} elements, but {self.elements} are due")
+            raise ValueError(f"it says it has {count} elements, but {self.elements} are expected")
         return super().decode(data, out)
 
 

@@ -92,12 +92,11 @@ def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
         raise MetadataError(f"the metadata at {place} cannot be understood: {why}") from error
 
 
-EMPTY = "the store is empty: nothing was written to it yet, not even a Zarr group"
+EMPTY = "the store is empty: nothing has been written to it yet, not even a Zarr group"
 """The message for a place without a root."""
 
 PLAIN_ADVICE = (
-    "A plain Zarr array is read with intarsia.reader(store, path); "
-    "intarsia.convert makes a logical array of it"
+    "A plain Zarr array is read with intarsia.reader(store, path); intarsia.convert makes it a logical array"
 )
 """Advice for a user who takes a Zarr array for a logical one."""
 
@@ -186,12 +185,12 @@ def nodes_below(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any] | zarr
 def _child_groups(group: zarr.Group) -> list[zarr.Group]:
     """The groups right below a group; a child whose metadata makes no sense is named."""
     try:
-        with understood(f"{group.path or '/'} and what is below"):
+        with understood(f"{group.path or '/'} and everything below"):
             return [child for _, child in sorted(group.groups())]
     except ManifestError as error:
         damaged = [name for name in names_below(group) if node_type(group, name) == "damaged"]
         paths = [f"{group.path}/{name}".lstrip("/") for name in damaged]
-        problems = [f"the metadata of {path!r} is no JSON object that can be read" for path in paths]
+        problems = [f"the metadata of {path!r} is not a JSON object that can be read" for path in paths]
         raise ManifestError(problems or error.problems) from error
 
 

@@ -105,7 +105,7 @@ class Chooser:
                 if inside.rows.size and self._is_better(asked, one, inside):
                     touched = outside.joined(one)
         if choice.avoided and np.isin(touched.rows, list(choice.avoided)).any():
-            raise ReadError(f"{choice.reason}\n  No other layer has it, or can be read")
+            raise ReadError(f"{choice.reason}\n  No other layer both has it and can be read")
         return touched
 
     def _near(self, cells: Box) -> list[int]:

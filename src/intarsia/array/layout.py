@@ -260,6 +260,6 @@ class Ground[L: Layout](ABC):
         if before.data_type != now.data_type or before.ndim != now.ndim:
             raise DataTypeError(
                 f"the array at {place_text(self.store_path)} was replaced by another one: it is "
-                f"{type_text(now.data_type)} of shape {now.shape} now, and was "
+                f"{type_text(now.data_type)} of shape {now.shape} now, but was "
                 f"{type_text(before.data_type)} of shape {before.shape}.\n  Open it again"
             )

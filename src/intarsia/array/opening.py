@@ -84,8 +84,8 @@ def create(
         raise ShapeError(f"shape {sizes}: no axis can have a negative length")
     if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1:
         raise ShapeError(
-            f"chunks {chunk_shape} and shape {sizes} must have the same number of axes, "
-            "and chunks a size of at least 1 on each"
+            f"chunks {chunk_shape} and shape {sizes} must have the same number of axes, and chunks must "
+            "have a size of at least 1 on each"
         )
     names = None if dimension_names is None else tuple(dimension_names)
     if names is not None and len(names) != len(sizes):
@@ -145,7 +145,7 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
     if not is_logical(group) and (names := _names(group)):
         raise NotLogicalArrayError(
             f"{place_text(group.store_path)} is a Zarr group, but not a logical array.\n"
-            f"  Say which array in it you mean: {names_text('', names)}"
+            f"  Name an array in it: {names_text('', names)}"
         )
     return LogicalArray(LogicalGroup.load(group))
 

@@ -78,7 +78,7 @@ class View:
             if stride not in (1, -1):
                 raise ShapeError(f"axis {i} of the member: a stride of {stride}; only 1 and -1 are possible")
             if not -FARTHEST < offset < FARTHEST or (source is None and offset < 0):
-                raise ShapeError(f"axis {i} of the member: an offset of {offset}, where nothing can be")
+                raise ShapeError(f"axis {i} of the member: an offset of {offset}, which no member can have")
         if len(set(used)) != len(used):
             raise ShapeError(f"an axis is used twice: {used}; this is not a permutation")
 
@@ -195,7 +195,7 @@ class View:
                 axes[source] = MemberAxis(i, -stride * offset, stride)
             elif offset:
                 raise ShapeError(
-                    f"axis {i} of the member is only seen at {offset}, from where no view leads back"
+                    f"axis {i} of the member is only seen at {offset}, so the view cannot be inverted"
                 )
         return View(len(self.axes), tuple(axes))
 
@@ -317,7 +317,7 @@ class View:
         if type(rank) is not int:
             raise ShapeError(f"input_rank: {rank!r:.200} is not an integer")
         if not 0 <= rank <= MOST_AXES:
-            raise ShapeError(f"input_rank: {rank!s:.200} is not a number of axes; {MOST_AXES} at most")
+            raise ShapeError(f"input_rank: {rank!s:.200} is not a number of axes from 0 to {MOST_AXES}")
         if not isinstance(output, list) or len(output) > MOST_AXES:
             raise ShapeError(f"output: {output!r:.200} is not a list of up to {MOST_AXES} axes")
         axes = []

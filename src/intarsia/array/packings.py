@@ -206,7 +206,7 @@ class Packings(ReadLater):
         used, first = np.unique(self.kind[order], return_index=True)
         if used.size < len(self.kinds):
             unused = min(set(range(len(self.kinds))) - set(used.tolist()))
-            raise PackingError(f"kinds[{unused}]: no packing is of this kind")
+            raise PackingError(f"kinds[{unused}]: no packing has this kind")
         for kind, rows in zip(self.kinds, np.split(order, first[1:]), strict=True):
             for name in FACTORS:
                 dtype = _type(getattr(kind, name))
@@ -309,7 +309,9 @@ def _parsed_columns(document: Mapping[str, Any], kinds: tuple[Packing, ...]) -> 
     for name in FACTORS:
         listed = document[name]
         if not isinstance(listed, list) or len(listed) != len(kind):
-            raise PackingError(f"{name}: expected a list of {len(kind)} texts or nulls, as many as kind has")
+            raise PackingError(
+                f"{name}: expected a list of {len(kind)} strings or nulls, as many as kind has"
+            )
         digits = [_digits(getattr(k, name)) for k in kinds]
         spelled = [re.compile(f"0x[0-9a-fA-F]{{{n}}}") if n else None for n in digits]
         bits = np.zeros(len(kind), dtype=np.uint64)
@@ -344,7 +346,7 @@ def checked_packing(manifest: Manifest, given: Packing | Mapping[str, Any] | Non
     Traceback (most recent call last):
     ...
     intarsia.errors.PackingError: int16 * 0.1: its values are float64, which an array of float32 cannot hold.
-      Say of which type they are: Packing(…, values='float32')
+      Say what type they have: Packing(…, values='float32')
     """
     if given is None:
         return None
@@ -359,7 +361,7 @@ def checked_packing(manifest: Manifest, given: Packing | Mapping[str, Any] | Non
     if not can_hold(manifest, given):
         own, advice = type_text(manifest.data_type), ""
         if values_dtype(manifest.data_type).kind == "f" and not is_nullable(manifest.data_type):
-            advice = f".\n  Say of which type they are: Packing(…, values={own!r})"
+            advice = f".\n  Say what type they have: Packing(…, values={own!r})"
         raise PackingError(
             f"{given}: its values are {given.values}, which an array of {own} cannot hold{advice}"
         )
@@ -379,7 +381,7 @@ def chosen_packing(manifest: Manifest, given: PackingChoice) -> dict[str, Any]:
     """
     if isinstance(given, str):
         if given != "keep":
-            raise PackingError(f'packing={given!r}: say "keep", None, or give a packing')
+            raise PackingError(f'packing={given!r}: give "keep", None or a packing')
         return {"keep_packing": True}
     return {"packing": checked_packing(manifest, given)}
 

@@ -66,10 +66,10 @@ class EncodingPolicy:
         after = fields.get("after", 1)
         counted = AFTER.match(str(after))
         if counted is None or isinstance(after, bool) or int(counted[1]) < 1:
-            raise PolicyError(f"{what}: after={after!r}: say how many logical chunks: '30 chunks'")
+            raise PolicyError(f"{what}: after={after!r}: give a number of logical chunks: '30 chunks'")
         packing = fields.get("packing", "keep")
         if packing not in ("keep", None):
-            raise PolicyError(f'{what}: packing={packing!r}: say "keep" or None')
+            raise PolicyError(f'{what}: packing={packing!r}: give "keep" or None')
         codecs = fields.get("codecs")
         sizes = {
             name: None if fields.get(name) is None else sizes_of(fields[name], name)
@@ -170,7 +170,8 @@ class Policy:
             return cls._parsed(document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PolicyError(
-                f"the attribute {POLICY_KEY!r} of {logical.group.path!r} holds no policy: {one_line(error)}"
+                f"the attribute {POLICY_KEY!r} of {logical.group.path!r} does not hold a policy: "
+                f"{one_line(error)}"
             ) from error
 
     @classmethod

@@ -299,6 +299,7 @@ def _check_copy(target: Source, piece: Piece, stored: Values) -> None:
         place = tuple(int(i) for i in np.argwhere(~same)[0])
         element = tuple(a + i for a, i in zip(piece.source.start, place, strict=True))
         raise CodecConfigurationError(
-            f"a replica holds the same values as the array, and with these codecs it would not: at {element} "
+            f"a replica must hold the same values as the array, but with these codecs it would not: at "
+            f"{element} "
             f"it would be {back[place]!r} instead of {stored[place]!r}.\n  Choose codecs that lose nothing"
         )

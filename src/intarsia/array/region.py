@@ -102,7 +102,7 @@ class Region:
             return tuple(self.member.chunks)
         except NotImplementedError as error:
             raise MemberError(
-                f"the chunks of the member {self.name!r} differ in shape, so they have no one shape.\n"
+                f"the chunks of the member {self.name!r} differ in shape, so there is no single shape.\n"
                 "  region.member.read_chunk_sizes has all their sizes"
             ) from error
 

@@ -41,7 +41,7 @@ def planned_replica(
     if bounds is None and not prod(manifest.shape):
         raise NoRegionError(
             "the array holds nothing yet, so there is nothing to replicate.\n"
-            "  Say what is to be replicated as it grows: arr.set_policy(replica={…})"
+            "  Say what to replicate as it grows: arr.set_policy(replica={…})"
         )
     box = lattice_box(manifest, whole.bounds if bounds is None else bounds)
     if not manifest.regions.touching(box).size:
@@ -56,12 +56,12 @@ def planned_replica(
     used = {*manifest.layers, *(one.layer for one in policy.replicas)}
     if layer is not None and (layer in used or not 0 < layer < MOST_LAYERS):
         raise BoundsError(
-            f"layer {layer}: it already holds a replica of another encoding, or cannot exist; layers are "
-            f"numbered from 1 to {MOST_LAYERS - 1}.\n  Leave it out: a free one is taken"
+            f"layer {layer}: it already holds a replica with another encoding, or is not a layer that can "
+            f"exist; layers are numbered from 1 to {MOST_LAYERS - 1}.\n  Leave it out to use a free one"
         )
     free = next((number for number in range(1, MOST_LAYERS) if number not in used), None)
     if free is None:
-        raise BoundsError(f"the array has {len(used)} layers, and cannot have more: drop a replica first")
+        raise BoundsError(f"the array has {len(used)} layers and cannot have more: drop a replica first")
     return replace(fresh, layer=layer or free), box
 
 

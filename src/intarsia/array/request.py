@@ -172,7 +172,8 @@ def _dialect(selection: Any, ndim: int) -> tuple[Mode, Any]:
     if sum(arrays) == 1:
         return "orthogonal", selection
     raise IndexError(
-        "several index arrays beside slices: NumPy, zarr and xarray read this in different ways.\n"
+        "several index arrays together with slices: NumPy, zarr and xarray interpret this in different "
+        "ways.\n"
         "  Say which: array.oindex[...] (outer product) or array.vindex[...] (points)"
     )
 

@@ -373,4 +373,4 @@ def clean_up(store: Any, error: BaseException, remove: Callable[[], object]) -> 
     try:
         remove()
     except Exception as problem:  # a store that fails to write may fail at this too
-        error.add_note(f"what was written could not be removed ({problem}); intarsia.vacuum does it")
+        error.add_note(f"what was written could not be removed ({problem}); intarsia.vacuum removes it")

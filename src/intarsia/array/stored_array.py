@@ -169,7 +169,8 @@ def _mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     values = np.asarray(values)
     if values.dtype != bool or values.shape != shape:
         raise IndexError(
-            f"a mask has the shape of the array, {shape}, and type bool; this one is {values.dtype} of shape "
+            f"a mask must have the shape of the array, {shape}, and type bool; this one is {values.dtype} "
+            "of shape "
             f"{values.shape}"
         )
     return values

@@ -219,9 +219,9 @@ def _layer_problems(logical: LogicalGroup) -> Iterator[Problem]:
             yield Problem(
                 "layer",
                 where,
-                f"chunk {index}, {bounds.text()} in layer {region.layer}, does not hold what layer 0 does: "
-                f"at {element} it is {values[1]!r} instead of {values[0]!r}",
-                "drop it, and make it again: arr.drop_replica(bounds), arr.add_replica(…)",
+                f"chunk {index}, {bounds.text()} in layer {region.layer}, does not hold the values of layer "
+                f"0: at {element} it is {values[1]!r} instead of {values[0]!r}",
+                "drop it and make it again: arr.drop_replica(bounds), arr.add_replica(…)",
             )
 
 
@@ -322,8 +322,8 @@ def _remove(logical: LogicalGroup, remains: list[str]) -> None:
     store = logical.group.store
     if not store.supports_deletes:
         raise ReadOnlyError(
-            f"{place_text(logical.group.store_path)} is in a {type(store).__name__}, from which nothing can "
-            "be removed.\n  Copy what is needed into another one"
+            f"{place_text(logical.group.store_path)} is in a {type(store).__name__}, which does not support "
+            "removal.\n  Copy what is needed into another one"
         )
     for name in remains:
         if OURS.match(name):

@@ -131,7 +131,7 @@ class ChunkWriter:
 
     def _cannot_read(self, index: tuple[int, ...], error: Exception) -> ReadError:
         source = self._source
-        what = f"chunk {index} of member {source.name} is written in part, and cannot be read"
+        what = f"chunk {index} of member {source.name} would be written only in part, but cannot be read"
         return read_error(what, error, source.array.store, source.path, source.stored_as(index))
 
     def _encoded(self, chunk: int, target: Any, inside: Any, before: Values | None) -> Any:

@@ -80,7 +80,7 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffe
     >>> decode(GzipCodec(), zeros, stored_spec(z, (4,)), 4)
     Traceback (most recent call last):
     ...
-    ValueError: it decodes to more than the 4 bytes that there may be
+    ValueError: it decodes to more than the 4 bytes that are allowed
     """
     return undone(type(codec), codec, data, spec, most)
 
@@ -172,7 +172,7 @@ def check_count(serializer: Any, data: Buffer, elements: int) -> None:
         head = bytes(data.as_numpy_array()[: COUNT.size])
         count = COUNT.unpack(head)[0] if len(head) == COUNT.size else 0
         if count != elements:
-            raise ValueError(f"it says it has {count} elements, but {elements} are due")
+            raise ValueError(f"it says it has {count} elements, but {elements} are expected")
 
 
 def _serialized_bound(codec: Codec, spec: ArraySpec) -> int | None:
@@ -219,7 +219,7 @@ def unpacker(codec: Any, nbytes: int) -> Unpack | None:
             return memory
         unpacked = _DECOMPRESSORS[kind](codec, data, nbytes)
         if len(unpacked) != nbytes:
-            raise ValueError(f"it decodes to {len(unpacked)} bytes, but a chunk takes {nbytes}")
+            raise ValueError(f"it decodes to {len(unpacked)} bytes, but a chunk needs {nbytes}")
         return unpacked
 
     return unpack
@@ -248,7 +248,7 @@ def unpack_blosc_part(data: Any, nbytes: int, first: int, memory: Bytes) -> bool
 
 
 def _too_much(most: int) -> ValueError:
-    return ValueError(f"it decodes to more than the {most} bytes that there may be")
+    return ValueError(f"it decodes to more than the {most} bytes that are allowed")
 
 
 def _blosc(_codec: Any, data: Any, most: int) -> Any:
@@ -261,7 +261,7 @@ def _blosc_content(data: Any, most: int) -> int:
     content: int
     content, _, stored = _BLOSC_SIZES(data, 4) if len(data) >= BLOSC_HEADER else (0, 0, BLOSC_HEADER)
     if stored > len(data):
-        raise ValueError(f"the blosc data is cut off: {len(data)} bytes are left of it")
+        raise ValueError(f"the blosc data is cut off: only {len(data)} bytes of it are left")
     if content > most:
         raise _too_much(most)
     return content
@@ -370,7 +370,7 @@ def _zlib(_codec: Any, data: Any, most: int) -> Any:
     if len(unpacked) > most:
         raise _too_much(most)
     if not stream.eof:
-        raise ValueError(f"the zlib data is cut off: {len(data)} bytes are left of it")
+        raise ValueError(f"the zlib data is cut off: only {len(data)} bytes of it are left")
     return unpacked
 
 

@@ -254,7 +254,7 @@ def fits_header(shape: Sequence[int], dtype: DTypeLike) -> ChunkHeader:
         known = ", ".join(name.strip("|") for name in FITS_TYPES)
         raise CodecConfigurationError(f"a FITS chunk file holds {known}, not {kind.str}")
     sizes = _checked_shape(
-        shape, "a FITS chunk file has 1 to 999 axes, none empty", range(1, FITS_MOST_AXES + 1)
+        shape, "a FITS chunk file has 1 to 999 axes, none of them empty", range(1, FITS_MOST_AXES + 1)
     )
     cards = {"SIMPLE": "T", "BITPIX": FITS_TYPES[kind.str], "NAXIS": len(sizes)}
     cards |= {f"NAXIS{i}": size for i, size in enumerate(reversed(sizes), start=1)}

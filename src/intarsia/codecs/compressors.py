@@ -39,7 +39,7 @@ class _Context:
         self._free = free
         self.address = make(*arguments)
         if not self.address:
-            raise MemoryError("there is no memory for a context for compression")
+            raise MemoryError("there is no memory for a compression context")
 
     def __del__(self) -> None:
         self._free(self.address)
@@ -68,7 +68,7 @@ def zstd_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], Non
             return
         if library.ZSTD_isError(count):
             raise RuntimeError(f"Zstd decompression error: {library.ZSTD_getErrorName(count).decode()}")
-        raise RuntimeError(f"Zstd decompression error: {count} bytes come out, not {memory.nbytes}")
+        raise RuntimeError(f"Zstd decompression error: {count} bytes came out, not {memory.nbytes}")
 
     return decompress
 

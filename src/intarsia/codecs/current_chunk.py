@@ -246,8 +246,8 @@ def current_chunk_index() -> tuple[int, ...]:
     if index is None:
         raise ChunkIndexUnknownError(
             "a function asks for chunk_index, or a plan needs it, but the codec pipeline in use "
-            f"({zarr.config.get('codec_pipeline.path')!r}) does not tell it, or not for this array.\n"
-            "  Use one that does, and open the array after: zarr.config.set({'codec_pipeline.path': "
+            f"({zarr.config.get('codec_pipeline.path')!r}) does not provide it, or not for this array.\n"
+            "  Use one that does, and open the array afterwards: zarr.config.set({'codec_pipeline.path': "
             "'intarsia.codecs.context.BatchedPipeline'})"
         )
     return index

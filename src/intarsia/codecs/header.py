@@ -93,7 +93,7 @@ class _Padding:
         if self.given(chunk_spec) is None:
             raise ChunkDecodeError(
                 f"codec {self.codec!r}: the {self.nbytes} bytes around the data{named_chunk()} cannot be "
-                "verified: it is not known which they should be.\n"
+                "verified: it is not known what they should be.\n"
                 "  Give them: intarsia.with_padding(array, function or bytes, verify_header=True)"
             )
         try:
@@ -104,7 +104,7 @@ class _Padding:
             at = next(i for i, (a, b) in enumerate(zip(stored, expected, strict=True)) if a != b)
             raise ChunkDecodeError(
                 f"codec {self.codec!r}: the header{named_chunk()} is not the expected one: byte {at} is "
-                f"{stored[at]:#04x} instead of {expected[at]:#04x}. The file is another one, or damaged"
+                f"{stored[at]:#04x} instead of {expected[at]:#04x}. It is another file, or it is damaged"
             )
 
 

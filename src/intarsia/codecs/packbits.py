@@ -114,7 +114,7 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
         if stored.size != expected:
             raise ChunkDecodeError(
                 f"codec 'packbits': {stored.size} bytes{named_chunk()}, but {chunk_spec.shape} elements of "
-                f"{last - first + 1} bits take {expected}"
+                f"{last - first + 1} bits need {expected}"
             )
         count = prod(chunk_spec.shape)
         padding = -count * (last - first + 1) % 8

@@ -129,7 +129,7 @@ class ShardIndex:
         self.check_length(len(memoryview(stored)))
         if self.is_plain:
             if not self.is_intact(stored):
-                raise self._damaged("its checksum does not agree")
+                raise self._damaged("its checksum does not match")
             return self.entries(stored)
         try:
             buffer = default_buffer_prototype().buffer.from_array_like(np.frombuffer(stored, np.uint8))
@@ -165,7 +165,7 @@ class ShardIndex:
         if nbytes != self.nbytes:
             raise ChunkDecodeError(
                 f"codec 'sharding_indexed': {nbytes} bytes{named_chunk()} are not an index of {self.grid} "
-                f"chunks, which takes {self.nbytes}: the shard is truncated"
+                f"chunks, which needs {self.nbytes}: the shard is truncated"
             )
 
     def extents(self, table: Table) -> dict[tuple[int, ...], tuple[int, int]]:

@@ -96,7 +96,8 @@ def _taken(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
     plain = np.asarray(data)
     if plain.dtype == object and plain.ndim == 0:
         raise DataTypeError(
-            f"an object of type {type(data).__name__} is no array, nor an element of one: give a list, "
+            f"an object of type {type(data).__name__} is neither an array nor an element of one: give a "
+            "list, "
             "a masked array, or a table or series of pandas, Arrow or Polars"
         )
     return _taken(plain, dtype, depth, casting)
@@ -110,7 +111,7 @@ def _of_sequence(
     # Rows that are arrays have their own masks.
     rows = [as_nullable(row, dtype, depth, casting=casting) for row in data]
     if len({(row.shape, str(row.values.dtype)) for row in rows}) > 1:
-        raise DataTypeError("the rows differ in shape or data type: in an array they must agree")
+        raise DataTypeError("the rows differ in shape or data type, but in an array they must agree")
     return NullableValues(
         np.stack([row.values for row in rows]), np.stack([row.missing for row in rows]), depth
     )
@@ -392,7 +393,9 @@ def from_anndata(source: Any, path: str | None = None) -> NullableValues:
     values = column["values"][...]
     mask = np.asarray(column["mask"][...], dtype=np.bool_)
     if mask.shape != values.shape:
-        raise DataTypeError(f"{path or 'the group'}: the mask is {mask.shape}, the values are {values.shape}")
+        raise DataTypeError(
+            f"{path or 'the group'}: the mask has shape {mask.shape}, but the values have {values.shape}"
+        )
     if encoding == "nullable-string-array":
         values = np.asarray(values, dtype=object).astype(np.dtypes.StringDType())
     return NullableValues(values, mask)

@@ -79,7 +79,7 @@ def create_array(
         values_dtype = None if dtype is None else optional_dtype(dtype).element.dtype
         nullable = as_nullable(data, values_dtype, depth, casting=casting)
         if shape is not None and tuple(np.atleast_1d(shape)) != nullable.shape:
-            raise ValueError(f"the data has shape {nullable.shape}, but the array is to have shape {shape}")
+            raise ValueError(f"the data has shape {nullable.shape}, but the array should have shape {shape}")
         shape = nullable.shape
         if dtype is None:
             dtype = nullable.values.dtype if nullable.values.dtype != object else "variable_length_bytes"

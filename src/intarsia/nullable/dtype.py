@@ -67,7 +67,7 @@ def check_experimental(what: str) -> None:
     if not zarr.config.get(EXPERIMENTAL, False):
         raise DataTypeError(
             f"{what} is experimental, and other programs cannot read it.\n"
-            f"  To use it all the same: zarr.config.set({{{EXPERIMENTAL!r}: True}})"
+            f"  To use it anyway: zarr.config.set({{{EXPERIMENTAL!r}: True}})"
         )
 
 
@@ -315,7 +315,7 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
             for _ in range(depth - 1):
                 made = OptionalDType(inner=made)
     if depth not in (1, made.depth):
-        raise DataTypeError(f"depth {depth} was asked for, but {made} has depth {made.depth}")
+        raise DataTypeError(f"depth {depth} was requested, but {made} has depth {made.depth}")
     return made if name is None else made.with_name(name)
 
 

@@ -317,7 +317,7 @@ class NullableValues(Computing):
         if count := self.null_count:
             raise NullsPresentError(
                 f"{count} of {self.size} elements are null, but a plain array has no nulls.\n"
-                "  Call .masked() for a masked array (or intarsia.nullable.open_array, which gives them), "
+                "  Call .masked() for a masked array (or intarsia.nullable.open_array, which returns them), "
                 ".filled(value) for a plain one, or .values and .missing.\n"
                 "  In a codec chain, put this codec among the data_codecs of the 'optional' codec"
             )

@@ -40,7 +40,7 @@ def split(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
     raw = chunk_data.as_numpy_array()
     if raw.size < HEADER.size:
         raise ChunkDecodeError(
-            f"codec 'optional': {raw.size} bytes{named_chunk()}, but the header alone takes {HEADER.size}"
+            f"codec 'optional': {raw.size} bytes{named_chunk()}, but the header alone needs {HEADER.size}"
         )
     mask_length, data_length = HEADER.unpack_from(raw)
     if mask_length + data_length != raw.size - HEADER.size:
@@ -171,7 +171,7 @@ class NestedCodecs:
         if nbytes != expected:
             raise ChunkDecodeError(
                 f"codec 'optional': the {self.part} part{named_chunk()} has {nbytes} bytes, "
-                f"but {prod(spec.shape)} elements of {spec.dtype.to_native_dtype()} take {expected}"
+                f"but {prod(spec.shape)} elements of {spec.dtype.to_native_dtype()} need {expected}"
             )
 
     def _check_count(self, serializer: Codec, data: Buffer, expected: int) -> None:

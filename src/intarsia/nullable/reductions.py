@@ -64,7 +64,7 @@ def reduced(
     from intarsia.nullable.nullable_values import NullableValues  # the other way round at import time
 
     if out is not None:
-        raise TypeError(f"the result of {name} cannot be put into out=, which might have no nulls")
+        raise TypeError(f"the result of {name} cannot be written to out=, which may not hold nulls")
     data = only_level(data)
     axes = tuple(range(data.ndim)) if axis is None else normalize_axis_tuple(axis, data.ndim)
     null = data.is_null()

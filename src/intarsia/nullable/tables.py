@@ -120,7 +120,7 @@ def _imported(pa: ModuleType, data: Any) -> Any:
     if not pa.types.is_struct(array.type):
         return array
     if array.null_count:
-        raise DataTypeError("a null in place of a whole row has no equivalent in an array of two dimensions")
+        raise DataTypeError("a null in place of a whole row has no equivalent in a two-dimensional array")
     return table.from_struct_array(array)
 
 

@@ -73,13 +73,13 @@ def number_of(text: Any, dtype: np.dtype[Any], what: str) -> Number:
     np.float32(1.0)
     """
     if not isinstance(text, str) or len(text) != 2 + 2 * dtype.itemsize or not text.startswith("0x"):
-        raise PackingError(f"{what}: {text!r:.200} is not the bytes of a {dtype}: 0x… in hexadecimal digits")
+        raise PackingError(f"{what}: {text!r:.200} is not the bytes of a {dtype}: write 0x… in hexadecimal")
     try:
         data = bytes.fromhex(text[2:])
     except ValueError:
         data = b""
     if len(data) != dtype.itemsize:  # fromhex skips blanks
-        raise PackingError(f"{what}: {text!r} is not the bytes of a {dtype}: 0x… in hexadecimal digits")
+        raise PackingError(f"{what}: {text!r} is not the bytes of a {dtype}: write 0x… in hexadecimal")
     number: Number = np.frombuffer(data, dtype=dtype.newbyteorder(">")).astype(dtype)[0]
     return number
 

@@ -114,7 +114,7 @@ def check_believable(
     """Raise `ChunkDecodeError` unless a dying process may have left the table without its checksum."""
     if not believable(index, file_bytes, table, layouts):
         raise ChunkDecodeError(
-            f"the index of the shard {path} does not match its checksum and makes no sense without it: "
+            f"the index of the shard {path} does not match its checksum and makes no sense either: "
             "the file is damaged"
         )
 
@@ -291,7 +291,7 @@ def _gone(path: Path, settings: SlotSettings) -> str:
     return (
         f"the shard {path} does not have {wanted}: it was written without intarsia.slotted, or with other "
         "settings, and writing into it would harm other chunks. Nothing was written.\n"
-        "  Stop the program that writes it otherwise, then give it slots: intarsia.shards.reslot(array)"
+        "  Stop the program that writes it without slots, then give it slots: intarsia.shards.reslot(array)"
     )
 
 

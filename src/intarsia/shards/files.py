@@ -132,7 +132,7 @@ def read_index(fd: int, index: SlotIndex) -> tuple[Table, bool]:
 def _size_with_index(fd: int, index: SlotIndex) -> int:
     size = os.fstat(fd).st_size
     if size < index.nbytes:
-        raise ChunkDecodeError(f"{_shard(fd)} has {size} bytes, but its index alone takes {index.nbytes}")
+        raise ChunkDecodeError(f"{_shard(fd)} has {size} bytes, but its index alone needs {index.nbytes}")
     return size
 
 

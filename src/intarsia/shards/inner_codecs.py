@@ -118,8 +118,8 @@ def _unbounded(codec: Codec) -> str:
         "ConditionalCodec."
     )
     return (
-        f"codec {name!r} may enlarge a chunk, by an amount that nothing limits, so no slot is certain to be "
-        f"large enough.\n  {way_out}"
+        f"codec {name!r} may enlarge a chunk by an unlimited amount, so no slot is certain to be large "
+        f"enough.\n  {way_out}"
     )
 
 

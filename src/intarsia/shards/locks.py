@@ -227,9 +227,9 @@ def refuse_network(directory: Path) -> None:
     if kind not in LOCAL:
         raise SlotsUnsupportedError(
             f"{directory} is on {f'a {kind}' if kind else 'an unknown'} file system, which other machines "
-            "may share. Writers there would not see our locks, and each machine caches pages of the file, so "
-            "that slots of different writers would overwrite one another.\n"
-            "  Write to a local disk and copy the compacted shards, or give each writer shards of its own. "
+            "may share. Writers there would not see our locks, and each machine caches pages of the file, "
+            "so slots of different writers would overwrite one another.\n"
+            "  Write to a local disk and copy the compacted shards, or give each writer its own shards. "
             "If no other machine writes there and the file system has locks, pass any_filesystem=True."
         )
 

@@ -118,7 +118,7 @@ class SlottedSharding(ShardingCodec):
         """The settings for an array's shards; raises `NoSlotBoundError` if chunk sizes are not bounded."""
         if not _compat.codec_supports_sync(self):
             raise SlotsUnsupportedError(
-                "an inner codec of these shards works only inside an event loop, where nobody can wait for a "
+                "an inner codec of these shards works only inside an event loop, where it cannot wait for a "
                 "lock; slots need codecs that can be called directly (_encode_sync and _decode_sync)"
             )
         index = self._index(shard_spec)

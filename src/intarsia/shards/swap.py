@@ -93,8 +93,9 @@ def chunk_lengths(shard: HeldShard) -> dict[int, int]:
         offset, length = (int(word) for word in shard.table[number])
         if offset + length > shard.nbytes:
             raise ChunkDecodeError(
-                f"inner chunk {shard.index.coordinates(number)} of {shard.path} should lie at {offset} "
-                f"to {offset + length}, but the file has {shard.nbytes}: it is damaged. Write the chunk again"
+                f"inner chunk {shard.index.coordinates(number)} of {shard.path} should lie at bytes "
+                f"{offset} to {offset + length}, but the file has {shard.nbytes}: it is damaged. Write the "
+                "chunk again"
             )
         lengths[number] = length
     return lengths
@@ -190,7 +191,8 @@ def reslot_file(shard: HeldShard, layout: SlotLayout) -> None:
         if length > layout.bound.nbytes:
             raise SlotsUnsupportedError(
                 f"inner chunk {shard.index.coordinates(number)} of {shard.path} has {length} bytes, but a "
-                f"slot only {layout.bound.nbytes}. The shard was left as it is; rewrite it with a decision "
+                f"slot holds only {layout.bound.nbytes}. The shard was left as it is; rewrite it with a "
+                "decision "
                 "that bounds the size, such as 'compress_if_smaller'"
             )
         table[number] = layout.offset(number), length

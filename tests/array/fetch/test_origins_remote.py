@@ -295,5 +295,5 @@ def test_of_a_web_server(tmp_path):
         assert len(proxy.gets("1.nc")) == 1
         early = datetime(2001, 1, 1, tzinfo=UTC)
         late = refer(made, {0: (f"{prefix}1.nc", 0, early)}, name="b")
-        with pytest.raises(ReadError, match=r"1\.nc is not the file any more"):
+        with pytest.raises(ReadError, match=r"1\.nc is no longer the file"):
             reader(late, "b")[...]

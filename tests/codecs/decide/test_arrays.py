@@ -143,8 +143,8 @@ def test_a_plan_must_fit_the_chunk_grid(sharded):
     assert masks(z).tolist() == [0, 1] * 4
     with_decision(z, [0, 1] * 9)  # there is room to grow
     for plan, match in [
-        ([0, 1], r"bitmask for \(2,\) chunks, but the chunk grid of the array is \(8,\)"),
-        ([[0, 1] * 4], r"bitmask for \(1, 8\) chunks"),
+        ([0, 1], r"bitmasks for a chunk grid of \(2,\), but that of the array is \(8,\)"),
+        ([[0, 1] * 4], r"bitmasks for a chunk grid of \(1, 8\)"),
         ([0, 2] * 4, "0b10, but the array has only 1 nested codecs"),
     ]:
         with pytest.raises(CodecConfigurationError, match=match):

@@ -153,7 +153,7 @@ def test_functions_of_all_kinds(function):
 @pytest.mark.parametrize(
     ("function", "match"),
     [
-        (lambda index: True, "asks for index; it can have, by keyword, chunk_index, codec_index"),
+        (lambda index: True, "asks for index; the keywords it may ask for are chunk_index, codec_index"),
         (lambda chunk_index, /: True, "asks for chunk_index"),
         (lambda codec, what, why: True, "asks for what, why"),
         (type, "asks for|cannot tell"),
@@ -216,10 +216,12 @@ def test_a_plan_may_be_a_zarr_array_or_a_list_and_is_copied():
 
 def test_a_plan_that_does_not_cover_a_chunk_is_an_error_that_writes_nothing():
     z = create([1, 0], shape=12)
-    with pytest.raises(ChunkEncodeError, match=r"bitmask for \(2,\) chunks, but chunk \(2,\) is written"):
+    with pytest.raises(
+        ChunkEncodeError, match=r"bitmasks for a chunk grid of \(2,\), but chunk \(2,\) is written"
+    ):
         z[8:] = 1
     z = create([[1, 0]])
-    with pytest.raises(ChunkEncodeError, match=r"bitmask for \(1, 2\) chunks, but chunk \(0,\)"):
+    with pytest.raises(ChunkEncodeError, match=r"bitmasks for a chunk grid of \(1, 2\), but chunk \(0,\)"):
         z[:4] = 1
     z = create([2, 0])
     with pytest.raises(ChunkEncodeError, match=r"says 0b10 for chunk \(0,\), but there are only 1 nested"):

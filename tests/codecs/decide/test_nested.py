@@ -76,7 +76,7 @@ def test_their_failures_arrive():
 
 
 def test_a_codec_that_gives_nothing_is_an_error():
-    with pytest.raises(ChunkEncodeError, match="gave nothing for its 4 bytes"):
+    with pytest.raises(ChunkEncodeError, match="returned nothing for its 4 bytes"):
         chain(Strange(None)).encode(0, DATA)
 
 

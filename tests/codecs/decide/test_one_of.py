@@ -115,8 +115,8 @@ def test_a_pipeline_that_cannot_work_on_a_chunk_is_passed_over():
     [
         ([], "small", "at least one"),
         ([[]], "small", "alternative 0 of one_of has no codecs"),
-        (["zstd", ["zstd"]], "small", "alternative 1 of one_of is there twice"),
-        (["zstd"], "quick", "'quick' is neither 'small' nor 'fast'"),
+        (["zstd", ["zstd"]], "small", "alternative 1 of one_of is listed twice"),
+        (["zstd"], "quick", "'quick' is not 'small', 'fast' or"),
         (["zstd"], -1, "bytes per second"),
         (["zstd"], True, "bytes per second"),
         (["zstd"], float("nan"), "bytes per second"),

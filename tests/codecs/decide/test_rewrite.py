@@ -268,7 +268,7 @@ def test_a_broken_codec_does_not_destroy_data():
     z = create(MemoryStore(), nested=[Forgetful()])
     data = mixed(z.shape)
     z[:] = data
-    with pytest.raises(ChunkEncodeError, match=r"do not give back the bytes of chunk .* left as it is"):
+    with pytest.raises(ChunkEncodeError, match=r"do not restore the bytes of chunk .* left as it is"):
         rewrite(z, "always_apply")
     np.testing.assert_array_equal(z[:].view("u4"), data.view("u4"))
     assert masks(z).max() == 0

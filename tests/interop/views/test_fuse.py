@@ -81,7 +81,7 @@ def test_chunks_that_a_member_never_stored_keep_its_fill_value():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"codecs": ["gzip"], "chunks": (2,)}, r"has chunks \(2,\), the logical array \(4,\)"),
+        ({"codecs": ["gzip"], "chunks": (2,)}, r"has chunks \(2,\), but the logical array has \(4,\)"),
         ({"codecs": ["gzip"], "chunks": (4,), "shards": (8,)}, "is sharded"),
         ({"codecs": [BytesCodec(endian="big"), GzipCodec()]}, "before its compressors"),
     ],

@@ -212,7 +212,7 @@ class IcechunkBatch:
         ((key, byte_range),) = requests_of([spans.some(slice(i, i + 1))])
         content = start(self.get_one(key, byte_range)).result()
         if content is None:
-            raise FileNotFoundError(f"{key} is referred to, but is not there")
+            raise FileNotFoundError(f"{key} is referred to, but is missing")
         return bytes(content)
 
 

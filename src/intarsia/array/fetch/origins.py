@@ -189,7 +189,7 @@ class _OriginsLater:
                     continue
                 piece = memoryview(content)[first - begin : first - begin + length]
                 if len(piece) < length:
-                    raise ChunkDecodeError(f"its file is cut off: {len(piece)} bytes are there of {length}")
+                    raise ChunkDecodeError(f"its file is cut off: it has {len(piece)} of {length} bytes")
                 yield piece
         finally:
             self._close()
@@ -305,7 +305,7 @@ class RemoteOrigins(_Origins):
             async with self._gate:
                 found = await obstore.get_async(origin.container.store, inside(origin.url), options=options)
                 if not _is_the_same(found.meta, origin.mark):
-                    return _ChangedError(f"{origin.url} is not the file any more that was referred to")
+                    return _ChangedError(f"{origin.url} is no longer the file that was referred to")
                 content = memoryview(await found.bytes_async())
         except GenericError as error:  # the server fails, the connection breaks, the answer is wrong
             return OSError(f"{origin.url} cannot be read: {_first_line(error)}")
@@ -314,7 +314,7 @@ class RemoteOrigins(_Origins):
         if len(content) != last - first:
             if found.meta["size"] < last:
                 return _RefusedError()
-            came = f"{len(content)} bytes came of {last - first}"
+            came = f"{len(content)} of {last - first} bytes arrived"
             return OSError(f"{origin.url} cannot be read: {came}")
         return content
 

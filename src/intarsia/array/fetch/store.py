@@ -310,7 +310,7 @@ def _read_rest(file: int, offset: int, destination: memoryview, count: int, nbyt
     while count < nbytes:
         more = os.preadv(file, [destination[count:]], offset + count)
         if not more:
-            raise ChunkDecodeError(f"its file is cut off: {count} bytes are there of {nbytes}")
+            raise ChunkDecodeError(f"its file is cut off: it has {count} of {nbytes} bytes")
         count += more
 
 
@@ -318,5 +318,5 @@ def cut_out(content: bytes, first: int, last: int | None) -> bytes:
     """A piece of what was read from a file; an error if the file ends before the piece does."""
     piece = content[first:last]
     if last is not None and len(piece) < last - first:
-        raise ChunkDecodeError(f"its file is cut off: {len(piece)} bytes are there of {last - first}")
+        raise ChunkDecodeError(f"its file is cut off: it has {len(piece)} of {last - first} bytes")
     return piece

@@ -116,8 +116,8 @@ def _name_of(decision: Decision | None) -> str | None:
     name = next((name for name, other in named.items() if other == decision), None)
     if name is None:
         raise CodecConfigurationError(
-            f"the decision {decision} cannot be remembered: attributes are JSON, which holds no functions, "
-            "bitmasks or settings, and nobody who opens the array would know them.\n"
+            f"the decision {decision} cannot be remembered: attributes are JSON, which cannot hold "
+            "functions, bitmasks or settings, so nobody who opens the array would know them.\n"
             f"  Remember one that has a name: {', '.join(sorted(named))}"
         )
     return name
@@ -216,7 +216,7 @@ def check_plan(plan: MaskPerChunk, array: zarr.Array[Any], ways: list[Route]) ->
     shape, codecs = grid_shape(array, ways[0]), len(ways[0].end.codec.codecs)
     if len(plan.shape) != len(shape) or any(n < m for n, m in zip(plan.shape, shape, strict=True)):
         raise CodecConfigurationError(
-            f"the plan has a bitmask for {plan.shape} chunks, but the chunk grid of the array is {shape}"
+            f"the plan has bitmasks for a chunk grid of {plan.shape}, but that of the array is {shape}"
         )
     largest = int(plan.masks.max()) if plan.masks.size else 0
     if largest >> codecs:

@@ -170,7 +170,8 @@ class MaskPerChunk(Decision):
         index = current_chunk_index()
         if len(index) != self.masks.ndim or any(i >= n for i, n in zip(index, self.shape, strict=True)):
             raise ChunkEncodeError(
-                f"codec {chain.owner!r}: the plan has a bitmask for {self.shape} chunks, but chunk {index} "
+                f"codec {chain.owner!r}: the plan has bitmasks for a chunk grid of {self.shape}, but chunk "
+                f"{index} "
                 "is written: give a plan that covers the chunk grid"
             )
         mask = int(self.masks[index])
@@ -230,7 +231,7 @@ class DecisionFunction(Decision):
         if strange:
             raise CodecConfigurationError(
                 f"the decision function {self.function!r} asks for {', '.join(strange)}; "
-                f"it can have, by keyword, {', '.join(KEYWORDS)}"
+                f"the keywords it may ask for are {', '.join(KEYWORDS)}"
             )
         if self.trial_encode is False and "trial_encoded_chunk" in asked:
             if "trial_encoded_chunk" in needed:

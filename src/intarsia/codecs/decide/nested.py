@@ -96,7 +96,7 @@ class Chain:
             raise
         if encoded is None:
             raise ChunkEncodeError(
-                f"{self._say(position)} gave nothing for its {len(data)} bytes{named_chunk()}"
+                f"{self._say(position)} returned nothing for its {len(data)} bytes{named_chunk()}"
             )
         result: Buffer = encoded
         return result

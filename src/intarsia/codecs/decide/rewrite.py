@@ -362,7 +362,7 @@ class Recoder:
             # The old bytes are about to be lost: bytes that cannot be read back must not replace them.
             if not _same(again, raw):
                 raise ChunkEncodeError(
-                    f"codec {codec.name!r}: the nested codecs of {mask:#b} do not give back the bytes"
+                    f"codec {codec.name!r}: the nested codecs of {mask:#b} do not restore the bytes"
                     f"{named_chunk()}; the chunk was left as it is"
                 )
             self.changed += 1

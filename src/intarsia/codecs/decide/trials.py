@@ -254,7 +254,7 @@ class OneOf(Decision):
         weight = NAMED_WEIGHTS.get(self.weight) if isinstance(self.weight, str) else self.weight
         if weight is None or isinstance(weight, bool) or not 0 <= weight < math.inf:
             raise CodecConfigurationError(
-                f"the weight {self.weight!r} is neither 'small' nor 'fast' nor a number of bytes per second"
+                f"the weight {self.weight!r} is not 'small', 'fast' or a number of bytes per second"
             )
         object.__setattr__(self, "_bytes_per_second", float(weight))
 
@@ -325,7 +325,9 @@ def one_of(
             nested[position:] = nested[position:] or [codec]
             mask, start = mask | 1 << position, position + 1
         if not mask or mask in masks:
-            what = "is there twice" if mask else "has no codecs: storing a chunk as it is, is always possible"
+            what = (
+                "is listed twice" if mask else "has no codecs: storing a chunk unchanged is always possible"
+            )
             raise CodecConfigurationError(f"alternative {len(masks)} of one_of {what}")
         masks.append(mask)
     if not masks:

@@ -222,7 +222,7 @@ def _check_cover(shape: tuple[int, ...], boxes: Sequence[Bounds]) -> None:
     if held < prod(shape):
         raise NoRegionError(
             f"the regions hold {held} of the {prod(shape)} elements of the data.\n"
-            "  Give regions that cover all of it, or give only the part that is to be stored"
+            "  Give regions that cover all of it, or give only the part to be stored"
         )
 
 

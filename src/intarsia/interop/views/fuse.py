@@ -173,15 +173,16 @@ def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> 
             )
         if tuple(member.chunks) != array.chunks:
             raise CodecConfigurationError(
-                f"cannot fuse: the member {name} has chunks {member.chunks}, "
-                f"the logical array {array.chunks}.\n"
+                f"cannot fuse: the member {name} has chunks {member.chunks}, but the logical array has "
+                f"{array.chunks}.\n"
                 f"  Recode its regions first: arr.recode(bounds, codecs=[…], chunks={array.chunks})\n"
                 f"  {EXPORT}"
             )
         before = [codec for codec in _codecs(member) if not isinstance(codec, BytesBytesCodec)]
         if shared is not None and before != shared:
             raise CodecConfigurationError(
-                f"cannot fuse: the member {name} has {before} before its compressors, another has {shared}; "
+                f"cannot fuse: the member {name} has {before} before its compressors, but another has "
+                f"{shared}; "
                 "a `conditional` codec only chooses among bytes -> bytes codecs"
             )
         shared = before

@@ -86,7 +86,7 @@ def view_store(
         node = zarr.open(store, path=inside or None, mode="r", zarr_format=3)
     except FileNotFoundError as error:
         raise NotLogicalArrayError(
-            f"there is no array and no group at {path or '/'!r}: {one_line(error)}"
+            f"there is neither an array nor a group at {path or '/'!r}: {one_line(error)}"
         ) from error
     if chunks is not None and MANIFEST_KEY not in node.attrs:
         raise ShapeError(

@@ -70,7 +70,8 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
     named = [label for label in labels if label]
     if len(set(named)) < len(named):
         raise UnreachableMembersError(
-            f"the dimensions are {manifest.dimension_names}: TensorStore refuses two dimensions of one name"
+            f"the dimensions are {manifest.dimension_names}: TensorStore refuses two dimensions with the "
+            "same name"
         )
     covered = manifest.regions.cells()
     layers = list(_layers(array))
