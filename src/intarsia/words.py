@@ -207,16 +207,16 @@ def common_prefix(prefixes: Iterable[str]) -> str | None:
 STORAGE_HINTS = (
     (
         ("invalid snapshot timestamp ordering", "update timestamp is invalid"),
-        "The clock of this machine is behind the last writer's: set one of them right, "
-        "or wait until it has caught up.",
+        "The clock of this machine is behind the last writer's: correct one of them, or wait until it has "
+        "caught up.",
     ),
     (
         ("snapshot timestamp is invalid",),
-        "The clock of this machine is too far from that of the storage: set it right.",
+        "The clock of this machine is too far from that of the storage: correct it.",
     ),
     (
         ("connect", "dispatch failure", "timed out", "timeout", "dns"),
-        "Is the server up, and the endpoint right?",
+        "Is the server up, and is the endpoint right?",
     ),
     (("nosuchbucket", "bucket does not exist"), "Create the bucket first, or correct the URL."),
     (
@@ -246,7 +246,7 @@ STORAGE_HINTS = (
     ),
     (
         ("range request not supported",),
-        "The web server ignores the header Range: use one that answers it with 206 Partial Content.",
+        "The web server ignores the Range header: use one that answers it with 206 Partial Content.",
     ),
 )
 """What to do, by the words of a storage error."""

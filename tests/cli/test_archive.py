@@ -194,7 +194,7 @@ def test_sources_lead_from_an_index_to_a_file_and_tell_what_is_gone(tmp_path):
     (folder / "03.nc").unlink()
     ran = run("sources", store, "sst")
     assert ran.code == 1
-    assert "1 of them not as they were" in ran.out
+    assert "1 of them changed or gone" in ran.out
     assert "4 files\n" in succeed("sources", store, "sst", "--no-check")
     assert "of shape" in failure("sources", store, "sst", "9", code=4)
 

@@ -126,7 +126,7 @@ def test_an_empty_repository_is_called_one(tmp_path):
     for verb in ("ls", "info", "read", "log", "verify", "report"):
         said = run(verb, tmp_path / "empty")
         assert said.code == 3
-        assert "nothing was" in said.err
+        assert "nothing has been" in said.err
         assert "IcechunkStore" not in said.err
 
 

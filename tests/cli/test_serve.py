@@ -89,7 +89,7 @@ def test_a_port_that_is_taken(plain):
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        assert f"port {port} of 127.0.0.1 is taken" in failure("serve", plain, "--port", port, code=2)
+        assert f"port {port} of 127.0.0.1 is in use" in failure("serve", plain, "--port", port, code=2)
 
 
 @pytest.mark.parametrize(

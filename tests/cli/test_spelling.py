@@ -83,7 +83,7 @@ def test_codecs_that_are_none_are_refused(text):
 
 def test_raw_and_auto_stand_alone():
     for word in ("raw", "auto"):
-        with pytest.raises(CommandError, match="stands alone"):
+        with pytest.raises(CommandError, match="cannot be combined"):
             parse_codec_list([word, "zstd"])
 
 

@@ -62,4 +62,4 @@ def test_fuse_and_split_are_one_commit_each(where, request):
     arrays = [intarsia.open(place, name)[...] for name in ("temperature", "again")]
     np.testing.assert_array_equal(*arrays)
     assert "no Zarr array" in failure("split", place, "nothing", code=3)
-    assert "logical array already" in failure("split", place, "temperature", code=2)
+    assert "already a logical array" in failure("split", place, "temperature", code=2)

@@ -62,5 +62,5 @@ def test_http_is_read_and_never_written(served, data, tmp_path):
 def test_a_server_without_ranges_is_named_as_the_reason(made):
     with serving(made[0].parent, whole_only=True) as url:
         message = failure("read", f"{url}/{made[0].name}", "temperature", "0, 0, 0", code=5)
-    assert "ignores the header Range" in message
+    assert "ignores the Range header" in message
     assert "context:" not in message

@@ -285,7 +285,7 @@ def test_a_server_ends_with_its_block_and_a_port_that_is_taken_is_said():
     with intarsia.serving(array) as server:
         place = urlsplit(server.url)
         for start in (intarsia.serving, intarsia.serve):
-            with pytest.raises(OSError, match=f"port {place.port} of 127.0.0.1 is taken"):
+            with pytest.raises(OSError, match=f"port {place.port} of 127.0.0.1 is in use"):
                 start(array, port=place.port)
     with pytest.raises(ConnectionRefusedError):
         http.client.HTTPConnection(place.hostname, place.port).connect()

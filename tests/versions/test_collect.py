@@ -34,7 +34,7 @@ def repo():
 def test_a_young_cut_off_is_refused_and_says_why(repo):
     now = datetime.datetime.now(datetime.UTC)
     for young in (NOW, datetime.timedelta(hours=23), now, now - MINIMUM_AGE / 2, now.isoformat()):
-        with pytest.raises(intarsia.errors.CutOffError, match=r"younger than 24 hours.*\n.*force=True"):
+        with pytest.raises(intarsia.errors.CutOffError, match=r"less than 24 hours ago.*\n.*force=True"):
             intarsia.expire_and_collect(repo, young)
     assert len(list(repo.ancestry(branch="main"))) == 5
 

@@ -113,7 +113,7 @@ def _repository(store: str, storage_option: Sequence[str] | None, *, create: boo
     expect_place(store)
     if "://" not in store and is_plain_zarr(os.path.expanduser(store)):
         raise CommandError(
-            f"STORE: {store} is a plain Zarr store, and files are ingested into an Icechunk repository: "
+            f"STORE: {store} is a plain Zarr store, but files are ingested into an Icechunk repository: "
             "name one, or a new directory"
         )
     given = args.parse_options(storage_option or (), "storage option")
@@ -247,7 +247,7 @@ def sources(
                 (bounds_text(c.bounds), c.url or "copied", str(c.offset), size_text(c.nbytes)) for c in chunks
             ]
             show_table(("Chunk", "In", "Offset", "Size"), rows)
-        lost = f", {len(found.missing)} of them not as they were" if found.missing else ""
+        lost = f", {len(found.missing)} of them changed or gone" if found.missing else ""
         say(count_text(len(found), "file") + lost)
     return Exit.PROBLEMS if found.missing else Exit.OK
 
@@ -278,7 +278,7 @@ def relocate(
     pairs = parse_pairs(moves, "move", "OLD=NEW")
     place = NamedStore.find(asked)
     if place.repo is None:
-        raise CommandError(f"{asked.store} is a plain Zarr store, which refers to no other files")
+        raise CommandError(f"{asked.store} is a plain Zarr store, which does not refer to other files")
     options = parse_options(source_option or (), "source option") or None
     with waiting("asking for files", counted=False):
         done = intarsia.relocate(

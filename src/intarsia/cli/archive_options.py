@@ -16,7 +16,7 @@ TELLERS = "name:REGEX, date:FORMAT:REGEX, attribute:NAME or variable:NAME"
 """Where a file's coordinate may be found."""
 
 PLACES = "Where files go"
-TAKING = "What is taken, and how"
+TAKING = "What is ingested, and how"
 """Headings of the options."""
 
 
@@ -45,7 +45,8 @@ class Archive:
         list[str] | None,
         _several(
             "--concat-dim", "NAME",
-            "A dimension to concatenate files along. By default, where coordinates differ. May be repeated.",
+            "A dimension to concatenate files along. By default, those whose coordinates differ. May be "
+            "repeated.",
             PLACES,
         ),
     ] = None  # fmt: skip
@@ -98,7 +99,7 @@ class Archive:
         str,
         typer.Option(
             "--source-group", metavar="NAME",
-            help="Group of the files that holds the variables; * takes all groups.", rich_help_panel=PLACES,
+            help="Group of the files that holds the variables; * for all groups.", rich_help_panel=PLACES,
         ),
     ] = ""  # fmt: skip
     variable: Annotated[
@@ -183,7 +184,7 @@ class Archive:
         ),
     ] = "needed"  # fmt: skip
     replace: Annotated[
-        bool, typer.Option("--replace", help="Ingest files again that have changed.", rich_help_panel=TAKING)
+        bool, typer.Option("--replace", help="Ingest changed files again.", rich_help_panel=TAKING)
     ] = False
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, help="How many threads parse files.")

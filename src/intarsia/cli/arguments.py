@@ -207,7 +207,7 @@ def _codec(text: str) -> dict[str, Any]:
         return document
     name, _, settings = text.partition(":")
     if name in ("raw", "auto"):
-        raise CommandError(f"codec {name!r} stands alone, without other codecs")
+        raise CommandError(f"codec {name!r} cannot be combined with other codecs")
     if not name:
         raise CommandError(f"codec {text!r} has no name")
     codec: dict[str, Any] = {"name": name}
@@ -273,7 +273,7 @@ Repository = Annotated[
     str,
     typer.Argument(
         metavar="STORE",
-        help="Path or URL of an Icechunk repository (s3://, gs://, az://). It is made if none is there.",
+        help="Path or URL of an Icechunk repository (s3://, gs://, az://). Created if it does not exist.",
         show_default=False,
     ),
 ]

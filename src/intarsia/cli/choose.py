@@ -94,10 +94,10 @@ def _how_to_take(store: str, opened: Any, bounds: str | None, codecs: list[str])
         options = codecs
         inside = ["--source-path", *path] if path else []
         command = ["intarsia convert", shlex.quote(store), "NEW_STORE", *inside]
-    line, width = " ".join(["To take it:", *command, *options]), terminal_width()
+    line, width = " ".join(["To use it:", *command, *options]), terminal_width()
     if width is None or len(line) <= width:
         return [line]
-    return ["To take it:", *" \\\n    ".join(["  " + " ".join(command), *options]).split("\n")]
+    return ["To use it:", *" \\\n    ".join(["  " + " ".join(command), *options]).split("\n")]
 
 
 @verb
@@ -205,7 +205,7 @@ def replicate(
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
-    """Store a box of an array a second time, in another layout: reads take the one that costs less.
+    """Store a box of an array a second time, in another layout: reads use the one that costs less.
 
     Layer 0 stays as it is; files that were ingested are not touched. A replica of everything is kept up to
     date by `intarsia maintain`.
@@ -219,7 +219,7 @@ def replicate(
         "shards": args.parse_sizes(shards, "shards"),
     }
     if drop is not None and any(value is not None for value in options.values()):
-        raise CommandError("--drop takes a replica away: give no --codec, --chunks or --shards with it")
+        raise CommandError("--drop removes a replica: leave out --codec, --chunks and --shards")
     if drop is None and all(value is None for value in options.values()):
         raise CommandError("say how the replica is stored: --chunks, --codec or --shards")
     old = place.open(array)
@@ -329,8 +329,8 @@ def maintain(
         say("nothing to do: every array is as its policy asks, or has none")
     else:
         say(
-            f"nothing to do: {asked.store} is a plain Zarr store, where maintain updates replicas only, "
-            "and none needs it.",
-            "To encode regions anew or join them there: intarsia recode, optimize, consolidate.",
+            f"nothing to do: {asked.store} is a plain Zarr store, where maintain only updates replicas, and "
+            "none needs it.",
+            "To encode regions again or join them there: intarsia recode, optimize, consolidate.",
             "To remove what is left over: intarsia vacuum.",
         )

@@ -119,7 +119,7 @@ def demo(
         ("What", "In several encodings", "In one"),
         [
             ("bytes stored", size_text(verdict[0][1]), f"{size_text(smallest[1])} at best"),
-            ("time to take in the detector's part", f"{fast * 1000:.0f} ms", f"{slow * 1000:.0f} ms"),
+            ("time to store the detector's part", f"{fast * 1000:.0f} ms", f"{slow * 1000:.0f} ms"),
             ("bytes encoded to compress it later", size_text(part.nbytes), size_text(whole.nbytes)),
         ],
     )
@@ -158,7 +158,7 @@ def _build(place: Path, data: dict[str, np.ndarray[Any, Any]], tell: Any) -> tup
     steps = (
         ("archive", "gzip", "the archive, as it always was"),
         ("detector", "raw", "a detector that writes as fast as it can"),
-        ("classes", "zstd", "classes of ground, a few values in no order"),
+        ("classes", "zstd", "land classes, a few values in no particular order"),
     )
     snapshot = ""
     for name, kind, message in steps:

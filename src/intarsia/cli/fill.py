@@ -31,12 +31,12 @@ def create(
         typer.Option(
             "--fill-value",
             metavar="VALUE",
-            help="The value that is read where no region is.",
+            help="The value read where there is no region.",
             show_default="0",
         ),
     ] = None,
     dimension_names: Annotated[
-        str | None, typer.Option("--dimension-names", metavar="NAME,…", help="A name for every axis.")
+        str | None, typer.Option("--dimension-names", metavar="NAME,…", help="A name for each axis.")
     ] = None,
     attribute: Annotated[
         list[str] | None,

@@ -98,7 +98,7 @@ def diff(
     place, repo = _versioned(asked)
     if after and place.version.is_given:
         raise CommandError(
-            "say the later version once: as AFTER, or by --branch, --tag, --snapshot or --as-of"
+            "give the later version only once: as AFTER, or with --branch, --tag, --snapshot or --as-of"
         )
     later = after or place.session().snapshot_id
     path = array.strip("/")
@@ -198,10 +198,10 @@ def verify(
     asked: args.Reading,
     array: args.AnyArrays = "",
     no_data: Annotated[
-        bool, typer.Option("--no-data", help="Check only the metadata; read no stored chunk.")
+        bool, typer.Option("--no-data", help="Check only the metadata; do not read stored chunks.")
     ] = False,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Compare the values of replicas with those of layer 0, too.")
+        bool, typer.Option("--deep", help="Also compare the values of replicas with those of layer 0.")
     ] = False,
     as_json: args.Json = False,
 ) -> int:
@@ -249,7 +249,7 @@ def verify(
         show_table(("Kind", "Where", "What"), rows)
     if not as_json:
         checked = f"{count_text(len(paths), 'array')} checked" + ("" if data else ", stored chunks not read")
-        say(f"{checked}: {count_text(len(problems), 'problem') if problems else 'no problem'}")
+        say(f"{checked}: {count_text(len(problems), 'problem') if problems else 'no problems'}")
     kinds = {problem.kind for problem in problems} - {"leftover"}
     return Exit.OK if not kinds else Exit.NOT_ALLOWED if kinds == {"access"} else Exit.PROBLEMS
 
@@ -326,7 +326,7 @@ def _check_forget(place: NamedStore, before: str, *, dry_run: bool) -> None:
     if place.repo is None:
         raise CommandError("--forget-before needs an Icechunk repository; a plain Zarr store has no versions")
     if dry_run:
-        raise CommandError("--forget-before cannot be tried: leave out --dry-run")
+        raise CommandError("--forget-before has no dry run: leave out --dry-run")
     try:
         moment(before)
     except ValueError as error:

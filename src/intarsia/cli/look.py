@@ -180,7 +180,7 @@ def read(
 def explain(
     asked: args.Reading, array: args.Array = "", selection: args.Selection = "", as_json: args.Json = False
 ) -> None:
-    """Show the plan of a read: which regions, chunks and bytes it takes, and how they are fetched.
+    """Show the plan of a read: which regions, chunks and bytes it needs, and how they are fetched.
 
     Example: intarsia explain data/store temperature '0:24, 10, :'
     """
@@ -266,19 +266,20 @@ def save(file: Path, values: np.ma.MaskedArray[Any, Any]) -> None:
     >>> save(Path("cube.csv"), np.ma.zeros((2, 2, 2)))
     Traceback (most recent call last):
     ...
-    intarsia.cli.verb.CommandError: cube.csv: a table has at most two dimensions, and the selection has 3...
+    intarsia.cli.verb.CommandError: cube.csv: a table has at most two dimensions, but the selection has 3...
     """
     if file.suffix not in (".npy", ".csv"):
         raise CommandError(f"{file}: the name must end in .npy or .csv")
     if file.suffix == ".csv" and values.ndim > 2:
         raise CommandError(
-            f"{file}: a table has at most two dimensions, and the selection has {values.ndim}; "
+            f"{file}: a table has at most two dimensions, but the selection has {values.ndim}; "
             "select less, or write .npy"
         )
     nulls = int(np.ma.count_masked(values))
     if file.suffix == ".npy" and nulls:
         raise CommandError(
-            f"{file}: {nulls:,} of {values.size:,} values are null, and .npy files have no null; write .csv"
+            f"{file}: {nulls:,} of {values.size:,} values are null, but .npy files cannot hold nulls; write "
+            ".csv"
         )
     with whole_file(file) as stream:
         if file.suffix == ".npy":

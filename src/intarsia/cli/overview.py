@@ -97,7 +97,7 @@ def tag(
                 repo.delete_tag(name)
         else:
             if name in repo.list_tags():
-                raise CommandError(f"there is a tag {name!r} already: tags do not move; choose another name")
+                raise CommandError(f"there is already a tag {name!r}: tags do not move; choose another name")
             snapshot = snapshot_named(repo, version) if version else repo.lookup_branch("main")
             with commit_lock(repo):
                 repo.create_tag(name, snapshot)
@@ -131,7 +131,7 @@ def branch(
                 repo.delete_branch(name)
         else:
             if name in repo.list_branches():
-                raise CommandError(f"there is a branch {name!r} already: choose another name")
+                raise CommandError(f"there is already a branch {name!r}: choose another name")
             snapshot = snapshot_named(repo, version) if version else repo.lookup_branch("main")
             Version(snapshot_id=snapshot).session(repo)  # raises an error if it does not exist
             with commit_lock(repo):
@@ -248,7 +248,7 @@ def serve(
                 for array, url in zip(shown, urls, strict=True)
             ]
             show_table(("Array", "Shape", "Data type", "Lattice"), rows)
-            say("In a browser it is a page to look at them. Ctrl-C ends it.")
+            say("In a browser, it is a page that shows them. Ctrl-C stops it.")
         sys.stdout.flush()  # whoever started it is waiting for the address
         threading.Event().wait()
 
@@ -259,7 +259,7 @@ def view(
     path: ServedPath = "",
     port: ServedPort = None,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Only print the address of the page; open no browser.")
+        bool, typer.Option("--no-browser", help="Only print the address of the page; do not open a browser.")
     ] = False,
     as_json: args.Json = False,
 ) -> None:
@@ -276,7 +276,7 @@ def view(
         if as_json:
             print_json(store=asked.store, path=inside, url=server.url)
         else:
-            say(f"{asked.store} {inside}".strip() + f" is at {server.url}", "Ctrl-C ends it.")
+            say(f"{asked.store} {inside}".strip() + f" is at {server.url}", "Ctrl-C stops it.")
         sys.stdout.flush()
         if not no_browser:
             # Not in this thread: a Ctrl-C while a process object is being destroyed would be lost.

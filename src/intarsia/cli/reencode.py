@@ -189,7 +189,7 @@ def compact(
             "--decision",
             "-d",
             metavar="WHAT",
-            help="On the way, decide again which chunks get which nested codecs.",
+            help="Also decide again which chunks get which nested codecs.",
         ),
     ] = None,
     any_filesystem: Annotated[

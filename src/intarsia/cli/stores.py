@@ -80,8 +80,8 @@ def expect_place(text: str) -> None:
     others = _names_in(path) if path.is_dir() and not _is_store(path) else []
     if others and not lock_file(path).exists():  # of a repository that is being made
         raise CommandError(
-            f"STORE: {text} holds other things ({_some(others)}) and no store: "
-            "a new one needs a directory of its own"
+            f"STORE: {text} holds other things ({_some(others)}) but no store: a new one needs its own "
+            "directory"
         )
 
 
@@ -196,7 +196,7 @@ class NamedStore:
         """The same, if it can be written to."""
         store = self.plain
         if isinstance(store, ZipStore):
-            raise ReadOnlyError(f"{self.text} is a zip file, which is only read: unpack it to change it")
+            raise ReadOnlyError(f"{self.text} is a zip file, which can only be read: unpack it to change it")
         return store
 
     @property
@@ -210,7 +210,7 @@ class NamedStore:
             session = self.session()
             if session.snapshot_id == EMPTY:
                 raise NotLogicalArrayError(
-                    f"{self.text} is an empty repository: nothing was committed to it yet.\n"
+                    f"{self.text} is an empty repository: nothing has been committed to it yet.\n"
                     "  intarsia create, ingest and convert put something there"
                 )
             return safe_store(session.store)
@@ -228,7 +228,7 @@ class NamedStore:
             self.version.check()
         except TypeError:
             raise CommandError(
-                "give one of --branch, --tag and --snapshot; only --branch goes together with --as-of"
+                "give only one of --branch, --tag and --snapshot; only --branch can be combined with --as-of"
             ) from None
         except ValueError as error:
             raise CommandError(f"--as-of: {error}") from error
@@ -270,7 +270,7 @@ class NamedStore:
         if not known and found:
             raise NotLogicalArrayError(
                 f"{self.text} holds no logical array, only plain Zarr:{_listed(found)}\n"
-                "  To make logical arrays of it: intarsia convert STORE NEW_STORE"
+                "  To turn it into logical arrays: intarsia convert STORE NEW_STORE"
             )
         if not known:
             raise NotLogicalArrayError(
@@ -292,7 +292,7 @@ class NamedStore:
             if any(each.path == name and not isinstance(each.node, LogicalArray) for each in found):
                 raise NotLogicalArrayError(
                     f"{name or self.text} is a plain Zarr array, not a logical one.\n"
-                    "  To read it: intarsia read. To make a logical array of it: intarsia convert"
+                    "  To read it: intarsia read. To turn it into a logical array: intarsia convert"
                 ) from error
             known = [each.path for each in found if isinstance(each.node, LogicalArray)]
             if not known or name in known:

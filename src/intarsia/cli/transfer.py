@@ -24,7 +24,8 @@ SourcePath = Annotated[
     typer.Option("--source-path", metavar="PATH", help="The array or group in SOURCE; its root if left out."),
 ]
 Objective = Annotated[
-    str, typer.Option("--objective", metavar="WHAT", help="What 'auto' goes by: size, balanced or speed.")
+    str,
+    typer.Option("--objective", metavar="WHAT", help="What 'auto' optimises for: size, balanced or speed."),
 ]
 NewPath = Annotated[
     str,
@@ -49,7 +50,7 @@ def convert(
 ) -> None:
     """Copy a Zarr array, or a group of them, into logical arrays, in the encoding that suits the values.
 
-    Without --codec, encodings are tried on samples, and the best for the objective is taken. If there is no
+    Without --codec, encodings are tried on samples, and the best for the objective is used. If there is no
     store yet, a new Icechunk repository is made. Memory does not grow with the array.
 
     Example: intarsia convert old.zarr data/store temperature --objective size
@@ -116,7 +117,7 @@ def adopt(
         typer.Option(
             "--bounds",
             metavar="A:B,…",
-            help="The box that it becomes; else it goes after the end of the first axis.",
+            help="The box that it becomes; by default, it follows the end of the first axis.",
         ),
     ] = None,
     packing: args.Packing = None,
@@ -147,7 +148,7 @@ def adopt(
     name = place.one_array(array)
     before = place.open(name)
     if how not in ("auto", "reference", "copy", "move"):
-        raise CommandError(f"how {how!r}: there are auto, reference, copy, move")
+        raise CommandError(f"how {how!r}: choose auto, reference, copy or move")
     with waiting("adopting", counted=False):
         made = intarsia.adopt(
             place.writable if place.repo is None else place.repo,
@@ -280,7 +281,7 @@ def split(
         except (FileNotFoundError, ValueError) as error:
             if any(each.path == name for each in place.found()):
                 raise CommandError(
-                    f"{name!r} is a logical array already: there is nothing to split"
+                    f"{name!r} is already a logical array: there is nothing to split"
                 ) from error
             raise NotLogicalArrayError(f"there is no Zarr array at {name!r} in {asked.store}") from error
         return intarsia.split(z, store, to or f"{name}-split")

@@ -299,6 +299,7 @@ CALLS = (
     (r"intarsia\.relocate\(repo, \{'([^']*)': '([^']*)'\}\)", r"intarsia relocate STORE \1=\2"),
     (r"open it with authorize=\['([^']*)'\]", r"say --allow \1"),
     (r"intarsia\.authorize\([^)]*\)", "--allow PREFIX, or --allow all"),
+    (r"Give an (?:older one|age, which)[^:]*: intarsia\.expire_and_collect\([^)]*\)", "Give an earlier time"),
     (r"intarsia\.expire_and_collect(\([^)]*\))?( removes them)?", r"intarsia vacuum --forget-before TIME\2"),
     (r"(?:arr|array)\.(recode|consolidate|append|optimize)" + BRACKETS, r"intarsia \1"),
     (r"intarsia\.(verify|vacuum|convert|recode|append|ingest|lint|advise|export|adopt|compact|rewrite)\b(\([^)]*\))?",

@@ -355,5 +355,5 @@ def _refer(store: Any, path: str, taken: _Adopted) -> None:
     if failed:
         raise AdoptionError(
             f"{len(failed)} chunks of {taken.text} are in a place that the repository may not refer to: "
-            "adopt into the repository, not into a session of it, so that it learns of the place"
+            "adopt into the repository, not into a session of it, so that the place can be added to it"
         )

@@ -291,4 +291,4 @@ def _check_apart(target: Any, to: str, node: AnyStored | zarr.Group) -> None:
         here, there = Path(root, own.path).resolve(), Path(str(target).removeprefix("file://"), to).resolve()
         same = here == there or here in there.parents or there in here.parents
     if same:
-        raise OverwriteError(f"{place_text(own)} cannot be exported into itself, or to where it is")
+        raise OverwriteError(f"{place_text(own)} cannot be exported onto or into itself")

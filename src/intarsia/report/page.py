@@ -140,7 +140,7 @@ def _overview(reports: Sequence[ArrayReport]) -> str:
     rows = []
     for i, report in enumerate(reports):
         now, fields = report.now, dict(report.fields)
-        problems = count_text(len(report.problems), "problem") if report.problems else "no problem"
+        problems = count_text(len(report.problems), "problem") if report.problems else "no problems"
         rows.append(
             (
                 f'<a href="#array-{i}"><code>{markup(report.path or "/")}</code></a>',
@@ -306,7 +306,7 @@ def _check(report: ArrayReport) -> str:
     problems = report.problems
     if not problems:
         verdict = (
-            '<p class="verdict-good">No problem found. '
+            '<p class="verdict-good">No problems found. '
             f'<span class="soft">{markup(report.checked)}</span></p>'
         )
     else:

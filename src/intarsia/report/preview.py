@@ -109,7 +109,7 @@ def preview_html(array: LogicalArray, seen: Survey, *, phones: bool = False) -> 
     units = array.attrs.get("units")
     notes += [f"in {plain(units, 40)}"] if isinstance(units, str) and units else []
     if preview.seen.coarser > 1:
-        notes.append(f"one of {count_text(preview.seen.coarser, 'place')} on each axis")
+        notes.append(f"one of every {count_text(preview.seen.coarser, 'place')} on each axis")
     if damaged:
         notes.append("red: cannot be read")
     draw = partial(_draw, seen, preview) if preview.axes else partial(_text, preview)

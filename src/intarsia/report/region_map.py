@@ -38,7 +38,7 @@ SMALL_LETTER_WIDTH = 5.7
 """The width of a letter in a note below a map."""
 
 MIXED = "Striped: several pipelines lie behind one another, or side by side too small to draw."
-MIXED_THIN = "In a line of several colours, each pipeline has its share of what lies there."
+MIXED_THIN = "In a line of several colours, each pipeline has its share of the regions there."
 THIN = 6.0
 """Smaller cells show no distinguishable stripes."""
 
@@ -84,8 +84,8 @@ def notebook_html(array: LogicalArray) -> str:
     layers = harmonised([survey(array, MOST_REQUESTS, layer) for layer in array.manifest.layers])
     seen = layers[0]
     unmeasured = (
-        '<p class="soft">Stored sizes were not asked for, because there are too many chunks: '
-        "<code>intarsia regions</code> does.</p>"
+        '<p class="soft">Stored sizes were not measured, because there are too many chunks: '
+        "<code>intarsia regions</code> measures them.</p>"
         if seen.stored is None
         else ""
     )

@@ -114,7 +114,7 @@ def _check(shape: tuple[int, ...], spans: Sequence[Span]) -> None:
     for axis, (span, size) in enumerate(zip(spans, shape, strict=True)):
         ends = (span,) if isinstance(span, int) else (span[0], span[-1]) if span else ()
         if any(not 0 <= end < size for end in ends) or (isinstance(span, range) and span.step < 1):
-            raise BoundsError(f"{span} does not lie in axis {axis}, which has {size} places")
+            raise BoundsError(f"{span} lies outside axis {axis}, which has {size} places")
     most = prod(len(span) for span in spans if not isinstance(span, int))
     if most > MOST_SAMPLES:
         raise BoundsError(f"{most:,} elements are more than one answer may hold: {MOST_SAMPLES:,}")

@@ -275,7 +275,7 @@ class Timeline:
             below += 0 if spare > LETTER * (len(self.dim) + 6) else 16
             drawn += [text(NAMES + room / 2, below, self.dim, "ink", "middle")]
             height = below + 6
-            about = f"Encodings along {self.dim}, a bar for each of {count_text(len(rows), 'variable')}"
+            about = f"Encodings along {self.dim}, one bar for each of {count_text(len(rows), 'variable')}"
             return (
                 f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
                 f'width="{width:g}" height="{height:g}" role="img" aria-label="{markup(about)}">'

@@ -252,7 +252,7 @@ class Answers:
         array = self.open(path, at)
         point = tuple(index)
         if len(point) != array.ndim or any(not 0 <= i < n for i, n in zip(point, array.shape, strict=True)):
-            raise BoundsError(f"the index {point} does not lie in {tuple(array.shape)}")
+            raise BoundsError(f"the index {point} is outside the shape {tuple(array.shape)}")
         told: dict[str, Any] = {"index": list(point), "value": None, "region": None, "chunk": None}
         place = point
         if isinstance(array, LogicalArray):

@@ -84,7 +84,7 @@ def serve(
     >>> intarsia.serve({}, "nowhere")
     Traceback (most recent call last):
     ...
-    intarsia.errors.NotLogicalArrayError: there is no array and no group at 'nowhere': ...
+    intarsia.errors.NotLogicalArrayError: there is neither an array nor a group at 'nowhere': ...
     """
     server = extra("zarr_http_server", "serve")
     version = Version(branch, tag, snapshot_id, as_of)
@@ -264,5 +264,5 @@ def _check_free(host: str, port: int | Literal["auto"]) -> None:
     except OSError as error:
         why = f"cannot listen at {host}: {error.strerror}"
         if error.errno == errno.EADDRINUSE:
-            why = f"port {port} of {host} is taken; give another one, or none for any that is free"
+            why = f"port {port} of {host} is in use; choose another one, or none for any free port"
         raise OSError(error.errno, why) from error

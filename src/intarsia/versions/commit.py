@@ -153,7 +153,7 @@ class Commit:
                 if time.monotonic() + wait > last:
                     raise RepositoryError(
                         f"{self.where}: nothing can be committed to branch {self.branch!r} yet. Its last "
-                        f"commit was made {wait:,.0f} seconds from now, by the clock of this machine.\n"
+                        f"commit lies {wait:,.0f} seconds in the future, by the clock of this machine.\n"
                         "  Correct the clock that is wrong: this one, or that of the last writer"
                     ) from error
                 time.sleep(wait)

@@ -127,7 +127,7 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
             "  with intarsia.transaction(repo) as tx: shares = tx.open(path).fork_for(4)"
         )
     if workers < 1:
-        raise ForkError(f"fork_for({workers}): give a number of workers of at least 1")
+        raise ForkError(f"fork_for({workers}): the number of workers must be at least 1")
     session = store.session
     # Workers write values, not manifests: what they may change is cut out of replicas right here.
     within = Box.sized(array.shape) if bounds is None else Box.of(bounds)

@@ -252,7 +252,7 @@ def expire_and_collect(
     >>> intarsia.expire_and_collect(repo, datetime.timedelta(hours=1))
     Traceback (most recent call last):
     ...
-    intarsia.errors.CutOffError: ... is younger than 24 hours: ...
+    intarsia.errors.CutOffError: ... is less than 24 hours ago: ...
     """
     opened = open_repository(repo)
     with explained(describe(opened)):
@@ -286,7 +286,7 @@ def _cut_off(
     said = cut_off.isoformat(timespec="seconds")
     if cut_off > latest - MINIMUM_AGE:
         raise CutOffError(
-            f"the cut-off {said} is younger than 24 hours: what a writer "
+            f"the cut-off {said} is less than 24 hours ago: what a writer "
             "has uploaded but not committed yet would be removed, and its commit would refer to nothing.\n"
             "  Give an older one, or, if nobody is writing: "
             "intarsia.expire_and_collect(repo, older_than, force=True)"

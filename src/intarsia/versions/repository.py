@@ -143,8 +143,8 @@ def open_repository(
             raise RepositoryError(f"cannot create a repository at {place.text}: {error}") from error
         if foreign:
             raise RepositoryError(
-                f"{place.text} holds other things, but no Icechunk repository: a new one needs a "
-                "place of its own.\n"
+                f"{place.text} holds something other than an Icechunk repository: a new one needs an empty "
+                "place.\n"
                 "  What is read comes first, where it goes comes second: ingest(files, repo)"
             )
         with locked(place.path):  # two processes may try to be the first

@@ -56,7 +56,9 @@ class Version:
     def check(self) -> None:
         """Refuse contradictions with `TypeError`, and anything but a point in time with `ValueError`."""
         if sum(v is not None for v in (self.branch or self.as_of, self.tag, self.snapshot_id)) > 1:
-            raise TypeError("give one of branch, tag and snapshot_id; only branch can be combined with as_of")
+            raise TypeError(
+                "give only one of branch, tag and snapshot_id; only branch can be combined with as_of"
+            )
         if self.as_of is not None:
             moment(self.as_of)
 
