@@ -142,7 +142,7 @@ def test_holes_overlaps_copies_and_missing_variables_are_told(tmp_path):
 def test_units_that_are_ignored_are_told(tmp_path):
     report = linted(tmp_path, lambda ds: ds.assign(v=ds.v.assign_attrs(units="degC")), units="ignore")
     (drift,) = report.drifts
-    assert (drift.what, drift.done) == ("'degC' instead of 'K'", "taken as they are (units='ignore')")
+    assert (drift.what, drift.done) == ("'degC' instead of 'K'", "kept as they are (units='ignore')")
 
 
 def test_files_are_held_against_the_dataset_that_is_there(tmp_path):

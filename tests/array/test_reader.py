@@ -120,5 +120,5 @@ def test_elements_of_any_length_in_format_2_are_counted_before_there_is_room_for
         absurd = (2**32 - 1).to_bytes(4, "little") + bytes(60)  # 32 GB of pointers
         data = absurd if compressor is None else compressor.encode(absurd)
         store._store_dict["1"] = default_buffer_prototype().buffer.from_bytes(bytes(data))
-        with pytest.raises(ReadError, match="it says it has 4294967295 elements, but 2 are due"):
+        with pytest.raises(ReadError, match="it says it has 4294967295 elements, but 2 are expected"):
             intarsia.reader(store)[...]

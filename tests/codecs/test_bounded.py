@@ -322,7 +322,7 @@ class TestTexts:
 
     def test_their_number_is_not_believed(self, kind):
         many = struct.pack("<I", (1 << 32) - 1) + bytes(60)
-        self.refused(kind, [GzipCodec()], gzip.compress(many), "4294967295 elements, but 8 are due")
+        self.refused(kind, [GzipCodec()], gzip.compress(many), "4294967295 elements, but 8 are expected")
 
 
 def test_long_texts_that_are_not_alike_are_read_back():

@@ -210,10 +210,10 @@ HUGE = 2**62
         (framed(b"\x25", bytes(6), data_length=HUGE), "but 7 follow"),
         (framed(b"\x25", bytes(6), mask_length=2**64 - 1, data_length=8), "but 7 follow"),
         (framed(b"\x25", bytes(6), data_length=5), "but 7 follow"),
-        (framed(b"\x25\0", bytes(6)), "mask.* 2 bytes.*take 1"),
+        (framed(b"\x25\0", bytes(6)), "mask.* 2 bytes.*need 1"),
         (framed(b"", bytes(6)), "0 bytes"),
-        (framed(b"\x25", bytes(4)), "data part.* has 4 bytes, but 3 elements of int16 take 6"),
-        (framed(b"\x25", bytes(8)), "data part.* has 8 bytes, but 3 elements of int16 take 6"),
+        (framed(b"\x25", bytes(4)), "data part.* has 4 bytes, but 3 elements of int16 need 6"),
+        (framed(b"\x25", bytes(8)), "data part.* has 8 bytes, but 3 elements of int16 need 6"),
         (framed(b"\x25", bytes(5)), "has 5 bytes"),
         (framed(b"\x27", bytes(6)), "has 6 bytes, but 4 elements"),
         (framed(b"\x00", bytes(6)), "nothing is present, but there are 6 bytes"),
@@ -249,7 +249,7 @@ def test_counts_of_strings_are_not_believed(pipeline):
     mask, data = stored(array)[16:17], stored(array)[17:]
     for count in (0, 1, 3, 2**32 - 1):
         store(array, framed(mask, struct.pack("<I", count) + data[4:]))
-        with pytest.raises(ChunkDecodeError, match=f"says it has {count} elements, but 2 are due"):
+        with pytest.raises(ChunkDecodeError, match=f"says it has {count} elements, but 2 are expected"):
             array[:]
     store(array, framed(mask, b"\2"))
     with pytest.raises(ChunkDecodeError, match="but 2 are expected"):

@@ -44,10 +44,10 @@ def test_a_codec_that_waits_is_not_run_at_once():
 def test_the_size_is_checked_before_and_after_decompression():
     fixed = NestedCodecs("mask", (BytesCodec(), Crc32cCodec()))
     raw = encoded(fixed)[0]
-    with pytest.raises(ChunkDecodeError, match="mask part has 15 bytes, but 6 elements of int16 take 16"):
+    with pytest.raises(ChunkDecodeError, match="mask part has 15 bytes, but 6 elements of int16 need 16"):
         decoded(fixed, raw[0:15])
     packed = NestedCodecs("data", (BytesCodec(), GzipCodec()))
-    with pytest.raises(ChunkDecodeError, match="data part has 12 bytes, but 8 elements of int16 take 16"):
+    with pytest.raises(ChunkDecodeError, match="data part has 12 bytes, but 8 elements of int16 need 16"):
         decoded(packed, encoded(packed)[0], (2, 4))
 
 

@@ -112,7 +112,7 @@ def test_a_conditional_codec_adds_its_header_whatever_decides(decision):
 @pytest.mark.parametrize("codec", [ZstdCodec(), GzipCodec(), zarr.codecs.BloscCodec()])
 def test_a_compressor_is_named_with_what_to_do(codec):
     with pytest.raises(
-        intarsia.errors.NoSlotBoundError, match=r"nothing limits.*\n.*ConditionalCodec.*compress later"
+        intarsia.errors.NoSlotBoundError, match=r"unlimited amount.*\n.*ConditionalCodec.*compress later"
     ):
         bound([BytesCodec(), codec])
 

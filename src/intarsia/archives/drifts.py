@@ -73,9 +73,9 @@ class Drift:
 def drifts_text(drifts: Iterable[Drift]) -> str:
     """A table for people to read.
 
-    >>> print(drifts_text([Drift("units", "t", "degC instead of K", "taken as they are", 1, "file:///a.nc")]))
+    >>> print(drifts_text([Drift("units", "t", "degC instead of K", "kept as they are", 1, "file:///a.nc")]))
     Drift  In  Files  First  What               What is done
-    units  t       1  a.nc   degC instead of K  taken as they are
+    units  t       1  a.nc   degC instead of K  kept as they are
     """
     return table_text(COLUMNS, [drift.cells for drift in drifts], terminal_width())
 
@@ -129,7 +129,7 @@ def drifts_of(
     for name, reason in draft.left_out.items():
         having = [file.url for file in placed if name in file.variables or name in file.left_out]
         for url in having or [""]:
-            notes.note("left out", name, reason, "not taken", url)
+            notes.note("left out", name, reason, "not ingested", url)
     return *notes.drifts(), *refusals(draft.refused, options)
 
 
@@ -143,7 +143,9 @@ def refusals(refused: dict[str, str], options: Iterable[str]) -> Iterator[Drift]
         found.setdefault(takers or ("", _gist(reason)), []).append(url)
     for takers, urls in found.items():
         takers = takers if takers[0] else ()
-        done = "not taken" + (f" ({', '.join(f'{name}=' for name in takers)} would)" if takers else "")
+        done = "not ingested" + (
+            f" (accepted with {', '.join(f'{name}=' for name in takers)})" if takers else ""
+        )
         yield Drift("refused", "", refused[urls[0]], done, len(urls), urls[0], takers)
 
 
@@ -193,10 +195,10 @@ def _contribution(
     variable, url = each.variable, each.file.url
     part = next(name for name in array.parts if each.file.variables.get(name) is variable)
     if variable.name != part:
-        notes.note("name", part, f"called {variable.name!r}", "taken under this name (rename=)", url)
+        notes.note("name", part, f"called {variable.name!r}", "ingested under this name (rename=)", url)
     own_units = str(variable.attrs.get("units", ""))
     if units is not None and own_units != units:
-        done = "taken as they are (units='ignore')" if rules.units == "ignore" else "converted on reading"
+        done = "kept as they are (units='ignore')" if rules.units == "ignore" else "converted on reading"
         notes.note("units", part, f"{own_units!r} instead of {units!r}", done, url)
     if each.decoding.values != array.dtype:
         notes.note(

@@ -39,7 +39,7 @@ class _Context:
         self._free = free
         self.address = make(*arguments)
         if not self.address:
-            raise MemoryError("there is no memory for a compression context")
+            raise MemoryError("there is not enough memory for a compression context")
 
     def __del__(self) -> None:
         self._free(self.address)

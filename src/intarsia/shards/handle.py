@@ -76,7 +76,7 @@ def slotted(
         )
     if not made.codec_pipeline.supports_partial_encode:
         raise SlotsUnsupportedError(
-            f"the codec pipeline {type(made.codec_pipeline).__name__} writes a shard behind a transpose as a "
+            f"the codec pipeline {type(made.codec_pipeline).__name__} writes a shard after a transpose as a "
             f"whole. Call intarsia.slotted with one of ours: {OURS}"
         )
     return zarr.Array(made)

@@ -103,7 +103,7 @@ class Share:
         if outside:
             raise ForkError(
                 f"the write to {self.path!r} touches chunks outside this worker's share: {outside}.\n"
-                "  Write to the selections in share.boxes only"
+                "  Write only to the selections in share.boxes"
             )
         self.array.with_config(cross_region_writes=True).write_request(asked, value)
 
