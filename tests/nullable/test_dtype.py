@@ -227,7 +227,7 @@ def test_spelled_with_brackets(text):
         (("optional[float65]",), "not a data type that zarr knows"),
         (("float64", 0), "at least one level"),
         (("float64", 256), "at most 255"),
-        (("optional[optional[int8]]", 3), "depth 3 was asked for"),
+        (("optional[optional[int8]]", 3), "depth 3 was requested"),
     ],
 )
 def test_data_types_that_are_not(arguments, match):

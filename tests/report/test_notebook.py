@@ -71,7 +71,7 @@ def test_repr_and_info_share_their_words():
 
 def test_an_array_whose_chunks_are_too_many_to_measure_says_so():
     html = samples.tiles(60, 2)._repr_html_()
-    assert "not asked for" in html
+    assert "not measured" in html
 
 
 def test_a_region_table_is_cut_and_says_how_much():

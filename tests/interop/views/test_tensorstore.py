@@ -203,7 +203,7 @@ def test_dimensions_keep_their_names(tmp_path):
 
 def test_two_dimensions_of_one_name_are_refused(tmp_path):
     array = intarsia.create(tmp_path, "a", shape=(2, 2), chunks=(2, 2), dtype="u1", dimension_names="xx")
-    with pytest.raises(intarsia.errors.UnreachableMembersError, match="one name"):
+    with pytest.raises(intarsia.errors.UnreachableMembersError, match="the same name"):
         intarsia.tensorstore_spec(array)
 
 
