@@ -109,7 +109,7 @@ class CachedArchive:
         except TypeError as error:
             raise IngestError(
                 "an archive opened in one line is cached under its options, which must be plain values: "
-                "{error}.\n"
+                f"{error}.\n"
                 "  Ingest it into a repository of your own: intarsia.ingest(files, 'repository', …)"
             ) from error
         named = [files] if isinstance(files, str | os.PathLike) else list(files)
