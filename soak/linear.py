@@ -125,20 +125,19 @@ class _Reads:
         self._reads = sorted(reads, key=lambda i: operations[i].ended)
 
     def reduced(self, state: State, done: frozenset[int]) -> State | None:
-        """The state without what no read can tell; None if it cannot become what the next read shows."""
-        coming = (i for i in self._reads if i not in done)
-        if (first := next(coming, None)) is None:
-            return state
+        """The state without what no read can tell; None if it cannot become what the reads show."""
+        coming = [self._operations[i] for i in self._reads if i not in done]
         left = [o for i, o in enumerate(self._operations) if i not in done and o.kind != "read"]
-        read = self._operations[first]
-        if _leads_to(read, state, left):
-            return state
-        restores = (o.argument for o in left if o.kind == "restore" and o.begun <= read.ended)
-        if not any(_leads_to(read, tuple(each), left) for each in restores):
-            return None
-        if any(_leads_to(self._operations[i], state, left) for i in coming):
-            return state
-        return (UNSEEN,) * len(state)
+        restores = [o for o in left if o.kind == "restore"]
+        seen = not coming
+        for read in coming:
+            if _leads_to(read, state, left):
+                seen = True
+            elif not any(
+                o.begun <= read.ended and _leads_to(read, tuple(o.argument), left) for o in restores
+            ):
+                return None
+        return state if seen else (UNSEEN,) * len(state)
 
 
 def _leads_to(read: Operation, state: State, left: list[Operation]) -> bool:

@@ -58,7 +58,7 @@ def test_threads_do_not_survive_a_fork_but_the_child_gets_new_ones(tmp_path):
 
 NESTED = """
     import os, sys, faulthandler
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(240, exit=True)
     import numpy as np, zarr, intarsia, intarsia.codecs.context
     from intarsia import nullable
     from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec

@@ -148,8 +148,8 @@ WORTH_ALLOCATING = 64 << 10
 """From this size on, it pays to have the file system allocate a slot before it is written: the write then
 holds the file's own lock for a shorter time."""
 
-MOST_DOUBLINGS = 5
-"""How often the pause of a writer that came too late doubles: up to some thirty encodings."""
+MOST_DOUBLINGS = 4
+"""How often the pause of a writer that came too late doubles: up to some fifteen encodings."""
 
 type Payload = tuple[bytes | memoryview, ...]
 """The stored bytes of a chunk, in parts that need not be joined in memory."""
