@@ -97,18 +97,19 @@ def explained(history: list[Operation], start: State = (), step: Step = rows) ->
         # What may come next: nothing that is sure ended before it began.
         first_end = min(operations[i].ended for i in sure - done)
         next_ones = [i for i, each in enumerate(operations) if i not in done and each.begun <= first_end]
-        # The last one that is pushed is tried first: what ended first most likely happened first.
-        for i in sorted(next_ones, key=lambda i: operations[i].ended, reverse=True):
-            after = step(state, operations[i])
-            found = done | {i}
+        found: list[tuple[int, float, frozenset[int], State]] = []
+        for i in next_ones:
+            after, later, passed = step(state, operations[i]), done | {i}, 0
             if after is not None and search is not None:
-                after = search.reduced(after, found)
-            if after is None or (found, after) in tried:
-                continue
-            tried.add((found, after))
-            waiting.append((found, after))
-            if len(tried) > MOST_STEPS:
-                raise UndecidedError(f"no answer after {MOST_STEPS} steps")
+                after, passed = search.reduced(after, later)
+            if after is not None and (later, after) not in tried:
+                tried.add((later, after))
+                found.append((passed, operations[i].ended, later, after))
+        if len(tried) > MOST_STEPS:
+            raise UndecidedError(f"no answer after {MOST_STEPS} steps")
+        # The last one that is put there is tried first: what leads to the next read, and what ended first.
+        found.sort(key=lambda each: each[:2], reverse=True)
+        waiting += [each[2:] for each in found]
     return False
 
 
@@ -124,20 +125,23 @@ class _Reads:
         reads = [i for i, each in enumerate(operations) if each.kind == "read" and each.is_sure]
         self._reads = sorted(reads, key=lambda i: operations[i].ended)
 
-    def reduced(self, state: State, done: frozenset[int]) -> State | None:
-        """The state without what no read can tell; None if it cannot become what the reads show."""
+    def reduced(self, state: State, done: frozenset[int]) -> tuple[State | None, int]:
+        """The state without what no read can tell, or None if it cannot become what the reads show.
+
+        And how many reads must come before the first that it leads to: a restore has to come before these.
+        """
         coming = [self._operations[i] for i in self._reads if i not in done]
         left = [o for i, o in enumerate(self._operations) if i not in done and o.kind != "read"]
         restores = [o for o in left if o.kind == "restore"]
-        seen = not coming
-        for read in coming:
+        passed = len(coming)
+        for number, read in enumerate(coming):
             if _leads_to(read, state, left):
-                seen = True
+                passed = min(passed, number)
             elif not any(
                 o.begun <= read.ended and _leads_to(read, tuple(o.argument), left) for o in restores
             ):
-                return None
-        return state if seen else (UNSEEN,) * len(state)
+                return None, passed
+        return (state if passed < len(coming) or not coming else (UNSEEN,) * len(state)), passed
 
 
 def _leads_to(read: Operation, state: State, left: list[Operation]) -> bool:
