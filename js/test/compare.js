@@ -1,11 +1,10 @@
 /**
- * The vectors, and the comparison of what was read with what is expected. Runs in node and in browsers.
+ * The comparison of what was read of a vector with what is expected. Runs in node and in browsers.
  *
  * @module
  */
 
 import { open } from "../src/index.js";
-import { parse } from "../src/json.js";
 import { parseFill, parseType } from "../src/types.js";
 
 /**
@@ -21,15 +20,14 @@ function same(a, b) {
 /**
  * What is wrong with the reading of one vector; null if nothing is.
  *
- * @param {any} vector its entry in index.json
- * @param {(name: string) => any} storeOf a store for a folder of the vectors
- * @param {(name: string) => Promise<string>} textOf a file of the vectors
+ * @param {any} vector what its document says of it, and `expected`, a function
+ * @param {any} store its Zarr node
  * @returns {Promise<string | null>}
  */
-export async function problem(vector, storeOf, textOf) {
+export async function problem(vector, store) {
 	let found, array;
 	try {
-		array = await open(storeOf(`${vector.path}/zarr`));
+		array = await open(store);
 		found = await array.get();
 	} catch (error) {
 		const known = ["MetadataError", "ChunkError", "MemberError"].includes(error.name);
@@ -37,7 +35,7 @@ export async function problem(vector, storeOf, textOf) {
 		return `${error.stack}`;
 	}
 	if (vector.refused) return `read, although: ${vector.refused.reason}`;
-	const expected = parse(await textOf(`${vector.path}/expected.json`));
+	const expected = await vector.expected();
 	if (!same(found.shape, expected.shape)) return `shape ${found.shape}, not ${expected.shape}`;
 	const type = parseType(expected.data_type);
 	if (!same(JSON.stringify(array.type), JSON.stringify(type))) return `type ${JSON.stringify(array.type)}`;

@@ -11,19 +11,19 @@ import { DirectoryStore } from "../src/directory.js";
 import { open } from "../src/index.js";
 import { parse } from "../src/json.js";
 import { convert, promoted, roundHalf } from "../src/numbers.js";
+import { vector, write } from "./vectors.js";
 
-const DATA = new URL("../../standard/vectors/data/", import.meta.url).pathname;
-
-async function copied(t, name) {
+/** A vector in a directory. */
+async function unpacked(t, name) {
 	const folder = await mkdtemp(join(tmpdir(), "vectors-"));
 	t.after(() => rm(folder, { recursive: true }));
-	await cp(join(DATA, name, "zarr"), folder, { recursive: true });
+	await write(name, folder);
 	return folder;
 }
 
 /** What a selection of the expected values is, element by element. */
 async function expected(name, ...axes) {
-	const { shape, values } = parse(await readFile(join(DATA, name, "expected.json"), "utf-8"));
+	const { shape, values } = await vector(name).expected();
 	const found = [];
 	const along = (axis, at) => {
 		if (axis === shape.length) found.push(values[at]);
@@ -34,8 +34,8 @@ async function expected(name, ...axes) {
 }
 
 for (const name of ["manifest-2/layers", "manifest-2/layers-in-part"]) {
-	test(`every layer of ${name} holds the same`, async () => {
-		const array = await open(new DirectoryStore(join(DATA, name, "zarr")));
+	test(`every layer of ${name} holds the same`, async (t) => {
+		const array = await open(new DirectoryStore(await unpacked(t, name)));
 		const layers = new Set(array.manifest.replicas.map(({ layer }) => layer));
 		assert.ok(layers.size > 0);
 		const values = (await array.get()).data;
@@ -66,8 +66,8 @@ const SELECTIONS = [
 ];
 
 for (const name of ["manifest-1/edge", "manifest-2/view-reversed-both", "conditional/edge-chunks"]) {
-	test(`selections of ${name}`, async () => {
-		const array = await open(new DirectoryStore(join(DATA, name, "zarr")));
+	test(`selections of ${name}`, async (t) => {
+		const array = await open(new DirectoryStore(await unpacked(t, name)));
 		for (const [selection, axes, shape] of SELECTIONS) {
 			const found = await array.get(selection);
 			assert.deepEqual(found.shape, shape);
@@ -98,7 +98,7 @@ async function serving(t, folder, ranges) {
 for (const ranges of [true, false]) {
 	test(`over HTTP, with${ranges ? "" : "out"} byte ranges`, async (t) => {
 		for (const name of ["manifest-1/member-sharded", "conditional/in-shards-start", "manifest-2/table"]) {
-			const { url, asked } = await serving(t, join(DATA, name, "zarr"), ranges);
+			const { url, asked } = await serving(t, await unpacked(t, name), ranges);
 			const array = await open(new FetchStore(url));
 			const found = await array.get();
 			const all = found.shape.map((n) => Array.from({ length: n }, (_, i) => i));
@@ -110,7 +110,7 @@ for (const ranges of [true, false]) {
 }
 
 test("a shard that is cut is an error, not zeros", async (t) => {
-	const folder = await copied(t, "conditional/in-shards-start");
+	const folder = await unpacked(t, "conditional/in-shards-start");
 	await truncate(join(folder, "c/1/0"), 110);
 	await assert.rejects(
 		open(new DirectoryStore(folder)).then((array) => array.get()),
@@ -119,7 +119,7 @@ test("a shard that is cut is an error, not zeros", async (t) => {
 });
 
 test("a layout that somebody replaced meanwhile is read anew", async (t) => {
-	const folder = await copied(t, "manifest-1/one-region");
+	const folder = await unpacked(t, "manifest-1/one-region");
 	const array = await open(new DirectoryStore(folder));
 	const before = await array.get();
 	await cp(join(folder, "m-0"), join(folder, "m-1"), { recursive: true });

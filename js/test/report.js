@@ -4,19 +4,10 @@
  * @module
  */
 
-import { readFile } from "node:fs/promises";
-
-import { DirectoryStore } from "../src/directory.js";
 import { problem } from "./compare.js";
-
-const DATA = new URL("../../standard/vectors/data/", import.meta.url);
-
-export const textOf = (name) => readFile(new URL(name, DATA), "utf-8");
-export const storeOf = (name) => new DirectoryStore(new URL(name, DATA).pathname);
+import { FilesStore, vectors } from "./vectors.js";
 
 /** @type {Record<string, string | null>} */
 const found = {};
-for (const vector of JSON.parse(await textOf("index.json")).cases) {
-	found[vector.path] = await problem(vector, storeOf, textOf);
-}
+for (const vector of vectors) found[vector.path] = await problem(vector, new FilesStore(vector.files));
 console.log(JSON.stringify(found));

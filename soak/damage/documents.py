@@ -122,12 +122,7 @@ class Vectors:
     """Any file of any vector of the formats: metadata or chunks, read as intarsia reads it."""
 
     def __init__(self):
-        self._vectors = []
-        for vector in vectors():
-            files = {
-                str(p.relative_to(vector.node)): p.read_bytes() for p in vector.node.rglob("*") if p.is_file()
-            }
-            self._vectors.append((vector, files))
+        self._vectors = [(vector, vector.files) for vector in vectors()]
 
     def __call__(self, _number, rng):
         vector, files = rng.choice(self._vectors)

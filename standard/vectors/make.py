@@ -1,7 +1,6 @@
 """Makes the vectors: `python -m standard.vectors.make`. The same bytes every time, on every machine."""
 
-import json
-import shutil
+from itertools import groupby
 from pathlib import Path
 
 from standard.vectors.generate import (
@@ -15,17 +14,10 @@ from standard.vectors.generate import (
     reshape,
     views,
 )
+from standard.vectors.generate.case import laid_out
 
 STANDARD = Path(__file__).parent.parent
 DATA = STANDARD / "vectors" / "data"
-
-SAMPLES = {
-    "conditional": ["every-mask", "nine-codecs", "nested", "in-shards-end"],
-    "pad": ["start-5", "end-5", "both-ends", "tiff", "n5"],
-    "packbits": ["bool-5-first_byte", "int16-some", "uint8-low"],
-    "optional": ["int16", "all-null", "nested", "in-shards-end"],
-}
-"""Vectors that are shown beside the specification of each codec."""
 
 EXAMPLES = {
     "two-codecs": "manifest-1/two-codecs",
@@ -57,46 +49,23 @@ def cases():
     return [case for family in FAMILIES for case in family()]
 
 
-def files():
-    """Every file below `data/`, by its path, and the list of all vectors."""
-    made = cases()
-    found = {}
-    for case in made:
-        for name, content in case.written().items():
-            assert f"{case.path}/{name}" not in found, f"{case.path} is made twice"
-            found[f"{case.path}/{name}"] = content
-    lines = ",\n".join(f"    {json.dumps(case.entry())}" for case in made)
-    found["index.json"] = f'{{\n  "format": 1,\n  "cases": [\n{lines}\n  ]\n}}\n'.encode()
-    return found
-
-
-def samples(made):
-    """The files of samples and examples, by their paths below `standard/`, out of those of the vectors."""
-    found = {}
-    for family, names in SAMPLES.items():
-        folder = "optional/codec" if family == "optional" else family
-        for name in names:
-            source = f"{family}/{name}/"
-            for path, content in made.items():
-                if path.startswith(source + "zarr/"):
-                    rest = path.removeprefix(source + "zarr/")
-                    found[f"{folder}/sample_data/{name}.zarr/{rest}"] = content
-            found[f"{folder}/sample_data/{name}.json"] = made[f"{source}expected.json"]
-    for name, source in EXAMPLES.items():
-        found[f"logical-array/examples/{name}.json"] = made[f"{source}/zarr/zarr.json"]
-    return found
-
-
 def everything():
     """All files that this script makes, by their paths below `standard/`."""
-    made = files()
-    return {f"vectors/data/{name}": content for name, content in made.items()} | samples(made)
+    made = cases()
+    assert len({case.path for case in made}) == len(made), "a vector is made twice"
+    found = {}
+    for family, of_family in groupby(sorted(made, key=lambda case: case.family), lambda case: case.family):
+        document = {"format": 1, "family": family, "vectors": [case.entry() for case in of_family]}
+        found[f"vectors/data/{family}.json"] = f"{laid_out(document)}\n".encode()
+    groups = {case.path: case.files["zarr.json"] for case in made}
+    examples = {f"logical-array/examples/{name}.json": groups[path] for name, path in EXAMPLES.items()}
+    return found | examples
 
 
 def main():
     made = everything()
-    for folder in {DATA, *(STANDARD / name.split(".zarr/")[0] for name in made if ".zarr/" in name)}:
-        shutil.rmtree(folder if folder == DATA else folder.with_suffix(".zarr"), ignore_errors=True)
+    for path in DATA.glob("*.json"):
+        path.unlink()
     for name, content in made.items():
         path = STANDARD / name
         path.parent.mkdir(parents=True, exist_ok=True)

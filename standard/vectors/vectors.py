@@ -1,51 +1,120 @@
 """The vectors as a program finds them, and what came of reading one."""
 
+import atexit
+import base64
 import json
-from dataclasses import dataclass
-from functools import cached_property
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
+from standard.vectors.generate.case import document
+from standard.vectors.generate.encode import dtype_of
 
 DATA = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True)
 class Vector:
-    """One vector on disk."""
+    """One vector."""
 
     path: str
     kind: str
     about: str
     refused: dict | None = None
+    content: dict = field(default_factory=dict, repr=False, compare=False)
+    """What the document of its family holds: `files`, and `expected`."""
 
     @property
     def family(self):
         return self.path.split("/")[0]
 
-    @property
-    def folder(self):
-        return DATA / self.path
+    @cached_property
+    def files(self):
+        """The files of the Zarr array or group, by their paths."""
+        return {name: unpacked(content) for name, content in self.content["files"].items()}
 
     @property
     def node(self):
-        """The Zarr array or group."""
-        return self.folder / "zarr"
+        """The Zarr array or group, in a directory that goes with this process."""
+        node = _scratch() / self.path / "zarr"
+        if not node.exists():
+            self.write(node)
+        return node
+
+    def write(self, folder):
+        """Write the Zarr array or group to a folder."""
+        for name, content in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
     @cached_property
     def metadata(self):
-        return json.loads((self.node / "zarr.json").read_text())
+        return json.loads(self.files["zarr.json"])
 
     @property
     def expected(self):
         """The values, and the levels at which they are null (0: they are not), or None."""
-        nulls = self.folder / "nulls.npy"
-        return np.load(self.folder / "expected.npy"), np.load(nulls) if nulls.exists() else None
+        data_type, shape, listed = (self.content["expected"][key] for key in ("data_type", "shape", "values"))
+        if not isinstance(data_type, dict):
+            return np.array(_values(listed, dtype_of(data_type)), dtype_of(data_type)).reshape(shape), None
+        while "name" in data_type.get("configuration", {}):
+            data_type = data_type["configuration"]
+        dtype = np.dtype("U8" if data_type["name"] == "string" else data_type["name"])
+        nulls = np.zeros(len(listed), dtype="u1")
+        present = np.zeros(len(listed), dtype)
+        for i, element in enumerate(listed):
+            level = 1
+            while isinstance(element, list):
+                element, level = element[0], level + 1
+            if element is None:
+                nulls[i] = level
+            else:
+                (present[i],) = _values([element], dtype)
+        return present.reshape(shape), nulls.reshape(shape)
+
+
+def _values(listed, dtype):
+    """Elements out of JSON; in lists of floats, some are words."""
+    return [float(value) for value in listed] if dtype.kind == "f" else listed
+
+
+def unpacked(content):
+    """The bytes of a file that a document holds: metadata as an object, other bytes in base64."""
+    if isinstance(content, dict):
+        return document(content)
+    return base64.b64decode(content if isinstance(content, str) else "".join(content))
+
+
+@cache
+def _scratch():
+    folder = tempfile.mkdtemp(prefix="vectors-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@cache
+def _by_path():
+    found = {}
+    for path in sorted(DATA.glob("*.json")):
+        stored = json.loads(path.read_text())
+        for each in stored["vectors"]:
+            name = f"{stored['family']}/{each['name']}"
+            found[name] = Vector(name, each["kind"], each["about"], each.get("refused"), each)
+    return found
 
 
 def vectors():
-    """All vectors, in their order."""
-    return [Vector(**case) for case in json.loads((DATA / "index.json").read_text())["cases"]]
+    """All vectors."""
+    return list(_by_path().values())
+
+
+def vector(path):
+    """One of them."""
+    return _by_path()[path]
 
 
 def difference(vector, values, nulls):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from standard.vectors.unpack import unpack
 
 import intarsia
 from tests.report.browser import Browser, executable
@@ -122,7 +123,7 @@ def site(folder):
     modules = javascript.modules()
     (folder / "index.html").write_text(PAGE.replace("/node_modules/", "/js/node_modules/"))
     (folder / "js").symlink_to(modules.parent)
-    (folder / "standard").symlink_to(javascript.ROOT / "standard")
+    unpack(folder / "vectors")
     return serving_files(folder, Lasting)
 
 
@@ -134,14 +135,16 @@ SHARES = 3
 
 VECTORS = """(async (share, shares) => {
   const { problem } = await import("/js/test/compare.js");
+  const { parse } = await import("/js/src/json.js");
   const { FetchStore } = await import("zarrita");
-  const base = new URL("/standard/vectors/data/", location.href).href;
+  const base = new URL("/vectors/", location.href).href;
   const textOf = async (name) => (await fetch(base + name)).text();
   const { cases: all } = JSON.parse(await textOf("index.json"));
   const cases = all.filter((_, i) => i % shares === share);
   const found = {};
   const check = async (vector) => {
-    const wrong = await problem(vector, (name) => new FetchStore(base + name), textOf);
+    const expected = async () => parse(await textOf(`${vector.path}/expected.json`));
+    const wrong = await problem({ ...vector, expected }, new FetchStore(`${base}${vector.path}/zarr`));
     if (wrong) found[vector.path] = wrong;
   };
   for (let i = 0; i < cases.length; i += 8) await Promise.all(cases.slice(i, i + 8).map(check));

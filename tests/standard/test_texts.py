@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from standard.vectors import schemas
 from standard.vectors.generate.headers import TIFF
+from standard.vectors.unpack import write_samples
+from standard.vectors.vectors import vector
 
 from tests.standard import javascript
 
@@ -42,7 +44,18 @@ def test_codecs_have_the_form_of_the_registry(folder):
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     wanted = ["Codec name", *HOUSE_FORM, "Change log", "Current maintainers"]
     assert [heading for heading in headings if heading in wanted] == wanted
-    assert any((STANDARD / folder / "sample_data").glob("*.zarr/zarr.json"))
+
+
+def test_registries_are_sent_sample_data(tmp_path):
+    write_samples(tmp_path)
+    for folder in ("conditional", "pad", "packbits", "optional/codec"):
+        assert "`sample_data/` holds arrays" in (tmp_path / folder / "README.md").read_text()
+        assert (tmp_path / folder / "schema.json").exists()
+        samples = sorted((tmp_path / folder / "sample_data").glob("*.zarr"))
+        assert len(samples) >= 3
+        for sample in samples:
+            expected = json.loads(sample.with_suffix(".json").read_text())
+            assert json.loads((sample / "zarr.json").read_text())["shape"] == expected["shape"]
 
 
 def test_the_dump_of_the_tiff_header_is_that_of_its_base64():
@@ -93,6 +106,6 @@ def test_the_validator_tells_right_from_wrong(tmp_path):
     examples = sorted((STANDARD / "logical-array" / "examples").glob("*.json"))
     printed = javascript.node(tmp_path / "validate.js", *examples)
     assert printed.count(": valid") == len(examples) == 4
-    wrong = STANDARD / "vectors" / "data" / "manifest-1" / "refused-generation" / "zarr" / "zarr.json"
+    wrong = vector("manifest-1/refused-generation").node / "zarr.json"
     with pytest.raises(AssertionError, match="generation: must be >= 0"):
         javascript.node(tmp_path / "validate.js", wrong)

@@ -1,6 +1,6 @@
 """A vector: the files of a Zarr node, and what a reader has to make of them."""
 
-import io
+import base64
 import json
 from dataclasses import dataclass, field
 
@@ -33,7 +33,7 @@ class Case:
     """One vector, before it is written."""
 
     path: str
-    """Family and name: the directory it goes to."""
+    """Family and name."""
 
     about: str
     """What it shows."""
@@ -53,20 +53,57 @@ class Case:
 
     notes: dict = field(default_factory=dict)
 
+    @property
+    def family(self):
+        return self.path.split("/")[0]
+
     def entry(self):
-        """Its line in the list of all vectors."""
-        found = {"path": self.path, "kind": self.kind, "about": self.about}
+        """What the document of its family says of it."""
+        found = {"name": self.path.split("/")[1], "kind": self.kind, "about": self.about}
         if self.refused:
             level, reason = self.refused
-            return found | {"refused": {"by": level, "reason": reason}}
+            found["refused"] = {"by": level, "reason": reason}
+        found["files"] = {name: packed(name, content) for name, content in self.files.items()}
+        if self.expected is not None:
+            found["expected"] = expectation(self.data_type, self.expected)
         return found
 
-    def written(self):
-        """All files of its directory."""
-        files = {f"zarr/{name}": content for name, content in self.files.items()}
-        if self.expected is not None:
-            files |= expectation(self.data_type, self.expected)
-        return files
+
+WIDTH = 118
+"""Of the lines in the documents of families."""
+
+
+def packed(name, content):
+    """A file in JSON: metadata as it is, and other bytes in base64, in several lines where they are many."""
+    if name.split("/")[-1] == "zarr.json":
+        assert document(json.loads(content)) == content, f"{name} is not in the form that readers restore"
+        return json.loads(content)
+    text = base64.b64encode(content).decode()
+    lines = [text[at : at + 100] for at in range(0, len(text), 100)]
+    return lines if len(lines) > 1 else text
+
+
+def laid_out(content, indent=0, taken=0):
+    """JSON in lines of about `WIDTH`; `taken` characters stand before it on its first line."""
+    line = json.dumps(content)
+    if taken + len(line) <= WIDTH or not isinstance(content, dict | list) or not content:
+        return line
+    inner = " " * (indent + 2)
+    if isinstance(content, dict):
+        fields = ((json.dumps(key) + ": ", value) for key, value in content.items())
+        parts = [key + laid_out(value, indent + 2, indent + len(key) + 3) for key, value in fields]
+        joined = f",\n{inner}".join(parts)
+    elif any(isinstance(value, dict) for value in content):
+        joined = f",\n{inner}".join(laid_out(value, indent + 2, indent + 3) for value in content)
+    else:  # numbers and texts: as many on a line as there is room for
+        lines = [""]
+        for value in map(json.dumps, content):
+            if lines[-1] and len(inner) + len(lines[-1]) + len(value) + 2 > WIDTH:
+                lines.append("")
+            lines[-1] += f"{value}, "
+        joined = f"\n{inner}".join(each.rstrip() for each in lines).rstrip(",")
+    first, last = "{}" if isinstance(content, dict) else "[]"
+    return f"{first}\n{inner}{joined}\n{' ' * indent}{last}"
 
 
 def document(content):
@@ -98,35 +135,10 @@ def json_value(value):
 
 
 def expectation(data_type, values):
-    """The values as .npy and as JSON; where they can be null, with the level at which they are."""
+    """What a reader has to find, as JSON."""
     flat = values.reshape(-1)
     listed = [json_value(flat[i]) for i in range(flat.size)]
-    described = {"data_type": data_type, "shape": list(values.shape), "values": listed}
-    files = {"expected.json": document(described)}
-    if isinstance(data_type, dict):
-        inner, nulls = data_type, np.zeros(flat.size, dtype="u1")
-        while isinstance(inner, dict) and "name" in inner.get("configuration", {}):
-            inner = inner["configuration"]
-        texts = inner["name"] == "string"
-        present = np.full(flat.size, "" if texts else 0, dtype="U8" if texts else inner["name"])
-        for i, element in enumerate(flat):
-            level = 1
-            while isinstance(element, list):
-                element, level = element[0], level + 1
-            if element is None:
-                nulls[i] = level
-            else:
-                present[i] = element
-        files["nulls.npy"] = npy(nulls.reshape(values.shape))
-        values = present.reshape(values.shape)
-    files["expected.npy"] = npy(values)
-    return files
-
-
-def npy(values):
-    target = io.BytesIO()
-    np.lib.format.write_array(target, np.ascontiguousarray(values).reshape(values.shape), version=(1, 0))
-    return target.getvalue()
+    return {"data_type": data_type, "shape": list(values.shape), "values": listed}
 
 
 def array_files(values, data_type, codecs, chunks, *, fill_value=0, skip=(), shape=None, **more):
