@@ -1,8 +1,8 @@
 """Writes vectors as plain directories.
 
 `python -m standard.vectors.unpack FOLDER` writes all of them, with a list: for programs that read Zarr from
-directories. With `--samples`, it writes the directories of codecs as registries take them: the texts and schemas,
-with `sample_data/` beside them.
+directories. With `--samples`, it writes the directories of codecs as registries take them: the texts and
+schemas, with `sample_data/` beside them.
 """
 
 import argparse
