@@ -1,5 +1,8 @@
 """Runs the benchmarks and writes docs/benchmarks.md from what they print, and the README's table.
 
+The page has the tables that back claims. Tables that say what stands in the way of more go to
+`benchmarks/results/`, a file for each benchmark.
+
 `python -m benchmarks` runs all; `python -m benchmarks read_s3` that one, and keeps the other sections.
 The section of a benchmark that fails is kept as well, and the failure is told at the end.
 """
@@ -12,6 +15,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks.measure import LIMITS_BELOW
+
 SHARED = {"measure", "mosaic", "profiled", "read_parts", "write_parts"}
 CLAIMS = sorted(
     p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("__") and p.stem not in SHARED
@@ -22,6 +27,10 @@ README_TABLE = "read_engine"
 
 BEGIN, END = "<!-- written by make bench -->\n", "<!-- end of what make bench writes -->\n"
 PAGE = Path("docs/benchmarks.md")
+RESULTS = Path("benchmarks/results")
+ABOUT_LIMITS = "\nParts and limits: "
+"""In the docstring of a benchmark: what follows is about its tables in `benchmarks/results/`."""
+
 SECTION = "\n## "
 MARK = "<!-- {} -->"
 """Under the heading of a section: which benchmark wrote it. Headings change with what was measured."""
@@ -36,9 +45,7 @@ def main(names: list[str]) -> None:
         "Written by `make bench`. Every table compares jobs that took turns in one run; times are the best "
         "of several, repeated until none improves by 2 % for five rounds or more, or some seconds are over. "
         "Headings are made of the numbers below them.\n",
-        f"Python {platform.python_version()}, {os.cpu_count()} cores, "
-        + ", ".join(f"{peer} {version(peer)}" for peer in PEERS)
-        + ".\n",
+        f"{_versions()}\n",
     ]
     kept, failed = _sections(), []
     for claim in CLAIMS:
@@ -47,7 +54,6 @@ def main(names: list[str]) -> None:
             continue
         source = Path(__file__).with_name(f"{claim}.py").read_text(encoding="utf-8")
         said = (ast.get_docstring(ast.parse(source)) or "").removeprefix("Claim: ")
-        claimed, _, introduction = said.partition("\n")
         # In a process each: libraries that are peers here do not always live well together.
         command = [sys.executable, "-m", f"benchmarks.{claim}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -57,17 +63,44 @@ def main(names: list[str]) -> None:
             failed.append(claim)
             parts += [f"## {kept[claim]}"] if claim in kept else []
             continue
-        heading = claimed
-        if text.startswith("## "):  # it depends on what was measured
-            heading, _, text = text.removeprefix("## ").partition("\n")
-            text = text.lstrip("\n")
+        section, limits = sections(claim, said, text)
         if claim == README_TABLE:
-            _show_in_readme(text)
-        pieces = f"## {heading}", MARK.format(claim), introduction.strip(), text.strip()
-        parts.append("\n\n".join(piece for piece in pieces if piece) + "\n")
+            _show_in_readme(section[section.index("### ") :])
+        if section:
+            parts.append(section)
+        if limits:
+            RESULTS.mkdir(exist_ok=True)
+            (RESULTS / f"{claim}.md").write_text(limits, encoding="utf-8")
     PAGE.write_text("\n".join(parts), encoding="utf-8")
     if failed:
         raise SystemExit(f"failed, and not written anew: {', '.join(failed)}")
+
+
+def sections(claim: str, said: str, text: str) -> tuple[str, str]:
+    """The section of the page, and what goes to `benchmarks/results/`; each is empty if it has no tables.
+
+    `said` is the docstring of a benchmark, and `text` what it printed.
+    """
+    heading, _, introduction = said.partition("\n")
+    introduction, _, about_limits = introduction.partition(ABOUT_LIMITS)
+    if text.startswith("## "):  # it depends on what was measured
+        heading, _, text = text.removeprefix("## ").partition("\n")
+    text, _, limits = (piece.strip() for piece in text.partition(LIMITS_BELOW))
+    where = f"Parts and limits: `{RESULTS / claim}.md`." if limits else ""
+    section = _paragraphs(f"## {heading}", MARK.format(claim), introduction, text, where)
+    title = f"# `benchmarks/{claim}.py`: {'parts and limits' if text else heading}"
+    written = f"Written by `make bench`. {_versions()}"
+    details = _paragraphs(title, written, about_limits, limits.replace("### ", "## "))
+    return section if text else "", details if limits else ""
+
+
+def _paragraphs(*pieces: str) -> str:
+    return "\n\n".join(piece.strip() for piece in pieces if piece.strip()) + "\n"
+
+
+def _versions() -> str:
+    peers = ", ".join(f"{peer} {version(peer)}" for peer in PEERS)
+    return f"Python {platform.python_version()}, {os.cpu_count()} cores, {peers}."
 
 
 def _sections() -> dict[str, str]:

@@ -1,10 +1,11 @@
 """Claim: with nothing in the page cache, the disk decides; how full reads compare then.
 
 The same files for all; before every read, the system is told to forget them (posix_fadvise). Ratios are times
-of theirs over ours, the best of several, by the clock: on a machine that is busy they say little. The second
-table has the parts of a read and the goals, as that of `intarsia.reader` below, all with a cold cache. Its
-last columns have what the disk takes when the same files are read, so many at a time, and nothing else is
-done: whoever asks for more of them at once may wait less.
+of theirs over ours, the best of several, by the clock: on a machine that is busy they say little.
+
+Parts and limits: The table has the parts of a read and the goals, as that in `reader.md`, all with a cold
+cache. Its last columns have what the disk takes when the same files are read, so many at a time, and nothing
+else is done: a program that asks for more of them at once may wait less.
 """
 
 import os
@@ -15,7 +16,7 @@ import zarr
 
 import intarsia
 from benchmarks.few_requests import FILES, day
-from benchmarks.measure import best_costs, headed, table, times_ours
+from benchmarks.measure import best_costs, headed, table, times_ours, with_limits
 from benchmarks.mosaic import field, folder
 from benchmarks.read_parts import LIMITS, Reads, call_of, limits, limits_table, milliseconds
 from benchmarks.reader import RIVALS, SHARD, SIDE, WHOLE, forget, readers, written
@@ -84,7 +85,7 @@ def run() -> str:
     others = times_ours(text, {name: name for name in RIVALS})
     stands = limits_table(limited, ("array", *LIMITS, *DISK))
     heading = f"how many times as long others take with nothing in the page cache: {others}"
-    return headed(heading, f"{text}\n{stands}")
+    return headed(heading, with_limits(text, stands))
 
 
 if __name__ == "__main__":

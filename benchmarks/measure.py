@@ -93,6 +93,15 @@ def headed(heading: str, text: str) -> str:
     return f"## {heading}\n\n{text}"
 
 
+LIMITS_BELOW = "<!-- parts and limits -->"
+"""What a benchmark prints below this goes to `benchmarks/results/`, and not to the page of claims."""
+
+
+def with_limits(text: str, *tables: str) -> str:
+    """What backs a claim, and tables that say what stands in the way of more."""
+    return "\n".join([text, LIMITS_BELOW, "", *tables])
+
+
 def numbers(text: str, column: str, where: Callable[[list[str]], bool] = lambda row: True) -> list[float]:
     """What the tables of a text have in the columns of this name: the first number of each cell.
 

@@ -1,6 +1,6 @@
 """Claim: reads of many members are faster than zarr-python's; full reads no slower than TensorStore's.
 
-The last two tables say what stands in the way of more on plain files, as those of `intarsia.reader` do:
+Parts and limits: The tables say what stands in the way of more on plain files, as those in `reader.md` do:
 the parts of a read, a bare loop and the goals, and where our time goes.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 import intarsia
-from benchmarks.measure import best_costs, headed, numbers, spread, table
+from benchmarks.measure import best_costs, headed, numbers, spread, table, with_limits
 from benchmarks.mosaic import DEFAULT, FUSED, SIDE, TILES, ZARRS, Mosaic, folder
 from benchmarks.profiled import profile_table, shares
 from benchmarks.read_parts import LIMITS, Reads, call_of_members, limits, limits_table
@@ -121,7 +121,7 @@ def run() -> str:
         f"zarr-python {zarrs}, TensorStore {tensorstores}"
     )
     stands = limits_table(limited, ("read", "chunks", *LIMITS))
-    return headed(heading, "\n".join([pages, stands, profile_table(profiled, "read", "chunks")]))
+    return headed(heading, with_limits(pages, stands, profile_table(profiled, "read", "chunks")))
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ clock, and in brackets by processor time; above 1 we are ahead. zarrista takes n
 that the page cache has let go of. zarrs is zarr-python with that pipeline. The second table has the
 selections of zarr-python#3524, each array in the memory that its library has for them.
 
-The third one says what stands in the way of more. Opening and reading files, decoding and copying each took
-so long alone, in as many threads as the read. A bare loop does all of that for one chunk after the other,
-and nothing else: it knows beforehand which bytes it needs and where their values go. The goals beside it are
-a third of the time of zarr-python (for chunks of at most 256 x 256), that of the others / 1.2, and for full
-reads 1.3 times that of decoding alone. By the clock, a goal may be missed, and by the bare loop as well; such
-a goal is out of reach for whoever does the same in Python. What we take beyond the bare loop is in the last
-table: the read was interrupted about 2,000 times a second to see what it was at. Copies are NumPy's, and
-files are those of `src/intarsia`.
+Parts and limits: The first table says what stands in the way of more. Opening and reading files, decoding and
+copying each took so long alone, in as many threads as the read. A bare loop does all of that for one chunk
+after the other, and nothing else: it knows beforehand which bytes it needs and where their values go. The
+goals beside it are a third of the time of zarr-python (for chunks of at most 256 x 256), that of the others /
+1.2, and for full reads 1.3 times that of decoding alone. By the clock, a goal may be missed, and by the bare
+loop as well; such a goal is out of reach for anything that does the same in Python. What we take beyond the
+bare loop is in the last table: the read was interrupted about 2,000 times a second to see what it was at.
+Copies are NumPy's, and files are those of `src/intarsia`.
 """
 
 import json
@@ -27,7 +27,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarrista.store import FilesystemStore, MemoryStore
 
 import intarsia
-from benchmarks.measure import against, best_costs, headed, table, times_ours
+from benchmarks.measure import against, best_costs, headed, table, times_ours, with_limits
 from benchmarks.mosaic import FUSED, KINDS, ZARRS, field, folder
 from benchmarks.profiled import profile_table, shares
 from benchmarks.read_parts import LIMITS, Reads, call_of, limits, limits_table
@@ -201,7 +201,7 @@ def run() -> str:
     heading = f"how many times as long others take to read any Zarr array: {others}"
     limit_table = limits_table(limited, ("array", "read", *LIMITS))
     profiles = profile_table(profiled, "array", "read")
-    return headed(heading, "\n".join([reads, issue, limit_table, profiles]))
+    return headed(heading, with_limits(f"{reads}\n{issue}", limit_table, profiles))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """Claim: what was tried for small chunks, and what it takes beside what is done now.
 
-All chunks of one array, one after the other in one thread but for the last table, in processor time; below 1
-it takes less than what is done now. python-zstandard 0.25 is not among what is installed here: measured once,
-it took 1.08 of the kept contexts for one frame at a time, and 1.06 for all frames in one call
-(`multi_decompress_to_buffer`), before the copy out of its own memory that a read would need. Reading without
-asking for the size of a file first saves little, and takes a read that an error cut short for the end of the
-file. Rows of chunks that are copied together save part of the copying, and need memory for all of them. zarrs
-gets the chunks of a whole read in one call and does the rest without Python; it believes the headers of what
-it decodes, so bombs and chunks that are cut off would have to be found by reading every file twice. Python
-3.14 without its lock was tried, too: [Without the GIL](how-to/read-any-zarr-array.md#without-the-gil).
+Parts and limits: All chunks of one array, one after the other in one thread but for the last table, in
+processor time; below 1 it takes less than what is done now. python-zstandard 0.25 is not among what is
+installed here: measured once, it took 1.08 of the kept contexts for one frame at a time, and 1.06 for all
+frames in one call (`multi_decompress_to_buffer`), before the copy out of its own memory that a read would
+need. Reading without asking for the size of a file first saves little, and takes a read that an error cut
+short for the end of the file. Rows of chunks that are copied together save part of the copying, and need
+memory for all of them. zarrs gets the chunks of a whole read in one call and does the rest without Python; it
+believes the headers of what it decodes, so bombs and chunks that are cut off would have to be found by
+reading every file twice. Python 3.14 without its lock was tried, too: [Without the
+GIL](../../docs/how-to/read-any-zarr-array.md#without-the-gil).
 """
 
 import os
@@ -24,7 +25,7 @@ from zarrs._internal import ChunkItem
 from zarrs.pipeline import get_codec_pipeline_impl
 
 import intarsia
-from benchmarks.measure import best_costs, headed, table
+from benchmarks.measure import best_costs, table, with_limits
 from benchmarks.mosaic import field, folder
 from benchmarks.reader import SIDE, written
 from intarsia.codecs import compressors
@@ -156,7 +157,7 @@ def run() -> str:
         rows = decoders(stored) + files([str(Path(path)) for path in paths["zstd"]]) + copies()
         text = table(f"{SIDE} x {SIDE} float32 in chunks of {CHUNK} x {CHUNK}", rows, HEADER)
         text += "\n" + whole_reads(places, data)
-    return headed("what was tried for small chunks, and what it takes beside what is done now", text)
+    return with_limits("", text)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,17 @@ brackets by processor time; above 1 we are ahead. zarr-python is there in both o
 of zarrs, which takes plain files alone. TensorStore waits until files are on the disk, which the others do
 not, so that only its processor time can be compared. Where a chunk has a megabyte, compressing it is most of
 the work for all of them. zarrista and zarrs write into the file that is there, so that a reader may meet half
-a chunk, and a crash leaves one; all others write beside it, and move the new file to its place. One table has
-what that costs, in one thread and without any codec: a part of the distance to those two.
+a chunk, and a crash leaves one; all others write beside it, and move the new file to its place.
 
-The fourth one says what stands in the way of more. Bringing the values of a chunk together, compressing them,
-and storing what comes out, as files or by Icechunk's `set`, each took so long alone, in as many threads. A
-bare loop does that for one chunk after the other, and nothing else. Beside it is who is faster than we are,
-and who of those is faster than the bare loop, too: by the clock, but TensorStore by processor time, and
-without zarrs, which is a pipeline of zarr-python. What we take beyond the bare loop is in the last table: the
-write was interrupted about 2,000 times a second to see what it was at. Files are those of `src/intarsia`;
-what runs outside Python while it waits is Icechunk.
+Parts and limits: The first table has what it costs to write a file beside the old one and to move it to its
+place, in one thread and without any codec: a part of the distance to zarrista and zarrs, which do not. The
+second one says what stands in the way of more. Bringing the values of a chunk together, compressing them, and
+storing what comes out, as files or by Icechunk's `set`, each took so long alone, in as many threads. A bare
+loop does that for one chunk after the other, and nothing else. Beside it is who is faster than we are, and
+who of those is faster than the bare loop, too: by the clock, but TensorStore by processor time, and without
+zarrs, which is a pipeline of zarr-python. What we take beyond the bare loop is in the last table: the write
+was interrupted about 2,000 times a second to see what it was at. Files are those of `src/intarsia`; what runs
+outside Python while it waits is Icechunk.
 """
 
 import os
@@ -30,7 +31,7 @@ from zarr.codecs import ShardingCodec
 from zarrista.store import FilesystemStore
 
 import intarsia
-from benchmarks.measure import against, best_costs, headed, table, times_ours
+from benchmarks.measure import against, best_costs, headed, table, times_ours, with_limits
 from benchmarks.mosaic import DEFAULT, FUSED, KINDS, ZARRS, field, folder
 from benchmarks.profiled import profile_table, shares
 from benchmarks.read_parts import limits_table
@@ -155,13 +156,13 @@ def run() -> str:
         header = ("codec", "chunks", "intarsia", *RIVALS)
         text.append(table(f"Writing {ROWS} x 4096 float32 to {where}", rows, header))
     with folder() as place:
-        text.append(ways_to_replace_files(place))
+        files = ways_to_replace_files(place)
     names = {name: name for name in RIVALS if name != "TensorStore"}
     others = times_ours("\n".join(text), names)
     header = ("to", "codec", "chunks")
-    text.append(limits_table(limited, (*header, *WRITE_LIMITS)))
-    text.append(profile_table(profiled, *header))
-    return headed(f"how many times as long others take to write: {others}", "\n".join(text))
+    stands, profiles = limits_table(limited, (*header, *WRITE_LIMITS)), profile_table(profiled, *header)
+    limited_by = with_limits("\n".join(text), files, stands, profiles)
+    return headed(f"how many times as long others take to write: {others}", limited_by)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ compressed by blosc, and compressed in shards; all on plain files. Ratios are ti
 the clock, and in brackets by processor time; above 1 we are ahead. TensorStore waits until files are on the
 disk when it writes. zarrs is zarr-python with that pipeline.
 
-The other tables say what stands in the way of more, as those of `intarsia.reader` and of writing do: each
-part of a task alone, a bare loop that does them all for one chunk after the other, and where our time goes.
-The goals of reads are there, too; a third of zarr-python's time is one of small chunks alone. Of writes and
-round trips, they say who is faster than we are, and who of those is faster than the bare loop. A round trip
-reads first, which is also there by the bare loop in all threads.
+Parts and limits: The tables say what stands in the way of more, as those in `reader.md` and `write_engine.md`
+do: each part of a task alone, a bare loop that does them all for one chunk after the other, and where our
+time goes. The goals of reads are there, too; a third of zarr-python's time is one of small chunks alone. Of
+writes and round trips, they say who is faster than we are, and who of those is faster than the bare loop. A
+round trip reads first, which is also there by the bare loop in all threads.
 """
 
 import shutil
@@ -24,7 +24,7 @@ from zarr.codecs import BloscCodec, BytesCodec, ShardingCodec
 from zarrista.store import FilesystemStore
 
 import intarsia
-from benchmarks.measure import against, best_costs, headed, table, times_ours
+from benchmarks.measure import against, best_costs, headed, table, times_ours, with_limits
 from benchmarks.mosaic import FUSED, ZARRS, folder
 from benchmarks.profiled import profile_table, shares
 from benchmarks.read_parts import LIMITS, LOOPS, Reads, call_of, limits, limits_table, milliseconds
@@ -224,7 +224,8 @@ def run() -> str:
     of_reads = limits_table(of_reads, ("array", "task", *LIMITS), " of reads")
     header = ("array", "task", "reading alone", *WRITE_LIMITS)
     of_writes = limits_table(of_writes, header, " of writes")
-    return headed(heading, "\n".join([text, of_reads, of_writes, profile_table(profiled, "array", "task")]))
+    profiles = profile_table(profiled, "array", "task")
+    return headed(heading, with_limits(text, of_reads, of_writes, profiles))
 
 
 if __name__ == "__main__":

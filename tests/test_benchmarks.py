@@ -6,8 +6,9 @@ import os
 import numpy as np
 import pytest
 import zarr
+from benchmarks import __main__ as program
 from benchmarks import profiled
-from benchmarks.measure import Cost
+from benchmarks.measure import Cost, headed, table, with_limits
 from benchmarks.read_parts import DECODING, LOOPS, Reads, call_of, limits, limits_table, missed
 from benchmarks.write_parts import Writes, into_files
 from zarr.codecs import ZstdCodec
@@ -81,6 +82,27 @@ def test_large_chunks_need_not_be_read_three_times_as_fast():
     costs = dict.fromkeys(names, Cost(1.0, 1.0))
     assert limits(costs, 1, elements=256**2)[-2] == "zarr-python, fused"
     assert limits(costs, 1, elements=256**2 + 1)[-2] == ""
+
+
+def test_the_page_has_the_tables_of_claims_and_results_the_limits():
+    said = "fast\n\nHow it goes.\n\nParts and limits: What they are."
+    fast, limit = (table(title, [("1",)], ("a",)) for title in ("Fast", "Limit"))
+    section, limits = program.sections("reader", said, headed("2 times as fast", with_limits(fast, limit)))
+    assert section.startswith("## 2 times as fast\n\n<!-- reader -->\n\nHow it goes.\n\n### Fast\n")
+    assert section.endswith("Parts and limits: `benchmarks/results/reader.md`.\n")
+    assert "Limit\n" not in section
+    assert limits.startswith("# `benchmarks/reader.py`: parts and limits\n")
+    assert "\n\nWhat they are.\n\n## Limit\n\n| a |\n" in limits
+    assert program.sections("reader", said, with_limits("", limit))[0] == ""
+    assert program.sections("reader", "fast", fast) == (f"## fast\n\n<!-- reader -->\n\n{fast}", "")
+
+
+def test_the_page_names_the_results_that_there_are():
+    page, results = program.PAGE.read_text(), {path.stem for path in program.RESULTS.glob("*.md")}
+    claims = {claim for claim in program.CLAIMS if program.MARK.format(claim) in page}
+    named = {claim for claim in claims if f"`{program.RESULTS / claim}.md`" in page}
+    assert named == results & claims
+    assert claims | results == set(program.CLAIMS)
 
 
 def _calls(function):
