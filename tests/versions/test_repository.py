@@ -136,7 +136,6 @@ def test_limits_of_icechunks_caches_hold_for_handles_that_may_read_more(tmp_path
     assert intarsia.authorize(repo, True).config.caching.num_snapshot_nodes == 1_000
 
 
-
 def test_icechunks_printed_form_tells_where_a_storage_is(tmp_path):
     """Pins what `_compat` reads from it."""
     assert storage_path(icechunk.local_filesystem_storage(str(tmp_path))) == str(tmp_path)
