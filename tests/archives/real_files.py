@@ -102,6 +102,28 @@ def differences(ours, theirs, dim, left_out):
             yield f"{name} has other values"
 
 
+def other_metadata(ours, theirs, left_out=()):
+    """Coordinates and attributes that are not what others read."""
+    if set(ours.coords) ^ set(theirs.coords) - set(left_out):
+        yield f"its coordinates are {sorted(ours.coords)} instead of {sorted(theirs.coords)}"
+    for name in ("", *(name for name in theirs.variables if name in ours.variables)):
+        found, expected = (dataset[name].attrs if name else dataset.attrs for dataset in (ours, theirs))
+        for key in found.keys() | {key for key in expected if not key.lower().startswith("_nc")}:
+            if key not in found:
+                yield f"{name or 'the dataset'} has no attribute {key!r}"
+            elif key not in expected:
+                # bounds have units of their own, and netCDF4 knows no booleans
+                if key not in ("units", "calendar") and not isinstance(found[key], bool):
+                    yield f"{name or 'the dataset'} has the attribute {key!r} as well"
+            elif as_json(found[key]) != as_json(expected[key]):
+                yield f"{name or 'the dataset'} has {key!r} as {found[key]!r} instead of {expected[key]!r}"
+
+
+def as_json(value):
+    """An attribute as text, without the type of its numbers, which JSON does not keep."""
+    return str(np.asarray(value).tolist())
+
+
 def same(a, b):
     """Whether values are equal, but for the last bits of what was unpacked."""
     if a.dtype.kind == "c" and b.dtype.names:  # netCDF4 makes no complex numbers of pairs
@@ -135,6 +157,8 @@ def tried(path, *, alone=False):
     if theirs is None:
         return Outcome(str(path), "alone", "nobody else reads it")
     wrong = list(differences(ours, theirs, dim, report.left_out))
+    if path.suffix.lower() not in (".tif", ".tiff"):  # of which only the values were read
+        wrong += other_metadata(ours, theirs, report.left_out)
     words = "; ".join(wrong) or f"{len(ours.variables)} variables along {dim}"
     if report.left_out:
         words += f"; left out: {', '.join(report.left_out)}"

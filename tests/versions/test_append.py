@@ -1,5 +1,7 @@
 """Appending to a repository: once, whoever else appends, and without uploading twice."""
 
+import gc
+
 import icechunk
 import numpy as np
 import pytest
@@ -436,3 +438,19 @@ def test_codecs_are_chosen_for_values_of_the_arrays_type(texts):
     array = intarsia.open(repo, "a")
     assert array[...].tolist() == ["a", "bcd"] * 8
     assert {region.codec_names.split("+")[0] for region in array.regions} == {"vlen-utf8"}
+
+
+def test_appends_leave_nothing_behind_in_the_process():
+    repo = memory()
+    create(repo)
+
+    def kept_after(number):
+        for i in range(number):
+            intarsia.append(repo, "a", rows(i), codecs=["gzip"], merge=i % 2 == 0)
+        gc.collect()
+        kinds = (type(each) for each in gc.get_objects())
+        names = (f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+        return sorted(name for name in names if name.startswith(("intarsia.", "icechunk.", "zarr.")))
+
+    few = kept_after(3)
+    assert kept_after(9) == few

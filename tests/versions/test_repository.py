@@ -128,6 +128,14 @@ def test_configuration_is_merged_with_what_is_stored(tmp_path):
     assert intarsia.open_repository(tmp_path / "r").config.inline_chunk_threshold_bytes == 77
 
 
+def test_limits_of_icechunks_caches_hold_for_handles_that_may_read_more(tmp_path):
+    config = icechunk.RepositoryConfig(caching=icechunk.CachingConfig(num_snapshot_nodes=1_000))
+    for options in ({"create": True}, {}, {"authorize": True}):
+        repo = intarsia.open_repository(tmp_path / "r", config=config, **options)
+        assert repo.config.caching.num_snapshot_nodes == 1_000
+    assert intarsia.authorize(repo, True).config.caching.num_snapshot_nodes == 1_000
+
+
 def test_icechunks_printed_form_tells_where_a_storage_is(tmp_path):
     """Pins what `_compat` reads from it."""
     assert storage_path(icechunk.local_filesystem_storage(str(tmp_path))) == str(tmp_path)

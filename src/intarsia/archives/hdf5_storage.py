@@ -161,6 +161,8 @@ def _values(bearer: Any, names: list[bytes]) -> dict[str, Any]:
             value = _value(bearer, stored)
         except (OSError, TypeError):  # a type that h5py does not know
             continue
+        if isinstance(value, library().h5r.Reference):
+            continue  # it points into this file
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
         elif isinstance(value, np.ndarray):
