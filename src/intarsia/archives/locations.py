@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from intarsia.archives.permissions import Permissions
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 from intarsia.versions.access import FILE, scheme_of
@@ -168,14 +169,18 @@ class _Shared(ReaderAround):
 class Sources:
     """The stores that sources are read from, opened when needed."""
 
-    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, options: Mapping[str, Any] | None = None, permissions: Permissions | None = None
+    ) -> None:
         self.options = source_options(options)
+        self.permissions = permissions or Permissions()
+        """What sources may refer to outside of their own folders."""
         self._registry: Any = None
         self._stores: dict[str, Any] = {}
         self._kept = threading.local()  # what a thread reads repeatedly while it parses one file
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Sources, (self.options,)
+        return Sources, (self.options, self.permissions)
 
     @property
     def registry(self) -> Any:

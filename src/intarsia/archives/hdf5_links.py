@@ -1,0 +1,137 @@
+"""What an HDF5 file shows of other files: links, virtual datasets and external storage, found before use.
+
+HDF5 is given the bytes of one file, and opens every other file that is named in it through the same bytes: it
+finds this file again, under the wrong name. So links are followed here, as far as they stay in the file, and
+datasets whose values are in other files are recognised by their creation properties. Even the shape of a
+virtual dataset may depend on other files.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from intarsia.archives.hdf5_storage import library, text
+from intarsia.archives.locations import Sources, url_of
+from intarsia.archives.permissions import folder_of
+from intarsia.errors import IngestError
+
+MOST_LINKS = 16
+"""How many links in a row are followed: as many as HDF5 itself follows."""
+
+MOST_LEVELS = 64
+"""How many virtual datasets in a row are followed."""
+
+PREFIX = "HDF5_EXTFILE_PREFIX"
+"""The environment variable that tells HDF5 in which directory external storage is."""
+
+SHOWN = 3
+"""How many other files are named."""
+
+
+class Elsewhere(IngestError):
+    """What a link leads to, or holds, is not in this file."""
+
+
+def find(group: Any, path: bytes, most: int = MOST_LINKS) -> Any:
+    """The identifier of the object at a path.
+
+    Raises `Elsewhere` if a link on the way leads to another file, and `KeyError` if there is no such object.
+    """
+    h5py = library()
+    here = h5py.h5o.open(group, b"/") if path.startswith(b"/") else group
+    for name in path.split(b"/"):
+        if name in (b"", b"."):
+            continue
+        if not isinstance(here, h5py.h5g.GroupID) or not here.links.exists(name):
+            raise KeyError(text(path))
+        kind = here.links.get_info(name).type
+        if kind == h5py.h5l.TYPE_HARD:
+            here = h5py.h5o.open(here, name)
+        elif kind == h5py.h5l.TYPE_SOFT:
+            target = here.links.get_val(name)
+            if most == 0:
+                raise Elsewhere(f"{text(name)!r} is a link to {text(target)!r}, which leads in a circle")
+            here = find(here, target, most - 1)
+        elif kind == h5py.h5l.TYPE_EXTERNAL:
+            file, target = here.links.get_val(name)
+            raise Elsewhere(
+                f"{text(name)!r} is an external link to {text(target)!r} in the file {os.fsdecode(file)}, "
+                "which is not followed: ingest that file itself"
+            )
+        else:
+            raise Elsewhere(f"{text(name)!r} is a link of the unknown type {kind}")
+    return here
+
+
+def objects_in(group: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """Everything in a group by name, in its order; and the links that are not followed, and why."""
+    found, left_out = {}, {}
+    for name in group:
+        try:
+            found[text(name)] = find(group, name)
+        except KeyError:
+            left_out[text(name)] = f"it is a link to {_target(group, name)}, which is not in the file"
+        except Elsewhere as error:
+            left_out[text(name)] = str(error)
+    return found, left_out
+
+
+def _target(group: Any, name: bytes) -> str:
+    h5py = library()
+    is_soft = group.links.get_info(name).type == h5py.h5l.TYPE_SOFT
+    return repr(text(group.links.get_val(name))) if is_soft else "an object"
+
+
+def check_storage(dataset: Any, plist: Any, url: str, sources: Sources) -> None:
+    """Raise `Elsewhere` if values of a dataset are in other files, except in external files it may read."""
+    _check_storage(dataset, plist, url, sources, ())
+
+
+def _check_storage(dataset: Any, plist: Any, url: str, sources: Sources, above: tuple[Any, ...]) -> None:
+    h5py = library()
+    if plist.get_layout() == h5py.h5d.VIRTUAL:
+        _check_parts(dataset, plist, url, sources, above)
+    elif plist.get_external_count():
+        _check_files(plist, url, sources)
+
+
+def _check_parts(dataset: Any, plist: Any, url: str, sources: Sources, above: tuple[Any, ...]) -> None:
+    """Raise `Elsewhere` unless a virtual dataset is made only of datasets in this file."""
+    h5py = library()
+    info = h5py.h5o.get_info(dataset)
+    if info.addr in above or len(above) >= MOST_LEVELS:
+        raise Elsewhere("it is a virtual dataset that is made of itself")
+    count = plist.get_virtual_count()
+    parts = dict.fromkeys(
+        (plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)) for i in range(count)
+    )
+    others = [f"{name!r} in the file {file}" for file, name in parts if file != "."]
+    if others:
+        more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+        raise Elsewhere(
+            f"it is a virtual dataset, made of {', '.join(others[:SHOWN])}{more}, which are not followed: "
+            "ingest those files themselves"
+        )
+    root = h5py.h5o.open(dataset, b"/")
+    for _, name in parts:
+        if "%" in name:
+            raise Elsewhere(f"it is a virtual dataset, made of a series of datasets, {name!r}")
+        try:
+            part = find(root, name.encode("utf-8", "surrogateescape"))
+        except KeyError:
+            continue  # HDF5 shows the fill value there
+        if isinstance(part, h5py.h5d.DatasetID):
+            _check_storage(part, part.get_create_plist(), url, sources, (*above, info.addr))
+
+
+def _check_files(plist: Any, url: str, sources: Sources) -> None:
+    """Raise `Elsewhere` unless the source may refer to all files that hold the values."""
+    names = [os.fsdecode(plist.get_external(i)[0]) for i in range(plist.get_external_count())]
+    prefix = os.environ.get(PREFIX, "")
+    if prefix and not all(map(os.path.isabs, names)):
+        raise Elsewhere(f"its values are in {names[0]}, below what the variable {PREFIX} says: unset it")
+    try:
+        sources.permissions.checked(dict.fromkeys(map(url_of, names)), folder_of(url))
+    except IngestError as error:
+        raise Elsewhere(f"its values are in external files: {error}") from None
