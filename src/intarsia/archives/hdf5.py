@@ -14,7 +14,7 @@ import numpy as np
 
 from intarsia.archives.cf import loaded, with_texts
 from intarsia.archives.hdf5_bytes import HeapReader
-from intarsia.archives.hdf5_links import Elsewhere, check_storage, find, objects_in
+from intarsia.archives.hdf5_links import ElsewhereError, check_storage, find, objects_in
 from intarsia.archives.hdf5_storage import (
     Bearer,
     Header,
@@ -53,31 +53,33 @@ class HDF5:
         moved = sources.permissions.checked([url], folder_of(url))
         with sources.reader(url) as reader, opened_file(reader) as file:
             group, above = self._group(file), "" if self.group == "/" else self.group
-            objects, elsewhere = objects_in(group)
+            objects, elsewhere = objects_in(group, self.drop)
             found = {
                 name: Header(item, f"{above}/{name}") for name, item in objects.items() if _is_variable(item)
             }
-            unread = elsewhere | _elsewhere(found, url, sources)
-            unread = {name: why for name, why in unread.items() if name not in self.drop}
-            headers = {
-                name: each for name, each in found.items() if name not in unread and name not in self.drop
-            }
+            outside = elsewhere | _elsewhere(found, url, sources)
+            headers = {name: each for name, each in found.items() if name not in outside}
             axes = _Axes(self.group, objects)
             scales = {name: axes.scales(header) for name, header in headers.items()}
-            known = found.keys() | elsewhere.keys()
+            known = {*found, *elsewhere, *self.drop}
             more = {name: each for name, each in axes.inherited(scales).items() if name not in known}
-            unread |= _elsewhere(more, url, sources)
-            more = {name: each for name, each in more.items() if name not in unread and len(each.shape) == 1}
+            outside |= _elsewhere(more, url, sources)
+            more = {
+                name: each
+                for name, each in more.items()
+                if name not in outside and len(each.shape or ()) == 1
+            }
             headers, scales = headers | more, scales | dict.fromkeys(more, ())
-            unread |= {name: why for name, header in headers.items() if (why := _untyped(header))}
+            unread = {name: why for name, header in headers.items() if (why := _untyped(header))} | outside
             full = {name: header for name, header in headers.items() if name not in unread}
             named = {name: axes.named(header, scales[name]) for name, header in full.items()}
             phony = PhonyDimensions(_bare_sizes(header, named[name]) for name, header in full.items())
             described = {name: _described(header, named[name], phony) for name, header in full.items()}
             described = with_texts(described, want)
-            for dim in want.in_file(described).dims:
-                if dim in unread:
-                    raise IngestError(f"its coordinate {dim!r} cannot be read: {unread[dim]}")
+            names = {new: old for old, new in want.rename}
+            for name in (*want.dims, *(want.variables or ()), *want.load):
+                if (own := names.get(name, name)) in outside:
+                    raise IngestError(f"its variable {own!r} cannot be read: {outside[own]}")
             taken, left_out = roles(described, want)
             left_out |= unread
             variables = {}
@@ -124,7 +126,7 @@ class HDF5:
             group = find(file, self.group.encode("utf-8", "surrogateescape"))
         except KeyError:
             group = None
-        except Elsewhere as error:
+        except ElsewhereError as error:
             raise IngestError(f"its group {self.group.strip('/')!r} cannot be read: {error}") from None
         if not isinstance(group, h5py.h5g.GroupID):
             raise IngestError(f"it has no group {self.group.strip('/')!r}")
@@ -156,7 +158,7 @@ def _elsewhere(headers: Mapping[str, Header], url: str, sources: Sources) -> dic
     for name, header in headers.items():
         try:
             check_storage(header.id, header.plist, url, sources)
-        except Elsewhere as error:
+        except ElsewhereError as error:
             found[name] = str(error)
     return found
 

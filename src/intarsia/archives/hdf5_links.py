@@ -9,6 +9,7 @@ virtual dataset may depend on other files.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Any
 
 from intarsia.archives.hdf5_storage import library, text
@@ -29,14 +30,14 @@ SHOWN = 3
 """How many other files are named."""
 
 
-class Elsewhere(IngestError):
+class ElsewhereError(IngestError):
     """What a link leads to, or holds, is not in this file."""
 
 
 def find(group: Any, path: bytes, most: int = MOST_LINKS) -> Any:
     """The identifier of the object at a path.
 
-    Raises `Elsewhere` if a link on the way leads to another file, and `KeyError` if there is no such object.
+    Raises `ElsewhereError` if a link on the way leads to another file, `KeyError` if nothing is there.
     """
     h5py = library()
     here = h5py.h5o.open(group, b"/") if path.startswith(b"/") else group
@@ -51,28 +52,30 @@ def find(group: Any, path: bytes, most: int = MOST_LINKS) -> Any:
         elif kind == h5py.h5l.TYPE_SOFT:
             target = here.links.get_val(name)
             if most == 0:
-                raise Elsewhere(f"{text(name)!r} is a link to {text(target)!r}, which leads in a circle")
+                raise ElsewhereError(f"{text(name)!r} is a link to {text(target)!r}, which leads in a circle")
             here = find(here, target, most - 1)
         elif kind == h5py.h5l.TYPE_EXTERNAL:
             file, target = here.links.get_val(name)
-            raise Elsewhere(
+            raise ElsewhereError(
                 f"{text(name)!r} is an external link to {text(target)!r} in the file {os.fsdecode(file)}, "
                 "which is not followed: ingest that file itself"
             )
         else:
-            raise Elsewhere(f"{text(name)!r} is a link of the unknown type {kind}")
+            raise ElsewhereError(f"{text(name)!r} is a link of the unknown type {kind}")
     return here
 
 
-def objects_in(group: Any) -> tuple[dict[str, Any], dict[str, str]]:
+def objects_in(group: Any, drop: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
     """Everything in a group by name, in its order; and the links that are not followed, and why."""
     found, left_out = {}, {}
     for name in group:
+        if text(name) in drop:
+            continue
         try:
             found[text(name)] = find(group, name)
         except KeyError:
             left_out[text(name)] = f"it is a link to {_target(group, name)}, which is not in the file"
-        except Elsewhere as error:
+        except ElsewhereError as error:
             left_out[text(name)] = str(error)
     return found, left_out
 
@@ -84,7 +87,7 @@ def _target(group: Any, name: bytes) -> str:
 
 
 def check_storage(dataset: Any, plist: Any, url: str, sources: Sources) -> None:
-    """Raise `Elsewhere` if values of a dataset are in other files, except in external files it may read."""
+    """Raise `ElsewhereError` if values are in other files, except for external storage that may be read."""
     _check_storage(dataset, plist, url, sources, ())
 
 
@@ -97,11 +100,11 @@ def _check_storage(dataset: Any, plist: Any, url: str, sources: Sources, above: 
 
 
 def _check_parts(dataset: Any, plist: Any, url: str, sources: Sources, above: tuple[Any, ...]) -> None:
-    """Raise `Elsewhere` unless a virtual dataset is made only of datasets in this file."""
+    """Raise `ElsewhereError` unless a virtual dataset is made only of datasets in this file."""
     h5py = library()
     info = h5py.h5o.get_info(dataset)
     if info.addr in above or len(above) >= MOST_LEVELS:
-        raise Elsewhere("it is a virtual dataset that is made of itself")
+        raise ElsewhereError("it is a virtual dataset that is made of itself")
     count = plist.get_virtual_count()
     parts = dict.fromkeys(
         (plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)) for i in range(count)
@@ -109,14 +112,14 @@ def _check_parts(dataset: Any, plist: Any, url: str, sources: Sources, above: tu
     others = [f"{name!r} in the file {file}" for file, name in parts if file != "."]
     if others:
         more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
-        raise Elsewhere(
-            f"it is a virtual dataset, made of {', '.join(others[:SHOWN])}{more}, which are not followed: "
-            "ingest those files themselves"
+        raise ElsewhereError(
+            f"it is a virtual dataset, made of {', '.join(others[:SHOWN])}{more}, which is not followed: "
+            "ingest what it is made of"
         )
     root = h5py.h5o.open(dataset, b"/")
     for _, name in parts:
         if "%" in name:
-            raise Elsewhere(f"it is a virtual dataset, made of a series of datasets, {name!r}")
+            raise ElsewhereError(f"it is a virtual dataset, made of a series of datasets, {name!r}")
         try:
             part = find(root, name.encode("utf-8", "surrogateescape"))
         except KeyError:
@@ -126,12 +129,15 @@ def _check_parts(dataset: Any, plist: Any, url: str, sources: Sources, above: tu
 
 
 def _check_files(plist: Any, url: str, sources: Sources) -> None:
-    """Raise `Elsewhere` unless the source may refer to all files that hold the values."""
+    """Raise `ElsewhereError` unless the source may refer to all files that hold the values."""
     names = [os.fsdecode(plist.get_external(i)[0]) for i in range(plist.get_external_count())]
     prefix = os.environ.get(PREFIX, "")
     if prefix and not all(map(os.path.isabs, names)):
-        raise Elsewhere(f"its values are in {names[0]}, below what the variable {PREFIX} says: unset it")
+        raise ElsewhereError(f"its values are in {names[0]}, below what the variable {PREFIX} says: unset it")
     try:
         sources.permissions.checked(dict.fromkeys(map(url_of, names)), folder_of(url))
     except IngestError as error:
-        raise Elsewhere(f"its values are in external files: {error}") from None
+        raise ElsewhereError(f"its values are in external files: {error}") from None
+    gone = [name for name in names if not os.path.exists(name)]
+    if gone:
+        raise ElsewhereError(f"its values are in the external file {gone[0]}, which does not exist")

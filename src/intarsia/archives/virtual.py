@@ -104,7 +104,7 @@ class VirtualFormat:
         return parsed
 
     def _has_links(self, url: str, sources: Sources) -> bool:
-        """Whether its chunks may be links; raises `IngestError` if links lead to files that it may not read."""
+        """Whether its chunks may be links; raises `IngestError` if one leads to what it may not read."""
         path = local_path(url)
         if path is None or not path.is_dir() or self.name not in TREES:
             sources.permissions.checked([url], folder_of(url))
@@ -114,13 +114,12 @@ class VirtualFormat:
         return bool(links)
 
     def _moved(self, locations: Iterable[str], url: str, sources: Sources, linked: bool) -> dict[str, str]:
-        """Where the links among its chunks lead; raises `IngestError` if one is a file that it may not read."""
+        """Where the links among its chunks lead; raises `IngestError` if one is what it may not read."""
         folder = url.rstrip("/") + "/" if self.name in TREES else folder_of(url)
-        plain = unquote(folder)
-        suspects = (
-            locations if linked else (each for each in locations if not _is_directly_below(each, plain))
-        )
-        return sources.permissions.checked(suspects, folder)
+        if not linked:
+            plain = unquote(folder)
+            locations = (each for each in locations if not _is_directly_below(each, plain))
+        return sources.permissions.checked(locations, folder)
 
     def groups(self, url: str, sources: Sources) -> list[str]:
         """The paths of all groups."""

@@ -90,8 +90,8 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         `intarsia.ingest`.
 
         A repository, or a file of references, may refer to chunks in files elsewhere. `authorize` says which
-        of them may be read: `True` for all that it names, or some URL prefixes. `storage_options` says how to reach the repository
-        and these files. Both are as in `intarsia.open_repository`.
+        of them may be read: `True` for all that it names, or some URL prefixes. `storage_options` says how to
+        reach the repository and these files. Both are as in `intarsia.open_repository`.
 
         For a repository, `branch`, `tag`, `snapshot_id` or `as_of` choose the version. `nulls` says what the
         nulls of nullable arrays become: "nan" (or NaT), "masked" (a boolean variable NAME_missing beside each
