@@ -42,7 +42,7 @@ class Permissions:
                 "holds the options for all files"
             )
         named = [authorize] if isinstance(authorize, str | os.PathLike) else authorize
-        return cls(tuple(map(os.fspath, named)))
+        return cls(tuple(os.fspath(each) for each in named))
 
     def checked(self, urls: Iterable[str], folder: str) -> dict[str, str]:
         """The files that links lead to, by the URL of the link.
