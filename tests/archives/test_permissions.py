@@ -7,6 +7,7 @@ import zipfile
 
 import h5py
 import numpy as np
+import obstore
 import pytest
 import xarray as xr
 import zarr
@@ -14,6 +15,7 @@ import zarr
 import intarsia
 from intarsia.archives.permissions import Permissions
 from intarsia.errors import IngestError
+from tests.archives.conftest import BUCKET
 from tests.cli.program import failure, succeed
 
 SECRET = b"S" * 64
@@ -99,7 +101,7 @@ def test_authorised_references_are_read_and_point_to_the_file_itself(source, nam
 def test_what_is_authorised_is_no_more_than_its_name_says(source, allowed):
     path = references(source / "refs.json", f"file://{source.parent}/secrets")
     (source.parent / "secrets").write_bytes(SECRET)
-    with pytest.raises(IngestError, match="it refers to .*secrets, outside of"):
+    with pytest.raises(IngestError, match=r"it refers to .*secrets, outside of"):
         ingested(path, authorize=[str(source.parent / each) for each in [allowed] if each])
 
 
@@ -134,7 +136,7 @@ def test_links_out_of_a_zarr_source_are_refused(source, form, kind):
     moved[kind].rename(source.parent / "elsewhere")
     moved[kind].symlink_to(source.parent / "elsewhere")
     for options in ({}, {"copy": "all"}):
-        with pytest.raises(IngestError, match="a link to .*elsewhere.*outside of .*z.zarr"):
+        with pytest.raises(IngestError, match=r"a link to .*elsewhere.*outside of .*z.zarr"):
             ingested(path, **options)
     assert ingested(path, authorize=[source.parent / "elsewhere"]).tolist() == [1] * 64
     assert ingested(path, authorize=True, copy="all").tolist() == [1] * 64
@@ -186,11 +188,12 @@ def hdf5(path, name="x", **options):
 def test_a_named_file_that_is_a_link_out_of_its_folder(source):
     hdf5(source.parent / "other.h5")
     (source / "main.h5").symlink_to(source.parent / "other.h5")
-    with pytest.raises(IngestError, match="main.h5 .a link to .*other.h5.*outside of"):
+    with pytest.raises(IngestError, match=r"main.h5 .a link to .*other.h5.*outside of"):
         ingested(source / "main.h5")
     report = intarsia.ingest(source / "main.h5", "memory://", concat_dim="n", authorize=source.parent)
     (file,) = intarsia.sources(report.repository, "x", at=0)
-    assert file.url.endswith("main.h5") and file.chunks[0].url == f"file://{source.parent}/other.h5"
+    assert file.url.endswith("main.h5")
+    assert file.chunks[0].url == f"file://{source.parent}/other.h5"
     assert intarsia.open(report.repository, "x")[...].tobytes() == SECRET
 
 
@@ -299,6 +302,37 @@ def test_links_in_groups_are_named(tmp_path):
     report = intarsia.ingest(path, "memory://", concat_dim="n", source_group="*")
     assert report.left_out.keys() == {"x", "group", "bare/link"}
     with pytest.raises(
-        IngestError, match="its group 'group' cannot be read: .*'/group' in the file other.h5"
+        IngestError, match=r"its group 'group' cannot be read: .*'/group' in the file other.h5"
     ):
         intarsia.ingest(path, "memory://", concat_dim="n", source_group="group")
+
+
+def test_a_bucket_is_one_folder(bucket, s3, source):
+    url = f"s3://{BUCKET}/a/open"
+    obstore.put(bucket, "a/open", SECRET)
+    obstore.put(bucket, "b/refs.json", references(source / "refs.json", url).read_bytes())
+    assert ingested(f"s3://{BUCKET}/b/refs.json", storage_options=s3).tobytes() == SECRET
+    with pytest.raises(IngestError, match=r"it refers to s3://archive/a/open, outside of file://"):
+        ingested(source / "refs.json", storage_options=s3)
+    assert (
+        ingested(source / "refs.json", storage_options=s3, authorize=f"s3://{BUCKET}/a").tobytes() == SECRET
+    )
+    secret = references(source / "refs.json", f"file://{source}/open").read_bytes()
+    obstore.put(bucket, "b/refs.json", secret)
+    with pytest.raises(IngestError, match=r"it refers to file://.*/open, outside of s3://archive/"):
+        ingested(f"s3://{BUCKET}/b/refs.json", storage_options=s3)
+
+
+@pytest.mark.parametrize("name", ["a b", "été"])
+def test_folders_may_have_any_name(tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    group = zarr.open_group(folder / "z.zarr", mode="w")
+    made = group.create_array("x", shape=64, chunks=32, dtype="u1", compressors=None, dimension_names=["n"])
+    made[:] = 83
+    assert ingested(folder / "z.zarr").tobytes() == SECRET
+    (folder / "z.zarr/x/c/1").rename(tmp_path / name / "1")
+    (folder / "z.zarr/x/c/1").symlink_to(tmp_path / name / "1")
+    with pytest.raises(IngestError, match=r"a link to .*/1\), outside of"):
+        ingested(folder / "z.zarr")
+    assert ingested(folder / "z.zarr", authorize=folder).tobytes() == SECRET

@@ -20,8 +20,8 @@ from intarsia.errors import IngestError
 MOST_LINKS = 16
 """How many links in a row are followed: as many as HDF5 itself follows."""
 
-MOST_LEVELS = 64
-"""How many virtual datasets in a row are followed."""
+OWN_FILE = "."
+"""The name under which a virtual dataset refers to datasets in its own file."""
 
 PREFIX = "HDF5_EXTFILE_PREFIX"
 """The environment variable that tells HDF5 in which directory external storage is."""
@@ -34,14 +34,20 @@ class ElsewhereError(IngestError):
     """What a link leads to, or holds, is not in this file."""
 
 
-def find(group: Any, path: bytes, most: int = MOST_LINKS) -> Any:
+def find(group: Any, path: bytes) -> Any:
     """The identifier of the object at a path.
 
     Raises `ElsewhereError` if a link on the way leads to another file, `KeyError` if nothing is there.
     """
     h5py = library()
-    here = h5py.h5o.open(group, b"/") if path.startswith(b"/") else group
-    for name in path.split(b"/"):
+    here, names, followed = group, [path], 0
+    while names:
+        name, *names = names
+        if b"/" in name:
+            if name.startswith(b"/"):
+                here = h5py.h5o.open(group, b"/")
+            names = name.split(b"/") + names
+            continue
         if name in (b"", b"."):
             continue
         if not isinstance(here, h5py.h5g.GroupID) or not here.links.exists(name):
@@ -50,10 +56,10 @@ def find(group: Any, path: bytes, most: int = MOST_LINKS) -> Any:
         if kind == h5py.h5l.TYPE_HARD:
             here = h5py.h5o.open(here, name)
         elif kind == h5py.h5l.TYPE_SOFT:
-            target = here.links.get_val(name)
-            if most == 0:
-                raise ElsewhereError(f"{text(name)!r} is a link to {text(target)!r}, which leads in a circle")
-            here = find(here, target, most - 1)
+            followed += 1
+            if followed > MOST_LINKS:
+                raise ElsewhereError(f"it is a link that leads through more than {MOST_LINKS} others")
+            names = [here.links.get_val(name), *names]
         elif kind == h5py.h5l.TYPE_EXTERNAL:
             file, target = here.links.get_val(name)
             raise ElsewhereError(
@@ -88,28 +94,16 @@ def _target(group: Any, name: bytes) -> str:
 
 def check_storage(dataset: Any, plist: Any, url: str, sources: Sources) -> None:
     """Raise `ElsewhereError` if values are in other files, except for external storage that may be read."""
-    _check_storage(dataset, plist, url, sources, ())
-
-
-def _check_storage(dataset: Any, plist: Any, url: str, sources: Sources, above: tuple[Any, ...]) -> None:
     h5py = library()
-    if plist.get_layout() == h5py.h5d.VIRTUAL:
-        _check_parts(dataset, plist, url, sources, above)
-    elif plist.get_external_count():
+    if plist.get_external_count():
         _check_files(plist, url, sources)
-
-
-def _check_parts(dataset: Any, plist: Any, url: str, sources: Sources, above: tuple[Any, ...]) -> None:
-    """Raise `ElsewhereError` unless a virtual dataset is made only of datasets in this file."""
-    h5py = library()
-    info = h5py.h5o.get_info(dataset)
-    if info.addr in above or len(above) >= MOST_LEVELS:
-        raise ElsewhereError("it is a virtual dataset that is made of itself")
+    if plist.get_layout() != h5py.h5d.VIRTUAL:
+        return
     count = plist.get_virtual_count()
     parts = dict.fromkeys(
         (plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)) for i in range(count)
     )
-    others = [f"{name!r} in the file {file}" for file, name in parts if file != "."]
+    others = [f"{name!r} in the file {file}" for file, name in parts if file != OWN_FILE]
     if others:
         more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
         raise ElsewhereError(
@@ -118,14 +112,27 @@ def _check_parts(dataset: Any, plist: Any, url: str, sources: Sources, above: tu
         )
     root = h5py.h5o.open(dataset, b"/")
     for _, name in parts:
-        if "%" in name:
-            raise ElsewhereError(f"it is a virtual dataset, made of a series of datasets, {name!r}")
-        try:
-            part = find(root, name.encode("utf-8", "surrogateescape"))
-        except KeyError:
-            continue  # HDF5 shows the fill value there
-        if isinstance(part, h5py.h5d.DatasetID):
-            _check_storage(part, part.get_create_plist(), url, sources, (*above, info.addr))
+        _check_part(root, name, url, sources)
+
+
+def _check_part(root: Any, name: str, url: str, sources: Sources) -> None:
+    """Raise `ElsewhereError` unless a dataset of the same file can be part of a virtual one.
+
+    A part that is virtual itself may lead in a circle, which HDF5 follows until it crashes.
+    """
+    h5py = library()
+    if "%" in name:
+        raise ElsewhereError(f"it is a virtual dataset, made of a series of datasets, {name!r}")
+    try:
+        part = find(root, name.encode("utf-8", "surrogateescape"))
+    except KeyError:
+        return  # HDF5 shows the fill value there
+    if not isinstance(part, h5py.h5d.DatasetID):
+        return
+    plist = part.get_create_plist()
+    if plist.get_layout() == h5py.h5d.VIRTUAL:
+        raise ElsewhereError(f"it is a virtual dataset, made of {name!r}, which is virtual itself")
+    check_storage(part, plist, url, sources)
 
 
 def _check_files(plist: Any, url: str, sources: Sources) -> None:

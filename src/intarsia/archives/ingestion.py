@@ -30,7 +30,7 @@ from intarsia.archives.ingest_report import IngestReport
 from intarsia.archives.locations import WILDCARDS, Sources, local_path, url_of
 from intarsia.archives.metadata import Preprocess
 from intarsia.archives.parsed import Want
-from intarsia.archives.permissions import Permissions
+from intarsia.archives.permissions import Authorized, Permissions
 from intarsia.archives.workforce import Engine, checked_engine
 from intarsia.archives.writer import Writer, Written
 from intarsia.errors import IngestError
@@ -74,7 +74,7 @@ def ingest(
     order_by: str | None = None,
     parser: Any = None,
     storage_options: Mapping[str, Any] | None = None,
-    authorize: bool | str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = False,
+    authorize: Authorized = None,
     client: Engine = None,
     batch: int | None = None,
     progress: Progress = silent,

@@ -16,6 +16,9 @@ from intarsia.array.fetch.links import FOLLOW
 from intarsia.errors import IngestError
 from intarsia.versions.access import FILE
 
+type Authorized = bool | str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
+"""What sources may refer to: everything (`True`), or what is at or below paths and URLs."""
+
 SHOWN = 3
 """How many files a refusal names."""
 
@@ -28,13 +31,13 @@ class Permissions:
     """Paths and URLs of files and directories; None for everything."""
 
     @classmethod
-    def of(cls, authorize: bool | str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Permissions:
-        """What the caller allows: everything (`True`), or what is at or below paths and URLs.
+    def of(cls, authorize: Authorized) -> Permissions:
+        """What the caller allows.
 
-        >>> Permissions.of("s3://bucket/daily/"), Permissions.of(False)
+        >>> Permissions.of("s3://bucket/daily/"), Permissions.of(None)
         (Permissions(prefixes=('s3://bucket/daily/',)), Permissions(prefixes=()))
         """
-        if isinstance(authorize, bool):
+        if authorize is None or isinstance(authorize, bool):
             return cls(None if authorize else ())
         if isinstance(authorize, Mapping):
             raise IngestError(

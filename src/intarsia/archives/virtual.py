@@ -115,7 +115,8 @@ class VirtualFormat:
 
     def _moved(self, locations: Iterable[str], url: str, sources: Sources, linked: bool) -> dict[str, str]:
         """Where the links among its chunks lead; raises `IngestError` if one is what it may not read."""
-        folder = url.rstrip("/") + "/" if self.name in TREES else folder_of(url)
+        is_tree = self.name in TREES and local_path(url) is not None
+        folder = url.rstrip("/") + "/" if is_tree else folder_of(url)
         if not linked:
             plain = unquote(folder)
             locations = (each for each in locations if not _is_directly_below(each, plain))
