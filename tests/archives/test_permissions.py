@@ -136,7 +136,7 @@ def test_links_out_of_a_zarr_source_are_refused(source, form, kind):
     moved[kind].rename(source.parent / "elsewhere")
     moved[kind].symlink_to(source.parent / "elsewhere")
     for options in ({}, {"copy": "all"}):
-        with pytest.raises(IngestError, match=r"a link to .*elsewhere.*outside of .*z.zarr"):
+        with pytest.raises(IngestError, match=r"which leads to .*elsewhere.*outside of .*z.zarr"):
             ingested(path, **options)
     assert ingested(path, authorize=[source.parent / "elsewhere"]).tolist() == [1] * 64
     assert ingested(path, authorize=True, copy="all").tolist() == [1] * 64
@@ -188,7 +188,7 @@ def hdf5(path, name="x", **options):
 def test_a_named_file_that_is_a_link_out_of_its_folder(source):
     hdf5(source.parent / "other.h5")
     (source / "main.h5").symlink_to(source.parent / "other.h5")
-    with pytest.raises(IngestError, match=r"main.h5 .a link to .*other.h5.*outside of"):
+    with pytest.raises(IngestError, match=r"main.h5 .which leads to .*other.h5.*outside of"):
         ingested(source / "main.h5")
     report = intarsia.ingest(source / "main.h5", "memory://", concat_dim="n", authorize=source.parent)
     (file,) = intarsia.sources(report.repository, "x", at=0)
@@ -333,6 +333,29 @@ def test_folders_may_have_any_name(tmp_path, name):
     assert ingested(folder / "z.zarr").tobytes() == SECRET
     (folder / "z.zarr/x/c/1").rename(tmp_path / name / "1")
     (folder / "z.zarr/x/c/1").symlink_to(tmp_path / name / "1")
-    with pytest.raises(IngestError, match=r"a link to .*/1\), outside of"):
+    with pytest.raises(IngestError, match=r"which leads to .*/1\), outside of"):
         ingested(folder / "z.zarr")
     assert ingested(folder / "z.zarr", authorize=folder).tobytes() == SECRET
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("FILE://{above}/secret", "the scheme 'FILE'"),
+        ("memory://secret", "the scheme 'memory'"),
+        ("file://{folder}/a\0/../../secret", "no name of a file"),
+        ("{{{{u}}}}/secret", "must be absolute"),
+    ],
+)
+def test_references_of_no_known_kind_are_refused(source, url, words):
+    path = references(source / "refs.json", url.format(folder=source, above=source.parent))
+    with pytest.raises(IngestError, match=words):
+        ingested(path, authorize=True)
+
+
+def test_generated_references_are_refused(source):
+    path = references(source / "refs.json", f"file://{source}/open")
+    generated = [{"key": "x/{{i}}", "url": f"file://{source}/open", "dimensions": {"i": [0]}}]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"gen": generated}))
+    with pytest.raises(IngestError, match="generated from a pattern"):
+        ingested(path)

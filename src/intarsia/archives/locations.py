@@ -44,13 +44,17 @@ def url_of(name: str | os.PathLike[str]) -> str:
     text = os.fspath(name)
     if "://" not in text:
         return FILE + quote(os.path.abspath(text))
-    scheme = scheme_of(text)
+    _check_scheme(text)
+    return text
+
+
+def _check_scheme(url: str) -> None:
+    scheme = scheme_of(url)
     if scheme not in SCHEMES:
         raise IngestError(
-            f"{text}: sources of the scheme {scheme!r} cannot be referenced.\n"
+            f"{url}: sources of the scheme {scheme!r} cannot be referenced.\n"
             f"  Sources are at {', '.join(s + '://' for s in SCHEMES)}, and paths of local files"
         )
-    return text
 
 
 def is_glob(name: str) -> bool:
@@ -191,6 +195,7 @@ class Sources:
 
     def resolve(self, url: str) -> tuple[Any, str]:
         """The object store behind a URL, and the path inside it."""
+        _check_scheme(url)
         parts = urlsplit(url)
         root = FILE if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
         if root not in self._stores:

@@ -66,7 +66,7 @@ class Permissions:
 
     def refusal(self, outside: Mapping[str, str], folder: str) -> str:
         """Why files are not read: where they are, by the name under which the source refers to them."""
-        listed = [url if url == real else f"{url} (a link to {real})" for url, real in outside.items()]
+        listed = [url if url == real else f"{url} (which leads to {real})" for url, real in outside.items()]
         more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
         first = next(iter(outside.values()))
         return (
@@ -102,6 +102,8 @@ def _real(url: str) -> str:
     path = unquote(url.removeprefix(FILE))
     if not url.startswith(FILE) or not os.path.isabs(path):
         return url
+    if "\0" in path:
+        raise IngestError(f"it refers to {url!r}, which is no name of a file")
     real = _real_path(path)
     return url if real == path else local_url(real)
 

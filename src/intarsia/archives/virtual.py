@@ -176,6 +176,10 @@ def _references(url: str, sources: Sources) -> Mapping[str, Any]:
         found: Mapping[str, Any] = json.loads(sources.get(f"{url.rstrip('/')}/.zmetadata"))["metadata"]
         return found
     document = json.loads(sources.get(url))
+    if document.get("gen"):
+        raise IngestError(
+            "its references are generated from a pattern ('gen'), which is not supported: write each one out"
+        )
     references: Mapping[str, Any] = document.get("refs", document)
     return references
 
