@@ -143,3 +143,16 @@ def test_refusals_leave_the_array_as_it_was(tmp_path):
         intarsia.adopt(repo, "t", tmp_path / "g.zarr", how="link")
     with pytest.raises(errors.ReadOnlyError, match="without versions"):
         intarsia.adopt(store, "t", tmp_path / "g.zarr", source_path="fits", how="reference")
+
+
+@pytest.mark.parametrize("how", ["reference", "copy"])
+def test_links_out_of_a_source_are_refused(how, tmp_path):
+    zarr.create_array(tmp_path / "old.zarr", data=np.arange(4, dtype="f4"), chunks=4)
+    (tmp_path / "old.zarr/c/0").rename(tmp_path / "elsewhere")
+    (tmp_path / "old.zarr/c/0").symlink_to(tmp_path / "elsewhere")
+    repo = intarsia.open_repository("memory://", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        tx.create("t", shape=(0,), chunks=(4,), dtype="f4")
+    with pytest.raises(intarsia.errors.ReadError, match=r"is a link to .*elsewhere, which is outside"):
+        intarsia.adopt(repo, "t", tmp_path / "old.zarr", how=how)
+    assert intarsia.open(repo, "t").shape == (0,)

@@ -176,6 +176,8 @@ def _assembled(
     left_out = {name: reason for file in reversed(files) for name, reason in file.left_out.items()}
     left_out |= expected.dropped
     for name in names:
+        if name in expected.unreadable and name not in dataset.plain:
+            continue
         variables, lacking = joined_variables(name, files)
         if name in cube.dims and cube.axes[cube.dims.index(name)].values is None:
             left_out[name] = "not every file has it"

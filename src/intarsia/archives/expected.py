@@ -124,6 +124,8 @@ class Expected:
         """The units of coordinates along the dimensions that grow, and where they were seen."""
         self.attributes = Combining(rules.combine_attrs, dataset, rules.stacks)
         self.dropped: dict[str, str] = {}
+        self.unreadable: set[str] = set()
+        """Variables that a file has in a form that cannot be read: they do not become missing values."""
         self.turned: dict[str, dict[str, tuple[Span, ...]]] = {}
         """Axes that are in another order than expected, by URL and dimension."""
         self.conversions: dict[str, dict[str, drift.Conversion]] = {}
@@ -210,7 +212,7 @@ class Expected:
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
             return f"it has no variable along {self._along()}{file.words_of_left_out}"
-        problem = "" if extends else self._missing(data)
+        problem = self._unreadable(file, data) or ("" if extends else self._missing(data))
         problem = problem or self._units(file) or self._calendar(file) or self._grid(file)
         problem = problem or self._unlike(data) or self.attributes.problem(file)
         self.kinds.clear()
@@ -223,8 +225,19 @@ class Expected:
 
     def _takes(self, name: str) -> bool:
         """Whether a variable that was not seen before becomes part of the dataset."""
+        if name in self.unreadable:
+            return False
         known = not self.data or self.rules.missing == "fill" or name in (self.wanted or ())
         return known or self.rules.add_variables or self._sibling(name) is not None
+
+    def _unreadable(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> str:
+        """Why a file does not fit that has a variable of the dataset in a form that cannot be read."""
+        for name, why in file.left_out.items():
+            stack = self.rules.stacks.get(name)
+            is_part = stack is not None and not data.keys().isdisjoint(stack.parts)
+            if is_part or name in self.data or name in self.units or name in (self.wanted or ()):
+                return f"its variable {name!r} cannot be read: {why}"
+        return ""
 
     def _missing(self, data: Mapping[str, ParsedVariable]) -> str:
         if self.rules.missing == "fill":
@@ -377,13 +390,14 @@ class Expected:
                 own, nulls = variable.sizes, self.rules.nulls
                 sizes, units = self._fixed(own, own.values()), units_of(variable.attrs)
                 self.data[name] = ExpectedVariable(tuple(own), sizes, units, None, file.url, nulls)
-            elif name not in self.data:
+            elif name not in self.data and name not in self.unreadable:
                 words = f"the dataset does not have it, but {file.url} does (add_variables=True adds it)"
                 self.dropped.setdefault(name, words)
             expected, kind = self.data.get(name), self.kinds.get(name)
             if expected is not None and kind is not None and expected.dtype is None:
                 expected.seen = kind if expected.seen is None else np.result_type(expected.seen, kind)
         self.settled = True
+        self.unreadable |= file.left_out.keys()
         self.attributes.add(file)
         for name, variable in file.variables.items():
             if variable.role == "static" and variable.values is not None:

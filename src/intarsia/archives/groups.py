@@ -93,10 +93,13 @@ def _parsed(url: str, path: str, sources: Sources, want: Want, parser: Any) -> P
     return found
 
 
-def merged(reports: Mapping[str, IngestReport]) -> IngestReport:
+def merged(reports: Mapping[str, IngestReport], bare: Iterable[Bare] = ()) -> IngestReport:
     """One report of several datasets, with variables named by their paths in the files."""
     first, *others = reports.values()
-    if not others:
+    left_out = {
+        joined_path(each.path, name): why for each in bare for name, why in each.file.left_out.items()
+    }
+    if not others and not left_out:
         return first
     files: dict[str, FileReport] = {}
     for report in reports.values():
@@ -113,7 +116,8 @@ def merged(reports: Mapping[str, IngestReport]) -> IngestReport:
         first,
         runs=Runs(tuple(rows)),
         files=tuple(files.values()),
-        left_out={
+        left_out=left_out
+        | {
             joined_path(path, name): why
             for path, report in reports.items()
             for name, why in report.left_out.items()

@@ -14,16 +14,18 @@ import numpy as np
 
 from intarsia.archives.cf import loaded, with_texts
 from intarsia.archives.hdf5_bytes import HeapReader
+from intarsia.archives.hdf5_links import ElsewhereError, check_storage, find, objects_in
 from intarsia.archives.hdf5_storage import (
+    Bearer,
     Header,
     Storage,
     attributes_of,
     library,
-    objects_in,
     opened_file,
     text,
 )
 from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, Want, lacking, renamed, roles
+from intarsia.archives.permissions import folder_of
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 
@@ -48,31 +50,45 @@ class HDF5:
     def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
         """The wanted variables of a file."""
         sources.resolve(url)
+        moved = sources.permissions.checked([url], folder_of(url))
         with sources.reader(url) as reader, opened_file(reader) as file:
             group, above = self._group(file), "" if self.group == "/" else self.group
-            objects = objects_in(group)
-            headers = {
-                name: Header(item, f"{above}/{name}")
-                for name, item in objects.items()
-                if name not in self.drop and _is_variable(item)
+            objects, elsewhere = objects_in(group, self.drop)
+            found = {
+                name: Header(item, f"{above}/{name}") for name, item in objects.items() if _is_variable(item)
             }
-            axes = _Axes(group, self.group, objects)
+            outside = elsewhere | _elsewhere(found, url, sources)
+            headers = {name: each for name, each in found.items() if name not in outside}
+            axes = _Axes(self.group, objects)
             scales = {name: axes.scales(header) for name, header in headers.items()}
-            more = axes.inherited(headers, scales)
+            known = {*found, *elsewhere, *self.drop}
+            more = {name: each for name, each in axes.inherited(scales).items() if name not in known}
+            outside |= _elsewhere(more, url, sources)
+            more = {
+                name: each
+                for name, each in more.items()
+                if name not in outside and len(each.shape or ()) == 1
+            }
             headers, scales = headers | more, scales | dict.fromkeys(more, ())
-            unread = {name: why for name, header in headers.items() if (why := _untyped(header))}
+            unread = {name: why for name, header in headers.items() if (why := _untyped(header))} | outside
             full = {name: header for name, header in headers.items() if name not in unread}
             named = {name: axes.named(header, scales[name]) for name, header in full.items()}
             phony = PhonyDimensions(_bare_sizes(header, named[name]) for name, header in full.items())
             described = {name: _described(header, named[name], phony) for name, header in full.items()}
             described = with_texts(described, want)
+            names = {new: old for old, new in want.rename}
+            for name in (*want.dims, *(want.variables or ()), *want.load):
+                if (own := names.get(name, name)) in outside:
+                    raise IngestError(f"its variable {own!r} cannot be read: {outside[own]}")
             taken, left_out = roles(described, want)
             left_out |= unread
             variables = {}
             for name, role in taken.items():
                 if role == "data":
                     storage = Storage(headers[name], reader)
-                    variables[name] = storage.variable(name, url, described[name])
+                    variables[name] = variable = storage.variable(name, url, described[name])
+                    if variable.ranges is not None:
+                        variable.ranges.move(moved)
                     continue
                 try:
                     variables[name] = _loaded(name, role, headers[name], described[name])
@@ -107,9 +123,11 @@ class HDF5:
     def _group(self, file: Any) -> Any:
         h5py = extra("h5py", "virtual")
         try:
-            group = h5py.h5o.open(file, self.group.encode("utf-8", "surrogateescape"))
+            group = find(file, self.group.encode("utf-8", "surrogateescape"))
         except KeyError:
             group = None
+        except ElsewhereError as error:
+            raise IngestError(f"its group {self.group.strip('/')!r} cannot be read: {error}") from None
         if not isinstance(group, h5py.h5g.GroupID):
             raise IngestError(f"it has no group {self.group.strip('/')!r}")
         return group
@@ -129,7 +147,20 @@ class HDF5:
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
         """A variable's stored numbers, to be read in slices."""
         with sources.reader(url) as reader, extra("h5py", "virtual").File(HeapReader(reader), "r") as file:
-            yield file[self.group][name]
+            found = find(self._group(file.id), name.encode("utf-8", "surrogateescape"))
+            check_storage(found, found.get_create_plist(), url, sources)
+            yield library().Dataset(found)
+
+
+def _elsewhere(headers: Mapping[str, Header], url: str, sources: Sources) -> dict[str, str]:
+    """The datasets whose values are in other files that are not read, and why."""
+    found = {}
+    for name, header in headers.items():
+        try:
+            check_storage(header.id, header.plist, url, sources)
+        except ElsewhereError as error:
+            found[name] = str(error)
+    return found
 
 
 def _untyped(header: Header) -> str:
@@ -160,8 +191,8 @@ def _groups_with_variables(group: Any) -> list[str]:
 class _Axes:
     """The names that dimension scales give the axes of the datasets in a group."""
 
-    def __init__(self, group: Any, path: str, objects: Mapping[str, Any]) -> None:
-        self._group, self._path = group, path
+    def __init__(self, path: str, objects: Mapping[str, Any]) -> None:
+        self._path, self._objects = path, objects
         self._scales = {
             _place(item): f"{path.rstrip('/')}/{name}" for name, item in objects.items() if _is_scale(item)
         }
@@ -176,14 +207,12 @@ class _Axes:
         known = self._scales.get(_place(scale))
         return known or text(library().h5i.get_name(scale))
 
-    def inherited(
-        self, headers: Mapping[str, Header], scales: Mapping[str, tuple[Any, ...]]
-    ) -> dict[str, Header]:
-        """Coordinates of axes in groups above: as in NetCDF, they also apply to the groups below."""
+    def inherited(self, scales: Mapping[str, tuple[Any, ...]]) -> dict[str, Header]:
+        """The scales of axes, by name: as in NetCDF, those in groups above also apply to the groups below."""
         named = {_short(each[0], self._path): each for own in scales.values() for each in own if each}
         return {
             name: Header(scale, path) for name, (path, scale) in named.items()
-            if name not in headers and "/" not in name and scale.rank == 1 and _is_variable(scale)
+            if "/" not in name and _is_variable(scale)
         }  # fmt: skip
 
     def named(self, header: Header, scales: Sequence[Any]) -> list[str]:
@@ -203,9 +232,12 @@ class _Axes:
         ids = header.dataset.attrs.get("_Netcdf4Coordinates")
         if ids is None or len(ids) != len(header.shape):
             return []
-        group = library().Group(self._group)
-        scales = ((name, item.attrs) for name, item in group.items() if "CLASS" in item.attrs)
-        names = {int(attrs["_Netcdf4Dimid"]): name for name, attrs in scales if "_Netcdf4Dimid" in attrs}
+        attributes = {name: library().AttributeManager(Bearer(item)) for name, item in self._objects.items()}
+        names = {
+            int(attrs["_Netcdf4Dimid"]): name
+            for name, attrs in attributes.items()
+            if "CLASS" in attrs and "_Netcdf4Dimid" in attrs
+        }
         return [names[i] for i in ids.tolist()] if names.keys() >= set(ids.tolist()) else []
 
 

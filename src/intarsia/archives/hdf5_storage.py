@@ -63,18 +63,6 @@ def opened_file(reader: Any) -> Iterator[Any]:
         image.close()
 
 
-def objects_in(group: Any) -> dict[str, Any]:
-    """Everything in a group by name, in its order, except for broken links."""
-    h5o = library().h5o
-    found = {}
-    for name in group:
-        try:
-            found[text(name)] = h5o.open(group, name)
-        except KeyError:
-            continue
-    return found
-
-
 def text(name: bytes) -> str:
     """A name as h5py returns it."""
     return name.decode("utf-8", "surrogateescape")
@@ -87,9 +75,12 @@ class Header:
         self.id = found
         self.path = path
         """Its path from the root of its file."""
-        self.shape: Any = found.shape
-        """Its length along every axis; None if it has no data space."""
         self.is_scale: bool = library().h5ds.is_scale(found)
+
+    @cached_property
+    def shape(self) -> Any:
+        """Its length along every axis; None if it has no data space."""
+        return self.id.shape
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -185,7 +176,7 @@ def _value(bearer: Any, name: bytes) -> Any:
     dtype, memory = _type_of(attribute)
     is_text = dtype.kind == "O" and h5py.check_string_dtype(dtype) is not None
     if dtype.kind not in "iufS" and not is_text:
-        return h5py.AttributeManager(_Bearer(bearer))[text(name)]
+        return h5py.AttributeManager(Bearer(bearer))[text(name)]
     values = np.zeros(shape, dtype=dtype)
     attribute.read(values, mtype=memory)
     if is_text:
@@ -194,7 +185,7 @@ def _value(bearer: Any, name: bytes) -> Any:
     return values if shape else values[()]
 
 
-class _Bearer:
+class Bearer:
     """A holder of attributes, in the form that h5py expects."""
 
     def __init__(self, found: Any) -> None:

@@ -114,7 +114,7 @@ class Ingestion:
     def shown(self, batches: Generator[None], options: Iterable[str]) -> IngestReport:
         """What a commit would do; nothing is written or raised."""
         for _ in batches:  # there is only one
-            report = merged({part.want.group: part.shown(options) for part in self.parts})
+            report = merged({part.want.group: part.shown(options) for part in self.parts}, self.bare)
         return report
 
     def committed(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
@@ -195,7 +195,7 @@ class Ingestion:
                 part.want.group: part.report(draft, dataset, unchanged, reopened)
                 for part, dataset, (draft, unchanged) in zip(self.parts, datasets, drafted, strict=True)
             }
-            report = with_fields(merged(reports), containers=prefixes)
+            report = with_fields(merged(reports, self.bare), containers=prefixes)
             self.grown = drafts[0].cube.axes[0] if self.alone else None
             if not any(draft.placed for draft in drafts):
                 return report, session.snapshot_id

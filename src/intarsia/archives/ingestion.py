@@ -30,6 +30,7 @@ from intarsia.archives.ingest_report import IngestReport
 from intarsia.archives.locations import WILDCARDS, Sources, local_path, url_of
 from intarsia.archives.metadata import Preprocess
 from intarsia.archives.parsed import Want
+from intarsia.archives.permissions import Authorized, Permissions
 from intarsia.archives.workforce import Engine, checked_engine
 from intarsia.archives.writer import Writer, Written
 from intarsia.errors import IngestError
@@ -73,6 +74,7 @@ def ingest(
     order_by: str | None = None,
     parser: Any = None,
     storage_options: Mapping[str, Any] | None = None,
+    authorize: Authorized = None,
     client: Engine = None,
     batch: int | None = None,
     progress: Progress = silent,
@@ -143,6 +145,8 @@ def ingest(
         parser: A VirtualiZarr parser, for formats that intarsia does not know.
         storage_options: Keys and endpoints for the bucket or server that the files are in, by the names that
             `open_repository` takes, such as `region` or `anonymous`.
+        authorize: What files may refer to outside of their own folder or bucket, by kerchunk references,
+            external storage of HDF5 or symbolic links: paths and URL prefixes, or `True` for everything.
         client: What parses files: a number of threads, a `dask.distributed.Client`, or an executor of
             `concurrent.futures` that does not fork. By default, remote files are parsed in threads, and
             local ones in processes if there are very many; `1` parses them one by one.
@@ -200,7 +204,7 @@ def ingest(
     engine = checked_engine(client)
     if batch is not None and batch < 1:
         raise IngestError(f"batch={batch}: a batch has at least one file")
-    sources = Sources(storage_options)
+    sources = Sources(storage_options, Permissions.of(authorize))
     urls, places = listed(files, sources)
     if not urls:
         patterns: Any = [files] if isinstance(files, str | os.PathLike) else files

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from intarsia.archives.permissions import Permissions
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 from intarsia.versions.access import FILE, scheme_of
@@ -43,13 +44,17 @@ def url_of(name: str | os.PathLike[str]) -> str:
     text = os.fspath(name)
     if "://" not in text:
         return FILE + quote(os.path.abspath(text))
-    scheme = scheme_of(text)
+    _check_scheme(text)
+    return text
+
+
+def _check_scheme(url: str) -> None:
+    scheme = scheme_of(url)
     if scheme not in SCHEMES:
         raise IngestError(
-            f"{text}: sources of the scheme {scheme!r} cannot be referenced.\n"
+            f"{url}: sources of the scheme {scheme!r} cannot be referenced.\n"
             f"  Sources are at {', '.join(s + '://' for s in SCHEMES)}, and paths of local files"
         )
-    return text
 
 
 def is_glob(name: str) -> bool:
@@ -168,14 +173,18 @@ class _Shared(ReaderAround):
 class Sources:
     """The stores that sources are read from, opened when needed."""
 
-    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, options: Mapping[str, Any] | None = None, permissions: Permissions | None = None
+    ) -> None:
         self.options = source_options(options)
+        self.permissions = permissions or Permissions()
+        """What sources may refer to outside of their own folders."""
         self._registry: Any = None
         self._stores: dict[str, Any] = {}
         self._kept = threading.local()  # what a thread reads repeatedly while it parses one file
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Sources, (self.options,)
+        return Sources, (self.options, self.permissions)
 
     @property
     def registry(self) -> Any:
@@ -186,6 +195,7 @@ class Sources:
 
     def resolve(self, url: str) -> tuple[Any, str]:
         """The object store behind a URL, and the path inside it."""
+        _check_scheme(url)
         parts = urlsplit(url)
         root = FILE if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
         if root not in self._stores:

@@ -134,6 +134,14 @@ class ChunkRanges:
             return [self.locations] if bool(self.lengths.any()) else []
         return [url for url in np.unique(self.locations).tolist() if url]
 
+    def move(self, moved: Mapping[str, str]) -> None:
+        """Refer to other locations, by the present ones."""
+        if isinstance(self.locations, str):
+            self.locations = moved.get(self.locations, self.locations)
+        elif moved:
+            flat = [moved.get(url, url) for url in self.locations.ravel().tolist()]
+            self.locations = np.array(flat, dtype=self.locations.dtype).reshape(self.locations.shape)
+
 
 @dataclass(slots=True)
 class ParsedVariable:

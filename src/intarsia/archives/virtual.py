@@ -6,7 +6,7 @@ header claims. So the header is read here first.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace as with_fields
 from typing import IO, Any
@@ -17,7 +17,7 @@ import zarr
 
 from intarsia._compat import manifest_table, parsed_group
 from intarsia.archives.cf import decoded_fill_attribute, loaded, with_texts
-from intarsia.archives.locations import Identity, Sources
+from intarsia.archives.locations import Identity, Sources, local_path
 from intarsia.archives.parsed import (
     ChunkRanges,
     Description,
@@ -28,13 +28,19 @@ from intarsia.archives.parsed import (
     lacking,
     roles,
 )
+from intarsia.archives.permissions import folder_of, local_url
 from intarsia.array.box import chunk_grid
+from intarsia.array.fetch.links import links_below
 from intarsia.errors import IngestError
 from intarsia.versions.access import FILE
 
 # The same bytes under the name specified for Zarr v3, which more readers know. Other codecs keep their names:
 # zarr-python reads them without any help.
 SPECIFIED_NAMES = {"numcodecs.zstd": "zstd", "numcodecs.gzip": "gzip"}
+
+
+TREES = frozenset(("zarr", "n5"))
+"""Formats that are a directory of chunks, in which only links lead to other files."""
 
 
 class VirtualFormat:
@@ -59,6 +65,7 @@ class VirtualFormat:
 
     def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
         """The wanted variables of one source."""
+        linked = self._has_links(url, sources)
         attrs, typed = self._typed_attributes(url, sources)  # first: it checks whether the header can be true
         store = self._store(url, sources)
         arrays = arrays_of(store, self.group)
@@ -72,9 +79,12 @@ class VirtualFormat:
         for name, role in taken.items():
             variable = parsed_variable(name, role, arrays[name], described[name])
             assert variable.ranges is not None
-            for location in variable.ranges.urls():
+            locations = variable.ranges.urls()
+            moved = self._moved(locations, url, sources, linked)
+            for location in locations:
                 sources.resolve(location)
             if role == "data":
+                variable.ranges.move(moved)
                 _rename(variable, _as_parsers_take_it(url), url)
             else:
                 array: Any = zarr.open_array(store, path=self._path(name), mode="r", zarr_format=3)
@@ -92,6 +102,25 @@ class VirtualFormat:
         )
         parsed.referenced = _elsewhere(parsed, sources)
         return parsed
+
+    def _has_links(self, url: str, sources: Sources) -> bool:
+        """Whether its chunks may be links; raises `IngestError` if one leads to what it may not read."""
+        path = local_path(url)
+        if path is None or not path.is_dir() or self.name not in TREES:
+            sources.permissions.checked([url], folder_of(url))
+            return True
+        links = [local_url(link) for link in links_below(str(path))]
+        sources.permissions.checked(links, url.rstrip("/") + "/")
+        return bool(links)
+
+    def _moved(self, locations: Iterable[str], url: str, sources: Sources, linked: bool) -> dict[str, str]:
+        """Where the links among its chunks lead; raises `IngestError` if one is what it may not read."""
+        is_tree = self.name in TREES and local_path(url) is not None
+        folder = url.rstrip("/") + "/" if is_tree else folder_of(url)
+        if not linked:
+            plain = unquote(folder)
+            locations = (each for each in locations if not _is_directly_below(each, plain))
+        return sources.permissions.checked(locations, folder)
 
     def groups(self, url: str, sources: Sources) -> list[str]:
         """The paths of all groups."""
@@ -132,10 +161,12 @@ class VirtualFormat:
     @contextmanager
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
         """A variable's stored numbers, to be read in slices, for a copy."""
+        linked = self._has_links(url, sources)
         store = self._store(url, sources)
-        for array in arrays_of(store, self.group).values():
-            for location in set(array.manifest.iter_nonempty_paths()):
-                sources.resolve(location)
+        locations = set(arrays_of(store, self.group)[name].manifest.iter_nonempty_paths())
+        self._moved(locations, url, sources, linked)
+        for location in locations:
+            sources.resolve(location)
         yield zarr.open_array(store, path=self._path(name), mode="r", zarr_format=3)
 
 
@@ -145,6 +176,10 @@ def _references(url: str, sources: Sources) -> Mapping[str, Any]:
         found: Mapping[str, Any] = json.loads(sources.get(f"{url.rstrip('/')}/.zmetadata"))["metadata"]
         return found
     document = json.loads(sources.get(url))
+    if document.get("gen"):
+        raise IngestError(
+            "its references are generated from a pattern ('gen'), which is not supported: write each one out"
+        )
     references: Mapping[str, Any] = document.get("refs", document)
     return references
 
@@ -162,6 +197,12 @@ def _elsewhere(parsed: ParsedFile, sources: Sources) -> Identity | None:
     moments = [identity.modified for identity in identities if identity.modified is not None]
     complete = len(moments) == len(identities)
     return Identity(sum(identity.size for identity in identities), max(moments) if complete else None)
+
+
+def _is_directly_below(url: str, folder: str) -> bool:
+    """Whether a URL is below a folder by its name alone."""
+    plain = unquote(url)
+    return plain.startswith(folder) and "/../" not in plain
 
 
 def _as_parsers_take_it(url: str) -> str:

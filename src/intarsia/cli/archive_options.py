@@ -190,6 +190,15 @@ class Archive:
         int | None, typer.Option("--workers", metavar="N", min=1, help="How many threads parse files.")
     ] = None
     source_option: SourceOption = None
+    allow: Annotated[
+        list[str] | None,
+        _several(
+            "--allow", "PREFIX",
+            "Let files refer to what is below this path or URL, outside of their own folder or bucket; "
+            "'all' for everything. May be repeated.",
+            TAKING,
+        ),
+    ] = None  # fmt: skip
 
     def options(self) -> dict[str, Any]:
         """All options, as arguments of `intarsia.ingest`."""
@@ -220,6 +229,7 @@ class Archive:
             "replace": self.replace,
             "client": self.workers,
             "storage_options": args.parse_options(self.source_option or (), "source option") or None,
+            "authorize": "all" in (self.allow or ()) or self.allow or (),
         }
 
 

@@ -298,6 +298,7 @@ CALLS = (
      r"Convert the file first, if that is what you mean: its values would have to be \1"),
     (r"intarsia\.relocate\(repo, \{'([^']*)': '([^']*)'\}\)", r"intarsia relocate STORE \1=\2"),
     (r"open it with authorize=\['([^']*)'\]", r"say --allow \1"),
+    (r"authorize=\['([^']*)'\]", r"--allow \1"),
     (r"intarsia\.authorize\([^)]*\)", "--allow PREFIX, or --allow all"),
     (r"Give an (?:older one|age, which)[^:]*: intarsia\.expire_and_collect\([^)]*\)", "Give an earlier time"),
     (r"intarsia\.expire_and_collect(\([^)]*\))?( removes them)?", r"intarsia vacuum --forget-before TIME\2"),

@@ -23,12 +23,13 @@ from zarr.storage import LocalStore
 from intarsia import array
 from intarsia._compat import ArrayV3Metadata, RegularChunkGridMetadata, manifest_table, sync
 from intarsia.archives.containers import with_containers
-from intarsia.archives.locations import Identity, Sources, url_of
+from intarsia.archives.locations import Identity, Sources, local_path, url_of
 from intarsia.archives.virtual import specified_codec
 from intarsia.archives.zarr_sources import translated
 from intarsia.array import LogicalArray
 from intarsia.array.box import BoundsLike, chunk_grid, element_bounds
 from intarsia.array.chunk_copies import Move, copy_chunks
+from intarsia.array.fetch.links import refuse_links_out
 from intarsia.array.member import new_name
 from intarsia.array.orientation import View
 from intarsia.array.reserve import clean_up
@@ -163,6 +164,9 @@ def _taken(source: Any, source_path: str, sources: Sources, *, refer: bool) -> _
         )
     stored = found.zarr_array
     document, url = _document(stored), _url_of(stored, source, source_path)
+    folder = None if url is None else local_path(url)
+    if folder is not None and folder.is_dir():
+        refuse_links_out(folder)
     if not refer or url is None:
         return _Adopted(url or stored.path or "an array", document, stored)
     locations, lengths = _listed(stored, url, chunk_grid(stored.shape, _chunk_shape(document)), sources)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 
 from intarsia.errors import ReadError
 
@@ -41,12 +42,18 @@ def refuse_links_out(root: str | os.PathLike[str], below: str = "") -> None:
     """
     root = os.fspath(root)
     Folders(root).check(below)
-    waiting = [os.path.join(root, below)]
+    for link in links_below(os.path.join(root, below)):
+        refuse_link_out(link, root)
+
+
+def links_below(folder: str) -> Iterator[str]:
+    """The paths of all symbolic links in a directory; those that lead to directories are not followed."""
+    waiting = [folder]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 if entry.is_symlink():
-                    refuse_link_out(entry.path, root)
+                    yield entry.path
                 elif entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
 

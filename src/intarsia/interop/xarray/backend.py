@@ -89,9 +89,9 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         `group` is then the group inside every file, and `ingest_options` holds other options of
         `intarsia.ingest`.
 
-        A repository may refer to chunks in files elsewhere. `authorize` says which of them it may read:
-        `True` for all that it names, or some URL prefixes. `storage_options` says how to reach the repository
-        and these files. Both are as in `intarsia.open_repository`.
+        A repository, or a file of references, may refer to chunks in files elsewhere. `authorize` says which
+        of them may be read: `True` for all that it names, or some URL prefixes. `storage_options` says how to
+        reach the repository and these files. Both are as in `intarsia.open_repository`.
 
         For a repository, `branch`, `tag`, `snapshot_id` or `as_of` choose the version. `nulls` says what the
         nulls of nullable arrays become: "nan" (or NaT), "masked" (a boolean variable NAME_missing beside each
@@ -167,14 +167,14 @@ def _files_group(
     """The group of the dataset made from files, in the cache."""
     if isinstance(files, str | os.PathLike) and is_repository(files):
         raise TypeError(f"{files} is a repository, but concat_dim, combine and ingest_options are for files")
-    if version.is_given or authorize is not None:
-        raise TypeError(
-            "branch, tag, snapshot_id, as_of and authorize are for repositories, but these are files"
-        )
+    if version.is_given:
+        raise TypeError("branch, tag, snapshot_id and as_of are for repositories, but these are files")
     if "concat_dim" not in how:
         how = {"combine": "by_coords"} | how
     if group:
         how = how | {"source_group": group}
+    if authorize is not None:
+        how = how | {"authorize": authorize}
     repo, inside = open_archive(files, how, storage_options)
     return _group(repo, inside, Version())
 
