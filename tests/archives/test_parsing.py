@@ -157,11 +157,14 @@ def test_tiff_pictures_become_steps_of_a_new_axis(tmp_path):
 def n5_dataset(path, data, block, compression):
     """An N5 dataset, block by block, as its specification says: column-major, truncated at the edge."""
     import gzip
+    import zlib
 
+    packed = {"gzip": gzip.compress, "zlib": zlib.compress, "raw": bytes}[compression]
+    kind = {"type": "gzip", "useZlib": True} if compression == "zlib" else {"type": compression}
     path.mkdir(parents=True)
     attributes = {
         "dimensions": list(data.shape), "blockSize": list(block), "dataType": str(data.dtype),
-        "compression": {"type": compression}, "axes": ["x", "y", "t"],
+        "compression": kind, "axes": ["x", "y", "t"],
     }  # fmt: skip
     (path / "attributes.json").write_text(json.dumps(attributes))
     for index in np.ndindex(*(-(-n // b) for n, b in zip(data.shape, block, strict=True))):
@@ -170,11 +173,11 @@ def n5_dataset(path, data, block, compression):
         body = chunk.astype(data.dtype.newbyteorder(">")).tobytes("F")
         target = path.joinpath(*map(str, index))
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(header + (gzip.compress(body) if compression == "gzip" else body))
+        target.write_bytes(header + packed(body))
 
 
 @pytest.mark.filterwarnings("ignore:Endian.big is deprecated")  # in zarr-n5
-@pytest.mark.parametrize("compression", ["raw", "gzip"])
+@pytest.mark.parametrize("compression", ["raw", "gzip", "zlib"])
 def test_n5_containers(tmp_path, compression):
     data = np.random.default_rng(1).integers(0, 60000, (10, 7, 6)).astype("uint16")
     for part in range(2):

@@ -180,6 +180,7 @@ REFUSED = {
     "no number of samples": ({277: None}, r"it lacks the tag SamplesPerPixel \(277\)"),
     "no strips": ({278: None}, r"it lacks the tag RowsPerStrip \(278\)"),
     "tiles and strips": ({324: 8}, r"it lacks the tag TileWidth \(322\)"),
+    "too few strips": ({278: 16}, r"StripOffsets \(273\) has 1 values instead of 2"),
     "a shorter strip": ({278: 5}, r"its 32 rows are in strips of 5, but"),
     "a strip that is too long": ({257: 16, 278: 16}, r"of 16x32 samples has 1024 bytes instead of 512"),
 }

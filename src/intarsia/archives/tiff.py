@@ -162,8 +162,11 @@ DEFAULTS = {258: (1,), 259: (1,), 284: (1,), 317: (1,), 339: (1,), 50674: (0, 0)
 OF_EVERY_IMAGE = tuple(TAGS[number] for number in (256, 257, 262, 277, 338))
 """virtual_tiff reads all images before it takes the first, and fails if one of these is absent or unknown."""
 
+SEPARATE = 2
+"""The value of PlanarConfiguration for samples that are not interleaved."""
+
 STRIPS, TILES = (273, 278, 279), (322, 323, 324, 325)
-COMPARED = (256, 257, 277, 278, 50674)
+COMPARED = (256, 257, 277, 278, 322, 323, 50674)
 """Tags with any value that are compared with others."""
 
 ADVICE = "GDAL or tifffile can write a copy in a form that can be ingested"
@@ -298,17 +301,31 @@ class _Header:
         for number in needed:
             if number not in found or not found[number].length:
                 raise IngestError(f"it lacks the tag {TAGS[number].name} ({number}): {ADVICE}")
-        height, rows = values[257][0], values[278][0] if needed == STRIPS else 1
-        if rows == 0 or (rows < height and height % rows):
+        (width, *_), (height, *_) = values[256], values[257]
+        if needed == TILES:
+            across, rows = values[322][0], values[323][0]
+        else:
+            across, rows = width, min(values[278][0], height)
+        if not (width and height and across and rows):
+            raise IngestError(f"it has {height} rows of {width} pixels, in parts of {rows} rows of {across}")
+        if needed == STRIPS and height % rows:
             raise IngestError(
                 f"its {height} rows are in strips of {rows}, but strips must have the same number of rows: "
                 f"{ADVICE}, such as in tiles"
             )
+        planes = values[277][0] if values[284][0] == SEPARATE else 1
+        count = -(-width // across) * -(-height // rows) * planes
+        for number in (324, 325) if needed == TILES else (273, 279):
+            if found[number].length != count:
+                raise IngestError(
+                    f"its tag {TAGS[number].name} ({number}) has {found[number].length} values instead of "
+                    f"{count}: {ADVICE}"
+                )
 
     def _check_encoding(self, values: Mapping[int, Sequence[int]]) -> None:
         """Refuse combinations of tags that virtual_tiff would read wrongly."""
         (bits, *_), (form, *_), (predictor, *_) = values[BITS_PER_SAMPLE], values[339], values[317]
-        compression, interleaved = values[259][0], values[284][0] == 1 and values[277][0] > 1
+        compression, interleaved = values[259][0], values[284][0] != SEPARATE and values[277][0] > 1
         is_float, problem = form in FLOATS, ""
         if len(set(values[339])) > 1:
             problem = f"its samples have different formats (SampleFormat {', '.join(map(str, values[339]))})"

@@ -52,9 +52,9 @@ class VirtualFormat:
             return self.parser(_as_parsers_take_it(url), sources.registry)
         except (IngestError, UnicodeDecodeError):
             raise
-        except LookupError as error:
+        except KeyError as error:
             raise IngestError(f"{who} cannot find {error} in it") from error
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, TypeError, ValueError) as error:
             raise IngestError(f"{who} cannot read it: {' '.join(str(error).split())}") from error
 
     def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:

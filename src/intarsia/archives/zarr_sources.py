@@ -211,7 +211,12 @@ class N5Parser:
         n5 = extra("zarr_n5.metadata", "n5")
         # through the group: the other constructor of zarr-n5 0.3 calls itself with too few arguments
         array = n5.N5ArrayMetadata.from_group(n5.N5GroupMetadata.from_jso(dict(document)))
-        metadata = array.to_zarr().to_dict()
+        metadata: dict[str, Any] = array.to_zarr().to_dict()
+        compression = document["compression"]
+        if compression["type"] == "gzip" and compression.get("useZlib"):  # zarr-n5 0.3 takes it for gzip
+            *others, gzip = metadata["codecs"][0]["configuration"]["codecs"]
+            zlib = {"name": "numcodecs.zlib", "configuration": {"level": gzip["configuration"]["level"]}}
+            metadata["codecs"][0]["configuration"]["codecs"] = [*others, zlib]
         metadata["attributes"] = {k: v for k, v in document.items() if k not in N5_NEEDED | {"n5", "axes"}}
         ndim = len(metadata["shape"])
         if isinstance(axes, list) and len(axes) == ndim and all(isinstance(axis, str) for axis in axes):
