@@ -319,7 +319,10 @@ def _described(header: Header, axes: list[str], phony: PhonyDimensions) -> Descr
             dtype = np.dtypes.StringDType()
     spare = iter(phony.names(_bare_sizes(header, axes)))
     dims = tuple(axis or next(spare) for axis in axes)
-    return Description(dims, header.shape, header.attributes(), dtype)
+    attrs = header.attributes()
+    if dtype.kind == "b" and not attrs.keys().isdisjoint(("_FillValue", "missing_value")):
+        dtype = np.dtype("i1")  # an enumeration of bytes, as in NetCDF: a bool cannot be missing
+    return Description(dims, header.shape, attrs, dtype)
 
 
 def _bare_sizes(header: Header, axes: Sequence[str]) -> tuple[int, ...]:
@@ -333,4 +336,5 @@ def _loaded(name: str, role: Any, header: Header, description: Description) -> P
         values = header.read(description.dtype)
     else:
         values = loaded(header.dataset, description)
+        values = values.view(description.dtype) if values.dtype.kind == "b" else values
     return replace(description, dtype=values.dtype).parsed(name, role, values=values)
