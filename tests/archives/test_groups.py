@@ -1,11 +1,13 @@
 """All groups of files as a tree of datasets, held against xarray's trees of the files themselves."""
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
 import intarsia
+from intarsia.archives import hdf5
 from intarsia.errors import IngestError
 
 
@@ -95,3 +97,126 @@ def test_a_dry_run_shows_all_groups(tmp_path):
     report = intarsia.ingest(tmp_path / "0.nc", concat_dim="time", source_group="*", dry_run=True)
     names = {run.variable for run in report.runs}
     assert names == {"index", "flag", "PRODUCT/sst", "PRODUCT/DETAILS/error"}
+
+
+OPTIONS = {"concat_dim": "step", "source_group": "*"}
+
+
+def nameless(path, *, sizes=(9, 60, 3), value=0.0):
+    """A file with groups in groups, and no names for axes."""
+    with h5py.File(path, "w") as file:
+        file["a"] = np.full((sizes[0], sizes[1], sizes[1]), value)
+        file["g/b"] = np.full((sizes[2], sizes[1]), value)
+        file["g/c"] = np.full(sizes[0], value)
+        file["g/h/d"] = np.full((4, sizes[2]), value)
+        file["other/e"] = np.full(5, value)
+
+
+def test_axes_without_names_do_not_clash_with_those_of_groups_above(tmp_path):
+    for step in range(2):
+        nameless(tmp_path / f"{step}.h5", value=float(step))
+    report = intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", **OPTIONS)
+    opened = xr.open_datatree(report.repository, engine="intarsia")
+    for step in range(2):
+        own = xr.open_datatree(tmp_path / f"{step}.h5", engine="netcdf4")
+        for node in own.subtree:
+            for name, variable in node.data_vars.items():
+                assert np.array_equal(opened[node.path][name][step], variable)
+
+
+@pytest.mark.parametrize("group", ["*", "g"])
+def test_an_archive_with_other_invented_names_is_extended(tmp_path, monkeypatch, group):
+    for step in range(2):
+        nameless(tmp_path / f"{step}.h5", value=float(step))
+    options = OPTIONS | {"source_group": group}
+    with monkeypatch.context() as patch:
+        count = hdf5.PhonyDimensions.names
+        patch.setattr(
+            hdf5.PhonyDimensions, "names", lambda self, sizes: [f"{each}7" for each in count(self, sizes)]
+        )
+        report = intarsia.ingest(tmp_path / "0.h5", tmp_path / "r", **options)
+    report = intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", **options)
+    assert report.summary == "1 added, 1 unchanged"
+    place = "g" if group == "*" else ""
+    opened = xr.open_datatree(report.repository, engine="intarsia")[f"/{place}"]
+    assert all(str(dim).endswith("7") for dim in opened["b"].dims[1:])
+    assert opened["b"][:, 0, 0].values.tolist() == opened["c"][:, 0].values.tolist() == [0, 1]
+
+
+def test_groups_that_are_no_tree_are_refused(tmp_path):
+    with netCDF4.Dataset(tmp_path / "0.nc", "w") as file:
+        for node, size in ((file, 3), (file.createGroup("g"), 4)):
+            node.createDimension("x", size)
+            node.createVariable("v", "f4", ("x",))[:] = 1
+    with pytest.raises(ValueError, match="not aligned with its parents"):
+        xr.open_datatree(tmp_path / "0.nc")
+    with pytest.raises(IngestError, match=r"do not open as one tree, so nothing was written: group '/g' is"):
+        intarsia.ingest(tmp_path / "0.nc", "memory://", **OPTIONS)
+
+
+def test_a_group_that_only_some_files_have_is_refused_below_others(tmp_path):
+    nameless(tmp_path / "0.h5")
+    nameless(tmp_path / "1.h5")
+    with h5py.File(tmp_path / "1.h5", "a") as file:
+        file["later/f"] = np.ones(2)
+    repository = intarsia.ingest(tmp_path / "0.h5", tmp_path / "r", **OPTIONS).repository
+    before = repository.lookup_branch("main")
+    with pytest.raises(IngestError, match="do not open as one tree, so nothing was written: group '/later'"):
+        intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", **OPTIONS)
+    assert intarsia.open_repository(tmp_path / "r").lookup_branch("main") == before
+
+
+def damaged(path):
+    """Overwrite what lists the members of a group."""
+    content = bytearray(path.read_bytes())
+    at = content.rindex(b"SNOD")
+    content[at : at + 4] = b"XXXX"
+    path.write_bytes(content)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    for step in range(2):
+        nameless(tmp_path / f"{step}.h5")
+    damaged(tmp_path / "1.h5")
+    words = r"1\.h5: it is damaged or truncated: HDF5 cannot list what it holds"
+    with pytest.raises(IngestError, match=words):
+        intarsia.ingest(tmp_path / "1.h5", tmp_path / "r", **OPTIONS)
+    with pytest.raises(IngestError, match=f"1 of 2 files cannot be ingested.*\n.*{words}"):
+        intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", **OPTIONS)
+    assert not (tmp_path / "r").exists()
+    report = intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", **OPTIONS, errors="skip")
+    assert report.summary == "1 added, 1 failed"
+    opened = xr.open_datatree(report.repository, engine="intarsia")
+    assert opened["g/h"].sizes["step"] == opened["other"].sizes["step"] == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"source_group": "*"}], ids=["here", "everywhere"])
+def test_groups_without_data_are_no_groups_with_data(tmp_path, options):
+    with h5py.File(tmp_path / "0.h5", "w") as file:
+        file["g/table"] = np.zeros(3, dtype=[("x", "i4"), ("y", "f8")])
+    words = r"0\.h5: none of its groups has variables that can be ingested \('g/table': values of type"
+    with pytest.raises(IngestError, match=words):
+        intarsia.ingest(tmp_path / "0.h5", tmp_path / "r", concat_dim="step", **options)
+
+
+def test_only_groups_with_data_are_named(tmp_path):
+    with h5py.File(tmp_path / "0.h5", "w") as file:
+        file["a/table"] = np.zeros(3, dtype=[("x", "i4"), ("y", "f8")])
+        file["b/v"] = np.zeros(3)
+    with pytest.raises(IngestError, match=r"some of its groups have variables: 'b' \(source_group='b' ing"):
+        intarsia.ingest(tmp_path / "0.h5", tmp_path / "r", concat_dim="step")
+    assert intarsia.ingest(tmp_path / "0.h5", tmp_path / "r", **OPTIONS).summary.startswith("1 added")
+
+
+def test_a_filter_that_is_not_installed_is_named(tmp_path):
+    with h5py.File(tmp_path / "0.h5", "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((4,))
+        plist.set_filter(305, h5py.h5z.FLAG_OPTIONAL)
+        space, kind = h5py.h5s.create_simple((4,)), h5py.h5t.NATIVE_INT32
+        dataset = h5py.h5d.create(file.create_group("g").id, b"v", kind, space, plist)
+        dataset.write_direct_chunk((0,), b"compressed bytes")
+    with pytest.raises(
+        IngestError, match=r"'g/v': it cannot be read: its HDF5 filter 305 .*is not installed"
+    ):
+        intarsia.ingest(tmp_path / "0.h5", "memory://", **OPTIONS)

@@ -157,11 +157,14 @@ def test_tiff_pictures_become_steps_of_a_new_axis(tmp_path):
 def n5_dataset(path, data, block, compression):
     """An N5 dataset, block by block, as its specification says: column-major, truncated at the edge."""
     import gzip
+    import zlib
 
+    packed = {"gzip": gzip.compress, "zlib": zlib.compress, "raw": bytes}[compression]
+    kind = {"type": "gzip", "useZlib": True} if compression == "zlib" else {"type": compression}
     path.mkdir(parents=True)
     attributes = {
         "dimensions": list(data.shape), "blockSize": list(block), "dataType": str(data.dtype),
-        "compression": {"type": compression}, "axes": ["x", "y", "t"],
+        "compression": kind, "axes": ["x", "y", "t"],
     }  # fmt: skip
     (path / "attributes.json").write_text(json.dumps(attributes))
     for index in np.ndindex(*(-(-n // b) for n, b in zip(data.shape, block, strict=True))):
@@ -170,11 +173,11 @@ def n5_dataset(path, data, block, compression):
         body = chunk.astype(data.dtype.newbyteorder(">")).tobytes("F")
         target = path.joinpath(*map(str, index))
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(header + (gzip.compress(body) if compression == "gzip" else body))
+        target.write_bytes(header + packed(body))
 
 
 @pytest.mark.filterwarnings("ignore:Endian.big is deprecated")  # in zarr-n5
-@pytest.mark.parametrize("compression", ["raw", "gzip"])
+@pytest.mark.parametrize("compression", ["raw", "gzip", "zlib"])
 def test_n5_containers(tmp_path, compression):
     data = np.random.default_rng(1).integers(0, 60000, (10, 7, 6)).astype("uint16")
     for part in range(2):
@@ -298,3 +301,33 @@ def test_an_hdf5_file_behind_a_user_block_is_recognised(tmp_path):
     with h5py.File(tmp_path / "1.h5", "w", userblock_size=512) as file:
         file["time"] = [1.0]
     assert format_of(url_of(tmp_path / "1.h5"), Sources()).name == "hdf5"
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("v/5.0", r"KerchunkJSONParser cannot read it: one of its arrays has a chunk outside of its shape"),
+        ("v/0", r"the reference 'v/0' does not name a chunk of an array with 2 axes"),
+    ],
+)
+def test_references_to_chunks_that_an_array_does_not_have_are_refused(tmp_path, key, words):
+    array = {"zarr_format": 2, "shape": [2, 6], "chunks": [1, 3], "dtype": "<f4", "order": "C"}
+    array |= {"compressor": None, "filters": None, "fill_value": None}
+    (tmp_path / "raw").write_bytes(np.arange(3, dtype="f4").tobytes())
+    references = {
+        ".zgroup": '{"zarr_format": 2}', "v/.zarray": json.dumps(array),
+        "v/.zattrs": '{"_ARRAY_DIMENSIONS": ["time", "x"]}', key: [f"file://{tmp_path}/raw", 0, 12],
+    }  # fmt: skip
+    (tmp_path / "a.json").write_text(json.dumps({"version": 1, "refs": references}))
+    with pytest.raises(IngestError, match=rf"a\.json: {words}"):
+        intarsia.ingest(tmp_path / "a.json", tmp_path / "r", concat_dim="time")
+
+
+def test_n5_that_holds_no_numbers_is_refused(tmp_path):
+    n5_dataset(tmp_path / "a.n5", np.ones((4, 4, 2), "u2"), (4, 4, 2), "raw")
+    path = tmp_path / "a.n5" / "attributes.json"
+    path.write_text(path.read_text().replace("uint16", "object"))
+    with pytest.raises(
+        IngestError, match=r"a\.n5: its data type 'object' is not supported, only numbers are"
+    ):
+        intarsia.ingest(tmp_path / "a.n5", tmp_path / "r", concat_dim="t")

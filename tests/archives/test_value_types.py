@@ -2,6 +2,8 @@
 
 import itertools
 
+import h5py
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -75,3 +77,73 @@ def test_an_array_with_nulls_does_not_become_wider(tmp_path):
     report = intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time", nulls=True)
     with pytest.raises(IngestError, match=r"float32 of the dataset cannot hold without loss \(dtype="):
         intarsia.ingest(tmp_path / "1.nc", report.repository, concat_dim="time")
+
+
+@pytest.mark.parametrize("base", ["i1", "u2", "i4", "u8"])
+def test_the_fill_value_of_an_enumeration_is_missing_as_in_xarray(tmp_path, base):
+    numbers = np.array([[0, 1, 100], [1, 100, 0]], base)
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("time", 2)
+        file.createDimension("x", 3)
+        kind = file.createEnumType(base, "kind", {"clear": 0, "low": 1, "missing": 100})
+        for name, fill in (("with", 100), ("without", None)):
+            file.createVariable(name, kind, ("time", "x"), zlib=True, fill_value=fill)[:] = numbers
+            file.createVariable(f"fixed_{name}", kind, ("x",), fill_value=fill)[:] = numbers[0]
+    report = intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time")
+    found = xr.open_dataset(report.repository, engine="intarsia").load()
+    expected = xr.open_dataset(tmp_path / "a.nc", engine="netcdf4").load()
+    xr.testing.assert_equal(found, expected)
+    assert {name: each.dtype for name, each in found.items()} == {
+        name: each.dtype for name, each in expected.items()
+    }
+    nulls = intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time", nulls=True)
+    values = intarsia.open(nulls.repository, "with")[...]
+    with netCDF4.Dataset(tmp_path / "a.nc") as file:
+        assert np.array_equal(values.mask, np.ma.getmaskarray(file["with"][:]))
+    assert values.dtype == numbers.dtype
+
+
+@pytest.mark.parametrize("key", ["_FillValue", "missing_value"])
+@pytest.mark.parametrize("copy", ["never", "all"])
+def test_bools_that_may_be_missing_are_numbers_as_in_netcdf(tmp_path, key, copy):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, size in (("time", 4), ("x", 3)):
+            file[name] = np.arange(size)
+            file[name].make_scale(name)
+        plain = file.create_dataset("plain", (4, 3), "?", chunks=(1, 3))
+        flag = file.create_dataset("flag", (4, 3), "?", chunks=(1, 3), compression="gzip")
+        fixed = file.create_dataset("fixed", (3,), "?")
+        for dataset in (plain, flag):
+            dataset[:2] = [[True, False, True], [False, True, False]]  # the other chunks are not stored
+            for axis, name in enumerate(("time", "x")):
+                dataset.dims[axis].attach_scale(file[name])
+        fixed[:] = [True, False, True]
+        fixed.dims[0].attach_scale(file["x"])
+        fixed.attrs[key] = flag.attrs[key] = np.int8(0)
+    report = intarsia.ingest(tmp_path / "a.h5", "memory://", concat_dim="time", copy=copy)
+    found = xr.open_dataset(report.repository, engine="intarsia").load()
+    expected = xr.open_dataset(tmp_path / "a.h5", engine="netcdf4").load()
+    xr.testing.assert_equal(found, expected)
+    assert found.flag.dtype == expected.flag.dtype
+    assert found.plain.dtype == bool
+
+
+def test_bounds_of_a_climatology_are_dates_in_the_units_of_its_time(tmp_path):
+    """CF says so; xarray knows units of `bounds` only, and numbers of files with other units would mix."""
+    dates = []
+    for i, (year, shift) in enumerate(((1960, 0), (1959, 365))):
+        with netCDF4.Dataset(tmp_path / f"{i}.nc", "w") as file:
+            file.createDimension("time", 1)
+            file.createDimension("nv", 2)
+            time = file.createVariable("time", "f8", ("time",))
+            time.units, time.climatology = f"days since {year}-01-01", "limits"
+            time[:] = 15 + 60 * i + shift
+            limits = file.createVariable("limits", "f8", ("time", "nv"))
+            limits[:] = np.array([[0, 11000]]) + 60 * i + shift
+            file.createVariable("v", "f4", ("time",))[:] = i
+            dates.append(netCDF4.num2date(limits[0], time.units, only_use_cftime_datetimes=False))
+    report = intarsia.ingest(f"{tmp_path}/*.nc", "memory://", concat_dim="time")
+    found = xr.open_dataset(report.repository, engine="intarsia").limits
+    assert found.values.tolist() == np.array(dates).astype("M8[ns]").tolist()
+    numbers = xr.open_dataset(report.repository, engine="intarsia", decode_times=False)
+    assert numbers.limits.values.tolist() == [[0, 11000], [60, 11060]]

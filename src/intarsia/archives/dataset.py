@@ -203,6 +203,17 @@ class _Opening:
         return ""
 
 
+def unopened_tree(store: Any, path: str) -> str:
+    """Why the groups at and below a path of a store do not open as one tree; empty if they do."""
+    try:
+        extra("xarray", "virtual").open_datatree(
+            store, engine="intarsia", group=path or None, decode_times=False, cache=False
+        )
+    except Exception as error:
+        return one_line(error)
+    return ""
+
+
 def _sift(
     names: Sequence[str], kept: list[str], problem: Callable[[Sequence[str]], str], problems: dict[str, str]
 ) -> None:

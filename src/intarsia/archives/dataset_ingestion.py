@@ -14,7 +14,7 @@ from intarsia.archives.drifts import drifts_of
 from intarsia.archives.expected import Rules
 from intarsia.archives.given import Told, as_wanted, differing
 from intarsia.archives.ingest_batches import bytes_held
-from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of
+from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of, words_of_refused
 from intarsia.archives.locations import Identity, Sources
 from intarsia.archives.parsed import Failure, ParsedFile, Want, without_data
 from intarsia.archives.parsing import made_alike, parse_all, parse_one
@@ -22,8 +22,6 @@ from intarsia.archives.workforce import Engine
 from intarsia.archives.writer import Writer
 from intarsia.errors import IngestError, RepositoryNotFoundError
 from intarsia.versions.repository import open_repository
-
-SHOWN_PROBLEMS = 10
 
 
 @dataclass
@@ -63,6 +61,9 @@ class DatasetIngestion:
 
     coordinate: Callable[[str], Any] | None = None
     """Returns the coordinate of a file from its URL; if it returns None, the file's own stays."""
+
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Files that cannot be read, and why: something is wrong outside of the group that is ingested."""
 
     parsed: list[ParsedFile] = field(init=False, default_factory=list)
     """Files of this batch that could be parsed."""
@@ -145,6 +146,8 @@ class DatasetIngestion:
 
     def take(self, parsed: ParsedFile | Failure) -> int:
         """Put a parsed file where it belongs; returns roughly how much memory it takes."""
+        if parsed.url in self.unreadable:
+            parsed = Failure(parsed.url, self.unreadable[parsed.url])
         result = made_alike(parsed, self.want.dims, self.told, self.coordinate)
         if isinstance(result, ParsedFile) and result.url in self.unchanged:
             self.again.append(result)
@@ -238,16 +241,7 @@ class DatasetIngestion:
         """Raise an error for files that cannot be taken, unless they are to be skipped."""
         if self.errors == "skip" or not draft.refused:
             return
-        listed = [f"{url}: {reason}" for url, reason in draft.refused.items()]
-        more = [f"… and {len(listed) - SHOWN_PROBLEMS} more"] if len(listed) > SHOWN_PROBLEMS else []
-        head = f"{len(listed)} of {len(self.urls)} files cannot be ingested, so nothing was written:"
-        if self.before:
-            head = (
-                f"{len(listed)} of {len(self.urls)} files cannot be ingested, so nothing of their batch was "
-                f"written; the {self.before} before it are committed:"
-            )
-        tail = ["errors='skip' ingests the others"] if len(listed) < len(self.urls) else []
-        raise IngestError("\n  ".join([head, *listed[:SHOWN_PROBLEMS], *more, *tail]))
+        raise IngestError(words_of_refused(draft.refused, len(self.urls), self.before))
 
     def report(
         self, draft: Draft, dataset: Dataset, unchanged: set[str], repo: icechunk.Repository | None

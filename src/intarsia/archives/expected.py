@@ -15,7 +15,7 @@ from intarsia.archives.combined_attrs import Combining
 from intarsia.archives.coordinates import are_one, calendar_of, counts_time, same_values
 from intarsia.archives.cube import PlacingRules
 from intarsia.archives.drift import units_of
-from intarsia.archives.parsed import ParsedFile, ParsedVariable, is_grid_mapping
+from intarsia.archives.parsed import ParsedFile, ParsedVariable, is_grid_mapping, with_names_of
 from intarsia.archives.places import Span, spans
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
@@ -122,6 +122,8 @@ class Expected:
         self.calendars: dict[str, tuple[str, str]] = {}
         self.units: dict[str, tuple[str, str]] = {}
         """The units of coordinates along the dimensions that grow, and where they were seen."""
+        self.along: dict[str, tuple[str, ...]] = {}
+        """The axes of coordinates along the dimensions that grow."""
         self.attributes = Combining(rules.combine_attrs, dataset, rules.stacks)
         self.dropped: dict[str, str] = {}
         self.unreadable: set[str] = set()
@@ -152,6 +154,7 @@ class Expected:
                     self.mappings[name] = clean(attrs)
                 continue
             self.units[name] = (units_of(attrs), "the dataset")
+            self.along[name] = own
             if counts_time(attrs):
                 self.calendars[name] = (calendar_of(attrs), "the dataset")
 
@@ -209,6 +212,7 @@ class Expected:
 
         A file that `extends` the dataset is already there, and holds only the parts that are new.
         """
+        self._rename_invented(file)
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
             return f"it has no variable along {self._along()}{file.words_of_left_out}"
@@ -222,6 +226,12 @@ class Expected:
         if not problem:
             self._learn(file, data)
         return problem
+
+    def _rename_invented(self, file: ParsedFile) -> None:
+        """Give axes without names the names of the dataset: they depend on everything else in a file."""
+        for name, variable in file.variables.items():
+            known = self.data.get(name) or self.static.get(name)
+            with_names_of(variable, self.along.get(name, ()) if known is None else known.dims, self.dims)
 
     def _takes(self, name: str) -> bool:
         """Whether a variable that was not seen before becomes part of the dataset."""
@@ -408,6 +418,7 @@ class Expected:
                     self.mappings.setdefault(name, clean(variable.attrs))
             elif variable.role == "joined":
                 self.units.setdefault(name, (units_of(variable.attrs), file.url))
+                self.along.setdefault(name, variable.dims)
                 if counts_time(variable.attrs):
                     self.calendars.setdefault(name, (calendar_of(variable.attrs), file.url))
 

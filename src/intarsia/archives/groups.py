@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from intarsia.archives.cf import clean
-from intarsia.archives.ingest_report import FileReport, IngestReport, Runs
-from intarsia.archives.parsing import format_of
+from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, words_of_refused
+from intarsia.archives.parsing import format_of, reason_of, words_of_nothing
 from intarsia.archives.writer import write_joined, write_plain
 from intarsia.array.hierarchy import joined_path, open_group
 from intarsia.errors import IngestError
@@ -59,17 +59,27 @@ class Groups:
 
     bare: list[Bare]
 
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Files that cannot be read, and why."""
+
     @classmethod
-    def of(cls, urls: Iterable[str], sources: Sources, want: Want, parser: Any) -> Groups:
+    def of(cls, urls: Sequence[str], sources: Sources, want: Want, parser: Any) -> Groups:
         """The groups of these files."""
         having: dict[str, list[str]] = {}
+        firsts: dict[str, ParsedFile] = {}
+        unreadable: dict[str, str] = {}
         for url in urls:
-            format: Any = format_of(url, sources, parser)
-            if not hasattr(format, "groups"):
-                raise IngestError(f"the parser {type(format).__name__} does not say which groups {url} has")
-            for path in format.groups(url, sources):
+            try:
+                paths = _groups_in(url, sources, parser)
+                more = {
+                    path: _parsed(url, path, sources, want, parser) for path in paths if path not in firsts
+                }
+            except Exception as error:
+                unreadable[url] = reason_of(error)
+                continue
+            firsts |= more
+            for path in paths:
                 having.setdefault(path, []).append(url)
-        firsts = {path: _parsed(files[0], path, sources, want, parser) for path, files in having.items()}
         along = set(want.dims)
         has_axes = any(set(file.new_dims) != along for file in firsts.values())
         with_data: dict[str, list[str]] = {}
@@ -82,7 +92,27 @@ class Groups:
             else:
                 loading = replace(want, load=(*want.load, *names))
                 bare.append(Bare(path, _parsed(file.url, path, sources, loading, parser) if names else file))
-        return cls(with_data, bare)
+        return cls(with_data, bare, unreadable)
+
+    def words_of_no_data(self, urls: Sequence[str]) -> str:
+        """Why nothing can be ingested: what is wrong with files, and with variables of the groups."""
+        if self.unreadable:
+            return words_of_refused(self.unreadable, len(urls))
+        left_out = {
+            joined_path(bare.path, name): why
+            for bare in self.bare
+            for name, why in bare.file.left_out.items()
+        }
+        url = self.bare[0].file.url if self.bare else urls[0]
+        return f"{url}: {words_of_nothing(left_out)}"
+
+
+def _groups_in(url: str, sources: Sources, parser: Any) -> list[str]:
+    format: Any = format_of(url, sources, parser)
+    if not hasattr(format, "groups"):
+        raise IngestError(f"the parser {type(format).__name__} does not say which groups it has")
+    paths: list[str] = format.groups(url, sources)
+    return paths
 
 
 def _parsed(url: str, path: str, sources: Sources, want: Want, parser: Any) -> ParsedFile:

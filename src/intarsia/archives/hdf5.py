@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,18 @@ from intarsia.archives.hdf5_storage import (
     library,
     opened_file,
     text,
+    words_of_unread,
 )
-from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, Want, lacking, renamed, roles
+from intarsia.archives.parsed import (
+    PHONY,
+    Description,
+    ParsedFile,
+    ParsedVariable,
+    Want,
+    lacking,
+    renamed,
+    roles,
+)
 from intarsia.archives.permissions import folder_of
 from intarsia.errors import IngestError
 from intarsia.extras import extra
@@ -52,29 +62,13 @@ class HDF5:
         sources.resolve(url)
         moved = sources.permissions.checked([url], folder_of(url))
         with sources.reader(url) as reader, opened_file(reader) as file:
-            group, above = self._group(file), "" if self.group == "/" else self.group
-            objects, elsewhere = objects_in(group, self.drop)
-            found = {
-                name: Header(item, f"{above}/{name}") for name, item in objects.items() if _is_variable(item)
-            }
-            outside = elsewhere | _elsewhere(found, url, sources)
-            headers = {name: each for name, each in found.items() if name not in outside}
-            axes = _Axes(self.group, objects)
-            scales = {name: axes.scales(header) for name, header in headers.items()}
-            known = {*found, *elsewhere, *self.drop}
-            more = {name: each for name, each in axes.inherited(scales).items() if name not in known}
-            outside |= _elsewhere(more, url, sources)
-            more = {
-                name: each
-                for name, each in more.items()
-                if name not in outside and len(each.shape or ()) == 1
-            }
-            headers, scales = headers | more, scales | dict.fromkeys(more, ())
-            unread = {name: why for name, header in headers.items() if (why := _untyped(header))} | outside
-            full = {name: header for name, header in headers.items() if name not in unread}
-            named = {name: axes.named(header, scales[name]) for name, header in full.items()}
-            phony = PhonyDimensions(_bare_sizes(header, named[name]) for name, header in full.items())
-            described = {name: _described(header, named[name], phony) for name, header in full.items()}
+            group = self._group(file)
+            headers, unread, named, outside = self._axes_of(group, url, sources)
+            first = self._phony_above(file, url, sources) if want.whole_tree else 0
+            phony = PhonyDimensions(
+                (_bare_sizes(headers[name], names) for name, names in named.items()), first
+            )
+            described = {name: _described(headers[name], names, phony) for name, names in named.items()}
             described = with_texts(described, want)
             names = {new: old for old, new in want.rename}
             for name in (*want.dims, *(want.variables or ()), *want.load):
@@ -95,7 +89,7 @@ class HDF5:
                 except OSError as error:
                     if name in want.in_file(described).dims:
                         raise
-                    left_out[name] = f"it cannot be read: {error}"
+                    left_out[name] = words_of_unread(headers[name].id, error)
             data = [name for name, role in taken.items() if role == "data"]
             groups = () if data else tuple(_groups_with_variables(group))
             attrs = attributes_of(group)
@@ -112,12 +106,52 @@ class HDF5:
         masked = [name for name in described if name.startswith(NON_COORDINATE)]
         return renamed(parsed_file, tuple((name, name.removeprefix(NON_COORDINATE)) for name in masked))
 
+    def _axes_of(
+        self, group: Any, url: str, sources: Sources
+    ) -> tuple[dict[str, Header], dict[str, str], dict[str, list[str]], dict[str, str]]:
+        """The datasets in a group; those that cannot be read, and why; the axes of the others; and, of those
+        that cannot be read, the ones in other files."""
+        above = "" if self.group == "/" else self.group
+        objects, elsewhere = objects_in(group, self.drop)
+        found = {
+            name: Header(item, f"{above}/{name}") for name, item in objects.items() if _is_variable(item)
+        }
+        outside = elsewhere | _elsewhere(found, url, sources)
+        headers = {name: each for name, each in found.items() if name not in outside}
+        axes = _Axes(self.group, objects)
+        scales = {name: axes.scales(header) for name, header in headers.items()}
+        known = {*found, *elsewhere, *self.drop}
+        more = {name: each for name, each in axes.inherited(scales).items() if name not in known}
+        outside |= _elsewhere(more, url, sources)
+        more = {
+            name: each for name, each in more.items() if name not in outside and len(each.shape or ()) == 1
+        }
+        headers, scales = headers | more, scales | dict.fromkeys(more, ())
+        unread = {name: why for name, header in headers.items() if (why := _untyped(header))} | outside
+        full = {name: header for name, header in headers.items() if name not in unread}
+        named = {name: axes.named(header, scales[name]) for name, header in full.items()}
+        return headers, unread, named, outside
+
+    def _phony_above(self, file: Any, url: str, sources: Sources) -> int:
+        """How many names the groups above this one have for axes without a dimension scale."""
+        if self.group == "/":
+            return 0
+        above = HDF5(self.group.rpartition("/")[0], self.drop)
+        headers, _, named, _ = above._axes_of(above._group(file), url, sources)
+        sizes = (_bare_sizes(headers[name], names) for name, names in named.items())
+        return PhonyDimensions(sizes, above._phony_above(file, url, sources)).end
+
     def groups(self, url: str, sources: Sources) -> list[str]:
         """The paths of all groups."""
         h5py = extra("h5py", "virtual")
         found = [""]
+
+        def note(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Group):
+                found.append(name)
+
         with sources.reader(url) as reader, h5py.File(HeapReader(reader), "r") as file:
-            file.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Group) else None)
+            _visit(file, note)
         return found
 
     def _group(self, file: Any) -> Any:
@@ -136,11 +170,11 @@ class HDF5:
         """Why a variable that has to be copied cannot be: a filter or an external file is missing."""
         if 0 in variable.shape:
             return ""
-        try:
-            with self.opened(url, sources, variable.name) as dataset:
+        with self.opened(url, sources, variable.name) as dataset:
+            try:
                 dataset[(0,) * len(variable.shape)]
-        except OSError as error:
-            return f"it cannot be read: {error} ({variable.reason})"
+            except OSError as error:
+                return f"{words_of_unread(dataset.id, error)} ({variable.reason})"
         return ""
 
     @contextmanager
@@ -184,8 +218,18 @@ def _groups_with_variables(group: Any) -> list[str]:
         if above and _is_variable(item.id):
             found[f"{whole.name}/{above}".lstrip("/")] = None
 
-    whole.visititems(note)
+    _visit(whole, note)
     return sorted(found)
+
+
+def _visit(group: Any, note: Callable[[str, Any], None]) -> None:
+    """Call a function with everything below a group."""
+    try:
+        group.visititems(note)
+    except (RuntimeError, OSError, KeyError) as error:
+        raise IngestError(
+            f"it is damaged or truncated: HDF5 cannot list what it holds ({' '.join(str(error).split())})"
+        ) from error
 
 
 class _Axes:
@@ -271,18 +315,25 @@ class PhonyDimensions:
     """Names for axes without a dimension scale: one for each size, numbered as in h5netcdf.
 
     No two axes of a dataset share a name, so a size has as many names as one dataset has axes of that size.
+    Numbers begin with `first`: below a group, those of the group are taken.
 
     >>> phony = PhonyDimensions([(4, 6), (9,), (6, 6)])
     >>> phony.names((4, 6)), phony.names((9,)), phony.names((6, 6))
     (['phony_dim_0', 'phony_dim_1'], ['phony_dim_3'], ['phony_dim_1', 'phony_dim_2'])
     """
 
-    def __init__(self, datasets: Iterable[tuple[int, ...]]) -> None:
+    def __init__(self, datasets: Iterable[tuple[int, ...]], first: int = 0) -> None:
         times: dict[int, int] = {}
         for sizes in datasets:
             for size in sizes:
                 times[size] = max(times.get(size, 0), sizes.count(size))
         self._sizes = [size for size, count in times.items() for _ in range(count)]
+        self._first = first
+
+    @property
+    def end(self) -> int:
+        """The number after the last one."""
+        return self._first + len(self._sizes)
 
     def names(self, sizes: tuple[int, ...]) -> list[str]:
         """A name for each of these axes of one dataset."""
@@ -291,7 +342,7 @@ class PhonyDimensions:
         for size in sizes:
             taken = next(entry for entry in left if entry[1] == size)
             left.remove(taken)
-            names.append(f"phony_dim_{taken[0]}")
+            names.append(f"{PHONY}{self._first + taken[0]}")
         return names
 
 
@@ -303,7 +354,10 @@ def _described(header: Header, axes: list[str], phony: PhonyDimensions) -> Descr
             dtype = np.dtypes.StringDType()
     spare = iter(phony.names(_bare_sizes(header, axes)))
     dims = tuple(axis or next(spare) for axis in axes)
-    return Description(dims, header.shape, header.attributes(), dtype)
+    attrs = header.attributes()
+    if dtype.kind == "b" and not attrs.keys().isdisjoint(("_FillValue", "missing_value")):
+        dtype = np.dtype("i1")  # an enumeration of bytes, as in NetCDF: a bool cannot be missing
+    return Description(dims, header.shape, attrs, dtype)
 
 
 def _bare_sizes(header: Header, axes: Sequence[str]) -> tuple[int, ...]:
@@ -317,4 +371,5 @@ def _loaded(name: str, role: Any, header: Header, description: Description) -> P
         values = header.read(description.dtype)
     else:
         values = loaded(header.dataset, description)
+        values = values.view(description.dtype) if values.dtype.kind == "b" else values
     return replace(description, dtype=values.dtype).parsed(name, role, values=values)

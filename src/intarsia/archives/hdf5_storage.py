@@ -125,6 +125,23 @@ class Header:
         return values
 
 
+def words_of_unread(dataset: Any, error: Exception) -> str:
+    """Why a dataset cannot be read: filters that are not installed, or what HDF5 says."""
+    plist = dataset.get_create_plist()
+    filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
+    absent = [
+        f"{code} ({text(name.rstrip(bytes(1)))})" if name else str(code)
+        for code, _, _, name in filters
+        if not library().h5z.filter_avail(code)
+    ]
+    if absent:
+        return (
+            f"it cannot be read: its HDF5 filter {' and '.join(absent)} is not installed "
+            "(many are in hdf5plugin: import it before you ingest)"
+        )
+    return f"it cannot be read: {error}"
+
+
 def attributes_of(group: Any) -> dict[str, Any]:
     """The attributes of a group."""
     return _values(group, _names(group, group.get_create_plist()))

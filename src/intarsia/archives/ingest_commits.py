@@ -8,13 +8,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from functools import partial
+from typing import Any
 
 import icechunk
 
 from intarsia._icechunk import safe_store
 from intarsia.archives.containers import with_containers
 from intarsia.archives.cube import WholeNeededError
-from intarsia.archives.dataset import Dataset
+from intarsia.archives.dataset import Dataset, unopened_tree
 from intarsia.archives.dataset_ingestion import DatasetIngestion
 from intarsia.archives.draft import Draft
 from intarsia.archives.groups import Bare, Groups, merged
@@ -42,8 +43,8 @@ class Ingestion:
     bare: list[Bare] = field(default_factory=list)
     """Groups of the files without data."""
 
-    above: str = ""
-    """The group that holds the datasets of all groups."""
+    above: str | None = None
+    """The group that holds the datasets of all groups; None if only one group is ingested."""
 
     grown: GrownAxis | None = field(init=False, default=None)
     """What the last commit did to the first dimension; None if there are several datasets."""
@@ -55,13 +56,14 @@ class Ingestion:
             raise IngestError("source_group='*' needs concat_dim=: each group has its own coordinates")
         groups = Groups.of(whole.urls, whole.sources, with_fields(whole.want, group=""), whole.parser)
         if not groups.with_data:
-            raise IngestError("none of the groups in the files has variables")
+            raise IngestError(groups.words_of_no_data(whole.urls))
         parts = [
             with_fields(
                 whole,
                 want=with_fields(whole.want, group=path),
                 group=joined_path(whole.group, path),
-                urls=urls,
+                urls=[*urls, *groups.unreadable],
+                unreadable=groups.unreadable,
             )
             for path, urls in groups.with_data.items()
         ]
@@ -151,12 +153,13 @@ class Ingestion:
     def _committed(self, message: str | None) -> IngestReport:
         """Write a batch in one commit; a repository is created only if something goes into it."""
         repo = self.first.opened()
-        ready: tuple[Draft, set[str]] | None = None
-        if repo is None and self.alone:
-            ready = draft, unchanged = self.first.drafted(Dataset())
-            self.first.raise_if_asked(draft)
-            if not draft.placed:
-                return self.first.report(draft, Dataset(), unchanged, None)
+        ready: list[tuple[Draft, set[str]]] | None = None
+        if repo is None:
+            ready = self._drafted_together([Dataset() for _ in self.parts])
+            for part, (draft, _) in zip(self.parts, ready, strict=True):
+                part.raise_if_asked(draft)
+            if not any(draft.placed for draft, _ in ready):
+                return self._merged(ready, [Dataset() for _ in self.parts], None)
         repo = repo or self.first.opened(create=True)
         assert repo is not None
         commit = Commit(repo, self.first.branch, message or "ingest")
@@ -175,11 +178,11 @@ class Ingestion:
         return report if isinstance(prepared, str) else with_fields(report, snapshot_id=snapshot)
 
     def _written(
-        self, repo: icechunk.Repository, ready: tuple[Draft, set[str]] | None = None
+        self, repo: icechunk.Repository, ready: list[tuple[Draft, set[str]]] | None = None
     ) -> tuple[IngestReport, Written | str]:
         """Draft everything and write it into a session; if nothing is new, return the current snapshot.
 
-        `ready` is the draft of a new dataset, if it was already made.
+        `ready` are the drafts of new datasets, if they were already made.
         """
         while True:
             session = repo.writable_session(self.first.branch)
@@ -191,11 +194,7 @@ class Ingestion:
             split = partial(self._split, drafts)
             options = self.first.sources.options
             reopened, prefixes = with_containers(repo, locations, self._folders(), options, split)
-            reports = {
-                part.want.group: part.report(draft, dataset, unchanged, reopened)
-                for part, dataset, (draft, unchanged) in zip(self.parts, datasets, drafted, strict=True)
-            }
-            report = with_fields(merged(reports, self.bare), containers=prefixes)
+            report = with_fields(self._merged(drafted, datasets, reopened), containers=prefixes)
             self.grown = drafts[0].cube.axes[0] if self.alone else None
             if not any(draft.placed for draft in drafts):
                 return report, session.snapshot_id
@@ -216,15 +215,41 @@ class Ingestion:
             for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
                 fit &= not draft.placed or part.write(store, draft, dataset)
             if fit:
-                for bare in self.bare:
-                    bare.write(store, self.above, dict(zip(reports, drafts, strict=True)))
+                if self.above is not None:
+                    self._write_bare(store, self.above, drafts)
                 return report, Written(session)
             ready = None  # without what was left out, everything may be different
 
+    def _merged(
+        self,
+        drafted: Sequence[tuple[Draft, set[str]]],
+        datasets: Sequence[Dataset],
+        repo: icechunk.Repository | None,
+    ) -> IngestReport:
+        """One report of what the drafts do."""
+        return merged(
+            {
+                part.want.group: part.report(draft, dataset, unchanged, repo)
+                for part, dataset, (draft, unchanged) in zip(self.parts, datasets, drafted, strict=True)
+            },
+            self.bare,
+        )
+
+    def _write_bare(self, store: Any, above: str, drafts: Sequence[Draft]) -> None:
+        """Write the groups without data; then all groups must open as one tree."""
+        by_group = {part.want.group: draft for part, draft in zip(self.parts, drafts, strict=True)}
+        for bare in self.bare:
+            bare.write(store, above, by_group)
+        if problem := unopened_tree(store, above):
+            raise IngestError(
+                f"the groups of the files do not open as one tree, so nothing was written: {problem}\n"
+                "  Ingest such groups one by one: source_group= names one, and group= where it goes"
+            )
+
     def _drafted_in(
-        self, session: icechunk.Session, ready: tuple[Draft, set[str]] | None
+        self, session: icechunk.Session, ready: list[tuple[Draft, set[str]]] | None
     ) -> tuple[list[Dataset], list[tuple[Draft, set[str]]]]:
-        """The datasets as they are in a session, and their drafts; `ready` is that of a new one.
+        """The datasets as they are in a session, and their drafts; `ready` are those of new ones.
 
         Files that go after all others need only the end of the dataset, whatever its length.
         """
@@ -233,8 +258,8 @@ class Ingestion:
             with suppress(WholeNeededError):
                 return [end], self._drafted_together([end])
         datasets = [part.read(session) for part in self.parts]
-        if ready and datasets[0].is_new:
-            return datasets, [ready]
+        if ready and all(dataset.is_new for dataset in datasets):
+            return datasets, ready
         return datasets, self._drafted_together(datasets)
 
     def _drafted_together(self, datasets: Sequence[Dataset]) -> list[tuple[Draft, set[str]]]:

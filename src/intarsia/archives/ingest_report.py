@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -324,3 +324,20 @@ def _run(contribution: Contribution, start: int, stop: int, files: int) -> Run:
         contribution.variable.name, start, stop, "", "", files, main.chunks, codecs, stored,
         str(decoding), main.copy_reason, contribution.file.url,
     )  # fmt: skip
+
+
+SHOWN_PROBLEMS = 10
+
+
+def words_of_refused(refused: Mapping[str, str], total: int, before: int = 0) -> str:
+    """Which of `total` files cannot be ingested, and why; batches with `before` files are committed."""
+    listed = [f"{url}: {reason}" for url, reason in refused.items()]
+    more = [f"… and {len(listed) - SHOWN_PROBLEMS} more"] if len(listed) > SHOWN_PROBLEMS else []
+    head = f"{len(listed)} of {total} files cannot be ingested, so nothing was written:"
+    if before:
+        head = (
+            f"{len(listed)} of {total} files cannot be ingested, so nothing of their batch was written; "
+            f"the {before} before it are committed:"
+        )
+    tail = ["errors='skip' ingests the others"] if len(listed) < total else []
+    return "\n  ".join([head, *listed[:SHOWN_PROBLEMS], *more, *tail])

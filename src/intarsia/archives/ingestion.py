@@ -177,7 +177,10 @@ def ingest(
     told, asked = with_order(order_by, dims or {}, along)
     chosen = None if variables is None else tuple(variables)
     names = tuple((rename or {}).items())
-    want = Want(along, chosen, (*load, *asked), names, source_group.strip("/"), preprocess)
+    want = Want(
+        along, chosen, (*load, *asked), names, source_group.strip("/"), preprocess,
+        whole_tree=source_group.strip("/") == ALL,
+    )  # fmt: skip
     if coordinate is not None and (len(along) != 1 or along[0] in told):
         raise IngestError(
             "coordinate= is for one dimension that nothing else describes: dims={'name': …} says which"

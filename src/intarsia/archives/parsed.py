@@ -26,6 +26,9 @@ MENTIONS = ("coordinates", "bounds", "climatology", "grid_mapping")
 MAPPING_KEYS = frozenset(("grid_mapping_name", "crs_wkt", "spatial_ref"))
 """Attributes that make a variable a grid mapping."""
 
+PHONY = "phony_dim_"
+"""The beginning of names for axes that have none in HDF5 files, as in NetCDF; a number follows."""
+
 LOAD_LIMIT = 64 << 20
 """A variable without the concatenation dimension is loaded from every file, up to this size."""
 
@@ -56,6 +59,9 @@ class Want:
 
     preprocess: Any = None
     """The caller's function from the metadata of a file to what should be ingested."""
+
+    whole_tree: bool = False
+    """Whether all groups are wanted: names that are invented in one then differ from those above it."""
 
     def in_file(self, described: Mapping[str, Description]) -> Want:
         """The same, with the names in a file."""
@@ -310,6 +316,23 @@ def read_stored(source: Any, selection: Any, dtype: np.dtype[Any]) -> np.ndarray
 def _is_supported(dtype: np.dtype[Any]) -> bool:
     """Whether Zarr has the type: numbers, bools and texts, but not C's long double."""
     return dtype.kind in SUPPORTED_KINDS and dtype.itemsize <= (8 if dtype.kind == "f" else 16)
+
+
+def with_names_of(variable: ParsedVariable, dims: tuple[str, ...], kept: Iterable[str]) -> None:
+    """Give the axes of a variable the invented names that `dims` has in the same places; `kept` stay."""
+    own = variable.dims if variable.seen is None else variable.seen
+    if own == dims or len(own) != len(dims):
+        return
+    now = dict(zip(own, dims, strict=True))
+    changed = {old: new for old, new in now.items() if old != new}
+    both = [*changed, *changed.values()]
+    hidden = set(variable.dims) - set(own)
+    if not all(each.startswith(PHONY) for each in both) or {*kept, *hidden} & set(both):
+        return
+    variable.dims = tuple(now.get(dim, dim) for dim in variable.dims)
+    variable.picks = {now.get(dim, dim): picked for dim, picked in variable.picks.items()}
+    if variable.seen is not None:
+        variable.seen = dims
 
 
 def lacking(described: Mapping[str, Description], want: Want) -> tuple[str, ...]:

@@ -40,6 +40,9 @@ USER_BLOCKS = (0, 512, 1024, 2048, 4096, 8192)
 ZARR_V2_FILES = frozenset((".zgroup", ".zmetadata", ".zarray", ".zattrs"))
 
 SHOWN_GROUPS = 8
+TRIED_GROUPS = 64
+"""How many groups are searched for data if there is none where it was expected."""
+
 SHOWN_BYTES = 40
 
 DEEPEST = 100
@@ -151,7 +154,9 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
             def parse(want: Want) -> ParsedFile:
                 found = format.parse(url, sources, want)
                 if found.groups:
-                    raise IngestError(_words_of_groups(found, want))
+                    raise IngestError(
+                        _words_of_groups(found, want, partial(_parse_group, url, sources, want))
+                    )
                 return renamed(found, want.rename)
 
             parsed = parse(want) if want.preprocess is None else preprocessed(parse, want)
@@ -161,31 +166,55 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         problem = problem or _immense(parsed)
         parsed.identity = replace(parsed.identity, digest=digest)
         return Failure(url, problem) if problem else parsed
-    except MissingExtraError:
-        raise  # the same for every file, and not this file's fault
-    except IngestError as error:
-        return Failure(url, str(error))
-    except FileNotFoundError:
-        return Failure(url, "there is no such file")
-    except RecursionError:
-        return Failure(url, "something in it is nested too deeply to be read")
-    except UnicodeDecodeError as error:
-        text = f"a name or string in it is not {error.encoding}: {bytes(error.object[:SHOWN_BYTES])!r}"
-        return Failure(url, text)
     except Exception as error:
-        text = str(error).split("Debug source:")[0]  # from obstore, for its developers
-        return Failure(url, f"{type(error).__name__}: {' '.join(text.split())}")
+        return Failure(url, reason_of(error))
 
 
-def _words_of_groups(parsed: ParsedFile, want: Want) -> str:
-    listed, more = ", ".join(map(repr, parsed.groups[:SHOWN_GROUPS])), len(parsed.groups) - SHOWN_GROUPS
+def _parse_group(url: str, sources: Sources, want: Want, path: str) -> ParsedFile:
+    return format_of(url, sources, None, path).parse(url, sources, replace(want, group=path))
+
+
+def reason_of(error: Exception) -> str:
+    """What is wrong with a file; an error that is the same for every file is raised."""
+    if isinstance(error, MissingExtraError):
+        raise error
+    if isinstance(error, IngestError):
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, RecursionError):
+        return "something in it is nested too deeply to be read"
+    if isinstance(error, UnicodeDecodeError):
+        return f"a name or string in it is not {error.encoding}: {bytes(error.object[:SHOWN_BYTES])!r}"
+    text = str(error).split("Debug source:")[0]  # from obstore, for its developers
+    return f"{type(error).__name__}: {' '.join(text.split())}"
+
+
+def _words_of_groups(parsed: ParsedFile, want: Want, parse_group: Callable[[str], ParsedFile]) -> str:
+    """Why there is no data here, and which groups have some: only what source_group= would find there."""
     place = f"its group {want.group!r}" if want.group else "it"
     along = f" along {' and '.join(map(repr, want.dims))}" if want.dims else ""
+    groups, left_out = [], dict(parsed.left_out)
+    for path in parsed.groups[:TRIED_GROUPS]:
+        found = parse_group(path)
+        if any(variable.role == "data" for variable in found.variables.values()):
+            groups.append(path)
+        left_out |= {f"{path}/{name}": why for name, why in found.left_out.items()}
+    if not groups and len(parsed.groups) <= TRIED_GROUPS:
+        return words_of_nothing(left_out)
+    groups = groups or list(parsed.groups)
+    listed, more = ", ".join(map(repr, groups[:SHOWN_GROUPS])), len(groups) > SHOWN_GROUPS
     return (
         f"{place} has no data{along}, but some of its groups have variables: {listed}"
-        f"{f' and {more} more' if more > 0 else ''} "
-        f"(source_group={parsed.groups[0]!r} ingests one of them, source_group='*' all)"
+        f"{' and more' if more or len(parsed.groups) > TRIED_GROUPS else ''} "
+        f"(source_group={groups[0]!r} ingests one of them, source_group='*' all)"
     )
+
+
+def words_of_nothing(left_out: Mapping[str, str]) -> str:
+    """Why a file with groups has nothing that can be ingested."""
+    listed = "; ".join(f"{name!r}: {why}" for name, why in list(left_out.items())[:SHOWN_GROUPS])
+    return "none of its groups has variables that can be ingested" + (f" ({listed})" if listed else "")
 
 
 def _beyond_the_end(parsed: ParsedFile) -> str:

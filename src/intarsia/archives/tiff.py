@@ -1,25 +1,178 @@
 """TIFF: the first image of a file, through virtual_tiff, if it can be trusted.
 
-virtual_tiff follows a circular list of images for ever, and takes samples of 1 or 12 bits for whole bytes.
-For a tag it allocates as much memory as the tag's count claims, and the process ends if there is not enough.
-So the header is checked here first.
+virtual_tiff follows a circular list of images for ever, takes samples of 1 or 12 bits for whole bytes, and
+does not look at every tag that changes values. For a tag it allocates as much memory as the tag's count
+claims, and the process ends if there is not enough. So the header is checked here first: `TAGS` says for
+every tag whether it is read, refused or ignored.
 """
 
+import math
 import os
 import struct
-from collections.abc import Iterator, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Literal, NamedTuple
 
-from intarsia._compat import tiff_parser
+from zarr.codecs import BytesCodec, TransposeCodec
+
+from intarsia._compat import manifest_table, parsed_group, tiff_parser
 from intarsia.archives.locations import Sources
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 
-BITS_PER_SAMPLE = 258
-"""The tag that says how many bits the samples of a pixel have, as 16-bit numbers."""
 
-WHOLE_BITS = frozenset((8, 16, 32, 64))
-"""The sizes of samples that are NumPy numbers."""
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """What happens to a tag of the first image."""
+
+    number: int
+    name: str
+    use: Literal["read", "refused", "ignored"]
+    """`read`: it says which values there are, or becomes an attribute. `ignored`: it does not change them."""
+
+    values: tuple[int, ...] = ()
+    """The values with which a file is accepted, if not all of them."""
+
+    needed: bool = False
+    """Whether a file without it is refused."""
+
+
+BYTE_COMPRESSIONS = (5, 8, 32773, 32946, 34925, 50000, 50013)
+"""LZW, Deflate (both numbers), PackBits, LZMA, Zstandard, and PixTIFF's Deflate: they compress any bytes."""
+
+JPEG = (7, 33007, 34892)
+LERC = 34887
+BITS_PER_SAMPLE = 258
+FLOATS = (3, 6)
+"""Values of SampleFormat: floating-point and complex numbers."""
+
+IMAGE_COMPRESSIONS = (
+    *JPEG, LERC, 22610, 33003, 33004, 33005, 34712, 34933, 34934, 48124, 50001, 50002, 52546,
+)  # fmt: skip
+"""JPEG, LERC, JPEG XR, JPEG 2000, PNG, JetRaw, WebP, JPEG XL: decoders return this machine's numbers."""
+
+TAGS = {
+    tag.number: tag
+    for tag in (
+        # TIFF 6.0
+        Tag(254, "NewSubfileType", "ignored"),
+        Tag(255, "SubfileType", "ignored"),
+        Tag(256, "ImageWidth", "read", needed=True),
+        Tag(257, "ImageLength", "read", needed=True),
+        Tag(258, "BitsPerSample", "read", (8, 16, 32, 64)),
+        Tag(259, "Compression", "read", (1, *sorted((*BYTE_COMPRESSIONS, *IMAGE_COMPRESSIONS)))),
+        Tag(262, "PhotometricInterpretation", "read", (0, 1, 2, 3, 4, 5), needed=True),
+        Tag(263, "Threshholding", "ignored"),
+        Tag(264, "CellWidth", "ignored"),
+        Tag(265, "CellLength", "ignored"),
+        Tag(266, "FillOrder", "read", (1,)),
+        Tag(269, "DocumentName", "ignored"),
+        Tag(270, "ImageDescription", "ignored"),
+        Tag(271, "Make", "ignored"),
+        Tag(272, "Model", "ignored"),
+        Tag(273, "StripOffsets", "read"),
+        Tag(274, "Orientation", "ignored"),
+        Tag(277, "SamplesPerPixel", "read", needed=True),
+        Tag(278, "RowsPerStrip", "read"),
+        Tag(279, "StripByteCounts", "read"),
+        Tag(280, "MinSampleValue", "ignored"),
+        Tag(281, "MaxSampleValue", "ignored"),
+        Tag(282, "XResolution", "ignored"),
+        Tag(283, "YResolution", "ignored"),
+        Tag(284, "PlanarConfiguration", "read", (1, 2)),
+        Tag(285, "PageName", "ignored"),
+        Tag(286, "XPosition", "ignored"),
+        Tag(287, "YPosition", "ignored"),
+        Tag(288, "FreeOffsets", "ignored"),
+        Tag(289, "FreeByteCounts", "ignored"),
+        Tag(290, "GrayResponseUnit", "ignored"),
+        Tag(291, "GrayResponseCurve", "ignored"),
+        Tag(292, "T4Options", "ignored"),
+        Tag(293, "T6Options", "ignored"),
+        Tag(296, "ResolutionUnit", "ignored"),
+        Tag(297, "PageNumber", "ignored"),
+        Tag(301, "TransferFunction", "ignored"),
+        Tag(305, "Software", "ignored"),
+        Tag(306, "DateTime", "ignored"),
+        Tag(315, "Artist", "ignored"),
+        Tag(316, "HostComputer", "ignored"),
+        Tag(317, "Predictor", "read", (1, 2, 3)),
+        Tag(318, "WhitePoint", "ignored"),
+        Tag(319, "PrimaryChromaticities", "ignored"),
+        Tag(320, "ColorMap", "ignored"),
+        Tag(321, "HalftoneHints", "ignored"),
+        Tag(322, "TileWidth", "read"),
+        Tag(323, "TileLength", "read"),
+        Tag(324, "TileOffsets", "read"),
+        Tag(325, "TileByteCounts", "read"),
+        Tag(332, "InkSet", "ignored"),
+        Tag(333, "InkNames", "ignored"),
+        Tag(334, "NumberOfInks", "ignored"),
+        Tag(336, "DotRange", "ignored"),
+        Tag(337, "TargetPrinter", "ignored"),
+        Tag(338, "ExtraSamples", "ignored", (0, 1, 2)),
+        Tag(339, "SampleFormat", "read", (1, 2, 3, 4, 6)),
+        Tag(340, "SMinSampleValue", "ignored"),
+        Tag(341, "SMaxSampleValue", "ignored"),
+        Tag(342, "TransferRange", "ignored"),
+        Tag(512, "JPEGProc", "ignored"),
+        Tag(513, "JPEGInterchangeFormat", "ignored"),
+        Tag(514, "JPEGInterchangeFormatLength", "ignored"),
+        Tag(515, "JPEGRestartInterval", "ignored"),
+        Tag(517, "JPEGLosslessPredictors", "ignored"),
+        Tag(518, "JPEGPointTransforms", "ignored"),
+        Tag(519, "JPEGQTables", "ignored"),
+        Tag(520, "JPEGDCTables", "ignored"),
+        Tag(521, "JPEGACTables", "ignored"),
+        Tag(529, "YCbCrCoefficients", "ignored"),
+        Tag(530, "YCbCrSubSampling", "ignored"),
+        Tag(531, "YCbCrPositioning", "ignored"),
+        Tag(532, "ReferenceBlackWhite", "ignored"),
+        Tag(33432, "Copyright", "ignored"),
+        # the supplements, and the technical note on JPEG
+        Tag(330, "SubIFDs", "refused"),
+        Tag(343, "ClipPath", "ignored"),
+        Tag(344, "XClipPathUnits", "ignored"),
+        Tag(345, "YClipPathUnits", "ignored"),
+        Tag(346, "Indexed", "ignored"),
+        Tag(347, "JPEGTables", "refused"),
+        Tag(351, "OPIProxy", "ignored"),
+        Tag(32781, "ImageID", "ignored"),
+        Tag(37724, "ImageSourceData", "ignored"),
+        Tag(50255, "Annotations", "ignored"),
+        # other specifications whose tags say which values there are
+        Tag(32997, "ImageDepth", "read", (1,)),
+        Tag(32998, "TileDepth", "read", (1,)),
+        Tag(33550, "ModelPixelScale", "read"),
+        Tag(33922, "ModelTiepoint", "read"),
+        Tag(34264, "ModelTransformation", "read"),
+        Tag(34735, "GeoKeyDirectory", "read"),
+        Tag(34736, "GeoDoubleParams", "read"),
+        Tag(34737, "GeoAsciiParams", "read"),
+        Tag(42112, "GDAL_METADATA", "read"),
+        Tag(42113, "GDAL_NODATA", "read"),
+        Tag(50674, "LercParameters", "read"),
+    )
+}
+"""Every tag of TIFF 6.0 and its supplements, and those of other specifications that matter for values."""
+
+DEFAULTS = {258: (1,), 259: (1,), 284: (1,), 317: (1,), 339: (1,), 50674: (0, 0)}
+"""What a file means that does not have these tags."""
+
+OF_EVERY_IMAGE = tuple(TAGS[number] for number in (256, 257, 262, 277, 338))
+"""virtual_tiff reads all images before it takes the first, and fails if one of these is absent or unknown."""
+
+SEPARATE = 2
+"""The value of PlanarConfiguration for samples that are not interleaved."""
+
+STRIPS, TILES = (273, 278, 279), (322, 323, 324, 325)
+COMPARED = (256, 257, 277, 278, 322, 323, 50674)
+"""Tags with any value that are compared with others."""
+
+ADVICE = "GDAL or tifffile can write a copy in a form that can be ingested"
+
+MOST_LISTED = 8
+"""A refusal lists at most so many values that are accepted."""
 
 TYPE_BYTES = {
     **dict.fromkeys((1, 2, 6, 7), 1),
@@ -36,8 +189,8 @@ SHARED_BYTES = 1 << 24
 """Images may share tag values, which then add up to more bytes than the file has: at most this many."""
 
 
-class _Tag(NamedTuple):
-    """An entry of an image's list."""
+class _Entry(NamedTuple):
+    """A tag in an image's list."""
 
     number: int
     width: int
@@ -84,7 +237,7 @@ class _Header:
         return struct.unpack(f"{self._order}{count}{letter}", self._bytes(at, count * width))
 
     def check(self) -> None:
-        """Refuse endless lists of images, tags that the file cannot hold, and samples of odd bit sizes."""
+        """Refuse endless lists of images, tags that the file cannot hold, and values that cannot be read."""
         at = self._number(8 if self._is_big else 4, self._field)
         if not at:
             raise IngestError("it has no image: its header does not point to a list of tags")
@@ -102,19 +255,18 @@ class _Header:
             nbytes += sum(tag.nbytes for tag in listed)
             if nbytes > max(self._size, SHARED_BYTES):
                 raise IngestError(f"its tags have {nbytes} bytes or more, but the file has {self._size}")
-            if not seen:
-                self._check_samples(listed)
+            self._check_image(listed, len(seen))
             seen.add(at)
             at = self._number(at + head + self._entry.size * count, self._field)
 
-    def _tags(self, at: int, count: int) -> Iterator[_Tag]:
+    def _tags(self, at: int, count: int) -> Iterator[_Entry]:
         entries = self._entry.iter_unpack(self._bytes(at, count * self._entry.size))
         for index, (number, kind, values, stored) in enumerate(entries):
             if kind not in TYPE_BYTES:
                 raise IngestError(f"its tag {number} has the type {kind}, which TIFF does not have")
             inside = at + index * self._entry.size + 4 + self._field
             width = TYPE_BYTES[kind]
-            tag = _Tag(number, width, values, inside if width * values <= self._field else stored)
+            tag = _Entry(number, width, values, inside if width * values <= self._field else stored)
             if tag.place + tag.nbytes > self._size:
                 raise IngestError(
                     f"its tag {number} claims {values} values of {width} bytes at byte {tag.place}, "
@@ -122,14 +274,92 @@ class _Header:
                 )
             yield tag
 
-    def _check_samples(self, tags: Sequence[_Tag]) -> None:
-        found = next((tag for tag in tags if tag.number == BITS_PER_SAMPLE), None)
-        bits = {1}  # as in the specification
-        if found is not None:
-            bits = set(self._numbers(found.place, found.length, found.width))
-        if len(bits) > 1 or not bits <= WHOLE_BITS:
-            listed = " and ".join(map(str, sorted(bits)))
-            raise IngestError(f"its samples have {listed} bits; all must have 8, 16, 32 or 64")
+    def _check_image(self, entries: Sequence[_Entry], number: int) -> None:
+        """Refuse an image with tags or values that cannot be read; images after the first need less."""
+        place = f" of image {number + 1}" if number else ""
+        found = {entry.number: entry for entry in entries}
+        values: dict[int, Sequence[int]] = {}
+        for tag in OF_EVERY_IMAGE if number else TAGS.values():
+            entry, named = found.get(tag.number), f"the tag {tag.name} ({tag.number}){place}"
+            if tag.needed and (entry is None or not entry.length):
+                raise IngestError(f"it lacks {named}: {ADVICE}")
+            if tag.use == "refused" and entry is not None:
+                raise IngestError(f"it has {named}, which is not supported: {ADVICE}")
+            values[tag.number] = DEFAULTS.get(tag.number, ())
+            if entry is not None and entry.length and (tag.values or tag.number in COMPARED):
+                values[tag.number] = self._numbers(entry.place, entry.length, entry.width)
+            others = [each for each in values[tag.number] if tag.values and each not in tag.values]
+            if others or (tag.number == BITS_PER_SAMPLE and len(set(values[tag.number])) > 1):
+                raise IngestError(_words_of(tag, values[tag.number], place))
+        if not number:
+            self._check_layout(found, values)
+            self._check_encoding(values)
+
+    def _check_layout(self, found: Mapping[int, _Entry], values: Mapping[int, Sequence[int]]) -> None:
+        """Refuse an image that is neither tiles nor strips of equal height."""
+        needed = TILES if not found.keys().isdisjoint(TILES) else STRIPS
+        for number in needed:
+            if number not in found or not found[number].length:
+                raise IngestError(f"it lacks the tag {TAGS[number].name} ({number}): {ADVICE}")
+        (width, *_), (height, *_) = values[256], values[257]
+        if needed == TILES:
+            across, rows = values[322][0], values[323][0]
+        else:
+            across, rows = width, min(values[278][0], height)
+        if not (width and height and across and rows):
+            raise IngestError(f"it has {height} rows of {width} pixels, in parts of {rows} rows of {across}")
+        if needed == STRIPS and height % rows:
+            raise IngestError(
+                f"its {height} rows are in strips of {rows}, but strips must have the same number of rows: "
+                f"{ADVICE}, such as in tiles"
+            )
+        planes = values[277][0] if values[284][0] == SEPARATE else 1
+        count = -(-width // across) * -(-height // rows) * planes
+        for number in (324, 325) if needed == TILES else (273, 279):
+            if found[number].length != count:
+                raise IngestError(
+                    f"its tag {TAGS[number].name} ({number}) has {found[number].length} values instead of "
+                    f"{count}: {ADVICE}"
+                )
+
+    def _check_encoding(self, values: Mapping[int, Sequence[int]]) -> None:
+        """Refuse combinations of tags that virtual_tiff would read wrongly."""
+        (bits, *_), (form, *_), (predictor, *_) = values[BITS_PER_SAMPLE], values[339], values[317]
+        compression, interleaved = values[259][0], values[284][0] != SEPARATE and values[277][0] > 1
+        is_float, problem = form in FLOATS, ""
+        if len(set(values[339])) > 1:
+            problem = f"its samples have different formats (SampleFormat {', '.join(map(str, values[339]))})"
+        elif bits == 64 and not is_float:
+            problem = "its samples are integers of 64 bits"
+        elif bits == 8 and is_float:
+            problem = "its samples are floating-point numbers of 8 bits"
+        elif predictor > 1 and compression not in BYTE_COMPRESSIONS:
+            problem = f"it has Predictor (317) {predictor} with Compression (259) {compression}"
+        elif predictor == 3 and not is_float:
+            problem = (
+                "it has Predictor (317) 3, which is for floating-point numbers, but its samples are integers"
+            )
+        elif predictor == 3 and (interleaved or self._order == ">"):
+            why = "interleaved samples" if interleaved else "big-endian numbers"
+            problem = f"it has Predictor (317) 3 with {why}"
+        elif compression in IMAGE_COMPRESSIONS and bits > 8 and self._order == ">":
+            problem = f"it has Compression (259) {compression} with big-endian numbers of {bits} bits"
+        elif compression in JPEG and values[262][0] > 2:
+            problem = f"it is a JPEG with PhotometricInterpretation (262) {values[262][0]}"
+        elif compression == LERC and any(values[50674][1:2]):
+            problem = f"it is LERC inside another compression (LercParameters {values[50674][1]})"
+        if problem:
+            raise IngestError(f"{problem}, which is not supported: {ADVICE}")
+
+
+def _words_of(tag: Tag, values: Sequence[int], place: str) -> str:
+    """Why an image with these values of a tag is refused."""
+    listed = " and ".join(map(str, sorted(set(values))))
+    if tag.number == BITS_PER_SAMPLE:
+        return f"its samples have {listed} bits; all must have 8, 16, 32 or 64: {ADVICE}"
+    allowed = ", ".join(map(str, tag.values))
+    rule = f"only {allowed} can be read" if len(tag.values) <= MOST_LISTED else "that cannot be read"
+    return f"its tag {tag.name} ({tag.number}){place} is {listed}, and {rule}: {ADVICE}"
 
 
 class TIFFParser:
@@ -143,6 +373,28 @@ class TIFFParser:
             _Header(reader).check()
         extra("virtual_tiff", "tiff")
         try:
-            return tiff_parser()(url, registry)
+            store = tiff_parser()(url, registry)
         except Exception as error:  # of any class: some stand for panics in Rust
-            raise IngestError(f"virtual_tiff cannot read it: {' '.join(str(error).split())}") from error
+            text = " ".join(str(error).split())
+            if "panicked" in text:
+                text = "one of its images has tags that async_tiff does not expect"
+            raise IngestError(f"virtual_tiff cannot read it: {text} ({ADVICE})") from error
+        for array in parsed_group(store).arrays.values():
+            _check_lengths(array)
+        return store
+
+
+def _check_lengths(array: Any) -> None:
+    """Refuse tiles or strips that are not compressed and have more or fewer bytes than their samples take."""
+    metadata = array.metadata
+    if not all(isinstance(codec, BytesCodec | TransposeCodec) for codec in metadata.codecs):
+        return
+    chunk_shape = metadata.chunk_grid.chunk_shape
+    needed = math.prod(chunk_shape) * array.dtype.itemsize
+    _, _, lengths, _ = manifest_table(array.manifest)
+    wrong = lengths[(lengths != 0) & (lengths != needed)]
+    if wrong.size:
+        raise IngestError(
+            f"a tile or strip of {'x'.join(map(str, chunk_shape))} samples has {wrong[0]} bytes instead of "
+            f"{needed}: {ADVICE}"
+        )

@@ -58,10 +58,10 @@ class VirtualFormat:
             return self.parser(_as_parsers_take_it(url), sources.registry)
         except (IngestError, UnicodeDecodeError):
             raise
-        except LookupError as error:
+        except KeyError as error:
             raise IngestError(f"{who} cannot find {error} in it") from error
-        except (AttributeError, TypeError, ValueError) as error:
-            raise IngestError(f"{who} cannot read it: {' '.join(str(error).split())}") from error
+        except (AttributeError, IndexError, TypeError, ValueError) as error:
+            raise IngestError(f"{who} cannot read it: {words_of_parser(error)}") from error
 
     def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
         """The wanted variables of one source."""
@@ -147,6 +147,8 @@ class VirtualFormat:
     def _add_fill_values(self, url: str, sources: Sources, described: dict[str, Description]) -> None:
         """Add fill values: in references, which are Zarr v2, they mean "missing", as in xarray."""
         documents = _references(url, sources)
+        group = self.group.strip("/")
+        _check_keys(f"{group}/" if group else "", documents, described)
         for name, description in described.items():
             document = documents.get(f"{self._path(name)}/.zarray", {})
             document = json.loads(document) if isinstance(document, str) else document
@@ -168,6 +170,25 @@ class VirtualFormat:
         for location in locations:
             sources.resolve(location)
         yield zarr.open_array(store, path=self._path(name), mode="r", zarr_format=3)
+
+
+def words_of_parser(error: Exception) -> str:
+    """What a parser says; NumPy's errors about indexes mean a chunk that the array cannot have."""
+    text = " ".join(str(error).split())
+    outside = isinstance(error, IndexError) or text.startswith("invalid entry in coordinates")
+    return f"one of its arrays has a chunk outside of its shape ({text})" if outside else text
+
+
+def _check_keys(group: str, documents: Mapping[str, Any], described: Mapping[str, Description]) -> None:
+    """Refuse keys of chunks with too few or too many numbers: VirtualiZarr would show a chunk repeatedly."""
+    for key in documents:
+        name, _, place = key.removeprefix(group).partition("/")
+        parts = place.replace("/", ".").split(".")
+        if not key.startswith(group) or name not in described or not all(map(str.isdecimal, parts)):
+            continue
+        ndim = len(described[name].shape)
+        if len(parts) != max(ndim, 1):
+            raise IngestError(f"the reference {key!r} does not name a chunk of an array with {ndim} axes")
 
 
 def _references(url: str, sources: Sources) -> Mapping[str, Any]:
@@ -340,7 +361,14 @@ class _NetCDF3Header:
         return self.number(4 if self._version == 1 else 8)
 
     def name(self) -> str:
-        return self.bytes(self.count()).decode("utf-8", "replace")
+        name = self.bytes(self.count())
+        try:
+            return name.decode()
+        except UnicodeDecodeError as error:
+            raise IngestError(
+                f"its name {name!r} is not UTF-8, which NetCDF requires: rename it in a copy, which "
+                "xarray.open_dataset(…, engine='scipy') can read"
+            ) from error
 
     def entries(self, tag: int) -> range:
         own, count = self.number(4), self.count()

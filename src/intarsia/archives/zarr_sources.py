@@ -20,6 +20,7 @@ from intarsia._compat import sync
 from intarsia.archives.cf import encoded_fill_attribute
 from intarsia.archives.encodings import is_bytes_codec
 from intarsia.archives.locations import Sources
+from intarsia.archives.virtual import words_of_parser
 from intarsia.array.box import chunk_grid
 from intarsia.errors import IngestError
 from intarsia.extras import extra
@@ -78,7 +79,7 @@ class ZarrV2Parser:
                 arrays[name] = self._array(f"{root}/{quote(path)}", f"{path}/", documents)
             except (IngestError, ValueError, TypeError, KeyError, NotImplementedError) as error:
                 # from zarr and VirtualiZarr, for metadata that makes no sense or that they do not know
-                self.unread[path] = f"it cannot be referenced: {' '.join(str(error).split())}"
+                self.unread[path] = f"it cannot be referenced: {words_of_parser(error)}"
         attributes = documents.get(f"{prefix}{ATTRIBUTES}", {})
         return manifests.ManifestGroup(arrays=arrays, groups=groups, attributes=attributes)
 
@@ -209,9 +210,19 @@ class N5Parser:
         manifests = extra("virtualizarr.manifests", "virtual")
         axes = document.get("axes")
         n5 = extra("zarr_n5.metadata", "n5")
+        if document["dataType"] not in n5.COMPATIBLE_DATA_TYPES:
+            raise IngestError(
+                f"its data type {document['dataType']!r} is not supported, only numbers are: "
+                f"{', '.join(n5.COMPATIBLE_DATA_TYPES)}"
+            )
         # through the group: the other constructor of zarr-n5 0.3 calls itself with too few arguments
         array = n5.N5ArrayMetadata.from_group(n5.N5GroupMetadata.from_jso(dict(document)))
-        metadata = array.to_zarr().to_dict()
+        metadata: dict[str, Any] = array.to_zarr().to_dict()
+        compression = document["compression"]
+        if compression["type"] == "gzip" and compression.get("useZlib"):  # zarr-n5 0.3 takes it for gzip
+            *others, gzip = metadata["codecs"][0]["configuration"]["codecs"]
+            zlib = {"name": "numcodecs.zlib", "configuration": {"level": gzip["configuration"]["level"]}}
+            metadata["codecs"][0]["configuration"]["codecs"] = [*others, zlib]
         metadata["attributes"] = {k: v for k, v in document.items() if k not in N5_NEEDED | {"n5", "axes"}}
         ndim = len(metadata["shape"])
         if isinstance(axes, list) and len(axes) == ndim and all(isinstance(axis, str) for axis in axes):
