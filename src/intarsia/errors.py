@@ -12,6 +12,7 @@ Each class is also the built-in exception that a caller would expect, so
     ├── ManifestError (ValueError)
     │   └── ManifestVersionError
     ├── NotLogicalArrayError (KeyError)
+    │   └── MissingGroupError (FileNotFoundError)
     ├── MissingArrayError (FileNotFoundError)
     ├── MetadataError (ValueError)
     ├── MemberError (ValueError)
@@ -55,9 +56,9 @@ __all__ = [
     "ChunkIndexUnknownError", "CodecConfigurationError", "ConcurrentUpdateError", "CrossRegionWriteError",
     "CutOffError", "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError",
     "LockTimeoutError", "ManifestError", "ManifestVersionError", "MemberError", "MetadataError",
-    "MissingArrayError", "MissingExtraError", "MissingMemberError", "NoRegionError", "NoSlotBoundError",
-    "NotAuthorizedError", "NotLogicalArrayError", "NullsPresentError", "OverlapError", "OverwriteError",
-    "PackingError", "PolicyError", "ReadError", "ReadOnlyError", "RepositoryError",
+    "MissingArrayError", "MissingExtraError", "MissingGroupError", "MissingMemberError", "NoRegionError",
+    "NoSlotBoundError", "NotAuthorizedError", "NotLogicalArrayError", "NullsPresentError", "OverlapError",
+    "OverwriteError", "PackingError", "PolicyError", "ReadError", "ReadOnlyError", "RepositoryError",
     "RepositoryNotFoundError", "ShapeError", "SlotsGoneError", "SlotsUnsupportedError",
     "UnreachableMembersError", "UnsharedStorageError", "VersionNotFoundError", "WritableSessionError",
 ]  # fmt: skip
@@ -189,6 +190,17 @@ class NotLogicalArrayError(IntarsiaError, KeyError):
 
     def __str__(self) -> str:  # KeyError would quote the message
         return str(self.args[0])
+
+
+class MissingGroupError(NotLogicalArrayError, FileNotFoundError):
+    """There is no Zarr group at that path.
+
+    >>> import xarray as xr
+    >>> xr.open_dataset("nowhere", engine="intarsia")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.MissingGroupError: there is no Zarr group at '/' of nowhere: ...
+    """
 
 
 class MissingArrayError(IntarsiaError, FileNotFoundError):
