@@ -209,7 +209,7 @@ class _OriginsLater:
             return self._open[1]
         self._close()
         origin = self._wanted.origins[owner]
-        file = os.open("/" + inside(origin.url), os.O_RDONLY)
+        file = origin.container.folders.open(origin.container.key(origin.url))
         self._open = owner, file
         mark = origin.mark
         # Icechunk makes ETags of its own for comparison; times it keeps as whole seconds, rounded up.
