@@ -54,6 +54,7 @@ from zarr.core.metadata.v3 import (
 )
 from zarr.core.sync import _get_loop as event_loop
 from zarr.core.sync import sync
+from zarr.dtype import data_type_registry
 from zarr.registry import _codec_registries as codec_registries
 
 if TYPE_CHECKING:
@@ -91,6 +92,17 @@ if TYPE_CHECKING:
 # morton_order_coords: the order in which zarr writes the inner chunks of a shard.
 # resolve_max_workers: how many threads the fused pipeline takes.
 # sync: runs a coroutine of a store on zarr's event loop.
+
+
+def add_data_types(*kinds: type[Any]) -> None:
+    """Add data types to zarr's registry, in a new dictionary.
+
+    zarr loads those of other packages when it first looks one up, which may be in the middle of somebody's
+    loop over the present dictionary. That must not grow.
+    """
+    added = {kind._zarr_v3_name: kind for kind in kinds}
+    object.__setattr__(data_type_registry, "contents", {**data_type_registry.contents, **added})
+
 
 HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether the threads of this Python share one lock; since 3.13, CPython can be built without it."""
