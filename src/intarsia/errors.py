@@ -49,6 +49,8 @@ Each class is also the built-in exception that a caller would expect, so
     └── IngestError (ValueError)
 """
 
+import signal
+import traceback
 from typing import Any
 
 __all__ = [
@@ -550,6 +552,33 @@ def has_panicked(error: BaseException) -> bool:
     False
     """
     return type(error).__name__ in ("PanicException", "RustPanic")
+
+
+def signal_failure(error: BaseException) -> BaseException | None:
+    """The exception that the program's own signal handler raised, if that is the error or its cause.
+
+    Python calls handlers between any two steps of the main thread, so their exceptions come out of whatever
+    runs there. They are meant for the program, and are passed on as they are.
+
+    >>> signal_failure(ValueError()) is None
+    True
+    """
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while handlers and cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(cause.__traceback__)):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _code_of(handler: Any) -> Any:
+    """The code of a signal handler; None if it is not written in Python."""
+    function = getattr(handler, "func", handler)  # of a partial
+    called = function if hasattr(function, "__code__") else getattr(type(function), "__call__", None)
+    return getattr(getattr(function, "__func__", called), "__code__", None)
 
 
 def _visible(text: str) -> str:

@@ -29,7 +29,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.array.fetch.links import Folders
 from intarsia.array.fetch.store import start
-from intarsia.errors import NotAuthorizedError, ReadError
+from intarsia.errors import NotAuthorizedError, ReadError, signal_failure
 from intarsia.extras import is_there
 from intarsia.words import common_prefix, storage_hint
 
@@ -301,9 +301,14 @@ def read_error(
 ) -> ReadError:
     """Our error for a chunk that cannot be read, with its cause in helpful words.
 
+    If the program's own signal handler raised the error, that is raised instead.
+
     >>> read_error("cannot read [0:4]", ValueError("bad bytes"), {}, "t/m-1", (0,))
     ReadError('cannot read [0:4]: bad bytes')
     """
+    interrupt = signal_failure(error)
+    if interrupt is not None:
+        raise interrupt
     text = f"{what}: {reason(error, store, path, index)}"
     prefix = refused_prefix(error, store)
     return ReadError(text) if prefix is None else NotAuthorizedError(text, prefix)

@@ -184,7 +184,9 @@ class _OriginsLater:
                     begin = int(requests.first[number])
                     if number != current:
                         content, current = os.pread(file, int(requests.last[number]) - begin, begin), number
-                except (OSError, _ChangedError):
+                except (OSError, _ChangedError) as error:
+                    if isinstance(error, OSError) and error.errno is None:  # raised by a signal handler
+                        raise
                     yield self._batch.get_now(spans, i)
                     continue
                 piece = memoryview(content)[first - begin : first - begin + length]
