@@ -554,6 +554,14 @@ def has_panicked(error: BaseException) -> bool:
     return type(error).__name__ in ("PanicException", "RustPanic")
 
 
+def no_thread(error: RuntimeError) -> ReadError:
+    """The error for work that needs a thread, if the system does not start one."""
+    return ReadError(
+        f"a read needs a thread, but none can be started: {error}.\n"
+        "  The system has reached its limit of threads or memory: end other programs, or raise the limit"
+    )
+
+
 def signal_failure(error: BaseException) -> BaseException | None:
     """The exception that the program's own signal handler raised, if that is the error or its cause.
 
@@ -577,8 +585,13 @@ def signal_failure(error: BaseException) -> BaseException | None:
 def _code_of(handler: Any) -> Any:
     """The code of a signal handler; None if it is not written in Python."""
     function = getattr(handler, "func", handler)  # of a partial
-    called = function if hasattr(function, "__code__") else getattr(type(function), "__call__", None)
-    return getattr(getattr(function, "__func__", called), "__code__", None)
+    if hasattr(function, "__func__"):  # a method
+        function = function.__func__
+    if not hasattr(function, "__code__"):  # an object that can be called
+        function = next(
+            (vars(kind)["__call__"] for kind in type(function).__mro__ if "__call__" in vars(kind)), None
+        )
+    return getattr(function, "__code__", None)
 
 
 def _visible(text: str) -> str:
