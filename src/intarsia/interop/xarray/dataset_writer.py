@@ -200,7 +200,7 @@ class _DatasetWriter:
 
     def _check_appendable(self, name: str, named: Mapping[str, Any]) -> None:
         """Refuse an encoding that would change an existing array, not only what is added to it."""
-        fixed = set() if is_logical(self.stored[name]) else STORAGE & named.keys()
+        fixed = set() if is_logical(self.stored[name]) else set(STORAGE & named.keys())
         asked, there = named.get("fill_value"), self.raw[name].encoding.get("fill_value")
         if asked is not None and asked != there and not (_is_nan(asked) and _is_nan(there)):
             fixed.add("fill_value")
@@ -272,9 +272,9 @@ class _DatasetWriter:
         if chunks is None:
             chunks = _sizes("chunks", named.get("chunks"), variable)
         if chunks is None and not grows:
-            chunks = variable.encoding.get("chunks")
-            if np.ndim(chunks) and len(chunks) != variable.ndim:  # as in xarray: from before a selection
-                chunks = None
+            own = variable.encoding.get("chunks")  # as in xarray, unless it is from before a selection
+            own = (own,) * variable.ndim if isinstance(own, int) else own
+            chunks = own if own is not None and len(own) == variable.ndim else None
         shards = _sizes("shards", named.get("shards"), variable)
         return Encoding(codecs, None if chunks is None else tuple(chunks), shards)
 
