@@ -34,6 +34,41 @@ def test_plain_zarr_does_not_notice_that_intarsia_is_installed():
     assert 0 < len(modules) <= 15, modules  # what the entry points of the data types need
 
 
+WALK = """
+    import sys, zarr, zarr.dtype, zarr.registry
+    import numpy as np
+    if sys.argv[1] == "again":  # after everything has been loaded once
+        zarr.dtype.data_type_registry.get("bool")
+    made = []
+    for kind in zarr.dtype.data_type_registry.contents.values():
+        if kind is zarr.dtype.Struct:
+            made.append(kind(fields=[("a", zarr.dtype.Float64())]))
+            zarr.dtype.parse_dtype(np.dtype("f8"), zarr_format=3)  # loads what is installed
+        elif "length" in getattr(kind, "__dataclass_fields__", {}):
+            made.append(kind(length=1))
+        elif issubclass(kind, zarr.dtype.DateTime64 | zarr.dtype.TimeDelta64):
+            made.append(kind(unit="s", scale_factor=10))
+        else:
+            made.append(kind())
+    for registry in zarr.registry._codec_registries.values():
+        if any(entry.value.startswith("intarsia.") for entry in registry.lazy_load_list):
+            registry.lazy_load()
+            assert all(isinstance(codec, type) for codec in registry.values())
+    for name in ("pipeline", "buffer", "ndbuffer", "chunk_key_encoding"):
+        registry = getattr(zarr.registry, f"_{name}_registry")
+        registry.lazy_load()
+        assert all(isinstance(kind, type) for kind in registry.values())
+    optional = zarr.dtype.parse_dtype({"name": "optional", "configuration": {"name": "int8"}}, zarr_format=3)
+    print(optional, len(made))
+"""
+
+
+@pytest.mark.parametrize("when", ["first", "again"])
+def test_a_walk_over_the_registries_of_zarr_goes_on(when):
+    """As zarr's own tests do: one of every data type is made, and the rest is loaded meanwhile."""
+    assert run(WALK, when).startswith("optional[int8]")
+
+
 def test_importing_intarsia_imports_nothing_else():
     modules = run("""
         import sys, intarsia

@@ -17,6 +17,7 @@ from importlib.util import find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import zarr.core.sync as zarr_sync
 from zarr.abc.codec import _codec_supports_sync as codec_supports_sync
 from zarr.abc.store import Store, SyncByteSetter
 from zarr.abc.store import _store_supports_sync_io as store_supports_sync_io
@@ -54,6 +55,7 @@ from zarr.core.metadata.v3 import (
 )
 from zarr.core.sync import _get_loop as event_loop
 from zarr.core.sync import sync
+from zarr.dtype import data_type_registry
 from zarr.registry import _codec_registries as codec_registries
 
 if TYPE_CHECKING:
@@ -91,6 +93,32 @@ if TYPE_CHECKING:
 # morton_order_coords: the order in which zarr writes the inner chunks of a shard.
 # resolve_max_workers: how many threads the fused pipeline takes.
 # sync: runs a coroutine of a store on zarr's event loop.
+
+
+def start_event_loop() -> None:
+    """Start zarr's event loop before zarr does.
+
+    If its thread cannot start, this raises RuntimeError and leaves no loop behind: zarr would wait for it for
+    ever.
+    """
+    try:
+        event_loop()
+    except RuntimeError:
+        failed, zarr_sync.loop[0], zarr_sync.iothread[0] = zarr_sync.loop[0], None, None
+        if failed is not None:
+            failed.close()
+        raise
+
+
+def add_data_types(*kinds: type[Any]) -> None:
+    """Add data types to zarr's registry, in a new dictionary.
+
+    zarr loads those of other packages when it first looks one up, which may be in the middle of somebody's
+    loop over the present dictionary. That must not grow.
+    """
+    added = {kind._zarr_v3_name: kind for kind in kinds}
+    object.__setattr__(data_type_registry, "contents", {**data_type_registry.contents, **added})
+
 
 HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether the threads of this Python share one lock; since 3.13, CPython can be built without it."""

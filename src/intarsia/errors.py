@@ -12,6 +12,7 @@ Each class is also the built-in exception that a caller would expect, so
     ├── ManifestError (ValueError)
     │   └── ManifestVersionError
     ├── NotLogicalArrayError (KeyError)
+    │   └── MissingGroupError (FileNotFoundError)
     ├── MissingArrayError (FileNotFoundError)
     ├── MetadataError (ValueError)
     ├── MemberError (ValueError)
@@ -48,6 +49,8 @@ Each class is also the built-in exception that a caller would expect, so
     └── IngestError (ValueError)
 """
 
+import signal
+import traceback
 from typing import Any
 
 __all__ = [
@@ -55,9 +58,9 @@ __all__ = [
     "ChunkIndexUnknownError", "CodecConfigurationError", "ConcurrentUpdateError", "CrossRegionWriteError",
     "CutOffError", "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError",
     "LockTimeoutError", "ManifestError", "ManifestVersionError", "MemberError", "MetadataError",
-    "MissingArrayError", "MissingExtraError", "MissingMemberError", "NoRegionError", "NoSlotBoundError",
-    "NotAuthorizedError", "NotLogicalArrayError", "NullsPresentError", "OverlapError", "OverwriteError",
-    "PackingError", "PolicyError", "ReadError", "ReadOnlyError", "RepositoryError",
+    "MissingArrayError", "MissingExtraError", "MissingGroupError", "MissingMemberError", "NoRegionError",
+    "NoSlotBoundError", "NotAuthorizedError", "NotLogicalArrayError", "NullsPresentError", "OverlapError",
+    "OverwriteError", "PackingError", "PolicyError", "ReadError", "ReadOnlyError", "RepositoryError",
     "RepositoryNotFoundError", "ShapeError", "SlotsGoneError", "SlotsUnsupportedError",
     "UnreachableMembersError", "UnsharedStorageError", "VersionNotFoundError", "WritableSessionError",
 ]  # fmt: skip
@@ -189,6 +192,17 @@ class NotLogicalArrayError(IntarsiaError, KeyError):
 
     def __str__(self) -> str:  # KeyError would quote the message
         return str(self.args[0])
+
+
+class MissingGroupError(NotLogicalArrayError, FileNotFoundError):
+    """There is no Zarr group at that path.
+
+    >>> import xarray as xr
+    >>> xr.open_dataset("nowhere", engine="intarsia")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.MissingGroupError: there is no Zarr group at '/' of nowhere: ...
+    """
 
 
 class MissingArrayError(IntarsiaError, FileNotFoundError):
@@ -538,6 +552,46 @@ def has_panicked(error: BaseException) -> bool:
     False
     """
     return type(error).__name__ in ("PanicException", "RustPanic")
+
+
+def no_thread(error: RuntimeError) -> ReadError:
+    """The error for work that needs a thread, if the system does not start one."""
+    return ReadError(
+        f"a read needs a thread, but none can be started: {error}.\n"
+        "  The system has reached its limit of threads or memory: end other programs, or raise the limit"
+    )
+
+
+def signal_failure(error: BaseException) -> BaseException | None:
+    """The exception that the program's own signal handler raised, if that is the error or its cause.
+
+    Python calls handlers between any two steps of the main thread, so their exceptions come out of whatever
+    runs there. They are meant for the program, and are passed on as they are.
+
+    >>> signal_failure(ValueError()) is None
+    True
+    """
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while handlers and cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(cause.__traceback__)):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _code_of(handler: Any) -> Any:
+    """The code of a signal handler; None if it is not written in Python."""
+    function = getattr(handler, "func", handler)  # of a partial
+    if hasattr(function, "__func__"):  # a method
+        function = function.__func__
+    if not hasattr(function, "__code__"):  # an object that can be called
+        function = next(
+            (vars(kind)["__call__"] for kind in type(function).__mro__ if "__call__" in vars(kind)), None
+        )
+    return getattr(function, "__code__", None)
 
 
 def _visible(text: str) -> str:

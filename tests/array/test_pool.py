@@ -190,3 +190,41 @@ def test_keyboard_interrupt_leaves_no_thread_behind(kind):
     program = [sys.executable, "-c", INTERRUPTED, kind]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines() == ["interrupted, left: []", "and read"], done.stderr
+
+
+NO_THREADS = """
+import asyncio, sys, threading
+import numpy as np, intarsia
+
+def start(self):
+    raise RuntimeError("can't start new thread")
+
+usual = threading.Thread.start
+if sys.argv[1] == "all":
+    threading.Thread.start = start
+    for _ in range(2):  # zarr would wait for ever the second time
+        try:
+            intarsia.create({}, "a", shape=(0, 65536), chunks=(1, 65536), dtype="f8")
+        except intarsia.errors.ReadError as error:
+            print("none can be started" in str(error))
+    threading.Thread.start = usual
+values = np.random.default_rng(0).random((64, 65536))
+array = intarsia.create({}, "a", shape=(0, 65536), chunks=(1, 65536), dtype="f8")
+array.append(values, codecs=["zstd"])
+threading.Thread.start = start
+print(np.array_equal(array.with_config(threads=4)[...], values))
+for read in (lambda: asyncio.run(array.read_async(...)), lambda: intarsia.fused_view(array)[...]):
+    try:
+        read()
+    except intarsia.errors.ReadError as error:
+        print("none can be started" in str(error))
+threading.Thread.start = usual
+print(np.array_equal(intarsia.fused_view(array)[...], values))
+"""
+
+
+@pytest.mark.parametrize(("which", "answers"), [("later ones", 4), ("all", 6)])
+def test_threads_that_cannot_start_are_done_without_or_named(which, answers):
+    program = [sys.executable, "-c", NO_THREADS, which]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["True"] * answers, done.stderr

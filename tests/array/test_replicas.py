@@ -401,6 +401,19 @@ def test_a_replica_of_packed_numbers_holds_numbers(monkeypatch):
     assert array[:, 1].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("dtype", ["string", "optional[string]", "f4"])
+def test_a_policy_takes_the_codecs_that_append_takes(dtype):
+    array = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype=dtype)
+    array.append(np.full((4, 4), "7", dtype=np.dtypes.StringDType()).astype(array.dtype), codecs=["zstd"])
+    layer = array.add_replica(chunks=(4, 1), codecs=["zstd"])
+    assert array.add_replica(chunks=(4, 1), codecs=["zstd"]) == layer
+    array.set_policy(recode={"codecs": ["gzip"]}, replica={"chunks": (4, 2), "codecs": ["gzip"]})
+    array.refresh_replicas()
+    assert array.manifest.layers == (0, 1, 2)
+    for layer in array.manifest.layers:
+        assert np.array_equal(array.with_config(layer=layer)[:], array[:])
+
+
 def test_bounds_may_be_slices(array):
     array.add_replica(np.s_[4:8], chunks=(4, 1))
     assert [replica.bounds for replica in array.replicas] == [((4, 8), (0, 8))]

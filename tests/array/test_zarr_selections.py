@@ -51,6 +51,52 @@ def test_writes_go_where_zarrs_go(name, selection, referee, logical):
     np.testing.assert_array_equal(logical[...], referee[...])
 
 
+REFUSED = {
+    "get_basic_selection": [None, (None, 1), ([0, 1], 2), (MASK[:, 0],), np.array(3), (..., None)],
+    "get_coordinate_selection": [
+        ...,
+        ([1], ...),
+        [0, 1],
+        MASK,
+        (MASK[:, 0], 2),
+        ([0.0], [1]),
+        ((0, 1), (0, 1)),
+        (),
+    ],
+    "get_mask_selection": [(MASK[:, 0], MASK[0]), ([0, 1], slice(None)), ...],
+    "get_block_selection": [slice(5, 9), (0, slice(3, None)), slice(-4, None), True, (0, None)],
+    "__getitem__": [None, (None, 1), (..., None)],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "selection"), [(name, each) for name, all in REFUSED.items() for each in all]
+)
+def test_what_zarr_refuses_is_refused(name, selection, referee, logical):
+    for array in (referee, logical, intarsia.reader(referee)):
+        with pytest.raises(IndexError):
+            getattr(array, name)(selection)
+    if name.startswith("get"):
+        with pytest.raises(IndexError):
+            getattr(logical, name.replace("get", "set"))(selection, 1)
+
+
+MASKED = [
+    (MASK[:, 0], MASK[0]),
+    (MASK[:, 0], [0, 4]),
+    ([1, 2], MASK[0]),
+    (MASK[:, 0].tolist(), MASK[0].tolist()),
+]
+
+
+@pytest.mark.parametrize("selection", MASKED)
+def test_masks_between_brackets_mean_what_they_mean_in_zarr(selection, referee, logical):
+    for array in (logical, intarsia.reader(referee)):
+        np.testing.assert_array_equal(array[selection], referee[selection])
+    referee[selection] = logical[selection] = -1
+    np.testing.assert_array_equal(logical[...], referee[...])
+
+
 def test_blocks_are_the_chunks_of_the_lattice(logical, referee):
     logical.blocks[2, 1:] = 0
     referee.blocks[2, 1:] = 0

@@ -82,6 +82,8 @@ def test_a_group_is_the_root_of_all_paths(tmp_path):
         assert good(server.url, "array", path="b/t")["shape"] == [4]
         for path in ("secret", "../secret", "b/../../secret", "/secret", "..", "b", "a/b/t", "b\\t", "b/t\0"):
             assert told(server.url, "array", path=path)[0] == 404, path
+        for path in ("x" * 300, "/".join(["y" * 200] * 30)):  # more than a file system can name
+            assert told(server.url, "array", path=path)[0] == 404
     with intarsia.serving(tmp_path, "a/b/t") as server:
         assert [entry["path"] for entry in good(server.url, "arrays")["arrays"]] == [""]
         assert good(server.url, "array", path="")["shape"] == [4]

@@ -20,6 +20,7 @@ from intarsia.array.attributes import UNLIMITED_KEY, with_floats
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
+from intarsia.array.reader import Reader
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 from intarsia.words import one_line
@@ -126,7 +127,7 @@ class Dataset:
         """The stored values of a plain array, from the origin on."""
         dims = self.dims(name)
         where = [slice(self.origin if dim in self.ledger.dims else 0, None) for dim in dims]
-        return np.asarray(self.plain[name][tuple(where)])
+        return np.asarray(Reader.of(self.plain[name]).read(tuple(where)))
 
     def dims(self, name: str) -> tuple[str, ...]:
         """The names of a plain array's axes."""

@@ -18,7 +18,7 @@ from intarsia.array.orientation import MOST_AXES, View
 from intarsia.array.packings import NO_PACKINGS, Packings, can_hold
 from intarsia.array.table import MOST_LAYERS, MOST_REGIONS, NONE, Ints, RegionTable
 from intarsia.array.values import zarr_type
-from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError
+from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError, signal_failure
 from intarsia.words import one_line
 
 if TYPE_CHECKING:
@@ -229,6 +229,8 @@ def _read_table(document: Mapping[str, Any], table: Any) -> Ints:
     try:
         rows: Ints = np.asarray(table[...])
     except Exception as error:
+        if signal_failure(error) is not None:
+            raise
         raise ManifestError([f"regions: the table {name!r} cannot be read: {error}"]) from error
     return rows
 

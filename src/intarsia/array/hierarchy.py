@@ -15,7 +15,7 @@ from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import StorePath
 
-from intarsia._compat import store_supports_sync_io, sync
+from intarsia._compat import start_event_loop, store_supports_sync_io, sync
 from intarsia._icechunk import safe_store
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.fetch import start
@@ -25,6 +25,7 @@ from intarsia.errors import (
     MetadataError,
     MissingArrayError,
     NotLogicalArrayError,
+    no_thread,
 )
 from intarsia.parallel import check_store
 from intarsia.words import one_line, place_text
@@ -47,6 +48,7 @@ def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (
     if isinstance(store, zarr.Group):
         store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
     check_store(store)
+    _start_event_loop()
     form, *others = formats
     try:
         with understood(path, isinstance(store, AnyStore)):
@@ -57,6 +59,13 @@ def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (
         if not others:
             raise
         return open_group(store, path, mode, formats=tuple(others))
+
+
+def _start_event_loop() -> None:
+    try:
+        start_event_loop()
+    except RuntimeError as error:
+        raise no_thread(error) from error
 
 
 @contextmanager
@@ -79,6 +88,7 @@ def understood(path: str, is_store: bool = True) -> Iterator[None]:
 def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
     """The array or group at `path`, for reading; raises `MetadataError` if its metadata makes no sense."""
     place = f"{path or '/'!r} of {place_text(store)}"
+    _start_event_loop()
     try:
         return zarr.open(store, path=path or None, mode="r")
     except FileNotFoundError as error:

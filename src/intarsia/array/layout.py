@@ -14,7 +14,7 @@ from intarsia.array.member import AnyArray, checked_member
 from intarsia.array.source import AnySource, Source
 from intarsia.array.table import NONE
 from intarsia.array.values import type_text
-from intarsia.errors import DataTypeError, ReadError
+from intarsia.errors import DataTypeError, ReadError, signal_failure
 from intarsia.words import place_text
 
 if TYPE_CHECKING:
@@ -207,8 +207,8 @@ class Ground[L: Layout](ABC):
             layout = self.layout
             try:
                 result, doubtful, told = work(layout)
-            except Exception:
-                if not self._was_replaced(layout):
+            except Exception as error:
+                if signal_failure(error) is not None or not self._was_replaced(layout):
                     raise
                 self._catch_up(layout)
                 continue

@@ -21,7 +21,7 @@ from intarsia.array.member import Members, checked_member, create_member, new_na
 from intarsia.array.routing import keeps_routing
 from intarsia.array.stored_table import TableEnd, most_inline, store_table
 from intarsia.codecs.runtime import NO_OPTIONS, Luggage, Options, remembered_decision
-from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError
+from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError, signal_failure
 from intarsia.words import one_line, place_text
 
 if TYPE_CHECKING:
@@ -160,6 +160,8 @@ class LogicalGroup(Ground[GroupLayout]):
         except FileNotFoundError:
             return None
         except Exception as error:
+            if signal_failure(error) is not None:
+                raise
             problem = f"regions: the table {name!r} cannot be opened: {one_line(error)}"
             raise ManifestError([problem]) from error
 

@@ -19,7 +19,7 @@ from intarsia.array.values import codecs_for, data_type_of, fits, is_nullable, t
 from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.codecs.base import codec_list
 from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, remembered, remembering, with_codecs
-from intarsia.errors import MemberError, MissingMemberError, ShapeError
+from intarsia.errors import MemberError, MissingMemberError, ShapeError, signal_failure
 from intarsia.parallel import check_store
 from intarsia.words import codecs_text, one_line, place_text
 
@@ -288,6 +288,8 @@ class Members(Mapping[str, AnyArray]):
                 "  intarsia.verify lists everything that is wrong with the array"
             ) from error
         except Exception as error:
+            if signal_failure(error) is not None:
+                raise
             place, why = place_text(self._group.store_path), one_line(error)
             raise MemberError(f"the member {name!r} of {place} cannot be opened: {why}") from error
 

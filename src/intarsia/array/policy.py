@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 from intarsia.array.box import Box, sizes_of
 from intarsia.array.document import POLICY_KEY
 from intarsia.array.member import Encoding, create_member
+from intarsia.array.values import serializer_of
 from intarsia.codecs import parse_codecs
 from intarsia.errors import PolicyError
 from intarsia.words import one_line
 
 if TYPE_CHECKING:
+    from zarr.dtype import ZDType
+
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
 
@@ -55,8 +58,13 @@ class EncodingPolicy:
     """The axis on which the array grows."""
 
     @classmethod
-    def given(cls, fields: Mapping[str, Any], what: str, **more: Any) -> Any:
-        """The policy from its fields; refused if it is not one."""
+    def given(
+        cls, fields: Mapping[str, Any], what: str, data_type: ZDType[Any, Any] | None = None, **more: Any
+    ) -> Any:
+        """The policy from its fields; refused if it is not one.
+
+        A codec list without a serializer gets the one for `data_type`; lists that are stored have one.
+        """
         known = {"codecs", "chunks", "shards", "packing", "after", "axis", *more}
         unknown = sorted(set(fields) - known)
         if unknown:
@@ -75,7 +83,10 @@ class EncodingPolicy:
             name: None if fields.get(name) is None else sizes_of(fields[name], name)
             for name in ("chunks", "shards")
         }
-        listed = None if codecs is None else tuple(codec.to_dict() for codec in parse_codecs(codecs))
+        serializer = None if data_type is None else serializer_of(data_type)
+        listed = (
+            None if codecs is None else tuple(codec.to_dict() for codec in parse_codecs(codecs, serializer))
+        )
         axis = int(fields.get("axis", 0))
         return cls(listed, **sizes, packing=packing, after=int(counted[1]), axis=axis, **more)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intarsia._compat import HAS_GIL
+from intarsia.errors import signal_failure
 
 if TYPE_CHECKING:
     from intarsia.array.config import LogicalConfig
@@ -68,7 +69,7 @@ def run[T](
 
     The first failure stops the others after their current piece, and is raised; `give_up` is called with it
     so that they do not wait for what is on its way. No thread is left behind, neither by a failure nor by
-    KeyboardInterrupt, which is raised whatever else failed.
+    KeyboardInterrupt or what a signal handler raises, which is raised whatever else failed.
 
     >>> left, done = [3, 2, 1], []
     >>> run(lambda: left.pop() if left else None, done.append, threads=1)
@@ -104,7 +105,9 @@ def run[T](
     try:
         for _ in range(granted):
             started.append(_Helper(loop))
-            started[-1].start()
+            if not started[-1].starts():
+                started.pop()
+                break
         loop()
         for thread in started:
             thread.join()
@@ -117,7 +120,7 @@ def run[T](
     finally:
         helpers.give_back(granted)
     if failures:
-        raise next((f for f in failures if not isinstance(f, Exception)), failures[0])
+        raise next((f for f in failures if not isinstance(f, Exception) or signal_failure(f)), failures[0])
 
 
 class _Helper:
@@ -134,8 +137,15 @@ class _Helper:
         self._runs.set()
         self._context.run(self._loop)
 
-    def start(self) -> None:
-        self._thread.start()
+    def starts(self) -> bool:
+        """Start it; False if the system has no more threads, so that those that run do all the work."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            if signal_failure(error) is not None:
+                raise
+            return False
+        return True
 
     def join(self) -> None:
         self._thread.join()

@@ -32,7 +32,7 @@ from intarsia.array.work import Work
 from intarsia.array.zarr_fallback import culprit, read_part_by_zarr
 from intarsia.codecs.current_chunk import working_on
 from intarsia.codecs.runtime import NO_OPTIONS, Options
-from intarsia.errors import IntarsiaError, ReadError
+from intarsia.errors import IntarsiaError, ReadError, no_thread
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
@@ -337,7 +337,11 @@ if hasattr(os, "register_at_fork"):  # no thread runs in a forked child, whateve
 async def _elsewhere[T](function: Callable[..., T], *args: Any) -> T:
     """Call a function in one of the threads, in the caller's context."""
     context = copy_context()
-    return await asyncio.get_running_loop().run_in_executor(_pool(), lambda: context.run(function, *args))
+    try:
+        begun = asyncio.get_running_loop().run_in_executor(_pool(), lambda: context.run(function, *args))
+    except RuntimeError as error:
+        raise no_thread(error) from error
+    return await begun
 
 
 async def read_request_async(

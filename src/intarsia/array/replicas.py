@@ -48,7 +48,9 @@ def planned_replica(
         raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to replicate")
     # A box that reaches the array's end on an axis grows there only if it is all of the array.
     elements = growing(manifest.elements(box), manifest.shape)
-    fresh: ReplicaPolicy = ReplicaPolicy.given(asked, "replica", layer=layer or 0, boxes=(elements,))
+    fresh: ReplicaPolicy = ReplicaPolicy.given(
+        asked, "replica", manifest.data_type, layer=layer or 0, boxes=(elements,)
+    )
     fresh.check(manifest, "replica")
     alike = [one for one in policy.replicas if one.is_like(fresh) and layer in (None, one.layer)]
     if alike:
@@ -209,7 +211,7 @@ def set_policy(logical: LogicalGroup, replica: Any, recode: Any, *, given: froze
 
 
 def _encoding_policy(manifest: Manifest, fields: Any) -> EncodingPolicy:
-    chosen: EncodingPolicy = EncodingPolicy.given(fields, "recode")
+    chosen: EncodingPolicy = EncodingPolicy.given(fields, "recode", manifest.data_type)
     chosen.check(manifest, "recode")
     return chosen
 
@@ -220,7 +222,9 @@ def _replica_policy(logical: LogicalGroup, policy: Policy, fields: Any) -> Repli
     layer, bounds = said.pop("layer", None), said.pop("bounds", None)
     whole = growing(Box.sized(manifest.shape), manifest.shape)
     elements = whole if bounds is None else manifest.elements(lattice_box(manifest, bounds))
-    made: ReplicaPolicy = ReplicaPolicy.given(said, "replica", layer=layer or 0, boxes=(elements,))
+    made: ReplicaPolicy = ReplicaPolicy.given(
+        said, "replica", manifest.data_type, layer=layer or 0, boxes=(elements,)
+    )
     made.check(manifest, "replica")
     if layer is None:
         alike = next((one for one in policy.replicas if one.is_like(made)), None)

@@ -104,7 +104,8 @@ def request(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) ->
     """What `selection` asks of an array of this shape.
 
     Without a mode, `selection` is what is written in `array[...]`: as in zarr, arrays for all axes mean
-    points, and one array among slices and integers means outer.
+    points, and one array among slices and integers means outer, as do arrays for all axes with masks among
+    them.
 
     >>> request((10, 10), ([1, 2], [3, 4])).points
     (array([1, 2]), array([3, 4]))
@@ -114,6 +115,8 @@ def request(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) ->
         if plain is not None:
             return plain
         mode, selection = _dialect(selection, len(shape))
+    if selection is None or (isinstance(selection, tuple) and any(entry is None for entry in selection)):
+        raise IndexError("a selection of a stored array makes no new axes, as in zarr: use array[...][None]")
     from zarr_indexing import IndexTransform
     from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
 
@@ -169,7 +172,7 @@ def _dialect(selection: Any, ndim: int) -> tuple[Mode, Any]:
     if pure and not any(masks):
         # NumPy broadcasts integers with the arrays, so they are points too.
         return "vectorized", tuple(np.asarray(entry) for entry in entries)
-    if sum(arrays) == 1:
+    if sum(arrays) == 1 or (all(arrays) and len(entries) == ndim):
         return "orthogonal", selection
     raise IndexError(
         "several index arrays together with slices: NumPy, zarr and xarray interpret this in different "

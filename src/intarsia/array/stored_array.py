@@ -71,7 +71,7 @@ class ZarrSelections:
 
     def get_basic_selection(self, selection: Any = ..., *, fields: Fields = None) -> np.ndarray[Any, Any]:
         """Like `array[selection]` with integers and slices; `fields` chooses fields of structured values."""
-        return self.read(_with_fields(selection, fields), "basic")
+        return self.read(_with_fields(_basic(selection), fields), "basic")
 
     def get_orthogonal_selection(self, selection: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
         """Like `array.oindex[selection]`; `fields` chooses fields of structured values."""
@@ -80,7 +80,7 @@ class ZarrSelections:
     def get_coordinate_selection(self, selection: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
         """Like `array.vindex[selection]` with coordinates in `selection`, an array for each axis; `fields`
         chooses fields of structured values."""
-        return self.read(_with_fields(selection, fields), "vectorized")
+        return self.read(_with_fields(_coordinates(selection, self.shape), fields), "vectorized")
 
     def get_mask_selection(self, mask: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
         """Like `array.vindex[mask]` with a `mask` in the shape of the array; `fields` chooses fields of
@@ -93,7 +93,7 @@ class ZarrSelections:
 
     def set_basic_selection(self, selection: Any, value: Any) -> None:
         """Like `array[selection] = value` with integers and slices."""
-        self.write_request(request(self.shape, selection, "basic"), value)
+        self.write_request(request(self.shape, _basic(selection), "basic"), value)
 
     def set_orthogonal_selection(self, selection: Any, value: Any) -> None:
         """Like `array.oindex[selection] = value`."""
@@ -101,7 +101,8 @@ class ZarrSelections:
 
     def set_coordinate_selection(self, selection: Any, value: Any) -> None:
         """Like `array.vindex[selection] = value` with coordinates in `selection`, an array for each axis."""
-        self.write_request(request(self.shape, selection, "vectorized"), value)
+        points = _coordinates(selection, self.shape)
+        self.write_request(request(self.shape, points, "vectorized"), value)
 
     def set_mask_selection(self, mask: Any, value: Any) -> None:
         """Like `array.vindex[mask] = value` with a `mask` in the shape of the array."""
@@ -146,7 +147,9 @@ def _elements(entry: Any, sizes: int | tuple[int, ...], length: int) -> slice:
         count, border = len(sizes), (0, *accumulate(sizes)).__getitem__
     if isinstance(entry, slice) and entry.step in (None, 1):
         start, stop, _ = entry.indices(count)
-    elif isinstance(entry, int | np.integer):
+        if (entry.start or 0) not in range(-count, count):
+            raise IndexError(f"there is no block {entry.start or 0}: the axis has {count}")
+    elif isinstance(entry, int | np.integer) and not isinstance(entry, bool):
         start = int(entry) + (count if entry < 0 else 0)
         stop = start + 1
         if not 0 <= start < count:
@@ -164,9 +167,40 @@ def _with_fields(selection: Any, fields: Fields) -> Any:
     return (*entries, *((fields,) if isinstance(fields, str) else fields))
 
 
+def _basic(selection: Any) -> Any:
+    """A selection of integers and slices."""
+    for entry in selection if isinstance(selection, tuple) else (selection,):
+        if not isinstance(entry, int | np.integer | slice | EllipsisType):
+            raise IndexError(
+                f"a basic selection has integers, slices and at most one ellipsis, not {entry!r}.\n"
+                "  array.oindex and array.vindex take arrays"
+            )
+    return selection
+
+
+def _coordinates(selection: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """The coordinates of points: integers, or arrays of them, for every axis."""
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    whole = (
+        isinstance(entry, int | np.integer | list | np.ndarray) and np.asarray(entry).dtype.kind in "iu"
+        for entry in entries
+    )
+    if len(entries) != len(shape) or not all(whole):
+        raise IndexError(
+            f"a coordinate selection has integers, or arrays of integers, for each of the {len(shape)} axes, "
+            f"not {selection!r}"
+        )
+    return entries
+
+
 def _mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     (values,) = mask if isinstance(mask, tuple) and len(mask) == 1 else (mask,)
-    values = np.asarray(values)
+    try:
+        values = np.asarray(values)
+    except ValueError:  # a tuple of several things
+        raise IndexError(
+            f"a mask must be one array of the shape {shape} and type bool, not {mask!r}"
+        ) from None
     if values.dtype != bool or values.shape != shape:
         raise IndexError(
             f"a mask must have the shape of the array, {shape}, and type bool; this one is {values.dtype} "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
-from zarr.abc.codec import BytesBytesCodec, Codec
+from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.dtype import ZDType, parse_dtype
 
@@ -255,10 +255,10 @@ def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) 
     ['VLenUTF8Codec', 'GzipCodec']
     """
     if not isinstance(data_type, OptionalDType):
-        return None if codecs is None else parse_codecs(codecs, default_serializer(data_type))
+        return None if codecs is None else parse_codecs(codecs, serializer_of(data_type))
     if codecs is None:
         return (optional_codec(data_type),)
-    parsed = parse_codecs(codecs, default_serializer(data_type.innermost))
+    parsed = parse_codecs(codecs, serializer_of(data_type))
     if any(isinstance(codec, NullableCodec | ShardingCodec) for codec in parsed):
         return tuple(on_present_values(codec) for codec in parsed)
     # Values are one-dimensional for the data_codecs, so codecs that move axes stay in front.
@@ -267,6 +267,15 @@ def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) 
     compressed = any(isinstance(codec, BytesBytesCodec) for codec in values)
     masks: list[CodecLike] = [PackBitsCodec(), ZstdCodec()] if compressed else [PackBitsCodec()]
     return (*turning, optional_codec(data_type, mask_codecs=masks, data_codecs=values))
+
+
+def serializer_of(data_type: ZDType[Any, Any]) -> ArrayBytesCodec:
+    """The serializer of a codec list that names none; for nullable data, that of the values.
+
+    >>> serializer_of(data_type_of("string"))
+    VLenUTF8Codec()
+    """
+    return default_serializer(data_type.innermost if isinstance(data_type, OptionalDType) else data_type)
 
 
 def fill_value_of(data_type: ZDType[Any, Any], value: Any) -> Any:

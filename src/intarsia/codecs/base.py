@@ -31,7 +31,7 @@ from zarr.registry import get_codec_class
 
 from intarsia import schemas
 from intarsia._compat import codec_registries
-from intarsia.errors import CodecConfigurationError, IntarsiaError
+from intarsia.errors import CodecConfigurationError, IntarsiaError, no_thread
 from intarsia.words import names_text
 
 
@@ -180,7 +180,11 @@ async def in_thread_for[**P, T](
     4
     """
     call = partial(copy_context().run, function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_pool(purpose), call)
+    try:
+        begun = asyncio.get_running_loop().run_in_executor(_pool(purpose), call)
+    except RuntimeError as error:
+        raise no_thread(error) from error
+    return await begun
 
 
 async def in_own_thread[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -18,7 +18,7 @@ from intarsia.nullable.categories import ATTRIBUTE as CATEGORIES
 from intarsia.nullable.categories import Categories
 from intarsia.nullable.codec import optional_codec
 from intarsia.nullable.convert import as_nullable
-from intarsia.nullable.dtype import NullDType, Spelling, optional_dtype
+from intarsia.nullable.dtype import NullDType, Spelling, check_experimental, optional_dtype
 from intarsia.nullable.elements import NULL, element_type, is_string
 from intarsia.nullable.nulls import ATTRIBUTE, UNSET, attribute_of
 from intarsia.nullable.sentinel import on_present_values
@@ -93,6 +93,7 @@ def create_array(
         raise DataTypeError("give shape and dtype, or data")
     data_type: Any
     if isinstance(dtype, NullDType) or dtype == "null":
+        check_experimental("the data type 'null'")
         data_type = dtype if isinstance(dtype, NullDType) else NullDType()
         serializer: ArrayBytesCodec = BytesCodec(endian=None)
     else:

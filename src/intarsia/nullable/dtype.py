@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeGuard
 
 import numpy as np
 import zarr
-from zarr.dtype import Struct, VariableLengthUTF8, ZDType, parse_dtype
+from zarr.dtype import Bool, Struct, VariableLengthUTF8, ZDType, parse_dtype
 from zarr.errors import DataTypeValidationError
 from zarr.registry import register_codec, register_ndbuffer
 
-from intarsia._compat import JSON, DTypeJSON, HasItemSize, Resolver
+from intarsia._compat import JSON, DTypeJSON, HasItemSize, Resolver, add_data_types
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.elements import MOST_LEVELS, NULL, ElementType, Null, Some, element_type, tagged
 
@@ -86,8 +86,9 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
     dtype_cls: ClassVar[type[np.dtype[Any]]] = np.dtype
     _zarr_v3_name: ClassVar[str] = "optional"
 
-    inner: _ZDType
-    """The data type of an element that is not null; it may be optional itself."""
+    inner: _ZDType = field(default_factory=Bool)
+    """The data type of an element that is not null; it may be optional itself. It has a default only because
+    programs that walk over zarr's data types make one of each."""
 
     name: Spelling = "optional"
     """What the data type is called in zarr.json."""
@@ -339,8 +340,8 @@ def parsed_dtype(dtype: Any) -> _ZDType:
 class NullDType(ZDType[Any, Any]):
     """Every element is null: such an array has a shape, chunks and attributes, but stores no chunk.
 
-    It was requested when the optional data type was discussed, and is not specified anywhere yet. So it is
-    refused unless `zarr.config` has `intarsia.experimental`.
+    It was requested when the optional data type was discussed, and is not specified anywhere yet. So no array
+    of it is written or read unless `zarr.config` has `intarsia.experimental`.
 
     >>> with zarr.config.set({"intarsia.experimental": True}):
     ...     NullDType().to_json(zarr_format=3)
@@ -353,9 +354,6 @@ class NullDType(ZDType[Any, Any]):
     def __new__(cls) -> Self:
         meet_nulls()
         return super().__new__(cls)
-
-    def __post_init__(self) -> None:
-        check_experimental("the data type 'null'")
 
     @property
     def element(self) -> ElementType:
@@ -390,11 +388,13 @@ class NullDType(ZDType[Any, Any]):
         bare = data.get("name") if isinstance(data, Mapping) and not data.get("configuration") else data
         if bare != cls._zarr_v3_name:
             raise DataTypeValidationError(f"{data!r} is not the null data type")
+        check_experimental("the data type 'null'")
         return cls()
 
     def to_json(self, zarr_format: int) -> Any:
         if zarr_format != 3:
             raise DataTypeError(f"Zarr format {zarr_format} has no data type 'null': use zarr_format=3")
+        check_experimental("the data type 'null'")
         return self._zarr_v3_name
 
     def _check_scalar(self, data: object) -> bool:
@@ -414,3 +414,6 @@ class NullDType(ZDType[Any, Any]):
     def to_json_scalar(self, data: object, *, zarr_format: int) -> JSON:
         self.cast_scalar(data)
         return None
+
+
+add_data_types(OptionalDType, NullDType)

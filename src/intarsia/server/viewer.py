@@ -7,6 +7,7 @@ not sent to draw one pixel, and damage comes with a reason.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -141,11 +142,14 @@ class Viewer:
                     told = await in_thread_for("views", answer, request.query_params)
             except NOT_FOUND:
                 return JSONResponse({"error": "there is no such array or version"}, 404, HEADERS)
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:  # no array can have that path
+                    return JSONResponse({"error": "there is no such array or version"}, 404, HEADERS)
+                return self._failed(request, error)
             except BoundsError as error:
                 return JSONResponse({"error": str(error)[:200]}, 400, HEADERS)
             except Exception as error:
-                LOG.error("%s: %s", request.url.path, error)
-                return JSONResponse({"error": "this cannot be read: see the log of the server"}, 500, HEADERS)
+                return self._failed(request, error)
             finally:
                 self._waiting -= 1
             if isinstance(told, dict):
@@ -154,6 +158,13 @@ class Viewer:
             return Response(body, media_type="application/octet-stream", headers={**HEADERS, **more})
 
         return endpoint
+
+    @staticmethod
+    def _failed(request: Request, error: Exception) -> Response:
+        from starlette.responses import JSONResponse
+
+        LOG.error("%s: %s", request.url.path, error)
+        return JSONResponse({"error": "this cannot be read: see the log of the server"}, 500, HEADERS)
 
     def _arrays(self, query: Any) -> dict[str, Any]:
         maps = {name: colours.split() for name, colours in COLOUR_MAPS.items()}

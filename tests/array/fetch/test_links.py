@@ -1,12 +1,14 @@
 """A link that leads out of a local store is refused, by whatever way the store is read."""
 
+import icechunk
 import numpy as np
 import pytest
 import zarr
 
 import intarsia
+from intarsia.array.fetch import icechunk as icechunk_fetcher
 from intarsia.array.fetch import links
-from intarsia.errors import ReadError
+from intarsia.errors import NotAuthorizedError, ReadError
 from intarsia.versions.locking import directory_of
 
 VALUES = np.arange(8, dtype="u1")
@@ -106,3 +108,91 @@ def test_the_chunks_of_a_repository_may_not_be_elsewhere(repo, secret):
     (directory_of(repo) / "chunks").symlink_to(secret.with_name("chunks"))
     with pytest.raises(ReadError, match="is a link to"):
         intarsia.open(repo, "a")[...]
+
+
+def linked(repository, folder, secret, how):
+    """A repository with references to a file below a folder: a link to the secret, or behind one."""
+    folder.mkdir()
+    (folder / "file").symlink_to(secret)
+    (folder / "up").symlink_to(secret.parent)
+    url = f"file://{folder}/" + {"file": "file", "folder": f"up/{secret.name}"}[how]
+    config = icechunk.RepositoryConfig.default()
+    container = icechunk.VirtualChunkContainer(
+        f"file://{folder}/", icechunk.local_filesystem_store(f"{folder}/")
+    )
+    config.set_virtual_chunk_container(container)
+    repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(repository)), config=config)
+    repo.save_config()
+    session = repo.writable_session("main")
+    array = intarsia.create(session.store, "a", shape=(0,), chunks=(8,), dtype="u1")
+    array.append(VALUES, codecs=[])
+    zarr.create_array(session.store, name="plain", shape=8, chunks=8, dtype="u1", compressors=None)
+    for path in (f"a/{array.regions[0].name}", "plain"):
+        session.store.set_virtual_ref(f"{path}/c/0", url, offset=0, length=8)
+    session.commit("references")
+    return intarsia.authorize(repo, [f"file://{folder}/"])
+
+
+def in_a_transaction(repo):
+    with intarsia.transaction(repo, message="x") as tx:
+        return tx.open("a")[...]
+
+
+WAYS = {
+    "logical": lambda repo: intarsia.open(repo, "a")[...],
+    "plain": lambda repo: intarsia.reader(repo, "plain")[...],
+    "view": lambda repo: intarsia.fused_view(repo)["plain"][...],
+    "fuse": lambda repo: intarsia.fuse(intarsia.open(repo, "a"), {}, "a")[...],
+    "transaction": in_a_transaction,
+    "read by Icechunk": lambda repo: intarsia.open(repo, "a")[...],
+    "read by Icechunk, of many": lambda repo: intarsia.open(repo, "a")[...],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("how", ["file", "folder"])
+def test_what_lies_below_an_authorised_prefix_may_not_lead_out_of_it(tmp_path, secret, monkeypatch, way, how):
+    repo = linked(tmp_path / "repository", tmp_path / "allowed", secret, how)
+    if way.startswith("read by Icechunk"):
+        monkeypatch.setattr(icechunk_fetcher.LocalIcechunk, "of", lambda store: None)
+        monkeypatch.setattr(icechunk_fetcher.IcechunkBatch, "_mark", lambda self, sources: None)
+    if way.endswith("of many"):
+        monkeypatch.setattr(icechunk_fetcher, "MOST_CHUNKS_LISTED", 0)
+        monkeypatch.setattr(icechunk_fetcher, "WORTH_LISTING", 0)
+    with pytest.raises(ReadError, match=f"(?s)is a link to .*outside.* set {links.FOLLOW}=1"):
+        WAYS[way](repo)
+    monkeypatch.setenv(links.FOLLOW, "1")
+    assert WAYS[way](repo).tolist() == list(SECRET)
+
+
+def test_a_link_elsewhere_below_the_prefix_disturbs_nobody(tmp_path, secret, monkeypatch):
+    folder = tmp_path / "allowed"
+    repo = linked(tmp_path / "repository", folder, secret, "file")
+    (folder / "file").unlink()
+    (folder / "file").symlink_to(folder / "data")
+    (folder / "data").write_bytes(bytes(VALUES))
+    monkeypatch.setattr(icechunk_fetcher, "MOST_CHUNKS_LISTED", 0)
+    monkeypatch.setattr(icechunk_fetcher, "WORTH_LISTING", 0)
+    for way in WAYS.values():
+        assert way(repo).tolist() == VALUES.tolist()
+
+
+@pytest.mark.parametrize("way", ["logical", "plain", "view", "fuse", "transaction"])
+def test_what_is_not_authorised_is_an_error_of_its_own(tmp_path, secret, way):
+    repo = linked(tmp_path / "repository", tmp_path / "allowed", secret, "file")
+    kept = intarsia.open_repository(tmp_path / "repository")
+    assert repo.authorized_virtual_container_prefixes
+    if way == "transaction":  # which of the two reasons comes first does not matter
+        with pytest.raises(ReadError):
+            WAYS[way](kept)
+        return
+    with pytest.raises(NotAuthorizedError) as caught:
+        WAYS[way](kept)
+    assert caught.value.prefix == f"file://{tmp_path}/allowed/"
+
+
+def test_references_are_not_made_of_what_may_not_be_read(tmp_path, secret):
+    linked(tmp_path / "repository", tmp_path / "allowed", secret, "file")
+    with pytest.raises(NotAuthorizedError, match="is not authorised to read below"):
+        intarsia.to_kerchunk(tmp_path / "repository", "", tmp_path / "references.json")
+    assert not (tmp_path / "references.json").exists()

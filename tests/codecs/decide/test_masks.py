@@ -329,3 +329,9 @@ def test_the_result_can_be_a_decision():
     copy = zarr.create(store={}, shape=6, chunks=2, dtype="u1", codecs=[LITTLE, again])
     copy[:] = z[:]
     assert masks(copy).tolist() == [1, 0, 1]
+
+
+def test_an_array_in_format_2_is_refused():
+    array = zarr.create_array({}, shape=4, dtype="u1", zarr_format=2)
+    with pytest.raises(CodecConfigurationError, match="in Zarr format 2, which has no such codec"):
+        masks(array)

@@ -230,6 +230,12 @@ def test_a_group_that_is_not_there_says_so(repo):
         open_dataset(repo, group="nowhere")
 
 
+def test_a_store_that_is_not_there_is_a_file_that_is_not_found(tmp_path):
+    for engine in ("zarr", "intarsia"):
+        with pytest.raises(FileNotFoundError, match="does not exist"):
+            xr.open_dataset(tmp_path / "nowhere", engine=engine)
+
+
 def test_dropped_variables_are_not_even_looked_at(dataset):
     store = zarr.storage.MemoryStore()
     intarsia.from_xarray(dataset, store)

@@ -10,6 +10,7 @@ import xarray as xr
 import zarr
 
 import intarsia
+import intarsia.interop.xarray  # registers Dataset.intarsia
 from intarsia.array.attributes import UNLIMITED_KEY
 from tests.interop.datasets import CODECS, stored_in_parts, weather
 
@@ -159,6 +160,95 @@ def test_encodings_of_other_formats_do_not_get_in_the_way(tmp_path):
     dataset.to_netcdf(tmp_path / "weather.nc", encoding={"t": {"zlib": True, "chunksizes": (3, 7, 5)}})
     with xr.open_dataset(tmp_path / "weather.nc") as source:
         check(source.load())
+
+
+UNKNOWN = [{"scale_facter": 0.01}, {"zlib": True}, {"chunksizes": (1, 4)}, {"dtype": "f4", "units": "K"}]
+
+
+@pytest.mark.parametrize("encoding", UNKNOWN)
+@pytest.mark.parametrize("name", ["v", "x"])
+def test_keys_of_an_encoding_that_nobody_knows_are_refused_as_in_xarray(name, encoding):
+    values = np.arange(12.0).reshape(3, 4)
+    dataset = xr.Dataset({"a": ("x", np.ones(4)), "v": (("t", "x"), values)}, {"x": np.arange(4.0)})
+    store = {}
+    with pytest.raises(ValueError, match="unexpected encoding parameters"):
+        dataset.to_zarr({}, encoding={name: encoding})
+    with pytest.raises(ValueError, match="unexpected encoding parameters"):
+        intarsia.from_xarray(dataset, store, encoding={name: encoding})
+    assert list(zarr.open_group(store, mode="r").members()) == []
+    intarsia.from_xarray(dataset, store)
+    with pytest.raises(ValueError, match=f"encoding of '{name}'"):
+        intarsia.from_xarray(dataset, store, append_dim="x", encoding={name: encoding})
+
+
+@pytest.mark.parametrize(
+    ("encoding", "codecs"),
+    [
+        ({"chunks": (1, 4)}, None),
+        ({"chunks": 2, "compressors": None}, []),
+        ({"compressors": {"name": "gzip", "configuration": {"level": 1}}}, ["gzip"]),
+        ({"compressors": [zarr.codecs.Crc32cCodec()], "chunks": (3, 2), "shards": (3, 4)}, ["crc32c"]),
+        ({"serializer": zarr.codecs.BytesCodec(endian="big"), "compressors": ()}, []),
+    ],
+)
+def test_an_encoding_says_how_chunks_are_stored_as_in_xarray(encoding, codecs):
+    dataset = xr.Dataset({"v": (("t", "x"), np.arange(12.0).reshape(3, 4))})
+    store, plain = {}, {}
+    intarsia.from_xarray(dataset, store, encoding={"v": encoding})
+    dataset.to_zarr(plain, encoding={"v": encoding}, consolidated=False)
+    (member,), expected = intarsia.open(store, "v").members.values(), zarr.open_array(plain, path="v")
+    assert (member.chunks, member.shards) == (expected.chunks, expected.shards)
+    assert member.metadata.codecs == expected.metadata.codecs
+    if codecs is not None:
+        assert [codec.to_dict()["name"] for codec in member.compressors] == codecs
+    xr.testing.assert_identical(xr.open_dataset(store, engine="intarsia").load(), dataset)
+
+
+def test_an_encoding_of_appended_data_is_used_or_refused():
+    dataset = xr.Dataset({"v": (("t", "x"), np.ones((2, 4)))}, {"t": [0, 1]})
+    store = {}
+    how = {
+        "v": {"dtype": "int16", "scale_factor": 0.5, "_FillValue": -1, "compressors": None, "fill_value": -1}
+    }
+    for _ in range(2):
+        dataset.intarsia.append_to(store, "t", encoding=how)
+    more = {"v": {"compressors": zarr.codecs.GzipCodec(), "chunks": (1, 2)}}
+    dataset.intarsia.append_to(store, "t", encoding=more)
+    *_, last = intarsia.open(store, "v").members.values()
+    assert (last.chunks, [codec.to_dict()["name"] for codec in last.compressors]) == ((1, 2), ["gzip"])
+    for refused in ({"v": {"scale_factor": 0.1}}, {"v": {"fill_value": 7}}, {"t": {"chunks": (5,)}}):
+        with pytest.raises(ValueError, match=r"scale_factor|cannot be changed"):
+            dataset.intarsia.append_to(store, "t", encoding=refused)
+    assert (xr.open_dataset(store, engine="intarsia")["v"] == 1).all()
+    assert intarsia.open(store, "v").shape == (6, 4)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "option", "match"),
+    [
+        ({"compressors": None}, {"codecs": ["gzip"]}, "codecs"),
+        ({"chunks": (1, 2)}, {"chunks": {"v": (1, 1)}}, "chunks"),
+        ({"write_empty_chunks": True}, {}, "write_empty_chunks"),
+        ({"chunks": (1, 2, 3)}, {}, "dimensions"),
+        ({"shards": "auto"}, {}, "dimensions"),
+    ],
+)
+def test_an_encoding_that_cannot_be_used_is_refused_and_leaves_nothing(encoding, option, match):
+    dataset = xr.Dataset({"a": ("x", np.ones(2)), "v": (("t", "x"), np.ones((3, 2)))})
+    store = {}
+    with pytest.raises(ValueError, match=match):
+        intarsia.from_xarray(dataset, store, encoding={"v": encoding}, **option)
+    assert list(zarr.open_group(store, mode="r").members()) == []
+
+
+def test_what_described_a_dimension_that_was_selected_away_is_left_out(tmp_path):
+    dataset = xr.Dataset({"v": (("time", "x"), np.ones((2, 3)))}, {"time": [0, 1]})
+    dataset.to_netcdf(tmp_path / "a.nc", unlimited_dims=["time"])
+    dataset.to_zarr(tmp_path / "a.zarr", encoding={"v": {"chunks": (1, 3)}}, consolidated=False)
+    opened = xr.open_dataset(tmp_path / "a.nc"), xr.open_zarr(tmp_path / "a.zarr", consolidated=False)
+    for source in opened:
+        check(source.isel(time=0).load())
+        source.close()
 
 
 def test_unlimited_dimensions_are_remembered():

@@ -7,7 +7,7 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import store_supports_sync_io
 from intarsia._icechunk import IcechunkStore, safe_store
-from intarsia.array.fetch.grants import read_error
+from intarsia.array.fetch.grants import helpful_refusals, read_error
 from intarsia.array.fetch.icechunk import IcechunkBatch, LocalIcechunk
 from intarsia.array.fetch.links import refuse_links_out
 from intarsia.array.fetch.local_files import LocalFiles
@@ -36,6 +36,7 @@ __all__ = [
     "Spans",
     "check_links",
     "fetcher_for",
+    "helpful_refusals",
     "is_lasting",
     "read_error",
     "start",
@@ -71,12 +72,13 @@ def fetcher_for(store: Store) -> Fetcher:
 
 
 def check_links(store: Store, path: str) -> None:
-    """Raise `ReadError`, before zarr itself reads an array, if a link in it leads out of a local store.
+    """Raise `ReadError`, before zarr itself reads an array, if a link leads out of its local store, or out of
+    the place where its sources may be.
 
     >>> from zarr.storage import MemoryStore
     >>> check_links(MemoryStore(), "sst")
     """
     if isinstance(store, LocalStore):
         refuse_links_out(store.root, path)
-    elif isinstance(fetcher := fetcher_for(store), LocalIcechunk):
-        fetcher.check_links()
+    elif isinstance(fetcher := fetcher_for(store), LocalIcechunk | IcechunkBatch):
+        fetcher.check_links(path)

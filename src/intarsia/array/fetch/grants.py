@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -26,8 +27,9 @@ from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._icechunk import VIRTUAL, chunk_table
+from intarsia.array.fetch.links import Folders
 from intarsia.array.fetch.store import start
-from intarsia.errors import NotAuthorizedError, ReadError
+from intarsia.errors import NotAuthorizedError, ReadError, signal_failure
 from intarsia.extras import is_there
 from intarsia.words import common_prefix, storage_hint
 
@@ -73,6 +75,19 @@ class Container:
     def is_local(self) -> bool:
         return self.opener is None
 
+    @cached_property
+    def folders(self) -> Folders:
+        """The directories below the prefix, if it is one of this machine: no link may lead out of it."""
+        return Folders("/" + inside(self.prefix))
+
+    def key(self, url: str) -> str:
+        """The path of a file below the prefix.
+
+        >>> Container("file:///data/", None).key("file:///data/2002/sst%20daily.nc")
+        '2002/sst daily.nc'
+        """
+        return inside(url)[len(inside(self.prefix)) :]
+
 
 @dataclass(frozen=True)
 class Grants:
@@ -99,6 +114,12 @@ class Grants:
         prefix = next((prefix for prefix in self.prefixes if url.startswith(prefix)), None)
         container = None if prefix is None else self.containers.get(prefix)
         return container if container is not None and is_plain(url) else None
+
+    def local_container_of(self, url: str) -> Container | None:
+        """The authorised container of a file on this machine, whoever reads it."""
+        prefix = next((prefix for prefix in self.prefixes if url.startswith(prefix)), "")
+        container = self.containers.get(prefix)
+        return container if container is not None and container.is_local else None
 
     def read_file(self, name: str) -> bytes:
         """A file of the repository."""
@@ -248,6 +269,17 @@ NOT_AUTHORISED = re.compile(r"resolves to the url prefix (\S+), to be able to fe
 NO_CONTAINER = re.compile(r"no virtual chunk container can handle the chunk location \((\S+)\)")
 
 
+def local_grants(prefixes: Iterable[str]) -> Grants:
+    """Grants for the containers on this machine among all with these prefixes, as if they were authorised.
+
+    >>> list(local_grants(["file:///data/", "s3://bucket/"]).containers)
+    ['file:///data/']
+    """
+    ordered = tuple(sorted(prefixes, key=len, reverse=True))
+    local = [prefix for prefix in ordered if prefix.startswith("file://")]
+    return Grants(None, ordered, {prefix: Container(prefix, None) for prefix in local})
+
+
 def origin(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:
     """The URL of the file that holds a virtual chunk; None if the chunk is not virtual, or this is unknown.
 
@@ -269,9 +301,14 @@ def read_error(
 ) -> ReadError:
     """Our error for a chunk that cannot be read, with its cause in helpful words.
 
+    If the program's own signal handler raised the error, that is raised instead.
+
     >>> read_error("cannot read [0:4]", ValueError("bad bytes"), {}, "t/m-1", (0,))
     ReadError('cannot read [0:4]: bad bytes')
     """
+    interrupt = signal_failure(error)
+    if interrupt is not None:
+        raise interrupt
     text = f"{what}: {reason(error, store, path, index)}"
     prefix = refused_prefix(error, store)
     return ReadError(text) if prefix is None else NotAuthorizedError(text, prefix)
@@ -296,6 +333,21 @@ def refused_prefix(error: Exception, store: Any) -> str | None:
     return common_prefix([refused[1], *(each for each in known if each.startswith(root))]) or refused[1]
 
 
+@contextmanager
+def helpful_refusals(store: Any, path: str) -> Iterator[None]:
+    """Around reads of stored chunks: for files that may not be read, raise `NotAuthorizedError`.
+
+    >>> with helpful_refusals({}, "t/m-1"):
+    ...     pass
+    """
+    try:
+        yield
+    except icechunk.IcechunkError as error:
+        if refused_prefix(error, store) is None:
+            raise
+        raise read_error(f"{path} cannot be read", error, store, path, None) from error
+
+
 def check_access(store: Any, arrays: Iterable[tuple[str, int]]) -> None:
     """Raise an error, before anything is read, if these arrays refer to files that may not be read.
 
@@ -316,12 +368,9 @@ def check_access(store: Any, arrays: Iterable[tuple[str, int]]) -> None:
                 continue
             left -= met
             key = "/".join([path, "c", *map(str, table.index[row].tolist())])
-            try:
+            # Any other error is reported to those who read it.
+            with suppress(icechunk.IcechunkError), helpful_refusals(store, path):
                 start(_first_byte(store, key)).result()
-            except icechunk.IcechunkError as error:
-                prefix = refused_prefix(error, store)
-                if prefix is not None:  # any other error is reported to whoever reads it
-                    raise read_error(f"{path} cannot be read", error, store, path, None) from error
 
 
 async def _first_byte(store: icechunk.IcechunkStore, key: str) -> None:

@@ -23,10 +23,10 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import get_many
-from intarsia._icechunk import INLINE, NATIVE, session_bytes
-from intarsia.array.fetch.grants import Grants, grants_of
+from intarsia._icechunk import INLINE, NATIVE, chunk_table, session_bytes
+from intarsia.array.fetch.grants import Grants, grants_of, local_grants
 from intarsia.array.fetch.joining import coalesced
-from intarsia.array.fetch.links import Folders, open_file, refuse_links_out
+from intarsia.array.fetch.links import Folders, may_follow, open_file, refuse_links_out
 from intarsia.array.fetch.origins import LocalOrigins, RemoteOrigins
 from intarsia.array.fetch.read_ahead import Disk, FilesInTurn
 from intarsia.array.fetch.references import load, load_marks
@@ -67,6 +67,9 @@ WORTH_LISTING = 8
 MEMBERS_LISTED_AT_A_TIME = 32
 """Listing the chunks of a member means reading its part of the snapshot from a remote store."""
 
+MOST_ENTRIES = 1_000_000
+"""Directories with more entries than this are not searched for links; all references are, instead."""
+
 WORTH_MARKING = 8
 """How many requests must be saved to make up for reading the marks of a member from a remote store."""
 
@@ -89,6 +92,7 @@ class IcechunkBatch:
         self._knowing = threading.Lock()
         self._remote_origins = RemoteOrigins(self)
         self._local_origins = LocalOrigins(self)
+        self._is_checked: set[str] = set()
         self.name = "Icechunk, in batches"
 
     @cached_property
@@ -149,11 +153,38 @@ class IcechunkBatch:
 
     def for_member(self, source: EngineSource) -> Fetcher:
         table = self.references(source)
-        if table is None or table.is_here:
+        if table is not None and table.is_here:
             return self
-        if table.is_in_local_files and CAN_READ_FILES:
+        if table is not None and table.is_in_local_files and CAN_READ_FILES:
             return self._local_origins
+        self.check_links(source.path, len(source.blob_grid), many=source.blobs > MOST_CHUNKS_LISTED)
+        if table is None:
+            return self
         return self._remote_origins if table.is_partly_remote else self
+
+    def check_links(self, path: str, ndim: int = 0, *, many: bool = False) -> None:
+        """Raise `ReadError` if an array refers to a file behind a link that leads out of its prefix.
+
+        Called before Icechunk opens files, as it follows all links. One look at an array is enough for a
+        session. If it has many chunks, a look at the directories is faster than one at all references.
+        """
+        if path in self._is_checked or may_follow():
+            return
+        local = [each for each in self._sources.containers.values() if each.is_local]
+        if local and not (many and all(each.folders.is_free(MOST_ENTRIES) for each in local)):
+            for url in dict.fromkeys(chunk_table(self.store, path, ndim).location):
+                container = self._sources.local_container_of(url)
+                if container is not None:
+                    container.folders.check_file(container.key(url))
+        self._is_checked.add(path)
+
+    @cached_property
+    def _sources(self) -> Grants:
+        """The containers whose files may be read; those of a session that is written to, authorised or not:
+        only its form for travelling would tell, which holds all that it has written."""
+        if self.lasting:
+            return self.grants
+        return local_grants(self.store.session.config.virtual_chunk_containers or ())
 
     def joined(self, spans: Sequence[Spans]) -> None:
         return None
@@ -291,14 +322,19 @@ class LocalIcechunk:
         table = self._batch.references(source)
         if table is not None and table.is_here:
             return self
-        self.check_links()
+        self._check_own_links()
         return self._batch.for_member(source)
 
-    def check_links(self) -> None:
+    def _check_own_links(self) -> None:
         """Called before Icechunk opens files, as it follows all links. One look is enough for a session."""
         if not self._is_checked:
             refuse_links_out(os.fsdecode(self._folder))
             self._is_checked = True
+
+    def check_links(self, path: str) -> None:
+        """Raise `ReadError` if a link leads out of the repository, or out of the prefix of a source."""
+        self._check_own_links()
+        self._batch.check_links(path)
 
     def joined(self, spans: Sequence[Spans]) -> None:
         return None

@@ -1,6 +1,7 @@
-"""Symbolic links in a local store: one that leads out of it is refused, unless the reader trusts it.
+"""Symbolic links in a local store, or below an authorised prefix: one that leads out of it is refused, unless
+the reader trusts it.
 
-A stranger's archive could show any file of this machine as its data. Links within a store are followed.
+Somebody else's archive could show any file of this machine as its data. Links within it are followed.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ MOST_FOLDERS = 10_000
 """This many directories are remembered at a time."""
 
 
+def may_follow() -> bool:
+    """Whether links may lead anywhere."""
+    return bool(os.environ.get(FOLLOW))
+
+
 def refuse_link_out(path: str, root: str) -> None:
     """Raise `ReadError` if a link leads out of `root`."""
     inside, leads = os.path.realpath(root), os.path.realpath(path)
-    if os.path.commonpath([inside, leads]) != inside and not os.environ.get(FOLLOW):
+    if os.path.commonpath([inside, leads]) != inside and not may_follow():
         raise ReadError(
             f"{path} is a link to {leads}, which is outside {inside}.\n"
             f"  If you trust whoever made the link, set {FOLLOW}=1 in the environment; "
@@ -89,6 +95,37 @@ class Folders:
         """Open a file of the store for reading."""
         self.check(key.rpartition("/")[0])
         return open_file(self._root + key, self._root)
+
+    def is_free(self, most: int) -> bool:
+        """Whether no link leads out; False if there are more than `most` entries.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Folders(folder).is_free(most=10)
+        True
+        """
+        waiting, left = [self._root], most
+        while waiting:
+            try:
+                with os.scandir(waiting.pop()) as entries:
+                    for entry in entries:
+                        left -= 1
+                        if left < 0:
+                            return False
+                        if entry.is_symlink():
+                            refuse_link_out(entry.path, self._root)
+                        elif entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+            except (OSError, ReadError):
+                return False
+        return True
+
+    def check_file(self, key: str) -> None:
+        """Raise `ReadError` if a file is a link out of the store, or lies behind one."""
+        self.check(key.rpartition("/")[0])
+        path = self._root + key
+        if os.path.islink(path):
+            refuse_link_out(path, self._root)
 
     def check(self, folder: str) -> None:
         """Raise `ReadError` if a directory of the store is a link out of the store, or lies behind one.

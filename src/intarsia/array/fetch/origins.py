@@ -184,7 +184,9 @@ class _OriginsLater:
                     begin = int(requests.first[number])
                     if number != current:
                         content, current = os.pread(file, int(requests.last[number]) - begin, begin), number
-                except (OSError, _ChangedError):
+                except (OSError, _ChangedError) as error:
+                    if isinstance(error, OSError) and error.errno is None:  # raised by a signal handler
+                        raise
                     yield self._batch.get_now(spans, i)
                     continue
                 piece = memoryview(content)[first - begin : first - begin + length]
@@ -209,7 +211,7 @@ class _OriginsLater:
             return self._open[1]
         self._close()
         origin = self._wanted.origins[owner]
-        file = os.open("/" + inside(origin.url), os.O_RDONLY)
+        file = origin.container.folders.open(origin.container.key(origin.url))
         self._open = owner, file
         mark = origin.mark
         # Icechunk makes ETags of its own for comparison; times it keeps as whole seconds, rounded up.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from intarsia.array.fetch.store import Encoded, one_span
-from intarsia.errors import IntarsiaError
+from intarsia.errors import IntarsiaError, signal_failure
 
 if TYPE_CHECKING:
     from intarsia.array.chunk_codecs import Decoder
@@ -93,6 +93,8 @@ class FilesInTurn:
             try:
                 file = self._open(i)
             except OSError as error:
+                if error.errno is None:  # not from the system: a signal handler may raise a TimeoutError
+                    raise
                 yield self._otherwise(i, error)
                 continue
             if i >= look_at:
@@ -115,7 +117,9 @@ class FilesInTurn:
         for position in range(first, self._told):
             try:
                 file = self._open(position)
-            except (OSError, IntarsiaError):
+            except (OSError, IntarsiaError) as error:
+                if signal_failure(error) is not None:
+                    raise
                 continue  # the error is raised when it is read
             try:
                 start = max(0, self._starts[position])

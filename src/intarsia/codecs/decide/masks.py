@@ -121,8 +121,9 @@ def masks_by_codec(array: zarr.Array[Any], *, names: bool = False) -> dict[str, 
     ['codecs[1]', 'codecs[1].codecs[0]']
     """
     by_codec: dict[str, Masks] = {}
+    routes = find_routes(array, "read bitmasks")
     stored = stored_indices(array)
-    for route in find_routes(array, "read bitmasks"):
+    for route in routes:
         by_codec |= _by_route(array, route, stored, names)
     return by_codec
 

@@ -18,6 +18,8 @@ from zarr.core.sync import sync
 
 from intarsia.array import LogicalArray, create
 from intarsia.array.box import Box
+from intarsia.array.fetch import check_links
+from intarsia.array.fetch.grants import check_access
 from intarsia.array.member import Encoding, create_member
 from intarsia.array.table import NONE, RegionTable, Row
 from intarsia.codecs import ConditionalCodec
@@ -58,6 +60,7 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     nested = _common_chain(list(chains.values()))
     manifest = array.manifest
     encoding = Encoding([*before, ConditionalCodec(codecs=nested)])
+    _check_readable(list(members.values()))
 
     fused = create_member(
         array.store if store is None else store,
@@ -112,6 +115,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
         raise CodecConfigurationError(
             f"cannot split: the last codec of the array is {last}, not 'conditional'"
         )
+    _check_readable([array])
     made = create(
         array.store if store is None else store,
         f"{array.path}-split" if path is None else path,
@@ -139,6 +143,13 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
     table = RegionTable.from_rows(rows, array.ndim)
     logical.commit(logical.manifest.changed(regions=table, members=tuple(names)))
     return made
+
+
+def _check_readable(arrays: Sequence[zarr.Array[Any]]) -> None:
+    """Refuse files elsewhere that may not be read, before anything is written."""
+    for array in arrays:
+        check_access(array.store, [(array.path, array.ndim)])
+        check_links(array.store, array.path)
 
 
 def _codecs(array: zarr.Array[Any]) -> tuple[Any, ...]:

@@ -204,7 +204,7 @@ class ViewStore(Store):
         """The value of a key; chunks of logical arrays are read and encoded on demand."""
         path, node = await self._tree.owner(key)
         if node is not None and node.kind == "array":
-            return await self._tree.asked(self._store.get(below(self._root, key), prototype, byte_range))
+            return await self._tree.in_plain_array(path, key, prototype, byte_range)
         value = await self._value(key, path, node)
         return None if value is None else prototype.buffer.from_bytes(_part(value, byte_range))
 

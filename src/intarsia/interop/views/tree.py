@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from zarr.abc.codec import Codec
-from zarr.abc.store import Store
+from zarr.abc.store import ByteRequest, Store
 from zarr.codecs import ZstdCodec
-from zarr.core.buffer import NDBuffer, default_buffer_prototype
+from zarr.core.buffer import Buffer, BufferPrototype, NDBuffer, default_buffer_prototype
 from zarr.storage import MemoryStore
 
 from intarsia._compat import ArraySpec, ChunkTransform, event_loop, evolve_codecs
 from intarsia.array.box import Box
 from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY, convention
-from intarsia.array.fetch import is_lasting, start
+from intarsia.array.fetch import check_links, helpful_refusals, is_lasting, start
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
@@ -89,6 +89,8 @@ class Tree:
     ) -> None:
         self._store, self._root, self._codecs, self._chunks = store, root, codecs, chunks
         self._known: dict[str, Node] = {}
+        self._checked: set[str] = set()
+        """The plain arrays in which no link leads out of the store."""
         self.are_lasting = is_lasting(store)
         """Whether nothing can change; determined here, because an event loop must not wait for the answer."""
 
@@ -169,6 +171,17 @@ class Tree:
         """The stored value of a key."""
         value = await self.asked(self._store.get(below(self._root, key), default_buffer_prototype()))
         return None if value is None else value.to_bytes()
+
+    async def in_plain_array(
+        self, path: str, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
+    ) -> Buffer | None:
+        """The stored value of a key inside the plain array at a path."""
+        place = below(self._root, path).rstrip("/")
+        if path not in self._checked:
+            await in_thread_for("views", check_links, self._store, place)
+            self._checked.add(path)
+        with helpful_refusals(self._store, place):
+            return await self.asked(self._store.get(below(self._root, key), prototype, byte_range))
 
     async def _listed(self, names: AsyncIterator[str]) -> list[str]:
         async def collect() -> list[str]:

@@ -21,7 +21,7 @@ from intarsia.array import LogicalArray
 from intarsia.array.attributes import UNLIMITED_KEY, with_floats
 from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.errors import NotLogicalArrayError
+from intarsia.errors import MissingGroupError, NotLogicalArrayError
 from intarsia.interop.xarray.variables import plain_variables, variables_of
 from intarsia.nullable.nulls import NullsChoice
 from intarsia.parallel import check_travels, snapshot_of
@@ -194,7 +194,8 @@ def _group(
         return open_group(store, (path or "").strip("/"), "r", formats=(3, 2))
     except (FileNotFoundError, ContainsArrayError) as error:
         what = f"there is no Zarr group at {path or '/'!r} of {place_text(store)}"
-        raise NotLogicalArrayError(f"{what}: {_groups_text(store, path, error)}") from error
+        kind = MissingGroupError if isinstance(error, FileNotFoundError) else NotLogicalArrayError
+        raise kind(f"{what}: {_groups_text(store, path, error)}") from error
 
 
 def _groups_text(store: Any, path: str | None, error: Exception) -> str:

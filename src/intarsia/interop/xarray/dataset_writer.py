@@ -11,13 +11,15 @@ import numpy as np
 import zarr
 from xarray import Variable, conventions
 from xarray.backends import ZarrStore
-from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value
+from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value, extract_zarr_variable_encoding
 
 from intarsia.array.accessors import chosen_codecs
 from intarsia.array.attributes import UNLIMITED_KEY
+from intarsia.array.box import sizes_of
 from intarsia.array.hierarchy import is_logical, open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
+from intarsia.array.reserve import clean_up
 from intarsia.errors import DataTypeError, ShapeError
 from intarsia.interop.dask.jobs import Job, carry_out, new_array, onto_axis
 from intarsia.interop.xarray.backend import GroupStore
@@ -34,6 +36,13 @@ GROWING_CHUNK = 1024
 
 CF_ENCODING = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Attributes that say how stored numbers are meant."""
+
+
+CODECS = ("filters", "serializer", "compressors")
+"""Keys of xarray's encoding that make up a codec list."""
+
+STORAGE = frozenset(("chunks", "shards", *CODECS))
+"""Keys of xarray's encoding that say how the chunks of an array are stored."""
 
 
 @dataclass(frozen=True)
@@ -92,17 +101,22 @@ class _DatasetWriter:
     def write(self) -> None:
         new, grown = self._sorted()
         encoded = self._encoded(new, grown)
-        jobs, plain = [], {}
-        for name, variable in encoded.items():
-            if self._is_logical(name, variable):
-                jobs.append(self._job(name, variable, name in grown))
-            else:
-                plain[name] = variable
+        logical = {name for name, variable in encoded.items() if self._is_logical(name, variable)}
+        plain = {name: variable for name, variable in encoded.items() if name not in logical}
+        unlimited = self._unlimited()
+        jobs: list[Job] = []
+        try:
+            for name in [name for name in encoded if name in logical]:
+                jobs.append(self._job(name, encoded[name], name in grown))  # noqa: PERF401  # kept if one fails
+        except BaseException as error:
+            for job in jobs:
+                clean_up(job.logical.group.store, error, job.discard)
+            raise
 
         def write_plain() -> None:
             self.plain.set_variables(plain, frozenset(self.choices.encoding), _Now())
             if not grown:  # a dataset that is appended to keeps its own attributes
-                self.group.update_attributes(self.attributes | self._unlimited())
+                self.group.update_attributes(self.attributes | unlimited)
 
         carry_out(jobs, self.cluster, write_plain)
 
@@ -169,15 +183,32 @@ class _DatasetWriter:
         encoded = {}
         for name in [name for name in self.variables if name in new | grown]:
             variable = self.variables[name].copy(deep=False)
+            named = self.choices.encoding.get(name, {})
             if name in grown:
                 _check_type(name, variable, there[name])
-                variable.encoding = _of_values(there[name].encoding, self.raw[name].encoding)
+                own = _of_values(there[name].encoding, self.raw[name].encoding)
+                variable.encoding = own | {key: named[key] for key in named if key not in STORAGE}
             elif self._grows(variable) and variable.ndim == 1:
                 variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
             encoded[name] = self.plain.encode_variable(variable, name=name)
+            if name in self.choices.encoding:
+                _check_keys(name, encoded[name])
             if name in grown:
                 _check_encoding(name, encoded[name], self.raw[name])
+                self._check_appendable(name, named)
         return encoded
+
+    def _check_appendable(self, name: str, named: Mapping[str, Any]) -> None:
+        """Refuse an encoding that would change an existing array, not only what is added to it."""
+        fixed = set() if is_logical(self.stored[name]) else set(STORAGE & named.keys())
+        asked, there = named.get("fill_value"), self.raw[name].encoding.get("fill_value")
+        if asked is not None and asked != there and not (_is_nan(asked) and _is_nan(there)):
+            fixed.add("fill_value")
+        if fixed:
+            raise ValueError(
+                f"encoding of {name!r}: {min(fixed)!r} of an array that exists cannot be changed.\n"
+                "  Leave it out when you append"
+            )
 
     def _grows(self, variable: Variable) -> bool:
         growing = {self.choices.append_dim, *(self.choices.unlimited_dims or ())}
@@ -197,13 +228,7 @@ class _DatasetWriter:
             data = np.asarray(data)
         if data.dtype.byteorder == ">":
             data = data.astype(data.dtype.newbyteorder("="))  # a member's codecs decide how bytes are stored
-        codecs, chunks = self.choices.codecs_of(name), self.choices.chunks.get(name)
-        if codecs == "auto":
-            sample = data.blocks[tuple(n // 2 for n in data.numblocks)] if hasattr(data, "dask") else data
-            codecs = chosen_codecs(codecs, np.asarray(sample))
-        if chunks is None and not grows:
-            chunks = variable.encoding.get("chunks")
-        encoding = Encoding(codecs, None if chunks is None else tuple(chunks))
+        encoding = self._storage(name, variable, data, grows)
         if grows:
             axis = variable.dims.index(self.choices.append_dim)
             return onto_axis(data, LogicalGroup.load(self.stored[name]), axis, encoding)
@@ -225,10 +250,40 @@ class _DatasetWriter:
             overwrite=self.choices.overwrite,
         )
 
+    def _storage(self, name: str, variable: Variable, data: Any, grows: bool) -> Encoding:
+        """How the chunks of a logical array are stored: as the options say, or the keys of its `encoding`."""
+        codecs, chunks = self.choices.codecs_of(name), self.choices.chunks.get(name)
+        named = self.choices.encoding.get(name, {})
+        unused = sorted(named.keys() & {"write_empty_chunks", "chunk_key_encoding", "cache_metadata"})
+        if unused:
+            raise ValueError(f"encoding of {name!r}: a logical array takes no {unused[0]!r}; leave it out")
+        twice = [key for key in CODECS if key in named] if codecs is not None else []
+        twice += ["chunks"] if chunks is not None and named.get("chunks") is not None else []
+        if twice:
+            option = "chunks" if twice[0] == "chunks" else "codecs"
+            raise ValueError(
+                f"{twice[0]!r} in the encoding of {name!r} and the option {option!r} say the same: give one"
+            )
+        if codecs == "auto":
+            sample = data.blocks[tuple(n // 2 for n in data.numblocks)] if hasattr(data, "dask") else data
+            codecs = chosen_codecs(codecs, np.asarray(sample))
+        elif any(key in named for key in CODECS):
+            codecs = _codec_list(data, {key: named[key] for key in CODECS if key in named})
+        if chunks is None:
+            chunks = _sizes("chunks", named.get("chunks"), variable)
+        if chunks is None and not grows:
+            own = variable.encoding.get("chunks")  # as in xarray, unless it is from before a selection
+            own = (own,) * variable.ndim if isinstance(own, int) else own
+            chunks = own if own is not None and len(own) == variable.ndim else None
+        shards = _sizes("shards", named.get("shards"), variable)
+        return Encoding(codecs, None if chunks is None else tuple(chunks), shards)
+
     def _unlimited(self) -> dict[str, Any]:
         """The attribute that remembers which dimensions grow."""
         named = self.choices.unlimited_dims
         growing = set(self.dataset.encoding.get("unlimited_dims", ()) if named is None else named)
+        if named is None:
+            growing &= set(self.dataset.dims)  # the others were selected away
         if self.choices.append_dim is not None:
             growing.add(self.choices.append_dim)
         missing = growing - set(self.dataset.dims)
@@ -275,6 +330,31 @@ def _of_values(encoding: Mapping[Any, Any], stored: Mapping[Any, Any]) -> dict[A
         return dict(encoding)
     kept = {key: value for key, value in encoding.items() if key not in own | {"dtype", "fill_value"}}
     return {"_FillValue": None} | kept
+
+
+def _check_keys(name: str, encoded: Variable) -> None:
+    """Refuse an encoding with keys that nothing has used, as xarray does for its own Zarr arrays."""
+    shapeless = Variable(encoded.dims, np.empty((0,) * encoded.ndim), {}, encoded.encoding)
+    try:
+        extract_zarr_variable_encoding(shapeless, raise_on_invalid=True, name=name, zarr_format=3)
+    except ValueError as error:
+        raise ValueError(f"encoding of {name!r}: {error}") from error
+
+
+def _codec_list(data: Any, options: Mapping[str, Any]) -> Any:
+    """The codecs that zarr makes of these options of `zarr.create_array`."""
+    metadata: Any = zarr.create_array({}, shape=(1,) * data.ndim, dtype=data.dtype, **options).metadata
+    return metadata.codecs
+
+
+def _sizes(what: str, sizes: Any, variable: Variable) -> tuple[int, ...] | None:
+    """Chunk or shard sizes of an encoding: one for each dimension, or one for all."""
+    if sizes is None:
+        return None
+    every = (sizes,) * variable.ndim if isinstance(sizes, int | np.integer) else sizes
+    if not isinstance(every, list | tuple) or len(every) != variable.ndim:
+        raise ShapeError(f"{what} {every!r}: give a size for each of the dimensions {variable.dims}")
+    return sizes_of(every, what)
 
 
 def _check_type(name: str, variable: Variable, stored: Variable) -> None:
