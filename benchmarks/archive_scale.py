@@ -45,8 +45,8 @@ import intarsia
 from benchmarks.ingest import by_virtualizarr
 from benchmarks.measure import headed, table, with_limits
 from intarsia.archives.locations import Identity, Sources
-from intarsia.archives.parsed import ChunkRanges, ParsedFile, ParsedVariable, Want
-from intarsia.archives.stretches import FULL
+from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, Want
+from intarsia.archives.plan.member_allocation import FULL
 from intarsia.versions.repository import LOG_ENTRIES
 
 RECORD = Path(__file__).with_suffix(".json")

@@ -13,9 +13,9 @@ import zarr
 import intarsia
 from benchmarks.measure import best_times, headed, numbers, spread, table
 from benchmarks.mosaic import folder
-from intarsia.array.box import Box
-from intarsia.array.packings import NO_PACKINGS
-from intarsia.array.table import RegionTable, Row
+from intarsia.manifest.box import Box
+from intarsia.manifest.packing_columns import NO_PACKINGS
+from intarsia.manifest.region_table import RegionTable, Row
 
 GRID = (30, 60)
 COUNTS = (300, 12_000)

@@ -17,12 +17,12 @@ import numpy as np
 from zarr.storage import MemoryStore
 
 from benchmarks.measure import table
-from intarsia.array import pool
-from intarsia.array.chunk_codecs import Scratch
-from intarsia.array.config import cores
-from intarsia.array.fetch import FileSpan
-from intarsia.array.shards import WORTH_A_PIECE, piece_of
-from intarsia.array.source import Source
+from intarsia.engine import pool
+from intarsia.engine.chunk_codecs import Scratch
+from intarsia.engine.config import cores
+from intarsia.engine.fetch.store import FileSpan
+from intarsia.engine.inner_chunks import WORTH_A_PIECE, piece_of
+from intarsia.engine.member_source import Source
 
 FILES, DECODING, COPYING = "files", "decoding", "copying"
 LOOPS = {"bare loop, 1 thread": 1} | ({f"bare loop, {cores()} threads": cores()} if cores() > 1 else {})

@@ -7,9 +7,10 @@ import zarr
 import intarsia
 from benchmarks.measure import best_times, headed, table
 from benchmarks.mosaic import DEFAULT, folder
-from intarsia.array.box import Box
-from intarsia.array.member import Encoding, create_member, new_name
-from intarsia.array.table import RegionTable, Row
+from intarsia.logical.members import Encoding, create_member
+from intarsia.manifest.box import Box
+from intarsia.manifest.document import new_name
+from intarsia.manifest.region_table import RegionTable, Row
 
 REGIONS, LENGTH = 10_000, 1_000
 CODECS = [{"name": "zstd", "configuration": {"level": 1, "checksum": False}}]

@@ -11,9 +11,9 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from benchmarks.read_parts import LOOPS, all_of, milliseconds, missed
-from intarsia.array.chunk_codecs import packer
-from intarsia.array.config import cores
-from intarsia.array.source import Source
+from intarsia.engine.chunk_codecs import packer
+from intarsia.engine.config import cores
+from intarsia.engine.member_source import Source
 
 GATHERING, COMPRESSING, STORING = "gathering", "compressing", "storing"
 

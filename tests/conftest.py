@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from intarsia.codecs import PackBitsCodec
 from intarsia.nullable import optional_dtype
 from tests import servers
-from tests.array import places
+from tests.logical import places
 
 # Tests that choose a pipeline choose it after ours was switched in, as the first codec of a process does.
 PackBitsCodec()

@@ -13,8 +13,8 @@ from benchmarks.read_parts import DECODING, LOOPS, Reads, call_of, limits, limit
 from benchmarks.write_parts import Writes, into_files
 from zarr.codecs import ZstdCodec
 
-from intarsia.array import chunk_codecs, put, read
-from intarsia.array.fetch import store
+from intarsia.engine import chunk_codecs, put, read
+from intarsia.engine.fetch import store
 
 DATA = np.arange(24 * 16, dtype="f4").reshape(24, 16)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.browser import Browser
+from tests.inspect.browser import Browser
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "intarsia"

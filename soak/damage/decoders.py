@@ -6,8 +6,8 @@ enough that it is an exception, that it is not for want of memory, and that valu
 
 import numpy as np
 
-from intarsia.array.chunk_codecs import Decoder, Scratch
-from intarsia.array.source import Source
+from intarsia.engine.chunk_codecs import Decoder, Scratch
+from intarsia.engine.member_source import Source
 from soak.damage.chunks import CHUNK, chains, logical, quiet, values_of
 from soak.mutations import bombs, damaged
 from soak.target import Target, Wrong

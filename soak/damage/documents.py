@@ -8,7 +8,7 @@ from standard.vectors.vectors import vectors
 from zarr.core.buffer import default_buffer_prototype
 
 import intarsia
-from intarsia.array import manifest as manifests
+from intarsia.manifest import manifest as manifests
 from soak.damage.chunks import quiet, values_of
 from soak.damage.verdict import judged
 from soak.mutations import damaged, damaged_json, places

@@ -9,7 +9,7 @@ from tests.archives.files import netcdf
 
 import intarsia
 from intarsia.archives.ledger_form import HEAD, read_ledger, write_ledger
-from intarsia.array.hierarchy import LEDGER
+from intarsia.logical.hierarchy import LEDGER
 from soak.damage.chunks import quiet
 from soak.damage.verdict import judged
 from soak.mutations import damaged, damaged_json

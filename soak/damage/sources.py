@@ -6,7 +6,7 @@ import numpy as np
 import tifffile
 import xarray as xr
 from tests.archives.files import netcdf
-from tests.archives.test_parsing import n5_dataset
+from tests.archives.test_parse import n5_dataset
 
 import intarsia
 from soak.damage.chunks import quiet

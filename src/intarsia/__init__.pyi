@@ -1,9 +1,6 @@
 from . import codecs, errors, nullable, shards, types
 from .archives import authorize, ingest, lint, relocate, sources, to_kerchunk
-from .archives.containers import containers
-from .array import LogicalArray, Region, create
-from .array.explain import explain
-from .array.orientation import View
+from .archives.source_access import containers
 from .codecs import (
     ConditionalCodec,
     OffsetCodec,
@@ -16,24 +13,27 @@ from .codecs import (
     with_padding,
 )
 from .errors import IntarsiaError
-from .exchange.adoption import adopt
-from .exchange.conversion import convert, export
+from .inspect.region_map import region_map
+from .inspect.server import serve, serving
+from .inspect.write_report import write_report
+from .interop.adopt import adopt
+from .interop.convert import convert, export
 from .interop.dask.store_dask import store_dask
-from .interop.views.fuse import fuse, split
-from .interop.views.fused_view import fused_view
-from .interop.views.tensorstore import tensorstore_spec
+from .interop.fuse import fuse, split
+from .interop.fused_view import fused_view
+from .interop.tensorstore import tensorstore_spec
 from .interop.xarray.from_xarray import from_xarray
-from .packing import Packing
+from .logical import LogicalArray, Region, create
+from .logical.advice import advise
+from .logical.explain import explain
+from .manifest.packing import Packing
+from .manifest.view import View
 from .progress import progress_bar
-from .report.region_map import region_map
-from .report.write_report import write_report
-from .server.http import serve, serving
 from .shards import compact, slot_stats, slotted
-from .tune import advise
+from .versions.collect import expire_and_collect, vacuum, verify
 from .versions.history import diff, history, restore
-from .versions.housekeeping import expire_and_collect, vacuum, verify
 from .versions.locking import commit_lock
-from .versions.maintenance import add_replica, maintain
+from .versions.replicate import add_replica, maintain
 from .versions.repository import open_repository
 from .versions.transaction import retry, transaction, write
 from .versions.uploads import append, recode

@@ -13,19 +13,22 @@ from intarsia.archives import (
     SourceFiles,
     SourcePart,
 )
-from intarsia.array import LogicalConfig, Manifest, Reader
-from intarsia.array.explain import Explanation, PartExplanation
-from intarsia.array.upkeep import Problem
-from intarsia.codecs.decide.rewrite import Rewritten
+from intarsia.codecs.chunk_rewrite import Rewritten
+from intarsia.engine.config import LogicalConfig
+from intarsia.engine.reader import Reader
+from intarsia.logical.advice import Advice
+from intarsia.logical.explain import Explanation, PartExplanation
+from intarsia.logical.optimization import Change
+from intarsia.logical.verify import Problem
+from intarsia.manifest.manifest import Manifest
 from intarsia.progress import Progress
 from intarsia.shards.compaction import Compaction
 from intarsia.shards.inspection import ShardProblem, SlotStats
-from intarsia.tune import Advice, Change
+from intarsia.versions.collect import Collected
 from intarsia.versions.commit import Backoff
-from intarsia.versions.compare import ArrayChange, RegionChange
+from intarsia.versions.diff import ArrayChange, RegionChange
 from intarsia.versions.forks import Share
 from intarsia.versions.history import HistoryEntry
-from intarsia.versions.housekeeping import Collected
 from intarsia.versions.transaction import Transaction
 
 __all__ = [

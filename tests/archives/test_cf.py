@@ -10,15 +10,9 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.archives.cf import (
-    PACKING,
-    Decoding,
-    decoded_fill_attribute,
-    encoded_fill_attribute,
-    packing_of,
-)
+from intarsia.archives.cf import PACKING, Decoding, decoded_fill_attribute, encoded_fill_attribute, packing_of
 from intarsia.errors import IngestError, PackingError
-from intarsia.packing import Packing
+from intarsia.manifest.packing import Packing
 
 INTEGERS = ["i1", "i2", "i4", "u1", "u2", "u4"]
 KINDS = [*INTEGERS, "f4", "f8"]

@@ -9,7 +9,7 @@ import intarsia
 from intarsia._icechunk import NATIVE, VIRTUAL, chunk_table
 from intarsia.archives import from_attribute
 from intarsia.archives.ledger_form import DOCUMENT
-from intarsia.array.hierarchy import LEDGER
+from intarsia.logical.hierarchy import LEDGER
 
 
 @pytest.fixture(scope="module", params=CUBES)

@@ -6,8 +6,8 @@ from hypothesis import assume, given
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia.archives.cf import Decoding
-from intarsia.archives.encodings import SourceEncoding, filtered, filters_of
-from intarsia.array.values import zarr_type
+from intarsia.archives.plan.encodings import SourceEncoding, filtered, filters_of
+from intarsia.manifest.coercion import zarr_type
 from tests.archives.test_cf import decoded_by_xarray, packed_variables
 
 

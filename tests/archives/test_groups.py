@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.archives import hdf5
+from intarsia.archives.formats import hdf5
 from intarsia.errors import IngestError
 
 

@@ -17,7 +17,7 @@ import xarray as xr
 import zarr
 
 import intarsia
-from intarsia.archives import hdf5_storage
+from intarsia.archives.formats import hdf5_storage
 from intarsia.errors import IngestError, MissingExtraError
 from tests.archives.files import netcdf
 
@@ -375,7 +375,7 @@ def test_progress_counts_files_and_the_commit(tmp_path):
 def test_two_that_ingest_at_once_both_succeed(tmp_path, monkeypatch):
     paths, values = series(tmp_path, range(4))
     repo = intarsia.ingest(paths[0], tmp_path / "r", concat_dim="time").repository
-    from intarsia.archives.writer import Writer
+    from intarsia.archives.write_plan import Writer
 
     original, meanwhile = Writer.write, iter([paths[2:]])
 
@@ -399,7 +399,7 @@ def test_a_failure_while_writing_commits_nothing(tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("intarsia.archives.writer.write_ledger", fails)
+        patched.setattr("intarsia.archives.write_plan.write_ledger", fails)
         with pytest.raises(OSError, match="disk is full"):
             intarsia.ingest(tmp_path / "*.nc", repo, concat_dim="time")
     assert commits(repo) == 1

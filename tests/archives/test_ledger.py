@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.archives import parsing
+from intarsia.archives import parse
 from intarsia.archives.ledger import prefixes_of_move
 from intarsia.errors import IngestError, ReadError
 from tests.archives.files import hdf5, netcdf
@@ -81,7 +81,7 @@ def test_files_restored_without_their_times_are_recognised_by_their_bytes(restor
     repo, files, values = restored
     with pytest.raises(ReadError):
         intarsia.open(repo, "sst", authorize=True)[...]
-    monkeypatch.setattr(parsing, "parse_one", lambda *_: pytest.fail("parsed again"))
+    monkeypatch.setattr(parse, "parse_one", lambda *_: pytest.fail("parsed again"))
     report = intarsia.ingest(files, repo, concat_dim="time", replace=replace)
     assert report.summary == "nothing to do: 3 unchanged"
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], values)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import intarsia
+from tests.archives.plan.test_reconcile import FORMATS, TAKEN, day, save
 from tests.archives.test_cf import decoded_by_xarray
-from tests.archives.test_drift import FORMATS, TAKEN, day, save
 
 GRID = (5, 6)
 PACKINGS = (

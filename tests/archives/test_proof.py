@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.archives import writer
+from intarsia.archives import write_plan
 from intarsia.errors import IngestError
 from tests.archives.files import netcdf
 
@@ -39,14 +39,14 @@ def test_a_variable_with_which_the_dataset_does_not_open_is_left_out(tmp_path):
 
 
 def test_what_zarr_cannot_write_is_left_out(tmp_path, monkeypatch):
-    write = writer.write_plain
+    write = write_plan.write_plain
 
     def refusing(group, name, *arguments):
         if name == "mask":
             raise TypeError("no such type")
         write(group, name, *arguments)
 
-    monkeypatch.setattr(writer, "write_plain", refusing)
+    monkeypatch.setattr(write_plan, "write_plain", refusing)
     with_mask(tmp_path / "0.nc", 0)
     report = intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time")
     assert report.left_out == {"mask": "it cannot be written: no such type"}

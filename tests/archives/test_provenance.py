@@ -11,8 +11,8 @@ import xarray as xr
 import intarsia
 from intarsia.errors import BoundsError, IngestError, NotLogicalArrayError
 from tests.archives.files import netcdf
-from tests.archives.test_cube import tile
-from tests.archives.test_parsing import kerchunk_of
+from tests.archives.plan.test_cube import tile
+from tests.archives.test_parse import kerchunk_of
 
 
 def name(file):

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.archives import parsing
+from intarsia.archives import parse
 from intarsia.errors import IngestError, ReadError
 from tests.archives.conftest import BUCKET
 from tests.archives.files import netcdf
@@ -30,7 +30,7 @@ def test_a_moved_archive_is_read_again_after_one_commit_that_parses_nothing(arch
     repo, values = archive
     before = intarsia.open_repository(repo).lookup_branch("main")
     (tmp_path / "old").rename(tmp_path / "new")
-    monkeypatch.setattr(parsing, "parse_one", lambda *_: pytest.fail("parsed again"))
+    monkeypatch.setattr(parse, "parse_one", lambda *_: pytest.fail("parsed again"))
     done = intarsia.relocate(repo, {tmp_path / "old": tmp_path / "new"})
     assert (done.files, done.chunks, done.unmarked) == (2, 2, 0)
     assert np.array_equal(intarsia.open(done.repository, "sst")[...], values)

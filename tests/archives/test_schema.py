@@ -6,7 +6,7 @@ import xarray as xr
 
 import intarsia
 from intarsia.errors import IngestError
-from tests.archives.test_drift import FORMATS, day, save
+from tests.archives.plan.test_reconcile import FORMATS, day, save
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 

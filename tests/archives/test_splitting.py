@@ -13,7 +13,8 @@ from icechunk import (
 )
 
 import intarsia
-from intarsia.archives import splitting, stretches, writer
+from intarsia.archives import splitting, write_plan
+from intarsia.archives.plan import member_allocation
 from intarsia.archives.splitting import references_a_manifest
 from tests.archives.files import netcdf
 
@@ -91,7 +92,7 @@ def test_rules_are_as_many_as_sizes_whatever_the_number_of_arrays(tmp_path, monk
 @pytest.mark.parametrize("batch", [1, 2, 9])
 def test_a_full_member_has_one_manifest_that_nobody_writes_again(series, tmp_path, monkeypatch, batch):
     monkeypatch.setattr(splitting, "LEAST_REFERENCES", 4)
-    for module in (splitting, stretches):
+    for module in (splitting, member_allocation):
         monkeypatch.setattr(module, "FULL", 16)
     report = intarsia.ingest(series[:7], tmp_path / "r", concat_dim="time", batch=batch)
     older = report.repository.lookup_branch("main")
@@ -115,7 +116,7 @@ def test_a_full_member_has_one_manifest_that_nobody_writes_again(series, tmp_pat
 
 def test_what_follows_a_full_member_is_split_by_the_same_commit(series, tmp_path, monkeypatch):
     monkeypatch.setattr(splitting, "LEAST_REFERENCES", 4)
-    for module in (splitting, stretches):
+    for module in (splitting, member_allocation):
         monkeypatch.setattr(module, "FULL", 16)
     repo = intarsia.ingest(series[:6], tmp_path / "r", concat_dim="time").repository
     parts = {each.id: each.num_chunk_refs for each in repo.list_manifest_files(repo.lookup_branch("main"))}
@@ -134,7 +135,7 @@ def netcdf_after(series):
 
 def test_the_manifest_of_a_coordinate_is_split_too(series, tmp_path, monkeypatch):
     monkeypatch.setattr(splitting, "TABLE_CHUNKS", 2)
-    monkeypatch.setattr(writer, "COORDINATE_CHUNK", 1)
+    monkeypatch.setattr(write_plan, "COORDINATE_CHUNK", 1)
     monkeypatch.setattr(splitting, "LEAST_REFERENCES", 1000)
     report = intarsia.ingest(series[:8], tmp_path / "r", concat_dim="time")
     before = manifests(report.repository)

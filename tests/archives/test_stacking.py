@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.archives.given import Stack
+from intarsia.archives.ingest_arguments import Stack
 from intarsia.errors import IngestError
 
 BANDS = ["C01", "C02", "C03"]

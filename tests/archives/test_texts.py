@@ -7,7 +7,7 @@ import xarray as xr
 
 import intarsia
 from tests.archives.files import hdf5
-from tests.archives.test_drift import FORMATS, save
+from tests.archives.plan.test_reconcile import FORMATS, save
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of parsers and of zarr, about texts of fixed length
 

@@ -8,9 +8,9 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.archives.drift import Conversion, conversion
+from intarsia.archives.plan.reconcile import Conversion, conversion
 from intarsia.errors import IngestError, MissingExtraError
-from tests.archives.test_drift import FORMATS, save
+from tests.archives.plan.test_reconcile import FORMATS, save
 from tests.grids import spread
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")

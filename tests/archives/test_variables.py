@@ -11,7 +11,7 @@ import xarray as xr
 import intarsia
 from intarsia.errors import IngestError
 from tests.archives.files import netcdf
-from tests.archives.test_drift import FORMATS, day, save
+from tests.archives.plan.test_reconcile import FORMATS, day, save
 
 
 def opened(report):

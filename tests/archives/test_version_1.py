@@ -14,10 +14,10 @@ from zarr.core.buffer.cpu import Buffer
 import intarsia
 from intarsia._compat import sync
 from intarsia.archives.cf import Decoding
-from intarsia.archives.encodings import filters_of
 from intarsia.archives.ledger_form import read_ledger, write_ledger
-from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.table import NONE
+from intarsia.archives.plan.encodings import filters_of
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.manifest.region_table import NONE
 from tests.archives.files import netcdf
 from tests.archives.test_packings import same_bits
 

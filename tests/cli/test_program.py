@@ -142,7 +142,7 @@ def test_everything_is_said_but_the_interpreter_is_not_taken_apart(array, code, 
     assert ("temperature" in done.stdout) == (code == 0)
     assert "taken apart" not in done.stdout
     imported = done.stdout.split("imported:")[1].split()
-    assert "intarsia.cli.look" in imported
+    assert "intarsia.cli.inspect" in imported
     assert not {"intarsia.cli.archive", "intarsia.archives.ingestion", "intarsia.server"} & {*imported}
 
 
@@ -200,7 +200,7 @@ def test_an_unexpected_error_asks_to_be_reported(made, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("intarsia.cli.look.survey", broken)
+    monkeypatch.setattr("intarsia.cli.inspect.survey", broken)
     message = failure("info", made[0], code=70)
     assert "please report it" in message
     assert exit_of(ZeroDivisionError()) is Exit.UNEXPECTED

@@ -22,7 +22,7 @@ import intarsia.codecs.bounded as unpack_module
 from intarsia import nullable
 from intarsia.codecs.base import parse_codec
 from intarsia.codecs.bounded import decode, decoded_bounds, unpacker
-from intarsia.codecs.decide.routes import stored_spec
+from intarsia.codecs.codec_path import stored_spec
 
 CODECS = {"zstd": ZstdCodec(), "blosc": BloscCodec(typesize=4, shuffle="shuffle"), "gzip": GzipCodec()}
 SIZES = [1, 255, 256, 257, 65791, 65792, 65793, 100_000]

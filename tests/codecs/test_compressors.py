@@ -13,9 +13,9 @@ from numcodecs import zstd
 from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 
 import intarsia
-from intarsia.array import chunk_codecs
 from intarsia.codecs import compressors
 from intarsia.codecs.bounded import unpacker
+from intarsia.engine import chunk_codecs
 
 
 @given(

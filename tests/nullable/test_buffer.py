@@ -10,13 +10,7 @@ from zarr.buffer.cpu import NDBuffer
 from intarsia import nullable
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import NULL, NullableValues, Some
-from intarsia.nullable.buffer import (
-    Gathered,
-    NullableNDBuffer,
-    OptionalNDBuffer,
-    gather,
-    nullable_of,
-)
+from intarsia.nullable.buffer import Gathered, NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
 from intarsia.nullable.elements import ElementType, tagged
 
 FLOATS = tagged(np.dtype("f8"), 1)

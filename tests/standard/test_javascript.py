@@ -7,8 +7,8 @@ import pytest
 from standard.vectors.unpack import unpack
 
 import intarsia
-from tests.report.browser import Browser, executable
-from tests.report.zarrita import PAGE, Quiet, serving_files
+from tests.inspect.browser import Browser, executable
+from tests.inspect.zarrita import PAGE, Quiet, serving_files
 from tests.standard import javascript
 
 

@@ -78,7 +78,7 @@ def test_the_convention_gives_the_head_that_the_template_asks_for():
         "Owner",
     ):
         assert re.search(rf"^- \*\*{field}\*\*: \S", text, re.MULTILINE), field
-    from intarsia.array.document import MANIFEST_KEY, convention
+    from intarsia.manifest.document import MANIFEST_KEY, convention
 
     entry = json.loads(re.search(r"^```json\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[1])
     (said,) = entry["zarr_conventions"]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.versions import housekeeping
+from intarsia.versions import collect
+from intarsia.versions.collect import MINIMUM_AGE
 from intarsia.versions.commit import Backoff
-from intarsia.versions.housekeeping import MINIMUM_AGE
 from tests.versions.places import create, memory
 
 NOW = datetime.timedelta(0)
@@ -172,7 +172,7 @@ def test_old_copies_of_the_list_of_snapshots_go(local, tmp_path, monkeypatch):
     for file in files:
         os.utime(file, (two_days_ago, two_days_ago))
     assert intarsia.verify(local) == ()  # too little to speak of
-    monkeypatch.setattr(housekeeping, "NOTED_COPIES", size - 1)
+    monkeypatch.setattr(collect, "NOTED_COPIES", size - 1)
     (problem,) = intarsia.verify(local)
     assert problem.kind == "leftover"
     assert f"{size:,} bytes" in problem.what
@@ -217,6 +217,6 @@ def test_a_list_of_snapshots_that_others_change_meanwhile_is_changed_in_the_end(
         raise icechunk.ConflictError("theirs")
 
     monkeypatch.setattr(icechunk.Repository, change, always)
-    monkeypatch.setattr(housekeeping, "Backoff", lambda: Backoff(attempts=3, first_wait=0.0))
+    monkeypatch.setattr(collect, "Backoff", lambda: Backoff(attempts=3, first_wait=0.0))
     with pytest.raises(intarsia.errors.RepositoryError, match="others changed the repository"):
         intarsia.expire_and_collect(repo, NOW, force=True)

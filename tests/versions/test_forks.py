@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import intarsia
-from tests.array import strategies as s
+from tests.logical import strategies as s
 from tests.versions import places
 from tests.versions.places import memory
 from tests.versions.processes import together

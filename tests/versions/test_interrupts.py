@@ -13,7 +13,7 @@ from zarr.storage import LocalStore
 
 import intarsia
 from intarsia._icechunk import IcechunkStore
-from intarsia.array import write_chunks
+from intarsia.engine import write_chunks
 
 INTERRUPTED = """
 import faulthandler, random, signal, sys, tempfile

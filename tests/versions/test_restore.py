@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.array.chunk_copies import chunk_refs
+from intarsia.logical.chunk_copies import chunk_refs
 from tests.versions.places import memory
 
 
@@ -177,9 +177,9 @@ def test_a_manifest_of_a_later_intarsia_is_not_taken_for_damaged(repo):
 
 
 def test_a_table_of_many_regions_comes_back(monkeypatch):
-    from intarsia.array import logical_group
+    from intarsia.logical import logical_state
 
-    monkeypatch.setattr(logical_group, "INLINE_REGIONS", 3)
+    monkeypatch.setattr(logical_state, "INLINE_REGIONS", 3)
     repo = memory()
     with intarsia.transaction(repo) as tx:
         array = tx.create("t", shape=(0,), chunks=(1,), dtype="u1")

@@ -134,6 +134,6 @@ def test_a_manifest_that_claims_more_than_it_can_hold_is_told_and_nothing_makes_
         f"{len(plain) + 3} bytes cannot hold the 4,294,967,295 they claim"
     ]
     with pytest.raises(intarsia.errors.RepositoryError, match=r"cannot hold.*\n.*restore it"):
-        intarsia.expire_and_collect(repo, older_than=intarsia.versions.housekeeping.MINIMUM_AGE)
+        intarsia.expire_and_collect(repo, older_than=intarsia.versions.collect.MINIMUM_AGE)
     manifest.write_bytes(plain)
     assert intarsia.verify(repo) == ()

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.array.chunk_copies import VIRTUAL, chunk_refs
+from intarsia.logical.chunk_copies import VIRTUAL, chunk_refs
 
 CHUNK = 100
 THEN = datetime.datetime(2005, 1, 1, tzinfo=datetime.UTC)

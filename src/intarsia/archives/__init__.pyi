@@ -1,12 +1,12 @@
-from .containers import authorize
-from .drifts import Drift
-from .given import from_attribute, from_name, from_variable
+from .ingest_arguments import from_attribute, from_name, from_variable
 from .ingest_report import FileReport, IngestReport, Run, Runs
 from .ingestion import ingest, lint, remove
-from .kerchunk_references import KerchunkFile, to_kerchunk
-from .metadata import FileMetadata, VariableMetadata
+from .kerchunk import KerchunkFile, to_kerchunk
+from .lint_findings import Drift
+from .preprocess import FileMetadata, VariableMetadata
 from .provenance import SourceChunk, SourceFile, SourceFiles, SourcePart, sources
 from .relocation import Relocation, relocate
+from .source_access import authorize
 
 __all__ = [
     "Drift",

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from intarsia.archives.parsed import Description, Want, read_stored
-from intarsia.array.attributes import NONFINITE_KEY, RESERVED
+from intarsia.archives.parsed_file import Description, Want, read_stored
 from intarsia.errors import IngestError, PackingError
-from intarsia.packing import Packing
-from intarsia.packing.numbers import KINDS
+from intarsia.logical.attributes import NONFINITE_KEY, RESERVED
+from intarsia.manifest.numbers import KINDS
+from intarsia.manifest.packing import Packing
 
 if TYPE_CHECKING:
-    from intarsia.archives.drift import Conversion
+    from intarsia.archives.plan.reconcile import Conversion
 
 PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Attributes that say how values are packed; a packing in the manifest takes their place."""
@@ -94,7 +94,7 @@ class Decoding:
 
         They are multiplied out in float64. Floats stay what they are, integers become float64.
 
-        >>> from intarsia.archives.drift import Conversion
+        >>> from intarsia.archives.plan.reconcile import Conversion
         >>> str(Decoding.of(np.dtype("i2"), {"scale_factor": 0.5}).converted(Conversion(100.0, 5.0)))
         '* 50 + 5'
         """
@@ -322,7 +322,7 @@ def texts(stored: np.ndarray[Any, Any], variable: Description) -> np.ndarray[Any
 
     They are decoded as the file says; if it does not say, as UTF-8, or as Latin-1 if they are not UTF-8.
 
-    >>> from intarsia.archives.parsed import Description
+    >>> from intarsia.archives.parsed_file import Description
     >>> names = Description(("station",), (2,), {}, np.dtypes.StringDType(), is_text=True)
     >>> texts(np.array([[b"O", b"s", b"", b""], [b"B", b"o", b"n", b"n"]]), names).tolist()
     ['Os', 'Bonn']

@@ -14,15 +14,15 @@ from intarsia.archives.cf import Decoding, decoded_fill_attribute
 from intarsia.archives.ledger import Ledger
 from intarsia.archives.ledger_form import entries_of, read_ledger
 from intarsia.archives.locations import Identity, Sources
-from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, Want, lacking, roles
-from intarsia.archives.parsing import made_alike, parse_one
-from intarsia.array.attributes import UNLIMITED_KEY, with_floats
-from intarsia.array.document import MANIFEST_KEY
-from intarsia.array.hierarchy import open_group
-from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.reader import Reader
+from intarsia.archives.parse import made_alike, parse_one
+from intarsia.archives.parsed_file import Description, ParsedFile, ParsedVariable, Want, lacking, roles
+from intarsia.engine.reader import Reader
 from intarsia.errors import IngestError
 from intarsia.extras import extra
+from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
+from intarsia.logical.hierarchy import open_group
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.words import one_line
 
 END_STEPS = 2
@@ -253,7 +253,7 @@ def schema_of(
 ) -> Schema | None:
     """What the caller declared with a file, a dataset or a dictionary; None if nothing was declared.
 
-    >>> from intarsia.archives.parsed import Want
+    >>> from intarsia.archives.parsed_file import Want
     >>> lat = {"dims": ["lat"], "data": [10, 20]}
     >>> sst = {"dims": ["time", "lat"], "dtype": "float32"}
     >>> document = {"data_vars": {"sst": sst}, "coords": {"lat": lat}}

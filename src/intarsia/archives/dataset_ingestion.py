@@ -9,17 +9,17 @@ import icechunk
 
 from intarsia.archives import source_states
 from intarsia.archives.dataset import Dataset, schema_of, unopened
-from intarsia.archives.draft import Draft, make_draft
-from intarsia.archives.drifts import drifts_of
-from intarsia.archives.expected import Rules
-from intarsia.archives.given import Told, as_wanted, differing
+from intarsia.archives.ingest_arguments import Told, as_wanted, differing
 from intarsia.archives.ingest_batches import bytes_held
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of, words_of_refused
+from intarsia.archives.lint_findings import drifts_of
 from intarsia.archives.locations import Identity, Sources
-from intarsia.archives.parsed import Failure, ParsedFile, Want, without_data
-from intarsia.archives.parsing import made_alike, parse_all, parse_one
-from intarsia.archives.workforce import Engine
-from intarsia.archives.writer import Writer
+from intarsia.archives.parse import made_alike, parse_all, parse_one
+from intarsia.archives.parse_pool import Engine
+from intarsia.archives.parsed_file import Failure, ParsedFile, Want, without_data
+from intarsia.archives.plan.compatibility import Rules
+from intarsia.archives.plan.draft import Draft, make_draft
+from intarsia.archives.write_plan import Writer
 from intarsia.errors import IngestError, RepositoryNotFoundError
 from intarsia.versions.repository import open_repository
 

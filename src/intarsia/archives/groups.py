@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.archives.cf import clean
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, words_of_refused
-from intarsia.archives.parsing import format_of, reason_of, words_of_nothing
-from intarsia.archives.writer import write_joined, write_plain
-from intarsia.array.hierarchy import joined_path, open_group
+from intarsia.archives.parse import format_of, reason_of, words_of_nothing
+from intarsia.archives.write_plan import write_joined, write_plain
 from intarsia.errors import IngestError
+from intarsia.logical.hierarchy import joined_path, open_group
 
 if TYPE_CHECKING:
-    from intarsia.archives.draft import Draft
     from intarsia.archives.locations import Sources
-    from intarsia.archives.parsed import ParsedFile, Want
+    from intarsia.archives.parsed_file import ParsedFile, Want
+    from intarsia.archives.plan.draft import Draft
 
 ALL = "*"
 """The `source_group` that means every group in the files."""

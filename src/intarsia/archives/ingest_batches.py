@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.ingest_report import FileReport, IngestReport, Run, Runs
-from intarsia.archives.parsed import ParsedFile
+from intarsia.archives.parsed_file import ParsedFile
 
 if TYPE_CHECKING:
-    from intarsia.archives.parsed import Failure
-    from intarsia.archives.places import GrownAxis
+    from intarsia.archives.parsed_file import Failure
+    from intarsia.archives.plan.axis_union import GrownAxis
 
 BATCH_FILES = 2_000
 """The size of the first batches: how many files a killed ingest has to parse again."""

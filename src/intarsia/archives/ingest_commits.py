@@ -13,21 +13,21 @@ from typing import Any
 import icechunk
 
 from intarsia._icechunk import safe_store
-from intarsia.archives.containers import with_containers
-from intarsia.archives.cube import WholeNeededError
 from intarsia.archives.dataset import Dataset, unopened_tree
 from intarsia.archives.dataset_ingestion import DatasetIngestion
-from intarsia.archives.draft import Draft
 from intarsia.archives.groups import Bare, Groups, merged
 from intarsia.archives.ingest_batches import BATCH_BYTES, Progressed, usual_files
 from intarsia.archives.ingest_report import IngestReport
-from intarsia.archives.places import GrownAxis
+from intarsia.archives.plan.axis_union import GrownAxis
+from intarsia.archives.plan.cube import WholeNeededError
+from intarsia.archives.plan.draft import Draft
+from intarsia.archives.plan.member_allocation import Stretches
 from intarsia.archives.relocation import accept_restored
+from intarsia.archives.source_access import with_containers
 from intarsia.archives.splitting import with_splitting, with_whole_members
-from intarsia.archives.stretches import Stretches
-from intarsia.archives.writer import Written
-from intarsia.array.hierarchy import joined_path
+from intarsia.archives.write_plan import Written
 from intarsia.errors import IngestError
+from intarsia.logical.hierarchy import joined_path
 from intarsia.progress import Progress
 from intarsia.versions.access import opened_anew
 from intarsia.versions.commit import Commit, settle

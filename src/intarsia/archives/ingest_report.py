@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from intarsia.archives.coordinates import labels
-from intarsia.archives.drifts import COLUMNS as DRIFT_COLUMNS
-from intarsia.archives.drifts import Drift, drifts_text
-from intarsia.listing import table_html, table_text, terminal_width
+from intarsia.archives.lint_findings import COLUMNS as DRIFT_COLUMNS
+from intarsia.archives.lint_findings import Drift, drifts_text
+from intarsia.archives.plan.coordinates import labels
+from intarsia.display import table_html, table_text, terminal_width
 from intarsia.words import count_text, markup, size_text
 
 if TYPE_CHECKING:
-    from intarsia.archives.array_draft import Contribution
-    from intarsia.archives.draft import Draft
+    from intarsia.archives.plan.draft import Draft
+    from intarsia.archives.plan.ingest_plan import Contribution
 
 type Status = Literal["added", "replaced", "extended", "unchanged", "failed"]
 

@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import icechunk
 
 from intarsia._icechunk import safe_store
-from intarsia.archives.claims import POLICIES
-from intarsia.archives.combined_attrs import WORDS, Rule
-from intarsia.archives.cube import PlacingRules
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.dataset_ingestion import DatasetIngestion
-from intarsia.archives.draft import emptied
-from intarsia.archives.expected import Rules
-from intarsia.archives.given import Told, listed, named_dims, named_dtypes, stacks_of, with_order
 from intarsia.archives.groups import ALL
+from intarsia.archives.ingest_arguments import Told, listed, named_dims, named_dtypes, stacks_of, with_order
 from intarsia.archives.ingest_commits import Ingestion
 from intarsia.archives.ingest_report import IngestReport
 from intarsia.archives.locations import WILDCARDS, Sources, local_path, url_of
-from intarsia.archives.metadata import Preprocess
-from intarsia.archives.parsed import Want
+from intarsia.archives.parse_pool import Engine, checked_engine
+from intarsia.archives.parsed_file import Want
 from intarsia.archives.permissions import Authorized, Permissions
-from intarsia.archives.workforce import Engine, checked_engine
-from intarsia.archives.writer import Writer, Written
+from intarsia.archives.plan.attribute_merging import WORDS, Rule
+from intarsia.archives.plan.compatibility import Rules
+from intarsia.archives.plan.cube import PlacingRules
+from intarsia.archives.plan.draft import emptied
+from intarsia.archives.plan.overlaps import POLICIES
+from intarsia.archives.preprocess import Preprocess
+from intarsia.archives.write_plan import Writer, Written
 from intarsia.errors import IngestError
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Commit, settle

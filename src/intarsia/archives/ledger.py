@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from intarsia.archives.locations import split_entry
-from intarsia.array.table import RegionTable
+from intarsia.manifest.region_table import RegionTable
 
 if TYPE_CHECKING:
     from intarsia.archives.locations import Identity

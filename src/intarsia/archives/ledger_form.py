@@ -16,14 +16,14 @@ from zarr.codecs import ZstdCodec
 
 from intarsia._compat import sync
 from intarsia.archives.ledger import Ledger, Rows
-from intarsia.array.hierarchy import LEDGER
-from intarsia.array.reader import Reader
-from intarsia.array.table import RegionTable
+from intarsia.engine.reader import Reader
 from intarsia.errors import IngestError, ReadError
+from intarsia.logical.hierarchy import LEDGER
+from intarsia.manifest.region_table import RegionTable
 from intarsia.words import one_line, place_text
 
 if TYPE_CHECKING:
-    from intarsia.array.table import Ints
+    from intarsia.manifest.region_table import Ints
 
 HEAD = "head"
 """The name of the array that holds everything small: JSON, as bytes."""

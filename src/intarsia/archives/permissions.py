@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from intarsia.array.fetch.links import FOLLOW
+from intarsia.engine.fetch.symlinks import FOLLOW
 from intarsia.errors import IngestError
 from intarsia.versions.access import FILE
 

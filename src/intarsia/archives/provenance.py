@@ -14,19 +14,19 @@ from intarsia.archives import source_states
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.locations import Sources
 from intarsia.archives.source_states import State
-from intarsia.array import LogicalArray
-from intarsia.array import open as open_array
-from intarsia.array.box import Box
-from intarsia.array.hierarchy import is_logical, open_group
-from intarsia.array.request import request
+from intarsia.display import table_html, table_text, terminal_width
+from intarsia.engine.request import request
 from intarsia.errors import BoundsError, IngestError, NotLogicalArrayError
-from intarsia.listing import table_html, table_text, terminal_width
+from intarsia.logical.hierarchy import is_logical, open_group
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.opening import open as open_array
+from intarsia.manifest.box import Box
 from intarsia.versions.version import Version, resolve
 from intarsia.words import bounds_text
 
 if TYPE_CHECKING:
     from intarsia.archives.ledger import Ledger
-    from intarsia.array.table import Ints
+    from intarsia.manifest.region_table import Ints
 
 SHOWN_SOURCES = 40
 COLUMNS = ("State", "File", "Shows", "Of")

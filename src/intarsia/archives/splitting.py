@@ -26,13 +26,13 @@ from icechunk import (
     ManifestSplittingConfig,
 )
 
-from intarsia.archives.stretches import FULL
-from intarsia.array.hierarchy import LEDGER
+from intarsia.archives.plan.member_allocation import FULL
+from intarsia.logical.hierarchy import LEDGER
 
 if TYPE_CHECKING:
     import icechunk
 
-    from intarsia.archives.array_draft import ArrayDraft
+    from intarsia.archives.plan.ingest_plan import ArrayDraft
 
 LEAST_REFERENCES = 2_000
 """The fewest references in a full manifest; smaller ones save nothing next to the rest of a commit."""

@@ -8,7 +8,7 @@ import typer
 
 import intarsia
 from intarsia.archives import IngestReport
-from intarsia.archives.cached_archives import Entry, cache_directory, cached_archives, clear_cache
+from intarsia.archives.cache import Entry, cache_directory, cached_archives, clear_cache
 from intarsia.cli import arguments as args
 from intarsia.cli.archive_options import Archive, SourceOption
 from intarsia.cli.arguments import parse_options, parse_pairs

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from intarsia.archives import from_attribute, from_name, from_variable
-from intarsia.archives.parsed import ParsedFile
+from intarsia.archives.parsed_file import ParsedFile
 from intarsia.cli import arguments as args
 from intarsia.cli.verb import CommandError
 

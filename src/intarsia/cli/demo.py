@@ -10,13 +10,13 @@ import numpy as np
 import typer
 
 import intarsia
-from intarsia.array import LogicalArray
 from intarsia.cli.arguments import Json
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb
-from intarsia.listing import terminal_width, wrapped
-from intarsia.report.drawing import COLOURS
-from intarsia.report.survey import survey
-from intarsia.report.write_report import write_report
+from intarsia.display import terminal_width, wrapped
+from intarsia.inspect.drawing import COLOURS
+from intarsia.inspect.survey import survey
+from intarsia.inspect.write_report import write_report
+from intarsia.logical.logical_array import LogicalArray
 from intarsia.words import REGION_COLUMNS, ratio_text, size_text
 
 SHAPE, LATTICE = (80, 180, 360), (20, 90, 180)

@@ -10,13 +10,13 @@ import typer
 import zarr
 
 import intarsia
-from intarsia.array import LogicalArray
-from intarsia.array.hierarchy import logical_arrays
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import LS_COLUMNS, NamedStore, row_of
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb
+from intarsia.display import SHOWN_ROWS
 from intarsia.errors import VersionNotFoundError
-from intarsia.listing import SHOWN_ROWS
+from intarsia.logical.hierarchy import logical_arrays
+from intarsia.logical.logical_array import LogicalArray
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import explained
 from intarsia.versions.version import Version, snapshot_named

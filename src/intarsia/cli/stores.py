@@ -16,13 +16,14 @@ from zarr.storage import ZipStore
 
 import intarsia
 from intarsia._icechunk import safe_store
-from intarsia.array import LogicalArray, Reader
-from intarsia.array.values import type_text
 from intarsia.cli.arguments import Existing, Making, parse_options
 from intarsia.cli.verb import CommandError
+from intarsia.display import lay_out
+from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
-from intarsia.exchange.block_copies import Found, node_of, walked
-from intarsia.listing import lay_out
+from intarsia.interop.block_copies import Found, node_of, walked
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.manifest.coercion import type_text
 from intarsia.versions.access import Allowed
 from intarsia.versions.locking import lock_file
 from intarsia.versions.repository import check_name, is_plain_zarr, is_repository

@@ -6,13 +6,13 @@ import typer
 import zarr
 
 import intarsia
-from intarsia.array import LogicalArray
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore, expect_place, expect_store
 from intarsia.cli.verb import CommandError, print_json, say, verb, waiting
 from intarsia.errors import NotLogicalArrayError
-from intarsia.exchange.block_copies import node_of, walked
-from intarsia.report.survey import survey
+from intarsia.inspect.survey import survey
+from intarsia.interop.block_copies import node_of, walked
+from intarsia.logical.logical_array import LogicalArray
 from intarsia.words import bounds_text, count_text, size_text
 
 Source = Annotated[

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.text import Text
 
 from intarsia import errors
-from intarsia.listing import GAP, lay_out, table_text, wrapped
+from intarsia.display import GAP, lay_out, table_text, wrapped
 from intarsia.progress import Progress, progress_bar, silent
 from intarsia.versions.repository import translated
 from intarsia.words import plain

@@ -1,16 +1,16 @@
 from .base import CodecLike, parse_codecs
+from .bitmasks import masks
 from .chunk_files import ChunkHeader, fits_header, n5_header, npy_header, tiff_header
+from .chunk_rewrite import rewrite
 from .conditional import ConditionalCodec, OptionalCodec
-from .decide.arrays import decision_of, extend_codecs, with_decision, with_padding
-from .decide.decisions import Decision, DecisionLike
-from .decide.masks import masks
-from .decide.rewrite import rewrite
-from .decide.trials import OneOf, Sampled, Smallest, one_of
-from .header import OffsetCodec, PadCodec
+from .decisions import Decision, DecisionLike
 from .packbits import PackBitsCodec
+from .pad import OffsetCodec, PadCodec
 from .reshape import ReshapeCodec
-from .runtime import PaddingFunction
+from .runtime_options import PaddingFunction
 from .shuffle import ShuffleCodec
+from .stored_decisions import decision_of, extend_codecs, with_decision, with_padding
+from .trials import OneOf, Sampled, Smallest, one_of
 
 __all__ = [
     "ChunkHeader",

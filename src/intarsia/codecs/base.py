@@ -37,7 +37,7 @@ from intarsia.words import names_text
 
 @cache  # once: another pipeline that is chosen afterwards stays
 def _switch_pipeline() -> None:
-    from intarsia.codecs.context import switch_pipeline  # which needs codecs to be defined
+    from intarsia.codecs.context import switch_pipeline
 
     switch_pipeline()
 

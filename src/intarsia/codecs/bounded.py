@@ -76,7 +76,7 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffe
     >>> from zarr.core.buffer import default_buffer_prototype
     >>> zeros = default_buffer_prototype().buffer.from_bytes(gzip.compress(bytes(10**6)))
     >>> z = zarr.create(store={}, shape=4, dtype="u1")
-    >>> from intarsia.codecs.decide.routes import stored_spec
+    >>> from intarsia.codecs.codec_path import stored_spec
     >>> decode(GzipCodec(), zeros, stored_spec(z, (4,)), 4)
     Traceback (most recent call last):
     ...
@@ -115,7 +115,7 @@ def decoded_bounds(codecs: Sequence[Codec], spec: ArraySpec) -> list[int | None]
 
     >>> import zarr
     >>> from zarr.codecs import BytesCodec, Crc32cCodec
-    >>> from intarsia.codecs.decide.routes import stored_spec
+    >>> from intarsia.codecs.codec_path import stored_spec
     >>> z = zarr.create(store={}, shape=400, dtype="u2", codecs=[BytesCodec(), Crc32cCodec(), GzipCodec()])
     >>> decoded_bounds(z.metadata.codecs, stored_spec(z, (400,)))
     [800, 804]
@@ -143,7 +143,7 @@ def likely_bound(spec: ArraySpec) -> int | None:
     """The most bytes that a chunk may have between any of its codecs; None if unknown.
 
     >>> import zarr
-    >>> from intarsia.codecs.decide.routes import stored_spec
+    >>> from intarsia.codecs.codec_path import stored_spec
     >>> z = zarr.create(store={}, shape=400, dtype="u2")
     >>> likely_bound(stored_spec(z, (400,))) == 4 * 800 + 16 * 2**20
     True
@@ -158,7 +158,7 @@ def unknown_bound(spec: ArraySpec, nbytes: int) -> int:
     """The most bytes of a chunk whose elements have any length and which takes `nbytes` stored bytes.
 
     >>> import zarr
-    >>> from intarsia.codecs.decide.routes import stored_spec
+    >>> from intarsia.codecs.codec_path import stored_spec
     >>> z = zarr.create_array({}, shape=400, dtype=str)
     >>> unknown_bound(stored_spec(z, (400,)), 20_000) == 16 * 2**20 + 1024 * 400 + 256 * 20_000
     True

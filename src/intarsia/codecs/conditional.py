@@ -14,11 +14,10 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec
-from intarsia.codecs import base, runtime
+from intarsia.codecs import base, decisions, runtime_options
 from intarsia.codecs.bounded import encoded_bound, likely_bound, unknown_bound
 from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
-from intarsia.codecs.decide import decisions
-from intarsia.codecs.decide.nested import Chain, NamedCodec
+from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 type CodecName = Literal["conditional", "optional"]
@@ -113,18 +112,18 @@ class ConditionalCodec(base.SynchronousBytesCodec):
                 f"codec 'conditional': {dict(data)!r} is not an object of that name"
             )
         fields = base.read_configuration(name, data)
-        return cls(name=name, configuration=fields, decision=runtime.remembered(data).decision)
+        return cls(name=name, configuration=fields, decision=runtime_options.remembered(data).decision)
 
     def to_dict(self) -> dict[str, JSON]:
         fields: dict[str, JSON] = {"codecs": [codec.to_dict() for codec in self.codecs]}
         if self._spelled_out:
             fields["header_bits"] = self.header_bits
-        return runtime.remembering({"name": self.name, "configuration": fields}, self.options)
+        return runtime_options.remembering({"name": self.name, "configuration": fields}, self.options)
 
     @property
-    def options(self) -> runtime.Options:
+    def options(self) -> runtime_options.Options:
         """The options that zarr.json does not hold."""
-        return runtime.Options(decision=self.decision)
+        return runtime_options.Options(decision=self.decision)
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         evolved = tuple(codec.evolve_from_array_spec(array_spec=array_spec) for codec in self.codecs)
@@ -182,11 +181,11 @@ class ConditionalCodec(base.SynchronousBytesCodec):
 
         The default is the one that the array remembers, or else the process's.
         """
-        config, options = chunk_spec.config, runtime.options_in(chunk_spec.config)
-        inherited = config.inherited if isinstance(config, runtime.RuntimeConfig) else None
+        config, options = chunk_spec.config, runtime_options.options_in(chunk_spec.config)
+        inherited = config.inherited if isinstance(config, runtime_options.RuntimeConfig) else None
         candidates = (options.decision, self.decision, inherited, options.default)
         chosen = next((decision for decision in candidates if decision is not None), None)
-        return runtime.default_decision() if chosen is None else chosen
+        return runtime_options.default_decision() if chosen is None else chosen
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
         """Whether the decision about a chunk must know which one it is, or may wait for zarr."""
@@ -198,7 +197,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
     def chain(self, chunk_spec: ArraySpec, decision: decisions.Decision | None = None) -> Chain:
         """The nested codecs, ready to work on a chunk."""
         if self.holds_another:
-            chunk_spec = runtime.for_nested(chunk_spec, decision)
+            chunk_spec = runtime_options.for_nested(chunk_spec, decision)
         return Chain(self.name, self._named, chunk_spec)
 
     def read_mask(self, header: Buffer) -> int:

@@ -31,7 +31,7 @@ from intarsia.codecs import current_chunk
 from intarsia.codecs.base import in_own_thread, without_copies
 
 if TYPE_CHECKING:
-    from intarsia.codecs.decide.decisions import Decision
+    from intarsia.codecs.decisions import Decision
 
     type Item = tuple[Any, _compat.ArraySpec, SelectorTuple, SelectorTuple, bool]
 
@@ -98,7 +98,7 @@ class _TellsTheIndex:
         ):
             raise NotImplementedError  # zarr then calls `from_codecs`
         # zarr imports this module for everybody: the rest waits for an array that has our codecs.
-        from intarsia.codecs.runtime import remembered_decision
+        from intarsia.codecs.runtime_options import remembered_decision
 
         # As in zarr: codecs are shape-agnostic, so a grid without one shape gets a stand-in.
         shape = getattr(array_metadata.chunk_grid, "chunk_shape", (1,) * len(array_metadata.shape))
@@ -159,7 +159,7 @@ class _TellsTheIndex:
 
     def verifies(self, batch: list[Item]) -> bool:
         """Whether a function is called for each chunk that is read: it may ask for the index, or wait."""
-        from intarsia.codecs.runtime import all_codecs, options_in
+        from intarsia.codecs.runtime_options import all_codecs, options_in
 
         if not batch:
             return False
@@ -173,7 +173,7 @@ class _TellsTheIndex:
         """The items, with codecs that are told what the array remembers."""
         if self.default is None:
             return list(batch_info)
-        from intarsia.codecs.runtime import Options, options_in, with_options
+        from intarsia.codecs.runtime_options import Options, options_in, with_options
 
         options = Options(default=self.default)
         return [

@@ -19,7 +19,7 @@ from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia.codecs.current_chunk import Grid, Index
-from intarsia.codecs.header import OffsetCodec, PadCodec
+from intarsia.codecs.pad import OffsetCodec, PadCodec
 
 
 def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:
@@ -40,7 +40,7 @@ def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:
     first = (0,) * len(shape)
     indices: list[Index]
     if hasattr(store, "array_chunk_iterator"):  # Icechunk's own table: no request per key
-        from intarsia._icechunk import chunk_table  # not needed for other stores
+        from intarsia._icechunk import chunk_table
 
         icechunk_store: Any = store
         indices = [tuple(index) for index in chunk_table(icechunk_store, array.path).index.tolist()]

@@ -1,16 +1,16 @@
 from .array import NullableArray
 from .categories import Categories
 from .codec import NullableCodec
-from .convert import as_masked, as_nullable, from_anndata, from_geff
+from .conversions import as_masked, as_nullable, from_anndata, from_geff
 from .create import create_array, open_array
+from .dask_blocks import to_dask
 from .dtype import NullDType, OptionalDType, optional_dtype
 from .elements import NULL, Null, Some
 from .fields import struct_dtype
-from .lazy_blocks import to_dask
-from .nullable_values import NullableValues
-from .nulls import UNSET, dtype_without_nulls, without_nulls
+from .missing_values import UNSET, dtype_without_nulls, without_nulls
 from .sentinel import SentinelCodec
 from .tables import from_arrow, from_pandas, from_polars, to_arrow, to_pandas, to_polars
+from .values import NullableValues
 
 __all__ = [
     "NULL",

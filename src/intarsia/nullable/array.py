@@ -13,17 +13,16 @@ from zarr.core.attributes import Attributes
 
 from intarsia._compat import is_pure_fancy_indexing
 from intarsia.codecs import with_decision, with_padding
+from intarsia.display import fitted, table_html
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.listing import fitted, table_html
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.categories import ATTRIBUTE as CATEGORIES
 from intarsia.nullable.categories import Categories, is_categorical
-from intarsia.nullable.convert import as_nullable
+from intarsia.nullable.conversions import as_nullable
 from intarsia.nullable.dtype import NullDType, OptionalDType
 from intarsia.nullable.elements import is_string
 from intarsia.nullable.fields import may_have_nulls
-from intarsia.nullable.nullable_values import NullableValues
-from intarsia.nullable.nulls import (
+from intarsia.nullable.missing_values import (
     ATTRIBUTE,
     REPRESENTATION,
     UNSET,
@@ -32,6 +31,7 @@ from intarsia.nullable.nulls import (
     representation_of,
     strings,
 )
+from intarsia.nullable.values import NullableValues
 from intarsia.words import place_text
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class NullableArray(NDArrayOperatorsMixin):
         >>> (a.to_dask() * 2).mean().compute()
         NullableValues(4.0, dtype=float64)
         """
-        from intarsia.nullable.lazy_blocks import to_dask  # which needs dask
+        from intarsia.nullable.dask_blocks import to_dask
 
         return to_dask(self, chunks)
 
@@ -375,7 +375,7 @@ class NullableArray(NDArrayOperatorsMixin):
         if (categories := self.categories) is not None:
             options.pop("nat_as_null", None)
             return getattr(categories, f"to_{library}")(data, **options)
-        from intarsia.nullable import tables  # which needs those libraries
+        from intarsia.nullable import tables
 
         return getattr(tables, f"to_{library}")(data, **options)
 

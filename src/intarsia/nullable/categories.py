@@ -13,7 +13,7 @@ import numpy as np
 
 from intarsia.errors import DataTypeError
 from intarsia.extras import extra
-from intarsia.nullable.nullable_values import NullableValues
+from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
     import pandas

@@ -22,8 +22,8 @@ from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import Gathered, NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
 from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling
 from intarsia.nullable.elements import Some
-from intarsia.nullable.nullable_values import NullableValues
-from intarsia.nullable.parts import HEADER, NestedCodecs, checked_mask, joined, now, split
+from intarsia.nullable.encoding import HEADER, NestedCodecs, checked_mask, joined, now, split
+from intarsia.nullable.values import NullableValues
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         }
         return {"name": self.name, "configuration": parts}
 
-    # -- what `masks` and `rewrite` ask of it: see `intarsia.codecs.decide.routes`
+    # -- what `masks` and `rewrite` ask of it: see `intarsia.codecs.codec_path`
 
     @property
     def chains(self) -> dict[str, tuple[Codec, ...]]:

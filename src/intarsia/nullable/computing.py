@@ -20,7 +20,7 @@ from intarsia.nullable.elements import beneath, spread
 from intarsia.nullable.reductions import Axis, Reduction, only_level, reduced
 
 if TYPE_CHECKING:
-    from intarsia.nullable.nullable_values import NullableValues
+    from intarsia.nullable.values import NullableValues
 
 type Array = np.ndarray[Any, Any]
 
@@ -75,7 +75,7 @@ class Computing(NDArrayOperatorsMixin):
         if any(hasattr(value, "to_dask") for value in inputs):
             return NotImplemented  # stored arrays compute lazily
         if any(hasattr(value, "__dask_graph__") for value in inputs):
-            from intarsia.nullable.lazy_blocks import to_dask  # which needs dask
+            from intarsia.nullable.dask_blocks import to_dask
 
             return ufunc(*(to_dask(v) if isinstance(v, Computing) else v for v in inputs), **options)
         operands = _operands(inputs)
@@ -132,7 +132,7 @@ class Computing(NDArrayOperatorsMixin):
         >>> as_nullable([1, None, None]).fillna([7, 8, None])
         NullableValues([1, 8, NULL], dtype=int64)
         """
-        from intarsia.nullable.convert import as_nullable  # the other way round at import time
+        from intarsia.nullable.conversions import as_nullable
 
         filled = only_level(self).copy()
         null = self.is_null()
@@ -244,13 +244,13 @@ class Computing(NDArrayOperatorsMixin):
 
 
 def _new(values: Any, missing: Any = None) -> NullableValues:
-    from intarsia.nullable.nullable_values import NullableValues  # the other way round at import time
+    from intarsia.nullable.values import NullableValues
 
     return NullableValues(values, missing)
 
 
 def _restored(values: Any, missing: Any, depth: int) -> NullableValues:
-    from intarsia.nullable.nullable_values import NullableValues  # the other way round at import time
+    from intarsia.nullable.values import NullableValues
 
     _meet_dask()
     return NullableValues(values, missing, depth)
@@ -259,7 +259,7 @@ def _restored(values: Any, missing: Any, depth: int) -> NullableValues:
 def _meet_dask() -> None:
     """Teach dask how to count elements, before it computes with this type here or in a worker."""
     if "dask" in sys.modules:
-        from intarsia.nullable.lazy_blocks import teach_dask  # the other way round at import time
+        from intarsia.nullable.dask_blocks import teach_dask
 
         teach_dask()
 
@@ -269,7 +269,7 @@ def _meet_dask() -> None:
 
 def _operands(inputs: Sequence[Any]) -> list[Any]:
     """Nullable data, and scalars as they are. A bare null takes the data type of its first companion."""
-    from intarsia.nullable.convert import as_nullable, is_null_type  # the other way round at import time
+    from intarsia.nullable.conversions import as_nullable, is_null_type
 
     null = [is_null_type(type(value)) for value in inputs]
     operands = [

@@ -17,10 +17,10 @@ from intarsia.nullable.array import NullableArray
 from intarsia.nullable.categories import ATTRIBUTE as CATEGORIES
 from intarsia.nullable.categories import Categories
 from intarsia.nullable.codec import optional_codec
-from intarsia.nullable.convert import as_nullable
+from intarsia.nullable.conversions import as_nullable
 from intarsia.nullable.dtype import NullDType, Spelling, check_experimental, optional_dtype
 from intarsia.nullable.elements import NULL, element_type, is_string
-from intarsia.nullable.nulls import ATTRIBUTE, UNSET, attribute_of
+from intarsia.nullable.missing_values import ATTRIBUTE, UNSET, attribute_of
 from intarsia.nullable.sentinel import on_present_values
 
 

@@ -24,7 +24,7 @@ from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.elements import MOST_LEVELS, NULL, ElementType, Null, Some, element_type, tagged
 
 if TYPE_CHECKING:
-    from intarsia.nullable.nullable_values import NullableValues
+    from intarsia.nullable.values import NullableValues
 
 type Spelling = Literal["optional", "zarrs.optional"]
 
@@ -245,7 +245,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         data = data.value if isinstance(data, Some) else data
         if not isinstance(self.inner, OptionalDType):
             try:
-                from intarsia.nullable.convert import from_objects
+                from intarsia.nullable.conversions import from_objects
 
                 data = from_objects(data, self.element.dtype).values[()]
             except DataTypeError as error:

@@ -12,7 +12,7 @@ from intarsia.errors import DataTypeError
 from intarsia.nullable.elements import beneath, is_string
 
 if TYPE_CHECKING:
-    from intarsia.nullable.nullable_values import NullableValues
+    from intarsia.nullable.values import NullableValues
 
 type Array = np.ndarray[Any, Any]
 type Axis = int | tuple[int, ...] | None
@@ -61,7 +61,7 @@ def reduced(
     ddof: int = 0,
 ) -> NullableValues:
     """The reduction called `name` of nullable data."""
-    from intarsia.nullable.nullable_values import NullableValues  # the other way round at import time
+    from intarsia.nullable.values import NullableValues
 
     if out is not None:
         raise TypeError(f"the result of {name} cannot be written to out=, which may not hold nulls")

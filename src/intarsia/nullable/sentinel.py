@@ -24,7 +24,7 @@ from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
 from intarsia.nullable.dtype import OptionalDType
 from intarsia.nullable.elements import NULL, Some, spread
-from intarsia.nullable.nullable_values import NullableValues
+from intarsia.nullable.values import NullableValues
 
 NAME = "intarsia.sentinel"
 

@@ -16,7 +16,7 @@ from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.extras import extra
 from intarsia.nullable.elements import is_string
 from intarsia.nullable.fields import cast_fields, pair_of
-from intarsia.nullable.nullable_values import NullableValues
+from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
     import pandas

@@ -11,11 +11,11 @@ from threading import Semaphore
 
 import numpy as np
 
+from intarsia.codecs.chunk_rewrite import Recoder
+from intarsia.codecs.codec_path import Route, array_codecs, routes
 from intarsia.codecs.current_chunk import Grid, InnerPlace, StoredPlace
-from intarsia.codecs.decide.arrays import with_decision
-from intarsia.codecs.decide.decisions import DecisionLike
-from intarsia.codecs.decide.rewrite import Recoder
-from intarsia.codecs.decide.routes import Route, array_codecs, routes
+from intarsia.codecs.decisions import DecisionLike
+from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
 from intarsia.progress import Progress, silent
 from intarsia.shards import files

@@ -13,7 +13,7 @@ from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia import _compat
-from intarsia.codecs.runtime import config_of
+from intarsia.codecs.runtime_options import config_of
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
 from intarsia.progress import Progress, silent

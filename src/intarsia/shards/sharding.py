@@ -15,10 +15,10 @@ from zarr.storage import StorePath
 
 from intarsia import _compat
 from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs
+from intarsia.codecs.codec_path import array_codecs
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import ChunkPlace, InnerPlace, at_place, current_place, needs_chunk_index
-from intarsia.codecs.decide.routes import array_codecs
-from intarsia.codecs.runtime import all_codecs
+from intarsia.codecs.runtime_options import all_codecs
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
 from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.chunks import Payload, SlotWrite, in_batches, read_chunks, write_slots

@@ -21,12 +21,12 @@ from typing import Any, Protocol, Self
 import icechunk
 
 from intarsia._icechunk import writing
-from intarsia.array.box import Box
-from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.manifest import Manifest
-from intarsia.array.member import grain
-from intarsia.array.routing import disturbed, rows_of, shown_in
+from intarsia.engine.member_source import grain
 from intarsia.errors import ConcurrentUpdateError, RepositoryError
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.manifest.box import Box
+from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.routing import disturbed, rows_of, shown_in
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import clock_is_behind, describe, explained
 from intarsia.versions.version import group_at, manifest_at, node_at

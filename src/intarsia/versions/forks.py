@@ -12,20 +12,21 @@ import zarr
 
 from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
-from intarsia.array import LogicalArray
-from intarsia.array.box import Bounds, Box
-from intarsia.array.chunk_copies import chunk_refs
-from intarsia.array.config import LogicalConfig
-from intarsia.array.hierarchy import open_group
-from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.manifest import Manifest
-from intarsia.array.member import Live, grain
-from intarsia.array.plan import Part, plan
-from intarsia.array.request import Request, request
-from intarsia.array.routing import rows_of, shown_in
 from intarsia.codecs import Decision
-from intarsia.codecs.runtime import default_decision
+from intarsia.codecs.runtime_options import default_decision
+from intarsia.engine.config import LogicalConfig
+from intarsia.engine.member_source import grain
+from intarsia.engine.plan import Part, plan
+from intarsia.engine.request import Request, request
 from intarsia.errors import ForkError
+from intarsia.logical.chunk_copies import chunk_refs
+from intarsia.logical.hierarchy import open_group
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.members import Live
+from intarsia.manifest.box import Bounds, Box
+from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.routing import rows_of, shown_in
 from intarsia.versions.commit import Basis
 from intarsia.versions.version import same_node
 

@@ -12,16 +12,15 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
 from intarsia._icechunk import safe_store
-from intarsia.array.chunk_copies import Move, chunk_refs, copy_chunks
-from intarsia.array.document import MANIFEST_KEY
-from intarsia.array.hierarchy import open_group
-from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.manifest import Manifest
-from intarsia.array.member import new_name
+from intarsia.display import Listing
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
-from intarsia.listing import Listing
+from intarsia.logical.chunk_copies import Move, chunk_refs, copy_chunks
+from intarsia.logical.hierarchy import open_group
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.manifest.document import MANIFEST_KEY, new_name
+from intarsia.manifest.manifest import Manifest
 from intarsia.versions.commit import METADATA_KEY, Backoff, Basis, Changes
-from intarsia.versions.compare import ArrayChange, State, compare
+from intarsia.versions.diff import ArrayChange, State, compare
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.version import Version, group_at, manifest_at, same_node, snapshot_named

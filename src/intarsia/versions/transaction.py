@@ -7,12 +7,12 @@ from typing import Any, Self
 
 import icechunk
 
-from intarsia import array
+from intarsia import logical
 from intarsia._icechunk import IcechunkStore, safe_store, writing
-from intarsia.array import LogicalArray
 from intarsia.casting import Casting
-from intarsia.codecs.decide.decisions import DecisionLike
-from intarsia.codecs.runtime import PaddingFunction
+from intarsia.codecs.decisions import DecisionLike
+from intarsia.codecs.runtime_options import PaddingFunction
+from intarsia.logical.logical_array import LogicalArray
 from intarsia.versions.commit import Backoff, Basis, Commit, clashes, hidden_writes, settle
 from intarsia.versions.forks import Share, merge_forks
 from intarsia.versions.repository import RepositoryLike, explained, open_repository, translated
@@ -119,11 +119,11 @@ class Transaction:
 
     def create(self, path: str = "", **fields: Any) -> LogicalArray:
         """Create a logical array; takes the arguments of `intarsia.create`."""
-        return array.create(self.store, path, **fields)
+        return logical.create(self.store, path, **fields)
 
     def open(self, path: str = "") -> LogicalArray:
         """Open a logical array for reading and writing."""
-        return array.open(self.store, path, mode="r+")
+        return logical.open(self.store, path, mode="r+")
 
     def merge(self, *forks: Share | icechunk.ForkSession) -> None:
         """Merge what workers wrote into shares (see `LogicalArray.fork_for`), or into Icechunk's forks.

@@ -11,18 +11,17 @@ from typing import Any, Literal, Protocol, Self
 import icechunk
 
 from intarsia._icechunk import writing
-from intarsia.array import LogicalArray
-from intarsia.array.accessors import chosen_codecs
-from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
-from intarsia.array.box import BoundsLike, Box
-from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.member import Encoding, codecs_for_size
-from intarsia.array.packings import PackingChoice, chosen_packing
-from intarsia.array.recode import copy_values, reserve_recode
-from intarsia.array.reserve import Reservation, lattice_box
-from intarsia.array.values import as_values, holds_nulls
 from intarsia.casting import Casting
 from intarsia.codecs import CodecLike
+from intarsia.logical.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.members import Encoding, chosen_codecs, codecs_for_size
+from intarsia.logical.recode import copy_values, reserve_recode
+from intarsia.logical.staging import Reservation, lattice_box
+from intarsia.manifest.box import BoundsLike, Box
+from intarsia.manifest.coercion import as_values, holds_nulls
+from intarsia.manifest.packing_columns import PackingChoice, chosen_packing
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Backoff, Basis, Commit, Prepared, settle

@@ -15,14 +15,15 @@ import zarr
 from zarr.errors import ContainsArrayError, GroupNotFoundError
 from zarr.storage import StorePath
 
-from intarsia import array
+from intarsia import logical
 from intarsia._icechunk import safe_store
-from intarsia.array import LogicalArray, Reader
-from intarsia.array.hierarchy import open_group
-from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.manifest import Manifest
-from intarsia.array.opening import Readers
+from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryNotFoundError, VersionNotFoundError
+from intarsia.logical.hierarchy import open_group
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.opening import Readers
+from intarsia.manifest.manifest import Manifest
 from intarsia.versions.access import Allowed
 from intarsia.versions.repository import Location, describe, explained, is_repository, is_url, open_repository
 
@@ -180,14 +181,14 @@ def open(
         raise ValueError(f"mode {mode!r} is not 'r' or 'r+'; to make a new array use intarsia.create")
     opened = resolve(store, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
     if opened.repo is None:
-        return array.open(opened.store, path, mode=mode)
+        return logical.open(opened.store, path, mode=mode)
     if mode != "r":
         raise ReadOnlyError(
             f"{describe(opened.repo)} is a repository: changes need a commit.\n"
             "  with intarsia.transaction(repo, message=…) as tx: array = tx.open(path)"
         )
     with explained(describe(opened.repo)):
-        return array.open(opened.store, path)
+        return logical.open(opened.store, path)
 
 
 def reader(
@@ -216,7 +217,7 @@ def reader(
     [[6, 10], [12, 16]]
     """
     opened = resolve(source, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
-    return array.reader(opened.store, path)
+    return logical.reader(opened.store, path)
 
 
 def as_repository(

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.array.box import Box
-from intarsia.array.reserve import Piece
-from intarsia.interop.dask.cluster import aligned, rounds
+from intarsia.interop.dask.block_writes import aligned, rounds
+from intarsia.logical.staging import Piece
+from intarsia.manifest.box import Box
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(0, 20), st.integers(1, 7))

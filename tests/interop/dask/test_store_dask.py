@@ -15,11 +15,11 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia.array.box import Box
-from tests.array import backings
-from tests.array.places import AsyncOnly
-from tests.array.strategies import arrays, codec_lists, tilings
+from intarsia.manifest.box import Box
 from tests.grids import dear
+from tests.logical import backings
+from tests.logical.places import AsyncOnly
+from tests.logical.strategies import arrays, codec_lists, tilings
 
 
 @pytest.fixture(autouse=True)

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.array.box import Box
 from intarsia.interop.dask import to_dask
 from intarsia.interop.dask.to_dask import block_sizes, compact
-from tests.array import backings
-from tests.array.strategies import arrays, axis_slices
+from intarsia.manifest.box import Box
 from tests.grids import dear
 from tests.interop.datasets import CountingStore
+from tests.logical import backings
+from tests.logical.strategies import arrays, axis_slices
 
 
 @given(st.data())

@@ -10,8 +10,8 @@ import xarray as xr
 import zarr
 
 import intarsia
-import intarsia.interop.xarray  # registers Dataset.intarsia
-from intarsia.array.attributes import UNLIMITED_KEY
+import intarsia.interop.xarray
+from intarsia.logical.attributes import UNLIMITED_KEY
 from tests.interop.datasets import CODECS, stored_in_parts, weather
 
 

@@ -6,7 +6,7 @@ import xarray as xr
 from zarr.storage import MemoryStore
 
 import intarsia
-from tests.array.test_read import Counted
+from tests.engine.test_read import Counted
 
 SHAPE, MAP, SERIES = (40, 12, 16), (1, 12, 16), (40, 4, 4)
 VALUES = np.random.default_rng(0).normal(size=SHAPE).astype("f4")

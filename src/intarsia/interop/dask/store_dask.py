@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import icechunk
 import numpy as np
 
-from intarsia.array.accessors import chosen_codecs
-from intarsia.array.append import Addition
-from intarsia.array.hierarchy import open_group
-from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.member import Encoding, Members, grain
-from intarsia.array.reserve import Reservation
-from intarsia.array.values import as_values, shown
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import codec_list
+from intarsia.engine.member_source import grain
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
-from intarsia.interop.dask import jobs
+from intarsia.interop.dask import write_jobs
+from intarsia.logical.append import Addition
+from intarsia.logical.hierarchy import open_group
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.members import Encoding, Members, chosen_codecs
+from intarsia.logical.staging import Reservation
+from intarsia.manifest.coercion import as_values, shown
 from intarsia.nullable import NullableArray, OptionalDType
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Commit
@@ -29,7 +29,7 @@ from intarsia.versions.uploads import append_incoming
 from intarsia.versions.version import as_repository, resolve
 
 if TYPE_CHECKING:
-    from intarsia.interop.dask.cluster import Cluster
+    from intarsia.interop.dask.block_writes import Cluster
 
 
 def store_dask(
@@ -39,7 +39,7 @@ def store_dask(
     *,
     axis: int | str | None = None,
     bounds: Sequence[tuple[int, int]] | None = None,
-    regions: jobs.Regions | None = None,
+    regions: write_jobs.Regions | None = None,
     codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
@@ -101,7 +101,7 @@ def store_dask(
         raise TypeError("give axis (to append) or bounds (to fill a box), not both")
     if regions is not None and (axis is not None or bounds is not None):
         raise TypeError("regions are for a new array; with axis or bounds, the data is one region")
-    from intarsia.interop.dask.cluster import Cluster
+    from intarsia.interop.dask.block_writes import Cluster
 
     cluster = Cluster(client, retries, progress)
     order = _Order(
@@ -122,7 +122,7 @@ def store_dask(
     repo = as_repository(target)
     if repo is None:
         store = writable(resolve(target).store)
-        jobs.carry_out([order.job(store)], cluster)
+        write_jobs.carry_out([order.job(store)], cluster)
         return None
     commit = Commit(repo, branch, message or order.message, metadata)
     if axis is not None:
@@ -130,7 +130,7 @@ def store_dask(
         if appended is not None:
             return appended
     with transaction(repo, branch, commit.message, metadata) as tx:
-        jobs.carry_out([order.job(tx.store)], cluster)
+        write_jobs.carry_out([order.job(tx.store)], cluster)
     return tx.snapshot_id or repo.lookup_branch(branch)
 
 
@@ -178,7 +178,7 @@ class _Order:
     axis: int | str | None
     bounds: tuple[tuple[int, int], ...] | None
     encoding: Encoding
-    regions: jobs.Regions | None
+    regions: write_jobs.Regions | None
     creation: dict[str, Any]
 
     @property
@@ -186,30 +186,30 @@ class _Order:
         verb = "append to" if self.axis is not None else "store" if self.bounds is None else "fill a box of"
         return f"{verb} {self.path or '/'}"
 
-    def job(self, store: Any) -> jobs.Job:
+    def job(self, store: Any) -> write_jobs.Job:
         """Make room in a store."""
         if self.bounds is None and self.axis is None:
             return self._creation(store)
-        logical = jobs.open_logical_group(store, self.path)
+        logical = write_jobs.open_logical_group(store, self.path)
         if self.bounds is not None:
             if logical is None:
                 raise NotLogicalArrayError(
                     f"there is no logical array at {self.path!r} with a box to fill.\n"
                     "  Create it first: intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
                 )
-            return jobs.into_bounds(self.source, logical, self.bounds, self.encoding)
+            return write_jobs.into_bounds(self.source, logical, self.bounds, self.encoding)
         assert self.axis is not None
         if logical is None:
             return self._creation(store)
-        return jobs.onto_axis(self.source, logical, self.axis, self.encoding)
+        return write_jobs.onto_axis(self.source, logical, self.axis, self.encoding)
 
-    def _creation(self, store: Any) -> jobs.Job:
-        if not self.creation["overwrite"] and jobs.open_logical_group(store, self.path) is not None:
+    def _creation(self, store: Any) -> write_jobs.Job:
+        if not self.creation["overwrite"] and write_jobs.open_logical_group(store, self.path) is not None:
             raise FileExistsError(
                 f"there is already a logical array at {self.path or '/'!r}.\n"
                 "  axis=… appends to it, bounds=… writes into it, overwrite=True replaces it"
             )
-        return jobs.new_array(
+        return write_jobs.new_array(
             self.source, store, self.path, self.encoding, regions=self.regions, **self.creation
         )
 
@@ -247,11 +247,11 @@ class _Deferred:
     def addition(self, logical: LogicalGroup) -> Addition:
         """Where the data would go."""
         self.has_met_the_array = True
-        return jobs.addition_of(self.source, logical, self.axis)
+        return write_jobs.addition_of(self.source, logical, self.axis)
 
     def encoding(self, logical: LogicalGroup) -> Encoding:
         """The encoding that was asked for, in the chunks of the series."""
-        return jobs.continued(self.source, logical, self.addition(logical).axis, self.asked)
+        return write_jobs.continued(self.source, logical, self.addition(logical).axis, self.asked)
 
     def fill(self, logical: LogicalGroup, room: Reservation) -> None:
         """Compute everything: the reserved part into members, the part before it into memory."""

@@ -20,10 +20,13 @@ import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from intarsia.array import LogicalArray, Manifest, Reader, StoredArray
-from intarsia.array.table import NONE, Ints
+from intarsia.engine.reader import Reader
+from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import DataTypeError
 from intarsia.extras import extra
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.region_table import NONE, Ints
 from intarsia.nullable import OptionalDType
 
 type Sizes = tuple[int, ...]

@@ -16,14 +16,14 @@ from xarray import Variable
 from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEntrypoint
 from zarr.errors import ContainsArrayError
 
-from intarsia.archives.cached_archives import is_archive, open_archive
-from intarsia.array import LogicalArray
-from intarsia.array.attributes import UNLIMITED_KEY, with_floats
-from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_group
-from intarsia.array.logical_group import LogicalGroup
+from intarsia.archives.cache import is_archive, open_archive
 from intarsia.errors import MissingGroupError, NotLogicalArrayError
 from intarsia.interop.xarray.variables import plain_variables, variables_of
-from intarsia.nullable.nulls import NullsChoice
+from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
+from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.nullable.missing_values import NullsChoice
 from intarsia.parallel import check_travels, snapshot_of
 from intarsia.versions.access import Allowed
 from intarsia.versions.repository import is_repository

@@ -13,21 +13,20 @@ from xarray import Variable, conventions
 from xarray.backends import ZarrStore
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value, extract_zarr_variable_encoding
 
-from intarsia.array.accessors import chosen_codecs
-from intarsia.array.attributes import UNLIMITED_KEY
-from intarsia.array.box import sizes_of
-from intarsia.array.hierarchy import is_logical, open_group
-from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.member import Encoding
-from intarsia.array.reserve import clean_up
 from intarsia.errors import DataTypeError, ShapeError
-from intarsia.interop.dask.jobs import Job, carry_out, new_array, onto_axis
+from intarsia.interop.dask.write_jobs import Job, carry_out, new_array, onto_axis
 from intarsia.interop.xarray.backend import GroupStore
+from intarsia.logical.attributes import UNLIMITED_KEY
+from intarsia.logical.hierarchy import is_logical, open_group
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.members import Encoding, chosen_codecs
+from intarsia.logical.staging import clean_up
+from intarsia.manifest.box import sizes_of
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from intarsia.interop.dask.cluster import Cluster
+    from intarsia.interop.dask.block_writes import Cluster
 
 
 GROWING_CHUNK = 1024

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from intarsia.array import LogicalArray
 from intarsia.extras import extra
 from intarsia.interop.dask.store_dask import writable
 from intarsia.interop.dask.to_dask import asked_sizes, block_sizes, suited_blocks
+from intarsia.logical.logical_array import LogicalArray
 from intarsia.progress import Progress, silent
 from intarsia.versions.transaction import retry, transaction
 from intarsia.versions.version import as_repository, resolve
@@ -122,7 +122,7 @@ def _nodes(xr: Any, data: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _cluster(client: Any, retries: int, progress: Progress) -> Any:
     """What computes dask arrays; None if dask is not installed."""
     try:
-        from intarsia.interop.dask.cluster import Cluster
+        from intarsia.interop.dask.block_writes import Cluster
     except ImportError:
         return None
     return Cluster(client, retries, progress)
@@ -138,7 +138,7 @@ def to_xarray(array: LogicalArray, **options: Any) -> Any:
     2.0
     """
     xr = extra("xarray", "xarray")
-    from intarsia.interop.xarray.backend import variable_name  # needs xarray, which may be missing
+    from intarsia.interop.xarray.backend import variable_name
 
     chunks = options.get("chunks")
     if isinstance(chunks, Mapping) and len(array.manifest.replicas) and "layer" not in options:
@@ -148,7 +148,7 @@ def to_xarray(array: LogicalArray, **options: Any) -> Any:
 
 def suited_layer(array: LogicalArray, chunks: Mapping[Any, Any]) -> int:
     """The layer that suits the requested chunks, given by dimension."""
-    from intarsia.interop.xarray.variables import dimensions  # needs xarray, which may be missing
+    from intarsia.interop.xarray.variables import dimensions
 
     dims = dimensions(array.path.rpartition("/")[2], array.ndim, array.dimension_names)
     asked = asked_sizes({axis: chunks.get(dim) for axis, dim in enumerate(dims)}, array.ndim)

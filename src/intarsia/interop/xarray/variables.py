@@ -14,14 +14,15 @@ from xarray.backends import BackendArray
 from xarray.backends.zarr import FillValueCoder
 from xarray.core import indexing
 
-from intarsia.array import LogicalArray, Reader
-from intarsia.array.attributes import with_floats
-from intarsia.array.request import Mode
-from intarsia.array.table import NONE
-from intarsia.array.values import is_nullable
+from intarsia.engine.reader import Reader
+from intarsia.engine.request import Mode
 from intarsia.interop.dask.to_dask import block_sizes, compact
+from intarsia.logical.attributes import with_floats
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.manifest.coercion import is_nullable
+from intarsia.manifest.region_table import NONE
 from intarsia.nullable import as_nullable, dtype_without_nulls, without_nulls
-from intarsia.nullable.nulls import NullsChoice
+from intarsia.nullable.missing_values import NullsChoice
 from intarsia.parallel import check_travels
 
 DIMENSIONS_2 = "_ARRAY_DIMENSIONS"

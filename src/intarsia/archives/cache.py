@@ -1,0 +1,379 @@
+"""Archives that are opened in one line: each has a repository in a cache directory, kept up to date.
+
+An entry belongs to the names and options that were given. To open it, we list the files and compare a digest
+of their names and marks with the one in the entry's note; if nothing changed, that is all. Otherwise new
+files are ingested, changed ones are taken again and missing ones are taken out, by one process at a time: a
+lock in the entry's directory ensures that. The note is replaced in one step, after the commit.
+
+Readers keep the snapshot that they opened. So a dataset that has to be rebuilt goes into another group of the
+repository, and nothing that a reader may need is deleted until somebody clears the cache.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shutil
+import sys
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import icechunk
+
+from intarsia import __version__
+from intarsia.archives.dataset import Dataset
+from intarsia.archives.ingestion import ingest, remove
+from intarsia.archives.locations import WILDCARDS, Sources, url_of
+from intarsia.archives.source_states import marked
+from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError
+from intarsia.logical.hierarchy import open_group
+from intarsia.versions.access import FILE, SECRETS
+from intarsia.versions.locking import locked
+from intarsia.versions.repository import open_repository
+from intarsia.words import count_text
+
+CACHE = "INTARSIA_CACHE"
+"""The environment variable that says where the cache is."""
+
+FORMAT = 1
+"""A new number makes new entries."""
+
+NOTE = "entry.json"
+REPOSITORY = "repository"
+
+WAIT_SECONDS = 24 * 3600.0
+"""How long to wait for another process that builds the same entry."""
+
+OF_ONE_CALL = ("client", "progress", "storage_options")
+"""Options of `ingest` that do not change the result."""
+
+REMOTE_WORKERS = 16
+"""Threads that parse remote files; they mostly wait."""
+
+
+def cache_directory() -> Path:
+    """Where the cache is: `INTARSIA_CACHE`, or the platform's cache directory.
+
+    >>> import os
+    >>> os.environ["INTARSIA_CACHE"] = "/scratch/cache"
+    >>> str(cache_directory())
+    '/scratch/cache'
+    >>> del os.environ["INTARSIA_CACHE"]
+    >>> cache_directory().name in ("intarsia", "Cache")
+    True
+    """
+    given = os.environ.get(CACHE)
+    if given:
+        return Path(given).expanduser().absolute()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "intarsia/Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/intarsia"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "intarsia"
+
+
+@dataclass(frozen=True)
+class CachedArchive:
+    """Files as a caller named them, and how they become a dataset.
+
+    >>> CachedArchive.of("/data/*.nc", {"concat_dim": "time"}).key == CachedArchive.of(
+    ...     ["/data/*.nc"], {"concat_dim": "time"}).key
+    True
+    """
+
+    files: Sequence[Any]
+    """Absolute paths, URLs, or globs of either; nested lists if files are nested."""
+
+    options: Mapping[str, Any]
+    """The options of `ingest`."""
+
+    storage_options: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        files: Any,
+        options: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> CachedArchive:
+        """The request, checked."""
+        chosen = {name: value for name, value in (options or {}).items() if value is not None}
+        try:
+            json.dumps({name: value for name, value in chosen.items() if name not in OF_ONE_CALL})
+        except TypeError as error:
+            raise IngestError(
+                "an archive opened in one line is cached under its options, which must be plain values: "
+                f"{error}.\n"
+                "  Ingest it into a repository of your own: intarsia.ingest(files, 'repository', …)"
+            ) from error
+        named = [files] if isinstance(files, str | os.PathLike) else list(files)
+        return cls([_absolute(each) for each in named], chosen, dict(storage_options or {}))
+
+    @property
+    def key(self) -> str:
+        """Equal for all who ask for the same thing, whatever their credentials."""
+        secrets = {name for names in SECRETS.values() for name in names} - {"anonymous"} | {"headers"}
+        open_to_all = {name: str(v) for name, v in self.storage_options.items() if name not in secrets}
+        kept = {name: value for name, value in self.options.items() if name not in OF_ONE_CALL}
+        said = json.dumps([FORMAT, __version__, self.files, kept, open_to_all], sort_keys=True)
+        return blake2b(said.encode(), digest_size=12).hexdigest()
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether nested lists say where files go."""
+        return any(isinstance(each, list) for each in self.files)
+
+    def names(self) -> list[str]:
+        """All names, without the lists."""
+        return list(_flat(self.files))
+
+
+def _absolute(name: Any) -> Any:
+    """A name that means the same in every directory; a directory stands for its files."""
+    if isinstance(name, list | tuple):
+        return [_absolute(each) for each in name]
+    text = os.fspath(name)
+    if "://" in text:
+        return text + "*" if text.endswith("/") else text
+    path = os.path.abspath(os.path.expanduser(text))
+    marks = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "attributes.json")
+    if os.path.isdir(path) and not any(os.path.exists(os.path.join(path, mark)) for mark in marks):
+        return os.path.join(path, "*")
+    return path
+
+
+def _flat(names: Sequence[Any]) -> Iterator[str]:
+    for each in names:
+        if isinstance(each, list):
+            yield from _flat(each)
+        else:
+            yield each
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is known about an entry: enough to tell that nothing changed."""
+
+    sources: Sequence[Any]
+    options: Mapping[str, Any]
+    files: int
+    digest: str
+    """Digest of the names and marks of the files in the dataset."""
+
+    group: str
+    """The dataset's group in the repository."""
+
+    made: str
+    """When it was last brought up to date, in UTC."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One archive in the cache.
+
+    >>> Entry(Path("/nowhere")).note() is None
+    True
+    """
+
+    path: Path
+
+    def note(self) -> Note | None:
+        """What is known about it; None if it was never finished."""
+        try:
+            return Note(**json.loads((self.path / NOTE).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @property
+    def nbytes(self) -> int:
+        """Its size on disk."""
+        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+
+    def opened(self, archive: CachedArchive) -> tuple[icechunk.Repository, str]:
+        """The repository, up to date, and the dataset's group."""
+        note = self.up_to_date(archive)
+        place = self.path / REPOSITORY
+        repo = open_repository(place, authorize=True, storage_options=archive.storage_options)
+        open_group(repo.readonly_session("main").store, note.group, "r")
+        return repo, note.group
+
+    def discard(self) -> None:
+        """Remove everything, the note first: without it nobody takes the rest for complete."""
+        (self.path / NOTE).unlink(missing_ok=True)
+        if self.path.is_dir():
+            with locked(self.path, WAIT_SECONDS):
+                shutil.rmtree(self.path / REPOSITORY, ignore_errors=True)
+
+    def up_to_date(self, archive: CachedArchive) -> Note:
+        """List the files and bring the dataset up to date, if anything about them changed."""
+        sources = Sources(archive.storage_options)
+        found = marked(sources, archive.names())
+        if not found:
+            raise IngestError(f"no file matches {', '.join(archive.names()[:3])}")
+        lost = [name for name in archive.names() if not WILDCARDS.search(name) and name not in found]
+        if lost:
+            raise IngestError(f"{count_text(len(lost), 'file')} that you named cannot be found: {lost[0]}")
+        digest = blake2b(
+            "".join(f"{name}\0{mark}\n" for name, mark in found.items()).encode(), digest_size=16
+        ).hexdigest()
+        note = self.note()
+        if note is not None and note.digest == digest:
+            return note
+        self._make_directory()
+        with locked(self.path, WAIT_SECONDS):
+            note = self.note()
+            if note is not None and note.digest == digest:  # another process was faster
+                return note
+            group = self._brought_up_to_date(archive, list(map(url_of, found)), note)
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            kept = {name: value for name, value in archive.options.items() if name not in OF_ONE_CALL}
+            note = Note(archive.files, kept, len(found), digest, group, now)
+            self._write(note)
+            return note
+
+    def _make_directory(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RepositoryError(
+                f"the cache cannot be written: {error}.\n"
+                f"  The environment variable {CACHE} chooses another place"
+            ) from error
+
+    def _write(self, note: Note) -> None:
+        fresh = self.path / f"{NOTE}.{uuid.uuid4().hex}"
+        fresh.write_text(json.dumps(asdict(note)))
+        fresh.replace(self.path / NOTE)
+
+    def _brought_up_to_date(self, archive: CachedArchive, urls: list[str], note: Note | None) -> str:
+        """Ingest what is new or changed and take out what is gone; returns the dataset's group."""
+        group = "0" if note is None else note.group
+        options: dict[str, Any] = {} if urls[0].startswith(FILE) else {"client": REMOTE_WORKERS}
+        options |= dict(archive.options) | {"storage_options": archive.storage_options}
+        files: Any = archive.files if archive.is_nested else urls
+        place = self.path / REPOSITORY
+        try:
+            repo = open_repository(place)
+        except RepositoryNotFoundError:
+            ingest(files, place, group=group, **options)
+            return group
+        except RepositoryError:  # a process was killed while creating it, or the disk lost something
+            shutil.rmtree(place)
+            ingest(files, place, group=group, **options)
+            return group
+        ledger = Dataset.read_ledger(repo.readonly_session("main").store, group)
+        gone = [url for url in ledger.locations if url not in set(urls)]
+        if gone:
+            _tell_gone(gone, archive)
+        if (
+            not archive.is_nested
+            and len(gone) < len(ledger.locations)
+            and _has_axes(repo, group, ledger.dims)
+        ):
+            try:
+                if gone:
+                    remove(repo, gone, group=group)
+                ingest(files, repo, group=group, replace=True, **options)
+                return group
+            except IngestError:  # they do not fit the existing files; all together they may
+                pass
+        group = str(int(group) + 1) if ledger.locations else group
+        ingest(files, repo, group=group, **options)
+        return group
+
+
+def _has_axes(repo: icechunk.Repository, group: str, dims: Sequence[str]) -> bool:
+    """Whether every file goes where its coordinates say, whatever the order of files."""
+    dataset = Dataset.read(repo.readonly_session("main").store, group)
+    return all(dim in dataset.plain for dim in dims)
+
+
+def _tell_gone(gone: list[str], archive: CachedArchive) -> None:
+    warnings.warn(
+        f"{count_text(len(gone), 'file')} of {', '.join(archive.names()[:3])} "
+        f"{'has' if len(gone) == 1 else 'have'} disappeared since the archive was last opened, such as "
+        f"{gone[0]}: the dataset no longer shows them",
+        stacklevel=2,
+    )
+
+
+def open_archive(
+    files: Any,
+    options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[icechunk.Repository, str]:
+    """The repository behind files that are opened in one line, up to date, and the dataset's group.
+
+    >>> import os, tempfile, h5py, numpy as np
+    >>> folder = tempfile.mkdtemp()
+    >>> os.environ["INTARSIA_CACHE"] = f"{folder}/cache"
+    >>> for day in range(3):
+    ...     with h5py.File(f"{folder}/{day}.h5", "w") as file:
+    ...         file["time"] = np.array([day])
+    ...         file["sst"] = np.full((1, 4), day, dtype="f4")
+    ...         file["time"].make_scale("time")
+    ...         file["sst"].dims[0].attach_scale(file["time"])
+    >>> repo, group = open_archive(f"{folder}/*.h5", {"concat_dim": "time"})
+    >>> import intarsia
+    >>> intarsia.open(repo, f"{group}/sst")[:, 0].tolist(), len(cached_archives())
+    ([0.0, 1.0, 2.0], 1)
+    >>> clear_cache()
+    1
+    >>> del os.environ["INTARSIA_CACHE"]
+    """
+    archive = CachedArchive.of(files, options, storage_options)
+    entry = Entry(cache_directory() / archive.key)
+    try:
+        return entry.opened(archive)
+    except IngestError:  # the files are at fault
+        raise
+    except (IntarsiaError, OSError, icechunk.IcechunkError):
+        if entry.note() is None:  # there was nothing before, either
+            raise
+    entry.discard()  # somebody cleared the cache, or part of it
+    return entry.opened(archive)
+
+
+def cached_archives() -> list[Entry]:
+    """Everything in the cache, the most recently updated first."""
+    try:
+        entries = [Entry(path) for path in cache_directory().iterdir() if path.is_dir()]
+    except FileNotFoundError:
+        return []
+    known = [(note.made, entry) for entry in entries if (note := entry.note()) is not None]
+    return [entry for _, entry in sorted(known, key=lambda pair: pair[0], reverse=True)]
+
+
+def clear_cache(keys: Sequence[str] | None = None) -> int:
+    """Remove archives from the cache, all of them unless keys are given; returns how many were removed.
+
+    Open datasets lose their coordinates and everything that was copied; the files are not touched.
+    """
+    root, removed = cache_directory(), 0
+    for path in list(root.iterdir()) if root.is_dir() else []:
+        chosen = keys is None or path.name in keys
+        if chosen and path.is_dir() and ((path / NOTE).is_file() or (path / REPOSITORY).is_dir()):
+            Entry(path).discard()
+            shutil.rmtree(path, ignore_errors=True)
+            removed += 1
+    return removed
+
+
+def is_archive(source: Any, *, asked: bool) -> bool:
+    """Whether `source` is files, not a store: a list, a glob, or anything opened with `asked` options.
+
+    >>> is_archive(["a.nc", "b.nc"], asked=False), is_archive("store", asked=False)
+    (True, False)
+    """
+    if isinstance(source, list | tuple):
+        return True
+    if not isinstance(source, str | os.PathLike):
+        return False
+    text = os.fspath(source)
+    return asked or bool(WILDCARDS.search(text) and not os.path.exists(text))

@@ -1,0 +1,309 @@
+"""What a caller says about files: their dimensions, what determines the place of each, what is stacked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, Want, descriptions, lacking, roles
+from intarsia.archives.plan.coordinates import counts_time
+from intarsia.archives.plan.reconcile import in_units, is_longitude, located, units_of
+from intarsia.errors import IngestError
+
+if TYPE_CHECKING:
+    from intarsia.archives.dataset import Dataset
+    from intarsia.archives.locations import Sources
+
+type Told = Callable[[ParsedFile], Any]
+"""Returns the coordinate of a file along a dimension that its axes lack."""
+
+
+@dataclass(frozen=True, slots=True)
+class from_name:  # noqa: N801 - it is called like a function, and travels between processes as data
+    r"""The coordinate of a file, taken from its name: the first group of a pattern, or the whole match.
+
+    Whole numbers and decimals become numbers; `date` gives the format of a date; everything else is text.
+
+    >>> from intarsia.archives.parsed_file import ParsedFile
+    >>> file = ParsedFile("s3://bucket/tas_r3_20020601.nc", None, "hdf5", {})
+    >>> from_name(r"_r(\d+)_")(file), from_name(r"\d{8}", date="%Y%m%d")(file)
+    (3, np.datetime64('2002-06-01T00:00:00.000000'))
+    """
+
+    pattern: str
+    """A regular expression that is searched for in the name without its directories."""
+
+    date: str | None = None
+    """The format of a date, as in `datetime.strptime`."""
+
+    def __call__(self, file: ParsedFile) -> Any:
+        name = unquote(file.url.rstrip("/").rsplit("/", 1)[-1])
+        found = re.search(self.pattern, name)
+        if found is None:
+            raise ValueError(f"its name does not match {self.pattern!r}")
+        text = found.group(1) if found.re.groups else found.group()
+        if self.date is not None:
+            return np.datetime64(datetime.strptime(text, self.date))
+        return _number(text)
+
+
+@dataclass(frozen=True, slots=True)
+class from_attribute:  # noqa: N801 - as above
+    """The coordinate of a file, from an attribute of the file.
+
+    >>> from intarsia.archives.parsed_file import ParsedFile
+    >>> from_attribute("realization")(ParsedFile("file:///a.nc", None, "hdf5", {}, {"realization": "7"}))
+    7
+    """
+
+    name: str
+    """The name of the attribute."""
+
+    def __call__(self, file: ParsedFile) -> Any:
+        if self.name not in file.attrs:
+            raise ValueError(f"it has no attribute {self.name!r}")
+        value = file.attrs[self.name]
+        return _number(value) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, slots=True)
+class from_variable:  # noqa: N801 - as above
+    """The coordinate of a file, from another variable: a scalar, or one along the dimension.
+
+    >>> from intarsia.archives.parsed_file import ParsedFile, ParsedVariable
+    >>> step = ParsedVariable("kt", "static", (), (), {}, np.dtype("i4"), values=np.array(480))
+    >>> from_variable("kt")(ParsedFile("file:///a.nc", None, "hdf5", {"kt": step})).loaded
+    array(480)
+    """
+
+    name: str
+    """The name of the variable in the dataset."""
+
+    def __call__(self, file: ParsedFile) -> Any:
+        variable = file.variables.get(self.name)
+        if variable is None or variable.values is None:
+            why = file.left_out.get(self.name)
+            raise ValueError(f"it has no variable {self.name!r}" + (f" ({why})" if why else ""))
+        if variable.values.ndim > 1:
+            raise ValueError(f"{self.name!r} has {variable.values.ndim} axes")
+        return variable
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def named_dims(
+    concat_dim: str | Sequence[str] | None, combine: str | None, told: Mapping[str, Told]
+) -> tuple[str, ...]:
+    """The dimensions that were named; none if the files' coordinates determine them."""
+    if combine not in (None, "nested", "by_coords"):
+        raise IngestError(f"combine={combine!r} is not one of 'nested', 'by_coords'")
+    if concat_dim is None and combine == "by_coords":
+        return ()
+    named = (concat_dim,) if isinstance(concat_dim, str) else tuple(concat_dim or ())
+    dims = named + tuple(dim for dim in told if dim not in named)
+    if not dims or len(set(dims)) < len(dims) or not all(isinstance(dim, str) and dim for dim in dims):
+        raise IngestError(
+            f"concat_dim={concat_dim!r}: name one dimension or several different ones; combine='by_coords' "
+            "finds those whose coordinates differ between files"
+        )
+    return dims
+
+
+def with_order(
+    order_by: str | None, told: Mapping[str, Told], dims: tuple[str, ...]
+) -> tuple[dict[str, Told], list[str]]:
+    """Where coordinates come from if a variable gives the order; and the variables needed for that."""
+    known = dict(told)
+    if order_by is not None:
+        if len(dims) != 1:
+            raise IngestError("order_by= is for one dimension; for several, dims={'name': from_variable(…)}")
+        if dims[0] in known:
+            raise IngestError(f"order_by={order_by!r} and dims= both say where {dims[0]!r} comes from")
+        known[dims[0]] = from_variable(order_by)
+    return known, [each.name for each in known.values() if isinstance(each, from_variable)]
+
+
+def named_dtypes(dtype: Any, want: Want) -> dict[str, np.dtype[Any]]:
+    """The requested data types, by variable."""
+    if dtype is None:
+        return {}
+    if isinstance(dtype, Mapping):
+        return {str(name): np.dtype(kind) for name, kind in dtype.items()}
+    if want.variables is None:
+        raise IngestError("name the variables that a dtype is for: dtype={'name': 'float32'}")
+    return {name: np.dtype(dtype) for name in want.variables}
+
+
+def listed(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
+    """The URLs of everything that was named; and the place of each file in nested lists."""
+    if isinstance(files, str | os.PathLike):
+        return sources.expand(files), {}
+    named = list(files)
+    if not any(isinstance(each, list | tuple) for each in named):
+        return sources.expand(named), {}
+    places: dict[str, tuple[int, ...]] = {}
+    for url, place in _walked(named, sources, ()):
+        if url in places:
+            raise IngestError(f"{url} appears twice in the lists")
+        places[url] = place
+    return list(places), places
+
+
+def _walked(files: Sequence[Any], sources: Sources, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+    number = 0
+    for each in files:
+        if isinstance(each, list | tuple):
+            yield from _walked(each, sources, (*above, number))
+            number += 1
+        else:
+            for url in sources.expand(each):
+                yield url, (*above, number)
+                number += 1
+
+
+def differing(
+    files: Sequence[ParsedFile], tolerance: float | None, convert_units: bool = False
+) -> tuple[str, ...]:
+    """The dimensions that grow from file to file: those whose coordinates differ between files."""
+    seen: dict[str, ParsedVariable] = {}
+    found: dict[str, None] = {}
+    axes: dict[str, None] = {}
+    for file in files:
+        mentioned = {
+            name for v in file.variables.values() for name in str(v.attrs.get("coordinates", "")).split()
+        }
+        for variable in file.variables.values():
+            if variable.role == "data":
+                axes |= dict.fromkeys(variable.sizes)
+        for name, variable in file.variables.items():
+            is_axis = variable.dims == (name,)
+            is_scalar = not variable.dims and (name in mentioned or counts_time(variable.attrs))
+            if variable.values is None or not (is_axis or is_scalar):
+                continue
+            first = seen.setdefault(name, variable)
+            if convert_units:
+                with suppress(IngestError):
+                    variable = in_units(variable, units_of(first.attrs))
+            own, other = (np.atleast_1d(each.loaded) for each in (variable, first))
+            same = units_of(variable.attrs) == units_of(first.attrs)
+            if not same or located(own, other, tolerance, is_longitude(name, variable.attrs)) is None:
+                found[name] = None
+    scalars = [name for name in found if name not in axes]
+    return (*scalars, *(dim for dim in axes if dim in found))
+
+
+def as_wanted(file: ParsedFile, want: Want) -> ParsedFile | None:
+    """A file that was parsed before we knew which dimensions grow from file to file.
+
+    None if a variable now has to be loaded, so that the file must be parsed again.
+    """
+    described = descriptions(file)
+    taken, left_out = roles(described, want)
+    variables = {}
+    for name, role in taken.items():
+        variable = file.variables[name]
+        if (role == "data") != (variable.values is None):
+            return None
+        variable.role = role
+        variables[name] = variable
+    return replace(
+        file, variables=variables, left_out=file.left_out | left_out, new_dims=lacking(described, want)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """One array made of several variables.
+
+    >>> Stack.of("CMI", ("band", ["CMI_C01", "CMI_C02"])).parts
+    {'CMI_C01': 0, 'CMI_C02': 1}
+    >>> Stack.of("CMI", ("band", {7: "CMI_C07", 13: "CMI_C13"})).labels.tolist()
+    [7, 13]
+    """
+
+    array: str
+    """Its name."""
+
+    dim: str
+    """The new dimension, which comes first."""
+
+    parts: dict[str, int]
+    """The variables, and the step of each."""
+
+    labels: np.ndarray[Any, Any]
+    """The coordinate of the new dimension."""
+
+    @classmethod
+    def of(cls, array: str, given: Any) -> Stack:
+        """What a caller gave: a dimension and names of variables, or names by coordinate."""
+        try:
+            dim, parts = given
+            names = list(parts.values()) if isinstance(parts, Mapping) else list(parts)
+            labels = np.asarray(list(parts))
+        except (TypeError, ValueError):
+            names, dim, labels = [], "", np.empty(0)
+        texts = all(isinstance(each, str) and each for each in (dim, *names))
+        if not names or not texts or len(set(names)) < len(names) or labels.dtype.kind not in "iufU":
+            raise IngestError(
+                f"stack={{{array!r}: {given!r}}}: give a dimension and variables, as in "
+                "{'CMI': ('band', ['CMI_C01', 'CMI_C02'])} or {'CMI': ('band', {1: 'CMI_C01', 2: 'CMI_C02'})}"
+            )
+        if labels.dtype.kind == "U":
+            labels = labels.astype(np.dtypes.StringDType())
+        return cls(array, dim, {name: i for i, name in enumerate(names)}, labels)
+
+    def coordinate(self, dataset: Dataset) -> ParsedVariable | None:
+        """The coordinate, if it has to be written; an error if the dataset has a different one."""
+        known = dataset.plain.get(self.dim)
+        if known is None:
+            labels = self.labels
+            return ParsedVariable(
+                self.dim, "static", (self.dim,), labels.shape, {}, labels.dtype, values=labels
+            )
+        values = dataset.values(self.dim)
+        if values.tolist() != self.labels.tolist():
+            raise IngestError(
+                f"the dataset stacks {values.tolist()} along {self.dim!r}, not {self.labels.tolist()}"
+            )
+        return None
+
+
+def known_stacks(dataset: Dataset) -> dict[str, Stack]:
+    """The stacks of a dataset, by the name of each variable in them."""
+    found: dict[str, Stack] = {}
+    for array in dict.fromkeys(array for array, _ in dataset.ledger.stacked.values()):
+        names = dataset.logical_groups[array].manifest.dimension_names or ("",)
+        labels = dataset.values(str(names[0]))
+        # a variable that no file has yet has a step, but no known name
+        parts = {f"{array}[{step}]": step for step in range(len(labels))}
+        steps = {name: step for name, (owner, step) in dataset.ledger.stacked.items() if owner == array}
+        parts = {name: i for name, i in parts.items() if i not in steps.values()} | steps
+        found |= dict.fromkeys(parts, Stack(array, str(names[0]), parts, labels))
+    return found
+
+
+def stacks_of(given: Mapping[str, Any] | None) -> dict[str, Stack]:
+    """The stacks that a caller asked for, by the name of each variable in them."""
+    found: dict[str, Stack] = {}
+    for array, said in (given or {}).items():
+        stack = Stack.of(array, said)
+        for part in stack.parts:
+            if part in found:
+                raise IngestError(f"stack=: {part!r} appears in both {found[part].array!r} and {array!r}")
+            found[part] = stack
+    return found

@@ -1,0 +1,354 @@
+"""`intarsia.to_kerchunk`: an ingested dataset as kerchunk references, for programs without intarsia.
+
+A set of references has one encoding per variable. So a dataset becomes as many sets as it has runs in which
+no variable changes its encoding; each is a dataset of Zarr format 2 whose chunks are ranges of the source
+files.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table
+from intarsia.archives.dataset import Dataset
+from intarsia.archives.locations import local_path
+from intarsia.errors import IngestError, UnreachableMembersError
+from intarsia.extras import extra
+from intarsia.logical.hierarchy import LEDGER
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.region import Region
+from intarsia.manifest.box import Box
+from intarsia.manifest.packing import Packing
+from intarsia.versions.access import Allowed
+from intarsia.versions.version import Version, resolve
+from intarsia.words import bounds_text, codecs_text
+
+EXPORT = "Copy the values to plain Zarr: intarsia.export"
+"""What to do if a copy cannot be avoided."""
+
+
+@dataclass(frozen=True)
+class KerchunkFile:
+    """One set of references that was written, and the part of the dataset that it shows.
+
+    >>> KerchunkFile("2002.json", {"time": (0, 30)}, 30)
+    KerchunkFile(path='2002.json', bounds={'time': (0, 30)}, chunks=30)
+    """
+
+    path: str
+    bounds: Mapping[str, tuple[int, int]]
+    """The indices of the part along every dimension that is cut."""
+
+    chunks: int
+    """The number of chunks that it refers to."""
+
+
+def to_kerchunk(
+    repo: Any,
+    path: str = "",
+    out: str | os.PathLike[str] = "references.json",
+    *,
+    parquet: bool = False,
+    authorize: Allowed = None,
+    storage_options: Mapping[str, Any] | None = None,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+) -> tuple[KerchunkFile, ...]:
+    """Write a dataset as kerchunk references, for xarray, fsspec and other programs without intarsia.
+
+    `path` is the group of the dataset. Each run of equal encoding becomes one set of references, or several
+    if it has more than 262,144 chunks of a variable. If there are several sets, their names contain the first
+    and last index along each dimension that is cut, before the suffix of `out`. Packed values keep their
+    packing as attributes, which xarray decodes; coordinates and copied data are written into the references.
+    Reversed or transposed regions are refused, and so are codecs that Zarr format 2 does not have.
+    `parquet=True` writes directories of Parquet files, which needs pandas and pyarrow.
+
+    `repo` is a repository or its path, at the tip of `branch`, a `tag` or a `snapshot_id`. `authorize` and
+    `storage_options` say which sources may be read, and how, as in `intarsia.open_repository`.
+
+    >>> import tempfile, h5py, numpy as np, intarsia
+    >>> folder = tempfile.mkdtemp()
+    >>> for day in range(3):
+    ...     with h5py.File(f"{folder}/{day}.h5", "w") as file:
+    ...         file["time"] = np.array([day])
+    ...         gzip = None if day < 2 else "gzip"
+    ...         _ = file.create_dataset("sst", data=np.ones((1, 4), "f4"), chunks=(1, 2), compression=gzip)
+    ...         file["time"].make_scale("time")
+    ...         file["sst"].dims[0].attach_scale(file["time"])
+    >>> report = intarsia.ingest(f"{folder}/*.h5", f"{folder}/repository", concat_dim="time")
+    >>> for written in intarsia.to_kerchunk(report.repository, "", f"{folder}/sst.json"):
+    ...     print(written.path.removeprefix(folder), written.bounds, written.chunks)
+    /sst-time0-2.json {'time': (0, 2)} 4
+    /sst-time2-3.json {'time': (2, 3)} 2
+    """
+    store = resolve(repo, Version(branch, tag, snapshot_id), authorize, storage_options).store
+    dataset = Dataset.read(store, path.strip("/"))
+    if not dataset.logical_groups:
+        raise IngestError(f"there is no dataset of logical arrays at {path or '/'!r}")
+    shown = [_Shown(LogicalArray(group)) for group in dataset.logical_groups.values()]
+    parts = list(_parts(shown))
+    made = []
+    for part in parts:
+        cut = {dim: ends for dim, (ends, whole) in part.items() if ends != whole}
+        target = _target(Path(out), cut)
+        refs = {".zgroup": json.dumps({"zarr_format": 2}), ".zattrs": _json(dataset.group_attrs)}
+        chunks = 0
+        for array in shown:
+            own = array.references({dim: ends for dim, (ends, _) in part.items()})
+            chunks += sum(isinstance(each, list) for each in own.values())
+            refs |= own
+        for name in dataset.plain:
+            if name != LEDGER:
+                refs |= _inlined(dataset, name, {dim: ends for dim, (ends, _) in part.items()})
+        made.append((target, refs, KerchunkFile(str(target), cut, chunks)))
+    for target, refs, _ in made:  # only now: anything that cannot be expressed was refused before
+        _write(target, refs, parquet=parquet)
+    return tuple(each for *_, each in made)
+
+
+def _write(target: Path, refs: Mapping[str, Any], *, parquet: bool) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if parquet:
+        reference = extra("fsspec.implementations.reference", "virtual")
+        local = extra("fsspec.implementations.local", "virtual").LocalFileSystem()
+        mapper = reference.LazyReferenceMapper.create(root=str(target), fs=local, engine="pyarrow")
+        for key, value in refs.items():
+            mapper[key] = value.encode() if isinstance(value, str) else value
+        mapper.flush()
+        return
+    fresh = target.with_name(target.name + ".partial")
+    fresh.write_text(json.dumps({"version": 1, "refs": refs}, separators=(",", ":")))
+    fresh.replace(target)
+
+
+def _target(out: Path, cut: Mapping[str, tuple[int, int]]) -> Path:
+    where = "".join(f"-{dim}{a}-{b}" for dim, (a, b) in cut.items())
+    return out.with_name(f"{out.stem}{where}{out.suffix}")
+
+
+type Part = dict[str, tuple[tuple[int, int], tuple[int, int]]]
+"""For every dimension, the indices of a part of the dataset, and all indices."""
+
+
+def _parts(shown: list[_Shown]) -> Iterator[Part]:
+    """The parts of a dataset in which no variable changes its encoding."""
+    cuts: dict[str, set[int]] = {}
+    for array in shown:
+        for axis, dim in enumerate(array.dims):
+            ends = {end for region in array.regions for end in region.bounds[axis]}
+            cuts.setdefault(dim, set()).update(ends | {0, array.array.shape[axis]})
+    spans = {dim: list(itertools.pairwise(sorted(ends))) for dim, ends in cuts.items()}
+    for chosen in itertools.product(*spans.values()):
+        yield {
+            dim: (ends, (spans[dim][0][0], spans[dim][-1][1]))
+            for dim, ends in zip(spans, chosen, strict=True)
+        }
+
+
+class _Shown:
+    """One logical array to be written."""
+
+    def __init__(self, array: LogicalArray) -> None:
+        self.array = array
+        self.name = array.path.rpartition("/")[2]
+        self.regions: list[Region] = list(array.regions)
+        self.dims = [str(dim) for dim in array.dimension_names or map(str, range(array.ndim))]
+        self._tables: dict[str, ChunkTable] = {}
+
+    def references(self, part: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+        """The metadata and chunks of a part of the array."""
+        box = Box.of(part[dim] for dim in self.dims)
+        region = next((r for r in self.regions if Box.of(r.bounds).intersect(box) is not None), None)
+        attrs = dict(self.array.attrs)
+        if region is None:
+            kind = np.dtype(self.array.dtype)
+            document = _document(kind, box.shape, box.shape, self.array.fill_value, [], None, "C")
+            return {f"{self.name}/.zarray": document, f"{self.name}/.zattrs": _attrs(attrs, self.dims)}
+        if region.view is not None:
+            raise UnreachableMembersError(
+                f"{self.name}{bounds_text(region.bounds)} is seen reversed or transposed, which references "
+                f"cannot express.\n  {EXPORT}"
+            )
+        member = region.member
+        filters, compressor, order, kind = _codecs(self.name, member)
+        fill: Any = member.fill_value
+        if region.packing is not None:
+            attrs |= _packing_attrs(region.packing)
+            fill = region.packing.missing[0] if region.packing.missing else fill
+        inside = self.array.manifest.to_member(region.row, box)
+        chunks = tuple(member.chunks)
+        if any(start % size for start, size in zip(inside.start, chunks, strict=True)):
+            raise UnreachableMembersError(
+                f"{self.name}{bounds_text(box.bounds)} does not begin at the border of a chunk of {chunks}, "
+                f"which references cannot express.\n  {EXPORT}"
+            )
+        document = _document(kind, box.shape, chunks, fill, filters, compressor, order)
+        refs = {f"{self.name}/.zarray": document, f"{self.name}/.zattrs": _attrs(attrs, self.dims)}
+        return refs | self._chunks(region, inside, chunks)
+
+    def _chunks(self, region: Region, inside: Box, chunks: tuple[int, ...]) -> dict[str, Any]:
+        path = f"{self.array.path}/{region.name}".strip("/")
+        if region.name not in self._tables:
+            self._tables[region.name] = chunk_table(self.array.store, path, self.array.ndim)
+        table = self._tables[region.name]
+        first, last = (np.array(ends, dtype=np.int64) for ends in inside.in_units(chunks))
+        rows = np.flatnonzero(((table.index >= first) & (table.index < last)).all(axis=1))
+        refs: dict[str, Any] = {}
+        for i in rows.tolist():
+            index = table.index[i] - first
+            key = f"{self.name}/{'.'.join(map(str, index.tolist())) or '0'}"
+            if table.kind[i] == VIRTUAL:
+                refs[key] = [_location(table.location[i]), int(table.offset[i]), int(table.nbytes[i])]
+            else:
+                stored = "/".join([path, "c", *map(str, table.index[i].tolist())])
+                content = sync(self.array.store.get(stored, default_buffer_prototype()))
+                refs[key] = "base64:" + base64.b64encode(content.to_bytes()).decode()
+        return refs
+
+
+def _location(url: str) -> str:
+    """A URL in fsspec's form, without percent-encoding."""
+    path = local_path(url)
+    return unquote(url) if path is None else str(path)
+
+
+def _codecs(name: str, member: zarr.Array[Any]) -> tuple[list[Any], Any, str, np.dtype[Any]]:
+    """The filters, compressor, order and data type with which Zarr format 2 decodes a member's chunks."""
+    kind, order, chain = np.dtype(member.dtype), "C", []
+    for codec in member.metadata.codecs:  # type: ignore[union-attr]  # members are v3
+        known = _in_format_2(codec)
+        if isinstance(codec, TransposeCodec) and codec.order == tuple(reversed(range(member.ndim))):
+            order = "F"
+        elif isinstance(codec, BytesCodec):
+            if codec.endian is not None and kind.itemsize > 1:
+                kind = kind.newbyteorder(
+                    "<" if str(getattr(codec.endian, "value", codec.endian)) == "little" else ">"
+                )
+        elif known is None:
+            words = codecs_text([codec.to_dict()])
+            raise UnreachableMembersError(
+                f"{name} is encoded by {words}, which Zarr format 2 does not have.\n  {EXPORT}"
+            )
+        else:
+            chain.append(known)
+    # Format 2 encodes with all filters, then the compressor, so the last codec is the compressor.
+    return (chain[:-1], chain[-1], order, kind) if chain else ([], None, order, kind)
+
+
+def _in_format_2(codec: Any) -> dict[str, Any] | None:
+    """A bytes -> bytes codec as numcodecs writes it into metadata of format 2; None if that is impossible."""
+    said = codec.to_dict()
+    name, given = str(said.get("name", "")), dict(said.get("configuration") or {})
+    if name.startswith("numcodecs."):
+        return {"id": name.removeprefix("numcodecs."), **{k: v for k, v in given.items() if k != "id"}}
+    if isinstance(codec, GzipCodec | ZstdCodec):
+        return {"id": name, "level": given["level"]}
+    if isinstance(codec, BloscCodec):
+        shuffles = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+        return {
+            "id": "blosc", "cname": given["cname"], "clevel": given["clevel"],
+            "shuffle": shuffles[given["shuffle"]], "blocksize": given.get("blocksize", 0),
+        }  # fmt: skip
+    if isinstance(codec, Crc32cCodec):
+        return {"id": "crc32c", "location": "end"}
+    if name == "shuffle":
+        return {"id": "shuffle", "elementsize": given["element_size"]}
+    return None
+
+
+def _packing_attrs(packing: Packing) -> dict[str, Any]:
+    """How stored numbers become values, as CF attributes."""
+    attrs: dict[str, Any] = {}
+    if packing.scale is not None:
+        attrs["scale_factor"] = packing.scale
+    if packing.offset is not None:
+        attrs["add_offset"] = packing.offset
+    if packing.missing:
+        attrs["_FillValue"] = packing.missing[0]
+    if len(packing.missing) > 1:
+        attrs["missing_value"] = list(packing.missing[1:])
+    if packing.unsigned is not None:
+        attrs["_Unsigned"] = "true" if packing.unsigned else "false"
+    return attrs
+
+
+def _inlined(dataset: Dataset, name: str, part: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+    """A coordinate, or another loaded variable, with its values in the references."""
+    values, dims = dataset.values(name), dataset.dims(name)
+    if values.dtype.kind not in "biufcSMm":
+        raise UnreachableMembersError(
+            f"{name} holds text ({values.dtype}), which references cannot store.\n  {EXPORT}"
+        )
+    chosen = np.ascontiguousarray(
+        values[tuple(slice(*part[dim]) if dim in part else slice(None) for dim in dims)]
+    )
+    little = chosen.astype(chosen.dtype.newbyteorder("<"))
+    key = ".".join(["0"] * chosen.ndim) or "0"
+    shape = chosen.shape
+    return {
+        f"{name}/.zarray": _document(
+            little.dtype, shape, tuple(max(n, 1) for n in shape), None, [], None, "C"
+        ),
+        f"{name}/.zattrs": _attrs(dataset.attrs(name), list(dims)),
+        f"{name}/{key}": "base64:" + base64.b64encode(little.tobytes()).decode(),
+    }
+
+
+def _document(
+    kind: np.dtype[Any],
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    fill: Any,
+    filters: list[Any],
+    compressor: Any,
+    order: str,
+) -> str:
+    """The metadata of an array of format 2."""
+    return _json(
+        {
+            "zarr_format": 2,
+            "shape": list(shape),
+            "chunks": list(chunks),
+            "dtype": kind.str,
+            "fill_value": _plain(fill),
+            "order": order,
+            "filters": filters or None,
+            "compressor": compressor,
+        }
+    )
+
+
+def _attrs(attrs: Mapping[str, Any], dims: list[str]) -> str:
+    return _json({**attrs, "_ARRAY_DIMENSIONS": dims})
+
+
+def _plain(value: Any) -> Any:
+    """A fill value as JSON."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if isinstance(number, float) and not np.isfinite(number):
+        return "NaN" if np.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    return base64.b64encode(number).decode() if isinstance(number, bytes) else number
+
+
+def _json(document: Any) -> str:
+    def default(value: Any) -> Any:
+        if isinstance(value, np.ndarray | np.generic):
+            return value.tolist()
+        raise TypeError(f"{value!r} cannot be written as JSON")
+
+    return json.dumps(document, default=default)

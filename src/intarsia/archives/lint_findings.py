@@ -1,0 +1,295 @@
+"""What differs between the files of an archive, and what is done about it, as a draft shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.archives.plan.coordinates import calendar_of, counts_time, same_values
+from intarsia.display import table_text, terminal_width
+
+if TYPE_CHECKING:
+    from intarsia.archives.dataset import Dataset
+    from intarsia.archives.ingest_report import Run
+    from intarsia.archives.parsed_file import ParsedFile, ParsedVariable
+    from intarsia.archives.plan.axis_union import Span
+    from intarsia.archives.plan.compatibility import Rules
+    from intarsia.archives.plan.draft import Draft
+    from intarsia.archives.plan.ingest_plan import ArrayDraft, Contribution
+
+SHOWN_WORDS = 3
+"""How many drifts of one kind in one variable are spelled out."""
+
+COLUMNS = ("Drift", "In", "Files", "First", "What", "What is done")
+VIEW = "seen through a view of the region"
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One kind of difference in one variable, over all files that have it.
+
+    >>> drift = Drift("order", "lat", "reversed", "seen through a view", 3, "file:///data/7.nc")
+    >>> drift.files, drift.refused
+    (3, False)
+    """
+
+    kind: str
+    """The kind of difference, in a word or two; `refused` for files that are not taken."""
+
+    variable: str
+    """The variable or dimension that differs; empty if the file as a whole does."""
+
+    what: str
+    """How it differs; for files that are not taken, why."""
+
+    done: str
+    """What an ingest does about it."""
+
+    files: int
+    """The number of files."""
+
+    first: str
+    """The first of these files."""
+
+    options: tuple[str, ...] = ()
+    """For files that are not taken, the options of `ingest` that would take them."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether the files are not taken."""
+        return self.kind == "refused"
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row of a table under `COLUMNS`."""
+        name = self.first.rstrip("/").rsplit("/", 1)[-1]
+        return self.kind, self.variable, str(self.files), name, self.what, self.done
+
+
+def drifts_text(drifts: Iterable[Drift]) -> str:
+    """A table for people to read.
+
+    >>> print(drifts_text([Drift("units", "t", "degC instead of K", "kept as they are", 1, "file:///a.nc")]))
+    Drift  In  Files  First  What               What is done
+    units  t       1  a.nc   degC instead of K  kept as they are
+    """
+    return table_text(COLUMNS, [drift.cells for drift in drifts], terminal_width())
+
+
+@dataclass
+class _Notes:
+    """Differences as they are found, grouped by kind, variable and what is done."""
+
+    found: dict[tuple[str, str, str], tuple[dict[str, None], dict[str, int]]] = field(default_factory=dict)
+    """For each group: how files differ, and which ones; the first of several may stand for all of them."""
+
+    def note(self, kind: str, variable: str, what: str, done: str, url: str, files: int = 1) -> None:
+        words, urls = self.found.setdefault((kind, variable, done), ({}, {}))
+        words[what], urls[url] = None, files
+
+    def drifts(self) -> Iterator[Drift]:
+        for (kind, variable, done), (words, urls) in self.found.items():
+            yield Drift(kind, variable, _several(words), done, sum(urls.values()), next(iter(urls)))
+
+
+def _several(words: Iterable[str]) -> str:
+    """The first few of several, and how many more there are.
+
+    >>> _several(["1x9", "1x3", "2x9", "2x3", "4x9"])
+    '1x9; 1x3; 2x9; and 2 others'
+    """
+    listed = list(words)
+    more = len(listed) - SHOWN_WORDS
+    rest = [f"and {more} other{'s' if more > 1 else ''}"] if more > 0 else []
+    return "; ".join(listed[:SHOWN_WORDS] + rest)
+
+
+def drifts_of(
+    draft: Draft, dataset: Dataset, rules: Rules, runs: Iterable[Run], options: Iterable[str]
+) -> tuple[Drift, ...]:
+    """Everything that differs between files; `options` are the names that a refusal may mention."""
+    notes = _Notes()
+    placed = [each.file for each in draft.placed]
+    _changes(notes, list(runs))
+    for array in draft.arrays.values():
+        _lacking(notes, array, [each.file for each in draft.placed if each.number >= len(draft.cube.kept)])
+        units = _units(array, dataset)
+        for each in array.contributions:
+            _contribution(notes, array, each, units, rules)
+    references: dict[str, np.ndarray[Any, Any]] = {}
+    for file in placed:
+        for dim in file.new_dims:
+            notes.note("dimension", dim, f"there is no {dim!r}", "it is one step of it", file.url)
+        _coordinates(notes, file, draft, dataset, references)
+    _holes(notes, draft)
+    for name, reason in draft.left_out.items():
+        having = [file.url for file in placed if name in file.variables or name in file.left_out]
+        for url in having or [""]:
+            notes.note("left out", name, reason, "not ingested", url)
+    return *notes.drifts(), *refusals(draft.refused, options)
+
+
+def refusals(refused: dict[str, str], options: Iterable[str]) -> Iterator[Drift]:
+    """Files that are not taken, grouped by the options that would accept them."""
+    named = re.compile(rf"\b({'|'.join(options)})=")
+    found: dict[tuple[str, ...], list[str]] = {}
+    for url, reason in refused.items():
+        # those that the same options would accept, or none would, but for different reasons
+        takers = tuple(dict.fromkeys(named.findall(reason)))
+        found.setdefault(takers or ("", _gist(reason)), []).append(url)
+    for takers, urls in found.items():
+        takers = takers if takers[0] else ()
+        done = "not ingested" + (
+            f" (accepted with {', '.join(f'{name}=' for name in takers)})" if takers else ""
+        )
+        yield Drift("refused", "", refused[urls[0]], done, len(urls), urls[0], takers)
+
+
+def _gist(reason: str) -> str:
+    """A reason without the parts that differ from file to file: numbers, quoted names and URLs."""
+    return re.sub(r"\S+://\S+|'[^']*'|\d+", "…", reason)
+
+
+def _changes(notes: _Notes, runs: Sequence[Run]) -> None:
+    """What changes from one run of equal encoding to the next."""
+    firsts = {run.variable: run for run in reversed(runs)}
+    for run in runs:
+        first = firsts[run.variable]
+        pairs = (
+            ("chunks", *("x".join(map(str, each.chunks)) for each in (run, first))),
+            ("codecs", run.codecs, first.codecs),
+            ("stored type", run.stored, first.stored),
+            ("packing", run.packing, first.packing),
+        )
+        for kind, own, other in pairs:
+            if own != other:
+                done = "unpacked on reading" if kind == "packing" else "a region with a member of its own"
+                words = f"{own or 'none'} instead of {other or 'none'}"
+                notes.note(kind, run.variable, words, done, run.url, run.files)
+
+
+def _lacking(notes: _Notes, array: ArrayDraft, placed: Sequence[ParsedFile]) -> None:
+    having = {each.file.url for each in array.contributions}
+    for part in array.parts:
+        for file in placed:
+            variable = file.variables.get(part)
+            if file.url not in having or variable is None or variable.role != "data":
+                notes.note("missing variable", part, f"there is no {part!r}", "a hole", file.url)
+
+
+def _units(array: ArrayDraft, dataset: Dataset) -> str | None:
+    """The units of the array; None if its parts may have their own."""
+    if len(array.parts) > 1:
+        return None
+    logical = dataset.logical_groups.get(array.name)
+    return str((array.attrs if logical is None else logical.group.attrs).get("units", ""))
+
+
+def _contribution(
+    notes: _Notes, array: ArrayDraft, each: Contribution, units: str | None, rules: Rules
+) -> None:
+    variable, url = each.variable, each.file.url
+    part = next(name for name in array.parts if each.file.variables.get(name) is variable)
+    if variable.name != part:
+        notes.note("name", part, f"called {variable.name!r}", "ingested under this name (rename=)", url)
+    own_units = str(variable.attrs.get("units", ""))
+    if units is not None and own_units != units:
+        done = "kept as they are (units='ignore')" if rules.units == "ignore" else "converted on reading"
+        notes.note("units", part, f"{own_units!r} instead of {units!r}", done, url)
+    if each.decoding.values != array.dtype:
+        notes.note(
+            "data type", part, str(each.decoding.values), f"converted to {array.dtype} on reading", url
+        )
+    dims = array.dims[1:] if len(array.parts) > 1 else array.dims
+    if variable.dims != dims:
+        own, theirs = (f"({', '.join(names)})" for names in (variable.dims, dims))
+        notes.note("axes", part, f"{own} instead of {theirs}", VIEW, url)
+    for dim, places, size in zip(array.dims, each.spans, array.shape, strict=True):
+        if array.dims.index(dim) in array.growing:
+            words = _turned(places)
+            done = "every step goes where its coordinate says"
+        else:
+            words = _turned(places) if len(places) != 1 or places[0].length == size else ""
+            done = VIEW
+        if words:
+            notes.note("order", dim, words, done, url)
+    if each.shown is not None:
+        done = f"shown by overlap={rules.placing.overlap!r}"
+        words = "part of it is shown" if each.shown else "nothing of it is shown"
+        notes.note("overlap", part, f"others lie in the same place; {words}", done, url)
+    for reason in {chunks.encoding.copy_reason for chunks in each.chunk_sets if chunks.encoding.copy_reason}:
+        notes.note("copy", part, reason, "its data are copied", url)
+
+
+def _turned(places: Sequence[Span]) -> str:
+    """How the steps of a file are ordered on an axis, if not one after another."""
+    if len(places) == 1:
+        return "reversed" if places[0].stride < 0 else ""
+    if len(places) == 2 and places[0].stride == places[1].stride:
+        begins = [span.start for span in sorted(places, key=lambda span: span.file_steps)]
+        rising = begins[0] < begins[1]
+        if rising != (places[0].stride > 0):
+            return "rolled" if places[0].stride > 0 else "rolled and reversed"
+    return f"in {len(places)} pieces" if places else ""
+
+
+def _coordinates(
+    notes: _Notes, file: ParsedFile, draft: Draft, dataset: Dataset,
+    references: dict[str, np.ndarray[Any, Any]],
+) -> None:  # fmt: skip
+    """How a file's coordinates differ from those of the dataset although they count as equal."""
+    for name, variable in file.variables.items():
+        if variable.role == "joined" and name in draft.joined:
+            own, other = (str(attrs.get("units", "")) for attrs in (variable.attrs, draft.joined[name].attrs))
+            if own != other and counts_time(variable.attrs):
+                notes.note(
+                    "time units",
+                    name,
+                    f"{own!r} instead of {other!r}",
+                    "converted to the same units",
+                    file.url,
+                )
+            own, other = (calendar_of(attrs) for attrs in (variable.attrs, draft.joined[name].attrs))
+            if own != other and counts_time(variable.attrs):
+                notes.note(
+                    "calendar", name, f"{own!r} instead of {other!r}", "the days are the same", file.url
+                )
+        elif variable.role == "static" and variable.values is not None and variable.dims == (name,):
+            if name not in references:
+                references[name] = dataset.values(name) if name in dataset.plain else variable.values
+            _noise(notes, name, variable, references[name], file.url)
+
+
+def _noise(notes: _Notes, name: str, variable: ParsedVariable, known: np.ndarray[Any, Any], url: str) -> None:
+    own = variable.loaded
+    if own is known or same_values(own, known) or own.shape != known.shape:
+        return
+    if own.dtype != known.dtype:
+        notes.note("coordinate type", name, f"{own.dtype} instead of {known.dtype}", "counts as equal", url)
+    if own.dtype.kind not in "iuf" or known.dtype.kind not in "iuf":
+        return
+    apart = float(np.abs(own.astype(np.float64) - known.astype(np.float64)).max(initial=0))
+    steps = float(np.abs(np.diff(known)).min(initial=np.inf))
+    if 0 < apart < steps / 2:  # otherwise it is turned, which is a drift of its own
+        notes.note("noise", name, f"up to {apart:.3g} apart", "counts as equal", url)
+
+
+def _holes(notes: _Notes, draft: Draft) -> None:
+    """Places in a cube that no file covers."""
+    sizes = list(draft.cube.sizes.values())
+    if len(sizes) < 2 or not draft.placed:
+        return
+    claims = draft.cube.claims.table
+    covered = np.zeros(len(draft.cube.variables), dtype=np.int64)
+    cells = np.prod((claims.stop - claims.start)[:, :-1], axis=1)
+    for first, last, count in zip(claims.start[:, -1], claims.stop[:, -1], cells, strict=True):
+        covered[first:last] += count
+    total = int(np.prod(sizes))
+    for name, count in zip(draft.cube.variables, covered.tolist(), strict=True):
+        if 0 < count < total:
+            words = f"no file has {total - count} of {total} places along {' and '.join(draft.cube.dims)}"
+            notes.note("hole", name, words, "missing values", draft.placed[0].file.url)

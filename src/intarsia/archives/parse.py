@@ -1,0 +1,411 @@
+"""Parsing files: which format each has, many of them at once, and what makes them all alike.
+
+A bad file never stops the rest: what is wrong with it is returned as a result.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+
+from intarsia._compat import virtual_parser
+from intarsia.archives.cf import PACKING, packing_of
+from intarsia.archives.formats.hdf5 import HDF5
+from intarsia.archives.formats.tiff import TIFFParser
+from intarsia.archives.formats.virtualizarr import VirtualFormat
+from intarsia.archives.formats.zarr import N5_ATTRIBUTES, N5Parser, ZarrArrayParser, ZarrV2Parser, is_n5
+from intarsia.archives.locations import Sources, local_path
+from intarsia.archives.parse_pool import Engine, parsed_by
+from intarsia.archives.parsed_file import Failure, ParsedFile, ParsedVariable, Want, renamed
+from intarsia.archives.plan.coordinates import counts_time
+from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
+from intarsia.archives.preprocess import as_stored, preprocessed
+from intarsia.errors import IngestError, MissingExtraError
+from intarsia.extras import extra
+from intarsia.versions.access import scheme_of
+from intarsia.words import is_misspelt, names_text
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+USER_BLOCKS = (0, 512, 1024, 2048, 4096, 8192)
+"""Where HDF5's signature may be."""
+
+ZARR_V2_FILES = frozenset((".zgroup", ".zmetadata", ".zarray", ".zattrs"))
+
+SHOWN_GROUPS = 8
+TRIED_GROUPS = 64
+"""How many groups are searched for data if there is none where it was expected."""
+
+SHOWN_BYTES = 40
+
+DEEPEST = 100
+"""The most levels of nesting in an attribute: beyond that, Python's own limit is not far."""
+
+REMOTE_THREADS = 16
+"""Many, because parsing a remote file is mostly waiting."""
+
+MOST_GRIDS = 256
+"""How many values are remembered in case the next file has them too."""
+
+
+class Format(Protocol):
+    """Reads one kind of source: the seam between intarsia and the parsers."""
+
+    @property
+    def name(self) -> str:
+        """The kind of file, in a word."""
+
+    def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
+        """The wanted variables of one source."""
+
+    def opened(self, url: str, sources: Sources, name: str) -> AbstractContextManager[Any]:
+        """A variable's stored numbers, to be read in slices, for a copy."""
+
+
+def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -> Format:
+    """The format of a source: the caller's own parser, or what its first bytes or a directory's names say.
+
+    It reads the `group` of the source.
+    """
+    if parser is not None:
+        return _format_for(parser, group)
+    names = sources.names_in(url) if _may_be_directory(url) else []
+    if names:
+        return _format_of_directory(url, names, sources, group)
+    with sources.reader(url) as reader:
+        head = reader.read(8)
+        if not head:
+            raise IngestError("the file is empty")
+        for start in USER_BLOCKS:
+            reader.seek(start)
+            if reader.read(8) == HDF5_MAGIC:
+                return HDF5(group)
+    if head[:3] == b"CDF":
+        return VirtualFormat("netcdf3", _netcdf3_parser(), group)
+    if head[:4] in TIFF_MAGIC:
+        return VirtualFormat("tiff", TIFFParser(sources), group)
+    if head.lstrip()[:1] == b"{":
+        return VirtualFormat("kerchunk", _virtualizarr("KerchunkJSONParser"), group)
+    raise IngestError(
+        f"it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references: it starts with {head!r} "
+        "(parser= reads other formats)"
+    )
+
+
+def _virtualizarr(parser: str) -> Any:
+    return getattr(extra("virtualizarr.parsers", "virtual"), parser)()
+
+
+def _netcdf3_parser() -> Any:
+    extra("virtualizarr.parsers", "virtual")
+    return virtual_parser("netcdf3", "NetCDF3Parser")()
+
+
+def _may_be_directory(url: str) -> bool:
+    path = local_path(url)
+    if path is not None:
+        return path.is_dir()
+    return url.endswith(("/", ".zarr", ".n5", ".parq", ".parquet")) or "." not in url.rsplit("/", 1)[-1]
+
+
+def _format_of_directory(url: str, names: list[str], sources: Sources, group: str) -> Format:
+    if ".zmetadata" in names and url.rstrip("/").endswith((".parq", ".parquet")):
+        return VirtualFormat("kerchunk", _virtualizarr("KerchunkParquetParser"), group)
+    if "zarr.json" in names:
+        if json.loads(sources.get(f"{url.rstrip('/')}/zarr.json")).get("node_type") == "array":
+            return VirtualFormat("zarr", ZarrArrayParser(sources), group)
+        return VirtualFormat("zarr", _virtualizarr("ZarrParser"), group)
+    if ZARR_V2_FILES & set(names):
+        return VirtualFormat("zarr", ZarrV2Parser(sources), group)
+    if N5_ATTRIBUTES in names:
+        document = json.loads(sources.get(f"{url.rstrip('/')}/{N5_ATTRIBUTES}"))
+        if is_n5(document):
+            return VirtualFormat("n5", N5Parser(sources), group)
+    raise IngestError(f"the directory is neither Zarr nor N5 (it holds {', '.join(names[:6])})")
+
+
+def _format_for(parser: Any, group: str) -> Format:
+    """The format for a caller's parser: one of ours, or any of VirtualiZarr's."""
+    if hasattr(parser, "parse") and hasattr(parser, "opened"):
+        format: Format = parser
+        return format
+    if type(parser).__name__ == "HDFParser":  # ours reads what it leaves out
+        return HDF5(group or parser.group or "/", tuple(parser.drop_variables or ()))
+    return VirtualFormat(type(parser).__name__, parser, group)
+
+
+def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> ParsedFile | Failure:
+    """Parse one file; what is wrong with it is returned, not raised."""
+    try:
+        before = sources.identity(url)
+        if before.size == 0:
+            return Failure(url, "the file is empty")
+        with sources.held(url, before.size if parser is None else sys.maxsize):
+            format = format_of(url, sources, parser, want.group)
+            digest = sources.digest(url, before) if parser is None else ""
+
+            def parse(want: Want) -> ParsedFile:
+                found = format.parse(url, sources, want)
+                if found.groups:
+                    raise IngestError(
+                        _words_of_groups(found, want, partial(_parse_group, url, sources, want))
+                    )
+                return renamed(found, want.rename)
+
+            parsed = parse(want) if want.preprocess is None else preprocessed(parse, want)
+        if parsed.identity != before:
+            return Failure(url, "the file changed while it was read")
+        problem = _beyond_the_end(parsed) or _unwritable_names(parsed) or _bottomless(parsed)
+        problem = problem or _immense(parsed)
+        parsed.identity = replace(parsed.identity, digest=digest)
+        return Failure(url, problem) if problem else parsed
+    except Exception as error:
+        return Failure(url, reason_of(error))
+
+
+def _parse_group(url: str, sources: Sources, want: Want, path: str) -> ParsedFile:
+    return format_of(url, sources, None, path).parse(url, sources, replace(want, group=path))
+
+
+def reason_of(error: Exception) -> str:
+    """What is wrong with a file; an error that is the same for every file is raised."""
+    if isinstance(error, MissingExtraError):
+        raise error
+    if isinstance(error, IngestError):
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, RecursionError):
+        return "something in it is nested too deeply to be read"
+    if isinstance(error, UnicodeDecodeError):
+        return f"a name or string in it is not {error.encoding}: {bytes(error.object[:SHOWN_BYTES])!r}"
+    text = str(error).split("Debug source:")[0]  # from obstore, for its developers
+    return f"{type(error).__name__}: {' '.join(text.split())}"
+
+
+def _words_of_groups(parsed: ParsedFile, want: Want, parse_group: Callable[[str], ParsedFile]) -> str:
+    """Why there is no data here, and which groups have some: only what source_group= would find there."""
+    place = f"its group {want.group!r}" if want.group else "it"
+    along = f" along {' and '.join(map(repr, want.dims))}" if want.dims else ""
+    groups, left_out = [], dict(parsed.left_out)
+    for path in parsed.groups[:TRIED_GROUPS]:
+        found = parse_group(path)
+        if any(variable.role == "data" for variable in found.variables.values()):
+            groups.append(path)
+        left_out |= {f"{path}/{name}": why for name, why in found.left_out.items()}
+    if not groups and len(parsed.groups) <= TRIED_GROUPS:
+        return words_of_nothing(left_out)
+    groups = groups or list(parsed.groups)
+    listed, more = ", ".join(map(repr, groups[:SHOWN_GROUPS])), len(groups) > SHOWN_GROUPS
+    return (
+        f"{place} has no data{along}, but some of its groups have variables: {listed}"
+        f"{' and more' if more or len(parsed.groups) > TRIED_GROUPS else ''} "
+        f"(source_group={groups[0]!r} ingests one of them, source_group='*' all)"
+    )
+
+
+def words_of_nothing(left_out: Mapping[str, str]) -> str:
+    """Why a file with groups has nothing that can be ingested."""
+    listed = "; ".join(f"{name!r}: {why}" for name, why in list(left_out.items())[:SHOWN_GROUPS])
+    return "none of its groups has variables that can be ingested" + (f" ({listed})" if listed else "")
+
+
+def _beyond_the_end(parsed: ParsedFile) -> str:
+    """What is wrong if a chunk is past the end of its file, as in one that was cut off."""
+    for variable in parsed.variables.values():
+        ranges = variable.ranges
+        if ranges is None or not isinstance(ranges.locations, str) or ranges.locations != parsed.url:
+            continue
+        end = int((ranges.offsets + ranges.lengths)[ranges.lengths > 0].max(initial=0))
+        if end > parsed.identity.size:
+            return (
+                f"the file is truncated: a chunk of {variable.name!r} ends at byte {end}, "
+                f"but there are {parsed.identity.size}"
+            )
+    return ""
+
+
+def _unwritable_names(parsed: ParsedFile) -> str:
+    """What is wrong if a name holds half of a character, which JSON can express but UTF-8 cannot."""
+    for variable in parsed.variables.values():
+        for what, name in (("name", variable.name), *(("dimension", dim) for dim in variable.dims)):
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                return f"the {what} {name!a} of the variable {variable.name!a} is not Unicode text"
+    return ""
+
+
+def _bottomless(parsed: ParsedFile) -> str:
+    """What is wrong if lists are nested too deeply for recursive code."""
+    bearers = [("", parsed.attrs)]
+    bearers += [(f" of the variable {each.name!r}", each.attrs) for each in parsed.variables.values()]
+    for bearer, attrs in bearers:
+        for name, value in attrs.items():
+            level, depth = _containers([value]), 1
+            while level and depth <= DEEPEST:
+                within = (each.values() if isinstance(each, Mapping) else each for each in level)
+                level, depth = _containers(chain.from_iterable(within)), depth + 1
+            if level:
+                return f"its attribute {name!r}{bearer} is nested more than {DEEPEST} deep"
+    return ""
+
+
+def _immense(parsed: ParsedFile) -> str:
+    """What is wrong if an array or its chunks are too long to count."""
+    for variable in parsed.variables.values():
+        length = max((*variable.shape, *variable.chunks), default=0)
+        if length > sys.maxsize:
+            return f"the variable {variable.name!r} has a length of {length} in its shape or its chunks"
+    return ""
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    return [each for each in values if isinstance(each, list | tuple | Mapping)]
+
+
+def parse_all(
+    urls: list[str], sources: Sources, want: Want, parser: Any = None, engine: Engine = None
+) -> Iterator[ParsedFile | Failure]:
+    """Parse every file, in the order of `urls`.
+
+    By default, remote files are parsed in threads, and many local ones in processes. What the caller wrote, a
+    parser or a function, is called in this process.
+    """
+    remote = any(scheme_of(url) != "file" for url in urls)
+    if engine is None and (remote or parser is not None or want.preprocess is not None):
+        engine = REMOTE_THREADS if remote else 1
+    parse = partial(_parse_some, sources=sources, want=want, parser=parser)
+    known: dict[bytes, Any] = {}
+    for result in parsed_by(engine, parse, urls, remote=remote):
+        if isinstance(result, ParsedFile):
+            _keep_once(result, known)
+        yield result
+
+
+def _parse_some(urls: Sequence[str], sources: Sources, want: Want, parser: Any) -> list[ParsedFile | Failure]:
+    """Parse some files; grids that they share are one object, which is sent once."""
+    known: dict[bytes, Any] = {}
+    results = [parse_one(url, sources, want, parser) for url in urls]
+    for result in results if len(results) > 1 else ():
+        if isinstance(result, ParsedFile):
+            _keep_once(result, known)
+    return results
+
+
+def _keep_once(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
+    """Keep grids that are the same in every file in memory only once."""
+    if len(known) > MOST_GRIDS:
+        known.clear()
+    for variable in parsed.variables.values():
+        values = variable.values
+        if variable.role != "static" or values is None or values.dtype.kind not in "biufc":
+            continue
+        key = blake2b(np.ascontiguousarray(values).view("u1").data, digest_size=16).digest()
+        same = known.get(key)
+        if same is not None and same.dtype == values.dtype and same.shape == values.shape:
+            variable.values = same
+        else:
+            known[key] = values
+
+
+def made_alike(
+    result: ParsedFile | Failure, dims: tuple[str, ...], given: Mapping[str, Callable[[ParsedFile], Any]],
+    spare: Callable[[str], Any] | None = None,
+) -> ParsedFile | Failure:  # fmt: skip
+    """Give a file that is one step of a dimension the axis that it lacks; and every file its coordinates."""
+    if isinstance(result, Failure):
+        return result
+    _name_units_of_bounds(result)
+    _unpack_narrow(result)
+    for dim in reversed(dims):
+        if dim in result.new_dims:
+            known = [each for variable in result.variables.values() for each in variable.dims]
+            if dim not in given and spare is None and dim not in result.variables and is_misspelt(dim, known):
+                return Failure(result.url, f"it has no dimension {dim!r}: {names_text(dim, known)}")
+            for variable in result.variables.values():
+                if variable.role == "data":
+                    _with_new_axis(variable, dim)
+            scalar = result.variables.get(dim)
+            if scalar is not None and scalar.values is not None and scalar.values.size == 1:
+                scalar.dims, scalar.shape = (dim,), (1,)
+                scalar.values = scalar.values.reshape(1)
+    asked: dict[str, Callable[[], Any]] = {dim: partial(each, result) for dim, each in given.items()}
+    if spare is not None:
+        asked.setdefault(dims[0], partial(spare, result.url))
+    for dim, coordinate in asked.items():
+        try:
+            said = coordinate()
+        except Exception as error:
+            return Failure(result.url, f"its {dim!r} cannot be determined: {error}")
+        if said is not None:
+            result.variables[dim] = _coordinate(dim, said)
+        elif dim not in result.variables:
+            return Failure(
+                result.url,
+                f"its {dim!r} cannot be determined: it has none, and None was given for it",
+            )
+    return result
+
+
+def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
+    """Turn a variable of a file that is one step of `dim` into a variable along it."""
+    reason = depends_on_axes(variable) if variable.ranges is not None else ""
+    variable.dims, variable.shape = (dim, *variable.dims), (1, *variable.shape)
+    variable.chunks = (1, *variable.chunks)
+    if variable.seen is not None:
+        variable.seen = (dim, *variable.seen)
+    ranges = variable.ranges
+    if reason:
+        variable.ranges, variable.reason = None, reason
+    elif ranges is not None:
+        variable.codecs = with_axis_before(variable.codecs)
+        ranges.offsets, ranges.lengths = ranges.offsets[None], ranges.lengths[None]
+        if ranges.masks is not None:
+            ranges.masks = ranges.masks[None]
+        if not isinstance(ranges.locations, str):
+            ranges.locations = ranges.locations[None]
+        ranges.inlined = {(0, *index): data for index, data in ranges.inlined.items()}
+
+
+def _coordinate(dim: str, said: Any) -> ParsedVariable:
+    """A coordinate that the caller gave: its values, or another variable of the file that has them."""
+    if isinstance(said, ParsedVariable):
+        values, attrs = np.atleast_1d(said.loaded), dict(said.attrs)
+    else:
+        values, attrs = as_stored(np.atleast_1d(np.asarray(said)))
+    return ParsedVariable(dim, "joined", (dim,), values.shape, attrs, values.dtype, values=values)
+
+
+def _name_units_of_bounds(file: ParsedFile) -> None:
+    """Give bounds the units of the coordinate that they belong to, which CF states only once."""
+    for variable in file.variables.values():
+        attrs = variable.attrs
+        bounds = file.variables.get(str(attrs.get("bounds", attrs.get("climatology", ""))))
+        if bounds is not None and bounds.role == "joined" and counts_time(attrs):
+            for key in {"units", "calendar"} & attrs.keys():
+                bounds.attrs.setdefault(key, attrs[key])
+
+
+def _unpack_narrow(file: ParsedFile) -> None:
+    """Unpack loaded variables that have a float32 scale or offset.
+
+    Numbers in Zarr attributes have no type: with the same packing there, the values would be float64.
+    """
+    for variable in file.variables.values():
+        attrs = variable.attrs
+        factors = [np.asarray(attrs[key]).dtype for key in ("scale_factor", "add_offset") if key in attrs]
+        if variable.values is None or not any(kind == np.float32 for kind in factors):
+            continue
+        packing = packing_of(variable.dtype, attrs)
+        if packing is not None:
+            variable.values = packing.decode(variable.values)
+            variable.dtype = variable.values.dtype
+            variable.attrs = {key: value for key, value in attrs.items() if key not in PACKING}

@@ -1,0 +1,265 @@
+"""What parses files: this thread, its own threads or processes, an executor or a cluster.
+
+Files are parsed in order, and never far ahead: only a bounded number of tasks have results waiting, so the
+consumer decides how much is in memory.
+
+Processes of our own are started as programs, and fed through pipes. They are not forked, so that no thread of
+Icechunk is lost, and they do not import the caller's script, as `multiprocessing` does. If one cannot be
+started, or dies, its files are parsed here.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import batched, islice
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from intarsia.errors import IngestError
+from intarsia.parallel import Client, check_client, result_of
+
+if TYPE_CHECKING:
+    from intarsia.archives.parsed_file import Failure, ParsedFile
+
+type Engine = int | Client | None
+"""A number of threads, a `dask.distributed.Client`, or an executor of `concurrent.futures`."""
+
+FILES_A_TASK = 16
+"""How many files a worker parses in one task: what they have in common is sent once."""
+
+TASKS_AHEAD = 3
+"""How many tasks are given out per worker, so that none waits for the next."""
+
+TRIED = 100
+"""How many files are parsed here before we know whether processes would be worth starting."""
+
+PAYING = 4.0
+"""How many seconds of parsing make that worthwhile: a process takes one or two seconds to start."""
+
+MOST_PROCESSES = 8
+"""How many processes one process can give work to and take results from."""
+
+USUAL_WORKERS = 8
+"""The number of workers if it is unknown."""
+
+
+def checked_engine(client: Any) -> Engine:
+    """What should parse, if it can.
+
+    >>> checked_engine(4)
+    4
+    >>> checked_engine("cluster")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.IngestError: client='cluster' cannot parse files: give a number of threads, a \
+dask.distributed.Client, or an executor of concurrent.futures
+    """
+    if client is None or (isinstance(client, int) and not isinstance(client, bool)):
+        return client
+    if not callable(getattr(client, "submit", None)):
+        raise IngestError(
+            f"client={client!r} cannot parse files: give a number of threads, a dask.distributed.Client, "
+            "or an executor of concurrent.futures"
+        )
+    engine: Client = client
+    return engine
+
+
+type Parse = Callable[[Sequence[str]], list[ParsedFile | Failure]]
+
+
+def parsed_by(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool) -> Iterator[Any]:
+    """The results of `parse` for all URLs, some at a time, in order.
+
+    By default, this thread parses, and processes of its own do if enough work is left for them.
+    """
+    if engine is None:
+        first, rest = urls[:TRIED], urls[TRIED:]
+        began = time.perf_counter()
+        yield from parsed_by(1, parse, first, remote=remote)
+        seconds = (time.perf_counter() - began) / max(1, len(first)) * len(rest)
+        count = min(_processors(), MOST_PROCESSES)
+        if seconds < PAYING or count < 2 or not can_be_started():
+            yield from parsed_by(1, parse, rest, remote=remote)
+        else:
+            yield from _in_processes(parse, rest, count)
+        return
+    if isinstance(engine, int):
+        if engine <= 1 or len(urls) < 2:
+            for url in urls:
+                yield from parse([url])
+            return
+        pool = ThreadPoolExecutor(max_workers=engine)
+        try:
+            yield from _given_out(pool, parse, [[url] for url in urls], TASKS_AHEAD * engine)
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C the remaining files are no longer wanted
+        return
+    if remote and isinstance(engine, Executor):
+        check_client(engine)
+    workers = _workers_of(engine)
+    files = max(1, min(FILES_A_TASK, len(urls) // (TASKS_AHEAD * workers)))
+    yield from _given_out(engine, parse, batched(urls, files), TASKS_AHEAD * workers)
+
+
+def _processors() -> int:
+    """How many processors this process may use; before Python 3.13, how many there are."""
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
+
+
+def _in_processes(parse: Parse, urls: Sequence[str], count: int) -> Iterator[Any]:
+    workers = ParseWorkers(parse, count)
+    pool = ThreadPoolExecutor(max_workers=count)
+    try:
+        tasks = batched(urls, FILES_A_TASK)
+        yield from _given_out(pool, workers.parse, tasks, TASKS_AHEAD * count)
+    finally:
+        workers.close()  # threads that wait for one of them get no answer
+        pool.shutdown(cancel_futures=True)
+
+
+def _workers_of(engine: Any) -> int:
+    known = getattr(engine, "_max_workers", None)
+    if known is None and callable(getattr(engine, "nthreads", None)):  # from dask
+        known = sum(engine.nthreads().values())
+    return max(1, known or USUAL_WORKERS)
+
+
+def _given_out(client: Any, parse: Parse, tasks: Any, ahead: int) -> Iterator[Any]:
+    """The results of tasks, in order; at most `ahead` tasks are given out before their results are taken."""
+    run = uuid.uuid4().hex  # dask treats equal calls as one; files may have changed since
+    waiting: deque[tuple[Any, Sequence[str]]] = deque()
+    left = iter(tasks)
+    try:
+        while True:
+            for task in islice(left, ahead - len(waiting)):
+                waiting.append((client.submit(_do, run, parse, tuple(task)), task))
+            if not waiting:
+                return
+            future, task = waiting.popleft()
+            yield from _result(future, task)
+    finally:
+        for future, _ in waiting:
+            future.cancel()
+
+
+def _result(future: Any, task: Sequence[str]) -> list[Any]:
+    try:
+        found: list[Any] = result_of(future)
+    except BrokenExecutor as error:
+        raise IngestError(f"a process that parsed files died ({error}). {_words(task)}") from error
+    except Exception as error:
+        distributed = sys.modules.get("distributed")
+        if distributed is None or isinstance(future, Future) or type(error).__name__ != "KilledWorker":
+            raise
+        raise IngestError(f"workers died again and again. {_words(task)}") from error
+    return found
+
+
+def _words(task: Sequence[str]) -> str:
+    more = f" and {len(task) - 1} more" if len(task) > 1 else ""
+    return f"It was parsing {task[0]}{more}.\n  What is committed stays; ingest again to continue"
+
+
+def _do(_run: str, parse: Parse, urls: Sequence[str]) -> list[ParsedFile | Failure]:
+    return parse(urls)
+
+
+LENGTH = struct.Struct("<Q")
+"""Before every message: its length in bytes."""
+
+PROGRAM = "import sys; sys.path[:] = {path!r}; from intarsia.archives.parse_pool import serve; serve()"
+
+
+def can_be_started() -> bool:
+    """Whether this interpreter can be started as a program: one embedded in another program cannot."""
+    name = os.path.basename(sys.executable or "").lower()
+    return name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
+
+
+class ParseWorkers:
+    """As many processes as tasks may run at once. Any thread may give them a task."""
+
+    def __init__(self, parse: Parse, count: int) -> None:
+        self._parse = parse
+        self._closed = False
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._idle: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()
+        for _ in range(count):
+            self._idle.put(self._start())
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        command = [sys.executable, "-c", PROGRAM.format(path=sys.path)]
+        try:
+            worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        except OSError:
+            return None
+        self._started.append(worker)
+        try:
+            send(worker.stdin, self._parse)
+        except OSError:
+            return None
+        return worker
+
+    def parse(self, urls: Sequence[str]) -> list[Any]:
+        """Parse some files in a process; if no process is left, parse them here."""
+        worker = self._idle.get()
+        try:
+            if worker is not None:
+                send(worker.stdin, urls)
+                found: list[Any] | None = receive(worker.stdout)
+                if found is not None:
+                    return found
+        except OSError:
+            pass
+        finally:
+            dead = worker is None or worker.poll() is not None
+            self._idle.put(None if dead else worker)
+        return [] if self._closed else self._parse(urls)
+
+    def close(self) -> None:
+        """End all of them, even those at work: nobody waits for them any more."""
+        self._closed = True
+        for worker in self._started:
+            worker.kill()
+            with suppress(OSError), worker:  # closes its pipes, and waits for its end
+                pass
+
+
+def send(pipe: Any, message: Any) -> None:
+    """Write a message into a pipe."""
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.write(LENGTH.pack(len(data)))
+    pipe.write(data)
+    pipe.flush()
+
+
+def receive(pipe: Any) -> Any:
+    """The next message from a pipe; None if it has ended."""
+    head = pipe.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    (length,) = LENGTH.unpack(head)
+    data = pipe.read(length)
+    return pickle.loads(data) if len(data) == length else None
+
+
+def serve() -> None:
+    """Run as such a process: parse what comes, until nothing more comes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that gives out the tasks
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is not an answer
+    parse = receive(sys.stdin.buffer)
+    while (urls := receive(sys.stdin.buffer)) is not None:
+        send(answers, parse(urls))

@@ -1,0 +1,427 @@
+"""What every file is compared with: the dataset as it is, or the first file of a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from intarsia.archives.cf import Decoding, clean
+from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping, with_names_of
+from intarsia.archives.plan import reconcile
+from intarsia.archives.plan.attribute_merging import Combining
+from intarsia.archives.plan.axis_union import Span, spans
+from intarsia.archives.plan.coordinates import are_one, calendar_of, counts_time, same_values
+from intarsia.archives.plan.cube import PlacingRules
+from intarsia.archives.plan.reconcile import units_of
+from intarsia.errors import IngestError
+from intarsia.manifest.coercion import is_nullable, values_dtype
+
+if TYPE_CHECKING:
+    from intarsia.archives.dataset import Dataset, Schema
+    from intarsia.archives.ingest_arguments import Stack
+    from intarsia.manifest.region_table import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How strictly files are checked, and what becomes of them."""
+
+    copy: str = "needed"
+    """Which data is copied: `needed`, `all` or `never`."""
+
+    missing: str = "raise"
+    """What to do if a file lacks a variable: `raise` refuses the file, `fill` leaves a hole."""
+
+    add_variables: bool = False
+    """Whether to add variables that begin later, or that the dataset did not take."""
+
+    units: str = "equal"
+    """Whether the units of a variable must be `equal` in all files; `ignore` trusts you."""
+
+    convert_units: bool = False
+    """Whether units that differ by a factor and an offset are converted."""
+
+    dtypes: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
+    """The requested data types."""
+
+    nulls: bool = False
+    """Whether missing values of new arrays become null; an existing array stays as it is."""
+
+    combine_attrs: Any = "override"
+    """What happens to attributes that differ between files: a rule of xarray's, or a function."""
+
+    schema: Schema | None = None
+    """What the caller declared; files are checked against it."""
+
+    placing: PlacingRules = field(default_factory=PlacingRules)
+    """How places are found."""
+
+    stacks: Mapping[str, Stack] = field(default_factory=dict)
+    """Which variables are stacked into one array."""
+
+
+@dataclass(slots=True)
+class ExpectedVariable:
+    """A data variable as the dataset has it."""
+
+    dims: tuple[str, ...]
+    sizes: dict[str, int]
+    """The sizes of all axes except those that grow from file to file."""
+
+    units: str | None
+    """Its units, empty if it has none; None if any are allowed."""
+
+    dtype: np.dtype[Any] | None
+    """Its data type, if already decided."""
+
+    source: str
+    """The file or dataset that this comes from."""
+
+    nulls: bool = False
+    """Whether its values may be null."""
+
+    is_declared: bool = False
+    """Whether its data type was declared, so that nothing widens it."""
+
+    seen: np.dtype[Any] | None = None
+    """The type that holds the values of all files so far, until its data type is decided."""
+
+
+class ExpectedValues(NamedTuple):
+    """A coordinate or another variable that is the same in all files."""
+
+    values: np.ndarray[Any, Any]
+    dims: tuple[str, ...]
+
+    source: str
+    """The file or dataset that this comes from."""
+
+    units: str = ""
+    """Its units, empty if it has none."""
+
+    variable: ParsedVariable | None = None
+    """The variable itself, if a file has it: others are turned to match it, so this one is written."""
+
+
+class Expected:
+    """Collects what the dataset is like, and says what in each file does not fit."""
+
+    def __init__(
+        self, dims: tuple[str, ...], rules: Rules, dataset: Dataset, wanted: tuple[str, ...] | None
+    ) -> None:
+        self.dims, self.rules = dims, rules
+        self.data: dict[str, ExpectedVariable] = {}
+        self.static: dict[str, ExpectedValues] = {}
+        self.mappings: dict[str, dict[str, Any]] = {}
+        self.wanted = wanted
+        self.settled = not dataset.is_new
+        self.calendars: dict[str, tuple[str, str]] = {}
+        self.units: dict[str, tuple[str, str]] = {}
+        """The units of coordinates along the dimensions that grow, and where they were seen."""
+        self.along: dict[str, tuple[str, ...]] = {}
+        """The axes of coordinates along the dimensions that grow."""
+        self.attributes = Combining(rules.combine_attrs, dataset, rules.stacks)
+        self.dropped: dict[str, str] = {}
+        self.unreadable: set[str] = set()
+        """Variables that a file has in a form that cannot be read: they do not become missing values."""
+        self.turned: dict[str, dict[str, tuple[Span, ...]]] = {}
+        """Axes that are in another order than expected, by URL and dimension."""
+        self.conversions: dict[str, dict[str, reconcile.Conversion]] = {}
+        """How files' data is converted to the dataset's units, by URL and variable."""
+        self.kinds: dict[str, np.dtype[Any]] = {}
+        """The types of the values of the file that is being checked."""
+        for name, logical in dataset.logical_groups.items():
+            manifest = logical.manifest
+            dims = tuple(str(each) for each in manifest.dimension_names or ())
+            if not set(self.dims) <= set(dims):
+                continue
+            sizes, units = self._fixed(dims, manifest.shape), units_of(logical.group.attrs)
+            dtype, nulls = values_dtype(manifest.data_type), is_nullable(manifest.data_type)
+            self.data[name] = ExpectedVariable(dims, sizes, units, dtype, "the dataset", nulls)
+            parts = [part for part, stack in rules.stacks.items() if stack.array == name]
+            if parts:
+                self._unstack(self.data.pop(name), parts)
+        for name, array in dataset.plain.items():
+            attrs = dataset.attrs(name)
+            own = tuple(array.metadata.dimension_names or ())
+            if not set(self.dims) & set(own):
+                self.static[name] = ExpectedValues(dataset.values(name), own, "the dataset", units_of(attrs))
+                if is_grid_mapping(attrs):
+                    self.mappings[name] = clean(attrs)
+                continue
+            self.units[name] = (units_of(attrs), "the dataset")
+            self.along[name] = own
+            if counts_time(attrs):
+                self.calendars[name] = (calendar_of(attrs), "the dataset")
+
+    def declare(self, schema: Schema) -> None:
+        """Process what was declared, in place of the first file; the dataset, if there is one, has to fit."""
+        problem = self.problem(schema.file, extends=True)
+        if problem:
+            raise IngestError(f"the schema cannot be met: {problem}")
+        for name, dtype in schema.dtypes.items():
+            if (known := self.data.get(name)) is None:
+                continue
+            if known.dtype not in (None, dtype):
+                raise IngestError(
+                    f"the schema says that {name!r} is {dtype}; in the dataset it is {known.dtype}"
+                )
+            self.data[name] = replace(known, dtype=dtype, is_declared=True)
+
+    def _unstack(self, known: ExpectedVariable, parts: Sequence[str]) -> None:
+        """What is expected of stacked variables; each may have units of its own."""
+        dim = self.rules.stacks[parts[0]].dim
+        if known.sizes.get(dim) != len(parts):
+            raise IngestError(f"the dataset does not stack {len(parts)} variables along {dim!r}")
+        dims = tuple(each for each in known.dims if each != dim)
+        sizes = {each: n for each, n in known.sizes.items() if each != dim}
+        for part in parts:
+            self.data[part] = replace(known, dims=dims, sizes=sizes, units=None)
+
+    def _unlike(self, data: Mapping[str, ParsedVariable]) -> str:
+        """Which variables of a file have different axes from those that they are stacked with."""
+        firsts: dict[str, ParsedVariable] = {}
+        for name, variable in data.items() if self.rules.stacks else ():
+            stack = self.rules.stacks.get(name)
+            first = variable if stack is None else firsts.setdefault(stack.array, variable)
+            if variable.sizes != first.sizes:
+                own, other = (_axes(each.sizes, each.sizes.values()) for each in (variable, first))
+                return (
+                    f"{name!r} has the axes {own}, but {first.name!r}, with which it is stacked, has {other}"
+                )
+        return ""
+
+    def _sibling(self, name: str) -> ExpectedVariable | None:
+        """A variable that is stacked with this one."""
+        stack = self.rules.stacks.get(name)
+        found = (self.data.get(part) for part in (stack.parts if stack is not None else ()))
+        return next((known for known in found if known is not None), None)
+
+    def _fixed(self, dims: Iterable[str], shape: Iterable[int]) -> dict[str, int]:
+        return {dim: n for dim, n in zip(dims, shape, strict=True) if dim not in self.dims}
+
+    def _along(self) -> str:
+        return " and ".join(map(repr, self.dims))
+
+    def problem(self, file: ParsedFile, extends: bool = False) -> str:
+        """Why this file does not fit; empty if it does, and then it becomes part of what is expected.
+
+        A file that `extends` the dataset is already there, and holds only the parts that are new.
+        """
+        self._rename_invented(file)
+        data = {name: v for name, v in file.variables.items() if v.role == "data"}
+        if not data and not self.data:
+            return f"it has no variable along {self._along()}{file.words_of_left_out}"
+        problem = self._unreadable(file, data) or ("" if extends else self._missing(data))
+        problem = problem or self._units(file) or self._calendar(file) or self._grid(file)
+        problem = problem or self._unlike(data) or self.attributes.problem(file)
+        self.kinds.clear()
+        for name, variable in data.items():
+            if not problem and (name in self.data or self._takes(name)):
+                problem = self._variable(name, variable, file)
+        if not problem:
+            self._learn(file, data)
+        return problem
+
+    def _rename_invented(self, file: ParsedFile) -> None:
+        """Give axes without names the names of the dataset: they depend on everything else in a file."""
+        for name, variable in file.variables.items():
+            known = self.data.get(name) or self.static.get(name)
+            with_names_of(variable, self.along.get(name, ()) if known is None else known.dims, self.dims)
+
+    def _takes(self, name: str) -> bool:
+        """Whether a variable that was not seen before becomes part of the dataset."""
+        if name in self.unreadable:
+            return False
+        known = not self.data or self.rules.missing == "fill" or name in (self.wanted or ())
+        return known or self.rules.add_variables or self._sibling(name) is not None
+
+    def _unreadable(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> str:
+        """Why a file does not fit that has a variable of the dataset in a form that cannot be read."""
+        for name, why in file.left_out.items():
+            stack = self.rules.stacks.get(name)
+            is_part = stack is not None and not data.keys().isdisjoint(stack.parts)
+            if is_part or name in self.data or name in self.units or name in (self.wanted or ()):
+                return f"its variable {name!r} cannot be read: {why}"
+        return ""
+
+    def _missing(self, data: Mapping[str, ParsedVariable]) -> str:
+        if self.rules.missing == "fill":
+            return ""
+        expected = [*self.data, *(name for name in self.wanted or () if name not in self.static)]
+        absent = sorted({name for name in expected if name not in data})
+        if not absent:
+            return ""
+        return (
+            f"it has no variable {', '.join(map(repr, absent))} along {self._along()} "
+            "(missing='fill' would leave a hole there)"
+        )
+
+    def _units(self, file: ParsedFile) -> str:
+        """What is wrong with the units of coordinates; if requested, they are converted."""
+        for name, variable in list(file.variables.items()):
+            own = units_of(variable.attrs)
+            if variable.role == "joined" and name in self.units:
+                units, source = self.units[name]
+                if own == units or (counts_time(variable.attrs) and counts_time({"units": units})):
+                    continue
+                words = f"its {name!r} has the units {own!r}, but that of {source} has {units!r}"
+                if not self.rules.convert_units:
+                    return f"{words} (convert_units=True converts them)"
+                try:
+                    reconcile.convert_coordinate(file, name, units)
+                except IngestError as error:
+                    return f"{words}: {error}"
+            elif self.rules.convert_units and variable.role == "static" and name in self.static:
+                units = self.static[name].units
+                if own != units:
+                    with suppress(IngestError):  # the values may be equal anyway; if not, they are refused
+                        reconcile.convert_coordinate(file, name, units)
+        return ""
+
+    def _calendar(self, file: ParsedFile) -> str:
+        for name, variable in file.variables.items():
+            if variable.role == "joined" and counts_time(variable.attrs) and name in self.calendars:
+                calendar, source = self.calendars[name]
+                own = calendar_of(variable.attrs)
+                if not are_one((own, calendar)):
+                    return (
+                        f"its {name!r} uses the calendar {own!r}, but that of {source} uses {calendar!r}: "
+                        "a dataset has one calendar"
+                    )
+        return ""
+
+    def _grid(self, file: ParsedFile) -> str:
+        """What is wrong with coordinates that should be the same everywhere; turned axes are noted."""
+        axes = {dim for v in file.variables.values() if v.role == "data" for dim in v.sizes}
+        named = (str(variable.attrs.get("coordinates", "")) for variable in file.variables.values())
+        listed = {name for names in named for name in names.split()}
+        static = {
+            name: variable
+            for name, variable in file.variables.items()
+            if variable.role == "static" and name in self.static and variable.values is not None
+        }
+        circular = {name for name, variable in static.items() if reconcile.is_longitude(name, variable.attrs)}
+        circular |= {str(static[name].attrs.get("bounds")) for name in circular}
+        turned: dict[str, Ints] = {}
+        # axes first: other variables along them are turned with them
+        for name, variable in sorted(static.items(), key=lambda item: item[0] not in axes):
+            known = self.static[name]
+            if not turned and variable.dims == known.dims and same_values(variable.loaded, known.values):
+                continue
+            if variable.dims == known.dims == (name,) and name in axes:
+                circle, tolerance = name in circular, self.rules.placing.tolerance
+                positions = reconcile.located(variable.loaded, known.values, tolerance, circle)
+                if positions is not None and len(spans(positions)) <= reconcile.MOST_SPANS:
+                    if not np.array_equal(positions, np.arange(len(positions))):
+                        turned[name] = positions
+                    continue
+            elif self._same(name, variable, turned, name in circular):
+                continue
+            if name in axes or (name in listed and variable.dims):
+                own, words = units_of(variable.attrs), reconcile.difference(variable.loaded, known.values)
+                if own != known.units:
+                    words += f"; its units are {own!r} instead of {known.units!r}"
+                    words += "" if self.rules.convert_units else " (convert_units=True converts them)"
+                if "=" not in words and name in axes:
+                    words += f" (to concatenate files along it, name {name!r} in concat_dim=)"
+                return f"its {name!r} differs from that of {known.source}: {words}"
+            self.dropped[name] = (
+                f"it has no dimension {self._along()}, and differs between {known.source} and {file.url}"
+            )
+        if turned:
+            self.turned[file.url] = {dim: spans(positions) for dim, positions in turned.items()}
+        return ""
+
+    def _same(self, name: str, variable: ParsedVariable, turned: Mapping[str, Ints], circle: bool) -> bool:
+        """Whether a variable is the expected one when its axes are turned."""
+        known = self.static[name]
+        seen = reconcile.brought(variable.loaded, variable.dims, known.dims, turned)
+        if seen is not None and reconcile.close(seen, known.values, self.rules.placing.tolerance, circle):
+            return True
+        # Only the attributes of a grid mapping count: its value means nothing.
+        return name in self.mappings and clean(variable.attrs) == self.mappings[name]
+
+    def _variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> str:
+        if self.rules.copy == "never" and variable.reason:
+            return f"{name!r}: {variable.reason}, and copy='never' was requested"
+        known = self.data.get(name)
+        nulls = self.rules.nulls if known is None else known.nulls
+        decoding = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
+        self.kinds[name] = decoding.values
+        if known is None:
+            known = self._sibling(name)
+            if known is None:
+                return ""
+            known = replace(known, units=None, dtype=None)
+        if not self._fits(variable, known):
+            expected = _axes(known.dims, [known.sizes.get(dim, -1) for dim in known.dims])
+            own = _axes(variable.sizes, variable.sizes.values())
+            return f"{name!r} has the axes {own}, but {known.source} has {expected}"
+        units = units_of(variable.attrs)
+        if known.units is not None and units != known.units and self.rules.units == "equal":
+            words = f"{name!r} has the units {units!r}, but {known.source} has {known.units!r}"
+            if not self.rules.convert_units:
+                return (
+                    f"{words} (convert_units=True converts them, "
+                    "units='ignore' keeps the numbers as they are)"
+                )
+            try:
+                change = reconcile.conversion(units, known.units)
+                decoding = decoding.converted(change)
+            except IngestError as error:
+                return f"{words}: {error}"
+            self.conversions.setdefault(file.url, {})[name] = change
+        self.kinds[name] = decoding.values
+        if name in self.rules.dtypes and decoding.values.kind in "iuf":
+            return ""  # values are rounded
+        held, fixed = (
+            known.dtype or known.seen,
+            known.is_declared or (known.nulls and known.dtype is not None),
+        )
+        return reconcile.type_problem(name, decoding.values, held, known.source, fixed=fixed)
+
+    def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:
+        """Whether a variable has the same axes, in any order; those of length 1 may be there or not."""
+        own = variable.sizes
+        if tuple(own) == known.dims and self._fixed(own, own.values()) == known.sizes:
+            return True
+        extra = [n for dim, n in own.items() if dim not in known.dims]
+        fixed = {dim: own.get(dim, 1) for dim in known.sizes}
+        return set(self.dims) <= own.keys() and all(n == 1 for n in extra) and fixed == known.sizes
+
+    def _learn(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> None:
+        for name, variable in data.items():
+            if name not in self.data and (self._takes(name) or not self.settled):
+                own, nulls = variable.sizes, self.rules.nulls
+                sizes, units = self._fixed(own, own.values()), units_of(variable.attrs)
+                self.data[name] = ExpectedVariable(tuple(own), sizes, units, None, file.url, nulls)
+            elif name not in self.data and name not in self.unreadable:
+                words = f"the dataset does not have it, but {file.url} does (add_variables=True adds it)"
+                self.dropped.setdefault(name, words)
+            expected, kind = self.data.get(name), self.kinds.get(name)
+            if expected is not None and kind is not None and expected.dtype is None:
+                expected.seen = kind if expected.seen is None else np.result_type(expected.seen, kind)
+        self.settled = True
+        self.unreadable |= file.left_out.keys()
+        self.attributes.add(file)
+        for name, variable in file.variables.items():
+            if variable.role == "static" and variable.values is not None:
+                units = units_of(variable.attrs)
+                known = ExpectedValues(variable.values, variable.dims, file.url, units, variable)
+                self.static.setdefault(name, known)
+                if is_grid_mapping(variable.attrs):
+                    self.mappings.setdefault(name, clean(variable.attrs))
+            elif variable.role == "joined":
+                self.units.setdefault(name, (units_of(variable.attrs), file.url))
+                self.along.setdefault(name, variable.dims)
+                if counts_time(variable.attrs):
+                    self.calendars.setdefault(name, (calendar_of(variable.attrs), file.url))
+
+
+def _axes(dims: Iterable[str], shape: Iterable[int]) -> str:
+    return "(" + ", ".join(f"{d}={n if n >= 0 else '…'}" for d, n in zip(dims, shape, strict=True)) + ")"

@@ -1,0 +1,381 @@
+"""Coordinates along the dimensions that grow: those of all files, joined into one array in one encoding.
+
+Files may count time from different days or pack their coordinates differently. As long as they agree, stored
+numbers are joined as they are; otherwise everything is decoded, and encoded in one way that loses nothing.
+Values that no file has are missing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.archives.cf import PACKING, packing_of
+from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping
+from intarsia.errors import IngestError
+from intarsia.extras import extra
+
+if TYPE_CHECKING:
+    from intarsia.archives.dataset import Dataset
+    from intarsia.archives.plan.cube import Cube, Placed
+    from intarsia.manifest.region_table import Ints
+
+MEANING = (*PACKING, "units", "calendar")
+"""Attributes that say what stored numbers mean: if they are equal, the numbers are comparable."""
+
+STANDARD = "standard"
+SAME_CALENDARS = {"gregorian": STANDARD, "365_day": "noleap", "366_day": "all_leap"}
+"""Calendars with two names in CF."""
+
+MODERN = frozenset((STANDARD, "proleptic_gregorian"))
+"""Calendars that agree on every day since the reform of the calendar."""
+
+REFORM = np.datetime64("1582-10-15", "s")
+
+FINER = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """One coordinate over all files, in one encoding."""
+
+    dims: tuple[str, ...]
+    attrs: dict[str, Any]
+    before: np.ndarray[Any, Any] | None
+    """What the dataset already holds, in this encoding."""
+
+    parts: tuple[np.ndarray[Any, Any], ...]
+    """The values of each file."""
+
+    rewritten: bool
+    """Whether what the dataset holds has to be rewritten."""
+
+
+def _meaning(attrs: Mapping[str, Any]) -> dict[str, str]:
+    meaning = {key: _text_of(attrs[key]) for key in MEANING if key in attrs}
+    return meaning | ({"calendar": calendar_of(attrs)} if counts_time(attrs) else {})
+
+
+def _text_of(value: Any) -> str:
+    """An attribute as text, in which NaN equals NaN."""
+    try:
+        return repr(np.asarray(value).tolist())
+    except ValueError:  # lists of different lengths: not an array, and nothing that CF knows
+        return repr(value)
+
+
+def counts_time(attrs: Mapping[str, Any]) -> bool:
+    """Whether the units are those of time."""
+    return " since " in str(attrs.get("units", ""))
+
+
+def join(
+    name: str,
+    variables: Sequence[ParsedVariable],
+    before: tuple[np.ndarray[Any, Any], dict[str, Any]] | None = None,
+) -> Joined:
+    """The values of one coordinate in every file, comparable with each other and with the existing ones.
+
+    One day after 1 June and 36 hours after 2 June become 24 and 60 hours after 1 June.
+    """
+    known = [(variable.loaded, variable.attrs) for variable in variables]
+    numbers, meanings = zip(*(known if before is None else [before, *known]), strict=True)
+    attrs = dict(meanings[0])
+    same = all(_meaning(meaning) == _meaning(attrs) for meaning in meanings)
+    if same or any(part.dtype.kind not in "biuf" for part in numbers):
+        try:
+            dtype = np.result_type(*numbers)
+        except TypeError:
+            kinds = _texts({str(part.dtype) for part in numbers})
+            raise IngestError(
+                f"the coordinate {name!r} has the types {kinds}: text cannot be mixed with numbers"
+            ) from None
+        parts = [part.astype(dtype, copy=False) for part in numbers]
+    else:
+        parts, attrs = _encoded_alike(name, numbers, meanings)
+    if before is None:
+        return Joined(variables[0].dims, attrs, None, tuple(parts), rewritten=False)
+    rewritten = not same_values(parts[0], before[0]) or _meaning(attrs) != _meaning(before[1])
+    return Joined(variables[0].dims, attrs, parts[0], tuple(parts[1:]), rewritten)
+
+
+def same_values(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays hold the same values, where NaN equals NaN."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fcmM"))
+
+
+def _encoded_alike(
+    name: str, numbers: Sequence[np.ndarray[Any, Any]], meanings: Sequence[Mapping[str, Any]]
+) -> tuple[list[np.ndarray[Any, Any]], dict[str, Any]]:
+    """Numbers with different meanings, in one encoding: that of the first, or a finer one."""
+    plain = {key: value for key, value in meanings[0].items() if key not in PACKING}
+    unpacked = [_unpacked(part, meaning) for part, meaning in zip(numbers, meanings, strict=True)]
+    units = [str(meaning.get("units", "")) for meaning in meanings]
+    if not all(map(counts_time, meanings)):
+        if len(set(units)) > 1:
+            a, b = sorted(set(units))[:2]
+            raise IngestError(f"the coordinate {name!r} has the units {a!r} in one file and {b!r} in another")
+        dtype = np.result_type(*unpacked)
+        return [part.astype(dtype, copy=False) for part in unpacked], plain
+    calendars = sorted({calendar_of(meaning) for meaning in meanings})
+    mixture = f"the coordinate {name!r} uses the calendars {_texts(calendars)}: a dataset has one calendar"
+    if not are_one(calendars):
+        raise IngestError(mixture)
+    xr = extra("xarray", "xarray")
+    coder = xr.coders.CFDatetimeCoder()
+    calendar = calendar_of(meanings[0])
+    flat = [
+        xr.Variable(("n",), part.reshape(-1), {"units": unit, "calendar": calendar_of(meaning)})
+        for part, unit, meaning in zip(unpacked, units, meanings, strict=True)
+    ]
+    try:
+        times = [np.asarray(coder.decode(variable).values) for variable in flat]
+    except Exception as error:
+        raise IngestError(
+            f"the coordinate {name!r} has the units {_texts(set(units))}, which cannot be compared: "
+            f"{str(error).split('. Try ')[0]}"
+        ) from error
+    everything = np.concatenate(times)
+    if len(calendars) > 1 and (
+        everything.dtype.kind != "M" or bool((everything.astype("M8[s]") < REFORM).any())
+    ):
+        raise IngestError(f"{mixture}, and these two differ before {REFORM.astype('M8[D]')}")
+    step, epoch = units[0].split(" since ", 1)
+    for candidate in _finer(step):
+        unit = f"{candidate} since {epoch}"
+        encoded = _exact(coder, everything, unit, calendar)
+        if encoded is not None:
+            cuts = np.cumsum([len(part) for part in times])[:-1]
+            cut = zip(np.split(encoded, cuts), unpacked, strict=True)
+            parts = [values.reshape(part.shape) for values, part in cut]
+            said = {"calendar": calendar} if "calendar" in plain or calendar != STANDARD else {}
+            return parts, plain | {"units": unit} | said
+    why = f"no unit since {epoch!r} holds them all exactly"
+    if bool((everything != everything).any()):
+        why = (
+            "some are missing, and not all files mark missing values the same way (coordinate= says where "
+            "files belong)"
+        )
+    raise IngestError(f"the values of {name!r} cannot be joined: {why}")
+
+
+def _texts(words: Iterable[str]) -> str:
+    return " and ".join(map(repr, sorted(words)))
+
+
+def calendar_of(meaning: Mapping[str, Any]) -> str:
+    """The calendar that attributes name, always under one name if CF has two."""
+    name = str(meaning.get("calendar", STANDARD)).lower()
+    return SAME_CALENDARS.get(name, name)
+
+
+def are_one(calendars: Iterable[str]) -> bool:
+    """Whether times in these calendars are comparable: they are one calendar, or agree since the reform.
+
+    >>> are_one(["standard", "proleptic_gregorian"]), are_one(["standard", "noleap"])
+    (True, False)
+    """
+    named = set(calendars)
+    return len(named) == 1 or named <= MODERN
+
+
+def _finer(step: str) -> list[str]:
+    known = step.strip().lower()
+    known = known if known.endswith("s") else known + "s"
+    start = FINER.index(known) if known in FINER else 0
+    return list(FINER[start:])
+
+
+def _exact(coder: Any, times: np.ndarray[Any, Any], units: str, calendar: str) -> np.ndarray[Any, Any] | None:
+    """Times as whole numbers of a unit; None if they are not whole.
+
+    The coder counts in float64, which holds every whole number below 2⁵³; decoding them again shows whether
+    anything was lost.
+    """
+    xr = extra("xarray", "xarray")
+    variable = xr.Variable(("n",), times, {}, {"units": units, "calendar": calendar, "dtype": np.dtype("f8")})
+    encoded = np.asarray(coder.encode(variable).values)
+    whole = np.rint(encoded)
+    if not bool(np.array_equal(encoded, whole)) or bool((np.abs(whole) >= 2.0**53).any()):
+        return None
+    attrs = {"units": units, "calendar": calendar}
+    back = np.asarray(coder.decode(xr.Variable(("n",), whole.astype("i8"), attrs)).values)
+    return whole.astype("i8") if bool((back == times).all()) else None
+
+
+def _unpacked(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    packing = packing_of(values.dtype, attrs)
+    return values if packing is None else packing.decode(values)
+
+
+def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
+    """Coordinate values as people write them: times as dates."""
+    if not counts_time(attrs) or values.dtype.kind not in "iuf":
+        return [str(value) for value in values.tolist()]
+    xr = extra("xarray", "xarray")
+    meaning = {key: attrs[key] for key in ("units", "calendar") if key in attrs}
+    variable = xr.Variable(("n",), _unpacked(values, attrs), meaning)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about fractions and distant dates: these are only labels
+            times = xr.coders.CFDatetimeCoder(time_unit="us").decode(variable).values
+    except Exception:  # whatever the decoder raises for invalid units: the numbers will do
+        return [str(value) for value in values.tolist()]
+    texts = [str(time).replace("T", " ").split(".")[0] for time in times]
+    return [text.removesuffix(" 00:00:00") for text in texts]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """One coordinate after the commit."""
+
+    dims: tuple[str, ...]
+    attrs: dict[str, Any]
+    values: np.ndarray[Any, Any]
+
+    axis: int
+    """The axis that grows, or the first of several."""
+
+    kept: int | None = None
+    """How many steps along it need not be rewritten; None if all must be."""
+
+
+def assemble(name: str, joined: Joined, cube: Cube, having: Sequence[Placed]) -> tuple[Assembled, str]:
+    """The values of a coordinate over the files that have it; and what is wrong if they disagree."""
+    axes = {axis.dim: axis for axis in cube.axes}
+    growing = [d for d, dim in enumerate(joined.dims) if dim in axes]
+    first = axes[joined.dims[growing[0]]]
+    before, kept = joined.before, None
+    attrs: Mapping[str, Any] = joined.attrs
+    if name == first.dim and first.values is not None:
+        # the axis was built from files in another order, so it may have other units
+        values, attrs, problem = first.values, first.attrs, ""
+    else:
+        values, problem = _Mosaic(joined, cube, having).values()
+    if before is not None and len(growing) == 1 and first.appends and not joined.rewritten:
+        kept = before.shape[growing[0]] if values.dtype == before.dtype else None
+    return Assembled(joined.dims, dict(attrs), values, growing[0], kept), problem
+
+
+class _Mosaic:
+    """An array that is filled piece by piece and knows which parts are filled."""
+
+    def __init__(self, joined: Joined, cube: Cube, having: Sequence[Placed]) -> None:
+        self._joined, self._cube, self._having = joined, cube, having
+        self._numbers = {dim: k for k, dim in enumerate(cube.dims)}
+        sample = joined.parts[0] if joined.parts else joined.before
+        assert sample is not None
+        shape = [
+            cube.axes[self._numbers[dim]].length if dim in self._numbers else n
+            for dim, n in zip(joined.dims, sample.shape, strict=True)
+        ]
+        self._values = np.zeros(shape, dtype=sample.dtype)
+        self._filled = np.zeros(shape, dtype=bool)
+
+    def values(self) -> tuple[np.ndarray[Any, Any], str]:
+        """The whole array, and what is wrong if pieces disagree."""
+        joined, before = self._joined, self._joined.before
+        fixed = [d for d, dim in enumerate(joined.dims) if dim not in self._numbers]
+        if before is not None:
+            self._put(before, [self._kept(d, n) for d, n in enumerate(before.shape)])
+        if self._put_all_at_once():
+            return self._with_holes(), ""
+        problem = ""
+        for placed, part in zip(self._having, joined.parts, strict=True):
+            if any(part.shape[d] != self._values.shape[d] for d in fixed):
+                return self._values, f"{placed.file.url} has it in another shape"
+            steps = [
+                placed.positions[self._numbers[dim]][:n] if dim in self._numbers else np.arange(n)
+                for dim, n in zip(joined.dims, part.shape, strict=True)
+            ]
+            if not self._put(part, steps):
+                problem = f"files in the same place differ in it (such as {placed.file.url})"
+        return self._with_holes(), problem
+
+    def _kept(self, d: int, n: int) -> Ints:
+        number = self._numbers.get(self._joined.dims[d])
+        return np.arange(n) if number is None else self._cube.axes[number].kept()
+
+    def _put(self, part: np.ndarray[Any, Any], steps: list[Ints]) -> bool:
+        """Fill the free parts; returns whether the values elsewhere agree."""
+        goes = [each >= 0 for each in steps]
+        if not all(each.all() for each in goes):
+            part, steps = part[np.ix_(*goes)], [each[keep] for each, keep in zip(steps, goes, strict=True)]
+        where = np.ix_(*steps)
+        there = self._filled[where]
+        if not there.any():
+            self._values[where], self._filled[where] = part, True
+            return True
+        same = same_values(self._values[where][there], part[there])
+        self._values[where] = np.where(there, self._values[where], part)
+        self._filled[where] = True
+        return same
+
+    def _put_all_at_once(self) -> bool:
+        """For thousands of files on one axis that do not overlap."""
+        joined = self._joined
+        if len(self._numbers) > 1 or not joined.parts:
+            return False
+        (dim,) = self._numbers
+        d = joined.dims.index(dim)
+        cross = {part.shape[:d] + part.shape[d + 1 :] for part in joined.parts}
+        steps = np.concatenate(
+            [p.positions[0][: part.shape[d]] for p, part in zip(self._having, joined.parts, strict=True)]
+        )
+        if len(cross) > 1 or len(np.unique(steps)) < len(steps):
+            return False
+        shape = self._values.shape
+        if cross != {shape[:d] + shape[d + 1 :]}:
+            return False
+        whole = [np.arange(n) for n in shape]
+        whole[d] = steps
+        return self._put(np.concatenate(joined.parts, axis=d), whole)
+
+    def _with_holes(self) -> np.ndarray[Any, Any]:
+        """The values, with missing values where no file has any."""
+        values, free = self._values, ~self._filled
+        if not free.any() or isinstance(values.dtype, np.dtypes.StringDType):
+            return values
+        if "_FillValue" in self._joined.attrs:
+            values[free] = self._joined.attrs["_FillValue"]
+            return values
+        if values.dtype.kind in "biu":  # as in xarray
+            values = values.astype(np.float64)
+        values[free] = np.nan
+        return values
+
+
+def spread(
+    files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], dropped: dict[str, str]
+) -> None:
+    """Turn scalars that differ between files into coordinates with a value for every step, as xarray does.
+
+    With several dimensions, it is unknown which one a scalar belongs to: then it is left out.
+    """
+    if len(dims) != 1:
+        return
+    (dim,) = dims
+    names = {name for name in dropped if any(_is_scalar(file.variables.get(name)) for file in files)}
+    names |= {name for name in dataset.plain if name not in dims and dataset.dims(name) == (dim,)}
+    for name in names:
+        for file in files:
+            variable = file.variables.get(name)
+            if variable is None or not _is_scalar(variable):
+                continue
+            steps = file.steps(dim)
+            variable.role, variable.dims, variable.shape = "joined", (dim,), (steps,)
+            variable.values = np.repeat(variable.loaded.reshape(1), steps)
+            dropped.pop(name, None)
+
+
+def _is_scalar(variable: ParsedVariable | None) -> bool:
+    """Whether this is one number or text; a grid mapping is neither, whatever its value."""
+    if variable is None or variable.role != "static" or variable.values is None:
+        return False
+    return not variable.dims and variable.dtype.kind in "iufT" and not is_grid_mapping(variable.attrs)

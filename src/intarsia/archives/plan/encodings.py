@@ -1,0 +1,374 @@
+"""The encoding of a file's chunks: it says which files are alike, and which member can hold them.
+
+Members may have filters that unpack their numbers, for two things that a packing in the manifest cannot
+express: missing values that become null, and a requested type that values are rounded to. Before manifests
+had packings, `ingest` wrote filters for everything else, too.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
+from zarr.dtype import ZDType
+from zarr.registry import get_codec_class
+
+from intarsia.archives.cf import Decoding
+from intarsia.archives.parsed_file import ParsedVariable
+from intarsia.errors import IngestError
+from intarsia.manifest.box import Box, chunk_grid
+from intarsia.manifest.coercion import zarr_type
+from intarsia.nullable import NULL, OptionalDType, Some
+from intarsia.words import codecs_text
+
+
+def _unpacked(decoding: Decoding) -> np.dtype[Any]:
+    """The type in which filters compute."""
+    values = decoding.values
+    return np.dtype("f8") if decoding.is_scaled and values.kind != "f" else values
+
+
+def _factors(decoding: Decoding) -> tuple[float | None, float | None]:
+    packing = decoding.packing
+    given = (None, None) if packing is None else (packing.scale, packing.offset)
+    scale, offset = (None if factor is None else float(factor) for factor in given)
+    return scale, offset
+
+
+def filters_of(decoding: Decoding, logical: np.dtype[Any]) -> list[dict[str, Any]]:
+    """The array → array codecs of a member whose values have the type `logical`.
+
+    >>> attrs = {"scale_factor": 0.5, "_FillValue": np.int16(-1)}
+    >>> [codec["name"] for codec in filters_of(Decoding.of(np.dtype("i2"), attrs), np.dtype("f8"))]
+    ['scale_offset', 'cast_value']
+    """
+    codecs: list[dict[str, Any]] = []
+    (scale, offset), unpacked = _factors(decoding), _unpacked(decoding)
+    if logical != unpacked:
+        codecs.append(_cast(unpacked))
+    configuration: dict[str, Any] = {}
+    if offset is not None and offset != 0:
+        configuration["offset"] = offset
+    if scale is not None and scale != 1:
+        configuration["scale"] = 1 / scale  # the codec divides where CF multiplies
+    if configuration:
+        codecs.append({"name": "scale_offset", "configuration": configuration})
+    marks = [mark.item() for mark in decoding.missing]
+    mapped = marks if decoding.is_scaled or not decoding.nulls else []
+    if unpacked != decoding.numbers or mapped:
+        codecs.append(_stored_as(decoding.numbers, mapped))
+    if not decoding.gives_nulls:
+        return codecs
+    sentinel: dict[str, Any] = {"values": ["NaN"] if decoding.is_scaled else marks}
+    if codecs:
+        sentinel["codecs"] = codecs
+    return [{"name": "intarsia.sentinel", "configuration": sentinel}]
+
+
+def filtered(decoding: Decoding, number: Any) -> Any:
+    """The value of one stored number as the filters decode it; None for null."""
+    if number in decoding.missing:
+        return None if decoding.nulls else _unpacked(decoding).type(np.nan)
+    (scale, offset), kind = _factors(decoding), _unpacked(decoding)
+    value = kind.type(number)
+    if scale is not None:
+        value = kind.type(value / kind.type(1 / scale))
+    return value if offset is None else kind.type(value + kind.type(offset))
+
+
+def _stored_as(numbers: np.dtype[Any], mapped: list[Any]) -> dict[str, Any]:
+    """The cast to the stored type, with NaN as the first of `mapped`."""
+    cast = _cast(numbers)
+    if numbers.kind in "iu":
+        cast["configuration"]["out_of_range"] = "clamp"
+    if mapped:
+        cast["configuration"]["scalar_map"] = {
+            "encode": [["NaN", mapped[0]]],
+            "decode": [[mark, "NaN"] for mark in mapped],
+        }
+    return cast
+
+
+def _cast(dtype: np.dtype[Any]) -> dict[str, Any]:
+    name = zarr_type(dtype).to_json(zarr_format=3)
+    return {"name": "cast_value", "configuration": {"data_type": name}}
+
+
+COPY_CODEC = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+"""How copies are compressed."""
+
+
+@dataclass(frozen=True, eq=False)
+class SourceEncoding:
+    """How the chunks of a source hold its numbers; sources with equal digests share a member."""
+
+    chunks: tuple[int, ...]
+    """The shape of a chunk, including the concatenation axis."""
+
+    codecs: tuple[dict[str, Any], ...]
+    """The source's own codecs."""
+
+    stored: np.dtype[Any]
+    """The type of the numbers that they decode to."""
+
+    data_type: ZDType[Any, Any]
+    """The type of the member: that of those numbers, or of the values that filters make of them."""
+
+    fill_value: Any
+    """What is read where a source stored no chunk."""
+
+    filters: tuple[dict[str, Any], ...] = ()
+    """Codecs before the source's own that unpack, if a packing in the manifest cannot."""
+
+    copy_reason: str = ""
+    """Why the data is copied; empty if it is referenced."""
+
+    def document(self, shape: tuple[int, ...], dims: tuple[str, ...]) -> dict[str, Any]:
+        """The zarr.json of a member."""
+        return {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": list(shape),
+            "data_type": self.data_type.to_json(zarr_format=3),
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(self.chunks)}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "fill_value": self.data_type.to_json_scalar(self.fill_value, zarr_format=3),
+            "codecs": [*self.filters, *self.codecs],
+            "attributes": {},
+            "dimension_names": list(dims),
+            "storage_transformers": [],
+        }
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal encodings, even in another process or a year later."""
+        return _digests(self)[0]
+
+    @property
+    def digest_without_fill(self) -> str:
+        """The same for encodings that differ at most in what is read where no chunk is stored."""
+        return _digests(self)[1]
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        fill = self.fill_value
+        bits = fill.tobytes() if isinstance(fill, np.generic) else repr(fill)
+        texts = (repr(part) for part in (self.codecs, self.filters))
+        return self.chunks, self.stored, self.data_type, bits, *texts, self.copy_reason
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, SourceEncoding) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def bare(self) -> "SourceEncoding":
+        """The same chunks seen as stored numbers, to write a copy without packing it again."""
+        data_type = zarr_type(self.stored)
+        fill = self.fill_value if self.data_type == data_type else data_type.default_scalar()
+        return replace(self, data_type=data_type, fill_value=fill, filters=())
+
+    @property
+    def short_codecs(self) -> str:
+        """The source's own codecs in a few words."""
+        return source_codecs_text(self.codecs)
+
+
+@lru_cache
+def _digests(encoding: SourceEncoding) -> tuple[str, str]:
+    """With the fill value and without; computed once for thousands of files with the same encoding."""
+    document = encoding.document((), ())
+    parts = {key: document[key] for key in ("data_type", "chunk_grid", "codecs")}
+    return _digest(parts | {"fill_value": document["fill_value"]}), _digest(parts)
+
+
+def _digest(parts: dict[str, Any]) -> str:
+    return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def source_codecs_text(codecs: Iterable[Mapping[str, Any]]) -> str:
+    """Codecs as a report's runs name them: with their levels, without what follows from the data type.
+
+    >>> source_codecs_text([{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 4}}])
+    'gzip-4'
+    """
+    return codecs_text((codec for codec in codecs if not _is_filter(codec["name"])), settings=True)
+
+
+@lru_cache
+def _is_filter(name: str) -> bool:
+    return issubclass(get_codec_class(name), ArrayArrayCodec)
+
+
+@lru_cache
+def is_bytes_codec(name: str) -> bool:
+    """Whether the codec of this name turns bytes into bytes."""
+    return issubclass(get_codec_class(name), BytesBytesCodec)
+
+
+def _stored_fill(decoding: Decoding, fill: Any, stored: np.dtype[Any]) -> Any:
+    """The stored number that stands for chunks that were never stored."""
+    if stored.kind not in "biufc":
+        return zarr_type(stored).default_scalar() if fill is None else fill
+    if fill is not None:
+        return np.array(fill).astype(stored)[()]
+    return decoding.missing[0].view(stored) if decoding.missing else stored.type(0)
+
+
+def _filtered_fill(decoding: Decoding, fill: Any, logical: np.dtype[Any]) -> Any:
+    """The value of chunks that were never stored, if filters unpack."""
+    value = None
+    if fill is not None:
+        value = filtered(decoding, np.array(fill).astype(decoding.numbers).item())
+    elif not decoding.gives_nulls:
+        value = np.nan if logical.kind == "f" and decoding.missing else 0
+    if decoding.gives_nulls:
+        return NULL if value is None else Some(logical.type(value))
+    return logical.type(value)
+
+
+def _referenced(
+    variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], skipped: int = 0
+) -> SourceEncoding:
+    """The encoding of a variable whose chunks are read in place.
+
+    `skipped` is HDF5's filter mask: if bit i is set, filter i was not applied.
+    """
+    own = list(variable.codecs)
+    if skipped:  # HDF5's filters are the bytes → bytes codecs, in the same order
+        steps = [codec for codec in own if is_bytes_codec(codec["name"])]
+        applied = [codec for i, codec in enumerate(steps) if not skipped >> i & 1]
+        own = [codec for codec in own if codec not in steps] + applied
+    return _encoding(variable, own, decoding, logical, variable.reason)
+
+
+def _copied(
+    variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], reason: str
+) -> SourceEncoding:
+    """The encoding of a variable whose stored numbers are copied: the same numbers, compressed again."""
+    serializer: dict[str, Any] = {"name": "bytes"}
+    if isinstance(decoding.stored, np.dtypes.StringDType):
+        serializer = {"name": "vlen-utf8"}
+    elif decoding.stored.itemsize > 1:
+        serializer["configuration"] = {"endian": "little"}
+    return _encoding(variable, [serializer, COPY_CODEC], decoding, logical, reason)
+
+
+def _encoding(
+    variable: ParsedVariable,
+    codecs: list[dict[str, Any]],
+    decoding: Decoding,
+    logical: np.dtype[Any],
+    reason: str,
+) -> SourceEncoding:
+    chunks, own = variable.chunks, tuple(codecs)
+    # without a packing, the sign that `_Unsigned` gives is that of the member's type
+    stored = decoding.numbers if decoding.nulls else decoding.stored
+    if stored != logical and (stored.kind not in "iuf" or logical.kind not in "iuf"):
+        raise IngestError(f"values of type {stored} cannot become {logical}")
+    if not decoding.needs_filters(logical):
+        fill = _stored_fill(decoding, variable.fill, stored)
+        return SourceEncoding(chunks, own, stored, zarr_type(stored), fill, copy_reason=reason)
+    data_type = zarr_type(logical)
+    if decoding.gives_nulls:
+        data_type = OptionalDType(inner=data_type)
+    fill = _filtered_fill(decoding, variable.fill, logical)
+    filters = tuple(filters_of(decoding, logical))
+    return SourceEncoding(chunks, own, decoding.numbers, data_type, fill, filters, reason)
+
+
+def depends_on_axes(variable: ParsedVariable) -> str:
+    """Why the chunks of a variable cannot be read with one more axis; empty if they can."""
+    for codec in variable.codecs:
+        name = codec["name"]
+        if name not in ("bytes", "transpose") and not is_bytes_codec(name):
+            return f"the file has no such axis, and its codec {name!r} depends on the number of axes"
+    return ""
+
+
+def with_axis_before(codecs: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The codecs of chunks that get another axis, of length 1, before the others.
+
+    >>> with_axis_before([{"name": "transpose", "configuration": {"order": [1, 0]}}])
+    ({'name': 'transpose', 'configuration': {'order': [0, 2, 1]}},)
+    """
+    return tuple(
+        {**codec, "configuration": {"order": [0, *(axis + 1 for axis in codec["configuration"]["order"])]}}
+        if codec["name"] == "transpose"
+        else codec
+        for codec in codecs
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSet:
+    """Chunks of one file that share an encoding."""
+
+    encoding: SourceEncoding
+    boxes: tuple[Box, ...]
+    """The chunks, as boxes of the file's chunk grid; together with the other sets they tile it."""
+
+    skipped: int = 0
+    """The filter mask that they share."""
+
+    by_copy: bool = False
+    """Whether the numbers are copied; otherwise they are referenced."""
+
+    complete: bool = True
+    """Whether every chunk is stored, so that no fill value is visible."""
+
+
+def boxes_of(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Box]:
+    """A small number of boxes that cover exactly the chosen cells of a grid.
+
+    Boxes of one row that are also in the next row grow into it. These are not the fewest boxes, but few for
+    filter masks, where whole rows are alike.
+    """
+    if not chosen.ndim:
+        return [Box((), ())] if chosen else []
+    if chosen.all():
+        return [Box.sized(chosen.shape)]
+    if chosen.ndim == 1:  # a run begins or ends where the cells change between chosen and not chosen
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]])))
+        return [Box((a,), (b,)) for a, b in edges.reshape(-1, 2).tolist()]
+    boxes: list[Box] = []
+    open_boxes: dict[Box, int] = {}  # boxes of the previous row that still grow, and the row they began in
+    for row in range(len(chosen) + 1):
+        here = boxes_of(chosen[row]) if row < len(chosen) else []
+        ended = [box for box in open_boxes if box not in here]
+        boxes += [Box((open_boxes.pop(box), *box.start), (row, *box.stop)) for box in ended]
+        for box in here:
+            open_boxes.setdefault(box, row)
+    return sorted(boxes)
+
+
+def chunk_sets_of(
+    variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], copy: str
+) -> list[ChunkSet]:
+    """How the chunks of one file are backed: by reference, by a copy, or some each way. There may be none."""
+    if 0 in variable.shape:
+        return []
+    grid = chunk_grid(variable.shape, variable.chunks)
+    whole = (Box.sized(grid),)
+    ranges = variable.ranges
+    by_copy = ranges is None or bool(ranges.inlined)
+    if by_copy and copy == "never":
+        raise IngestError(f"{variable.name!r}: {variable.reason}, and copy='never' was requested")
+    if ranges is None or copy == "all":
+        reason = variable.reason or "copy='all' was requested"
+        return [ChunkSet(_copied(variable, decoding, logical, reason), whole, by_copy=True)]
+    complete = int((ranges.lengths > 0).sum()) + len(ranges.inlined) == ranges.lengths.size
+    if ranges.masks is None:
+        return [ChunkSet(_referenced(variable, decoding, logical), whole, complete=complete)]
+    return [
+        ChunkSet(
+            _referenced(variable, decoding, logical, mask), tuple(boxes_of(ranges.masks == mask)), mask,
+            complete=complete,
+        )
+        for mask in np.unique(ranges.masks).tolist()
+    ]  # fmt: skip

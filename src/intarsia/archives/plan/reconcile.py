@@ -1,0 +1,292 @@
+"""How files differ from what is expected yet hold the same data: axes, units, types of values.
+
+Axes may be turned, rolled or noisy. Units may differ by a factor and an offset: they are converted as in
+udunits, through cf-units. Types of values can share an array if one type holds them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.archives.cf import PACKING, packing_of
+from intarsia.archives.plan.axis_union import ULPS, sortable
+from intarsia.archives.plan.coordinates import counts_time
+from intarsia.errors import IngestError
+from intarsia.extras import extra
+
+if TYPE_CHECKING:
+    from intarsia.archives.parsed_file import ParsedFile, ParsedVariable
+    from intarsia.manifest.region_table import Ints
+
+type Values = np.ndarray[Any, Any]
+
+MOST_SPANS = 64
+"""An axis that falls into more parts than this is in no order that anybody intended."""
+
+CIRCLE = 360.0
+"""Degrees of longitude after which the same place returns."""
+
+EASTWARD = frozenset(
+    ("degrees_east", "degree_east", "degree_e", "degrees_e", "degreee", "degreese")
+)  # as listed in CF, in lower case
+LONGITUDES = frozenset(("lon", "longitude"))
+
+
+def is_longitude(name: str, attrs: Mapping[str, Any]) -> bool:
+    """Whether 350 and -10 are the same place."""
+    units = str(attrs.get("units", "")).lower()
+    return units in EASTWARD or str(attrs.get("standard_name", name)).lower() in LONGITUDES
+
+
+def close(a: Values, b: Values, tolerance: float | None, circle: bool = False) -> bool:
+    """Whether two arrays hold the same values up to noise: a few steps of the coarser of their types.
+
+    >>> close(np.array([0.1], "f4"), np.array([0.1]), None), close(np.array([0.1]), np.array([0.2]), None)
+    (True, False)
+    """
+    if a.shape != b.shape:
+        return False
+    if a.dtype.kind not in "iuf" or b.dtype.kind not in "iuf":
+        return bool(np.array_equal(a, b))
+    apart = _apart(a, b, circle)
+    near = np.full(a.shape, tolerance) if tolerance is not None else _noise(a, b, circle)
+    return bool(((apart <= near) | (np.isnan(a) & np.isnan(b))).all())
+
+
+def _apart(a: Values, b: Values, circle: bool) -> Values:
+    apart = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    if circle:
+        apart = apart % CIRCLE
+        apart = np.minimum(apart, CIRCLE - apart)
+    return apart
+
+
+def _noise(a: Values, b: Values, circle: bool) -> Values:
+    """How far apart values may be and still count as the same."""
+    eps = max((float(np.finfo(each.dtype).eps) for each in (a, b) if each.dtype.kind == "f"), default=0.0)
+    size = np.maximum(np.abs(a), np.abs(b)).astype(np.float64)
+    if circle:
+        size = np.maximum(size, CIRCLE)
+    elif b.ndim == 1 and len(b) > 1:  # noise around 0 is small compared with the distance between steps
+        size = np.maximum(size, float(np.abs(np.diff(b)).min()))
+    return ULPS * eps * size
+
+
+def located(values: Values, expected: Values, tolerance: float | None, circle: bool = False) -> Ints | None:
+    """The index of each value among the expected ones, if both are the same set; otherwise None.
+
+    >>> located(np.array([30.0, 20.0, 10.0]), np.array([10.0, 20.0, 30.0]), None).tolist()
+    [2, 1, 0]
+    >>> located(np.array([-90.0, 0.0, 90.0]), np.array([0.0, 90.0, 270.0]), None, circle=True).tolist()
+    [2, 0, 1]
+    """
+    if values.shape != expected.shape or values.ndim != 1:
+        return None
+    if close(values, expected, tolerance):
+        return np.arange(len(values))
+    if circle and values.dtype.kind in "iuf" and expected.dtype.kind in "iuf":
+        low = float(expected.min())
+        turned = (values.astype(np.float64) - low) % CIRCLE
+        turned[CIRCLE - turned < CIRCLE * 1e-6] = 0  # just below a full turn, because of noise
+        rank, place = np.argsort(turned, kind="stable"), np.argsort(expected, kind="stable")
+    else:
+        circle = False
+        rank, place = (np.argsort(sortable(each), kind="stable") for each in (values, expected))
+    if not close(values[rank], expected[place], tolerance, circle):
+        return None
+    positions = np.empty(len(values), dtype=np.int64)
+    positions[rank] = place
+    return positions
+
+
+def brought(
+    values: Values, dims: Sequence[str], expected: Sequence[str], positions: Mapping[str, Ints]
+) -> Values | None:
+    """Values with their axes as expected; None if the axes are different ones.
+
+    >>> brought(np.array([[1, 2, 3]]), ("y", "x"), ("x",), {"x": np.array([2, 1, 0])}).tolist()
+    [3, 2, 1]
+    """
+    extra = [d for d, dim in enumerate(dims) if dim not in expected]
+    if any(values.shape[d] != 1 for d in extra):
+        return None
+    left = [dim for dim in dims if dim in expected]
+    seen = np.squeeze(values, axis=tuple(extra))
+    absent = [dim for dim in expected if dim not in left]
+    seen = seen[(..., *[None] * len(absent))]
+    left += absent
+    seen = seen.transpose([left.index(dim) for dim in expected])
+    for axis, dim in enumerate(expected):
+        if dim in positions and seen.shape[axis] == len(positions[dim]):
+            seen = np.take(seen, np.argsort(positions[dim]), axis=axis)
+    return seen
+
+
+def difference(own: Values, expected: Values) -> str:
+    """How values differ, in words, and what would accept them."""
+    if own.shape != expected.shape:
+        return f"shape {own.shape} instead of {expected.shape}"
+    if own.dtype.kind not in "iuf" or expected.dtype.kind not in "iuf" or not own.size:
+        if own.dtype != expected.dtype:
+            return f"{own.dtype} instead of {expected.dtype}"
+        i = int(np.flatnonzero(own.reshape(-1) != expected.reshape(-1))[0])
+        return f"{own.reshape(-1)[i]!r} instead of {expected.reshape(-1)[i]!r} at {i}"
+    if np.array_equal(np.sort(own, axis=None), np.sort(expected, axis=None)):
+        return "the same values in another order"
+    apart = np.abs(own.astype(np.float64) - expected.astype(np.float64))
+    apart = np.where(np.isnan(apart), np.inf, apart).reshape(-1)
+    i = int(np.argmax(apart))
+    a, b = own.reshape(-1)[i], expected.reshape(-1)[i]
+    steps = np.abs(np.diff(expected)) if expected.ndim == 1 and len(expected) > 1 else np.array([np.inf])
+    option = f" (tolerance={apart[i]:.3g} accepts it)" if apart[i] < steps.min() / 2 else ""
+    return (
+        f"values from {own.min():g} to {own.max():g} instead of {expected.min():g} to {expected.max():g}; "
+        f"the largest difference is {apart[i]:.3g}, at {i}: {a!s} instead of {b!s}{option}"
+    )
+
+
+FAR = 2.0**200
+"""A number so large that no offset of units matters, and that divides exactly: it shows only the factor."""
+
+PROBES = (-40.0, 0.5, 300.0, 1e6)
+"""Numbers at which a conversion must agree with a factor and an offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What numbers in other units are multiplied by, and what is then added."""
+
+    factor: float
+    offset: float
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes numbers."""
+        return self.factor != 1 or self.offset != 0
+
+    def of(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Values in the other units: computed in float64, and rounded once to their own type.
+
+        >>> Conversion(1000.0, 0.0).of(np.array([0.5, 2], "f4"))
+        array([ 500., 2000.], dtype=float32)
+        """
+        kind = values.dtype if values.dtype.kind == "f" else np.dtype("f8")
+        return (values.astype("f8") * self.factor + self.offset).astype(kind)
+
+
+@lru_cache
+def conversion(own: str, wanted: str) -> Conversion:
+    """How numbers in one unit become numbers in another.
+
+    >>> conversion("degC", "K")
+    Conversion(factor=1.0, offset=273.15)
+    >>> conversion("K", "m")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.IngestError: 'K' cannot be converted to 'm'
+    """
+    if own == wanted:
+        return Conversion(1.0, 0.0)
+    known = extra("cf_units", "units")
+    if counts_time({"units": own}) or counts_time({"units": wanted}):
+        raise IngestError(f"times are converted only as coordinates, not {own!r} to {wanted!r}")
+    units = []
+    for text in (own, wanted):
+        try:
+            units.append(known.Unit(text))
+        except ValueError:
+            raise IngestError(f"{text!r} is not a unit that udunits knows") from None
+    if any(unit.is_unknown() or unit.is_no_unit() for unit in units):
+        raise IngestError(f"{own!r} cannot be converted to {wanted!r}: one of them is not a unit at all")
+    if not units[0].is_convertible(units[1]):
+        raise IngestError(f"{own!r} cannot be converted to {wanted!r}")
+    convert = units[0].convert
+    found = Conversion(convert(FAR, units[1]) / FAR, convert(0.0, units[1]))
+    straight = (np.isclose(convert(x, units[1]), found.factor * x + found.offset) for x in PROBES)
+    if not np.isfinite([found.factor, found.offset]).all() or not all(straight):
+        raise IngestError(f"{own!r} and {wanted!r} differ by more than a factor and an offset")
+    return found
+
+
+def units_of(attrs: Mapping[str, Any]) -> str:
+    """The units that attributes name; empty if they name none."""
+    return str(attrs.get("units", ""))
+
+
+def in_units(variable: ParsedVariable, wanted: str, given: str | None = None) -> ParsedVariable:
+    """A loaded variable in other units; `given` are the units that it has if it does not name any itself.
+
+    Numbers that mean the same are left alone, including packed ones.
+    """
+    found = conversion(units_of(variable.attrs) or given or "", wanted)
+    attrs = variable.attrs | ({"units": wanted} if "units" in variable.attrs else {})
+    if not found.changes:
+        return replace(variable, attrs=attrs)
+    packing = packing_of(variable.loaded.dtype, variable.attrs)
+    values = found.of(variable.loaded if packing is None else packing.decode(variable.loaded))
+    plain = {key: value for key, value in attrs.items() if key not in PACKING}
+    return replace(variable, attrs=plain, values=values, dtype=values.dtype)
+
+
+def convert_coordinate(file: ParsedFile, name: str, wanted: str) -> None:
+    """Convert a coordinate of a file to other units, with its bounds, which need not name any."""
+    variable = file.variables[name]
+    own = units_of(variable.attrs)
+    bounds = str(variable.attrs.get("bounds", ""))
+    file.variables[name] = in_units(variable, wanted)
+    if bounds in file.variables and not units_of(file.variables[bounds].attrs):
+        file.variables[bounds] = in_units(file.variables[bounds], wanted, own)
+
+
+NUMBERS = "iuf"
+"""Kinds of NumPy data types that can become one another."""
+
+
+def type_problem(
+    name: str, values: np.dtype[Any], held: np.dtype[Any] | None, source: str, *, fixed: bool
+) -> str:
+    """Why values of a type do not fit into an array; empty if they do. A `fixed` type stays as it is.
+
+    >>> type_problem("v", np.dtype("bool"), np.dtype("f4"), "a.nc", fixed=False)
+    "'v' has values of type bool, but a.nc has float32, which cannot be combined \
+(rename={'v': …} makes it another variable)"
+    >>> type_problem("v", np.dtype("f8"), np.dtype("f4"), "a.nc", fixed=False)
+    ''
+    """
+    if held is None or values == held:
+        return ""
+    if values.kind not in NUMBERS or held.kind not in NUMBERS:
+        return (
+            f"{name!r} has values of type {_text(values)}, but {source} has {_text(held)}, which cannot be "
+            f"combined (rename={{{name!r}: …}} makes it another variable)"
+        )
+    if fixed and not np.can_cast(values, held, "safe"):
+        return (
+            f"{name!r} has values of type {values}, which {held} of {source} cannot hold without loss "
+            f"(dtype={{{name!r}: {str(held)!r}}} rounds them)"
+        )
+    return ""
+
+
+def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
+    """The number type that holds `dtype` and all `arriving`, as NumPy chooses it, if that is wider.
+
+    >>> widened(np.dtype("f4"), [np.dtype("f8")]), widened(np.dtype("f8"), [np.dtype("f4")])
+    (dtype('float64'), None)
+    >>> widened(np.dtype("u1"), [np.dtype("i2")]), widened(np.dtype("i4"), [np.dtype("f4")])
+    (dtype('int16'), dtype('float64'))
+    """
+    held = [dtype, *arriving]
+    if any(each.kind not in NUMBERS for each in held):
+        return None
+    common = np.result_type(*held)
+    return None if common == dtype else common
+
+
+def _text(dtype: np.dtype[Any]) -> str:
+    return "text" if isinstance(dtype, np.dtypes.StringDType) else str(dtype)

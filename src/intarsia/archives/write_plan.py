@@ -1,0 +1,387 @@
+"""Writing a draft into a session: members, references, manifests, coordinates, the ledger."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import icechunk
+import numpy as np
+import zarr
+from zarr.codecs import ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.group import GroupMetadata
+
+from intarsia._compat import sync
+from intarsia.archives.cf import clean, encoded_fill_attribute
+from intarsia.archives.dataset import Dataset
+from intarsia.archives.ledger_form import write_ledger
+from intarsia.archives.locations import Sources
+from intarsia.archives.parse import format_of
+from intarsia.archives.parsed_file import ChunkRanges, read_stored
+from intarsia.archives.plan.coordinates import Assembled
+from intarsia.archives.plan.draft import Draft
+from intarsia.archives.plan.ingest_plan import ArrayDraft
+from intarsia.archives.plan.member_allocation import (
+    GrowingMember,
+    Stretch,
+    Stretches,
+    merged,
+    refined,
+    shifted,
+)
+from intarsia.errors import IngestError, IntarsiaError
+from intarsia.logical.attributes import RESERVED, UNLIMITED_KEY, with_floats
+from intarsia.logical.hierarchy import LEDGER, open_group
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.verify import member_problems
+from intarsia.manifest.box import Box, blocks
+from intarsia.manifest.coercion import values_dtype, zarr_type
+from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.packing import Packing
+from intarsia.manifest.region_table import NONE, RegionTable
+from intarsia.nullable import optional_dtype
+from intarsia.words import one_line
+
+COORDINATE_CHUNK = 1 << 12
+"""The most elements in a chunk of a coordinate array: quick to append to, and few chunks to open."""
+
+AT_ONCE = 256
+"""How many metadata documents are written at once."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A change to a dataset that is written, but not committed."""
+
+    session: icechunk.Session
+
+    def follow(self) -> list[str]:
+        """Where files go depends on everything there: after any other commit, a new draft is needed."""
+        return ["the dataset may have changed"]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Puts everything in a draft into one session; the caller commits it."""
+
+    store: Any
+    path: str
+    """The group that holds the dataset."""
+
+    draft: Draft
+    dataset: Dataset
+    """What exists already, read through the same session."""
+
+    sources: Sources
+    """Where copies are read from."""
+
+    parser: Any = None
+    """The caller's own parser, if given."""
+
+    source_group: str = ""
+    """The group in every file that holds the variables."""
+
+    def write(self) -> dict[str, str]:
+        """Write arrays first, then coordinates, then the ledger: a session commits them as one.
+
+        Returns what cannot be written or would not be readable, and why: it must not be committed.
+        """
+        draft, group = self.draft, open_group(self.store, self.path, "a")
+        for name in (*draft.arrays, *draft.joined, *draft.static):
+            if name == LEDGER or "/" in name:
+                raise IngestError(f"a variable named {name!r} cannot be part of a dataset")
+        if self.dataset.is_new:
+            group.update_attributes({UNLIMITED_KEY: list(draft.cube.dims)})
+        problems: dict[str, str] = {}
+        begun = {}
+        documents: list[tuple[str, Any]] = []
+        for name, array in draft.arrays.items():
+            with _noted(problems, name):
+                begun[name] = self._begun(group, array, documents)
+        _put(self.store, documents)
+        for name, (logical, stretches) in begun.items():
+            with _noted(problems, name):
+                for problem in member_problems(self._array(draft.arrays[name], logical, stretches)):
+                    problems[name] = problem.what
+        for name, joined in draft.joined.items():
+            with _noted(problems, name):
+                write_joined(group, name, joined, draft.cube.origin)
+        for name, variable in draft.static.items():
+            with _noted(problems, name):
+                shape = variable.loaded.shape
+                write_plain(group, name, variable.loaded, variable.dims, variable.attrs, shape)
+        for name, attrs in draft.attrs.items():
+            if self.dataset.is_new:  # the group may have attributes of its own
+                attrs = with_floats(dict(group.attrs)) | attrs
+            if name not in problems:
+                _put_attributes(group[name] if name else group, attrs)
+        write_ledger(draft.ledger, group)
+        return problems
+
+    def _begun(
+        self, group: zarr.Group, array: ArrayDraft, documents: list[tuple[str, Any]]
+    ) -> tuple[LogicalGroup, Stretches]:
+        """Where everything in one array goes; adds documents of new members to those that will be written."""
+        logical = self.dataset.logical_groups.get(array.name) or self._created(group, array)
+        stretches = Stretches(array, self.draft.ledger.members.get(array.name, {}), logical)
+        for member in stretches.members.values():
+            if member.is_new:
+                made = self._member(f"{logical.group.path}/{member.name}", member)
+                logical.members.adopt(member.name, made)
+                document = made.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
+                documents.append((f"{made.path}/zarr.json", document))
+            else:
+                logical.members[member.name].resize(tuple(member.shape))
+        return logical, stretches
+
+    def _member(self, path: str, member: GrowingMember) -> zarr.Array[Any]:
+        """A new member, not stored yet; made with zarr, so that it is valid."""
+        try:
+            document = json.loads(json.dumps(member.encoding.document(tuple(member.shape), member.dims)))
+            return zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
+        except (ValueError, TypeError, KeyError) as error:
+            raise IngestError(f"zarr refuses the encoding {member.encoding.short_codecs}: {error}") from error
+
+    def _array(self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches) -> LogicalGroup:
+        """Fill the members of an array, and show them; returns the group with what has to be checked."""
+        draft, path = self.draft, logical.group.path
+        known = draft.ledger.members.get(array.name, {})
+        for member in stretches.members.values():
+            for stretch in member.stretches:
+                self._stretch(f"{path}/{member.name}", member, stretch)
+        checked = self._extended(array, logical, stretches) or self._shown(array, logical, stretches)
+        used = stretches.used
+        members = {d: name for d, name in known.items() if d not in used} | used  # the latest last
+        kept = set(logical.manifest.members)
+        draft.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
+        return checked
+
+    def _extended(
+        self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches
+    ) -> LogicalGroup | None:
+        """Show what goes after all regions of a long table; None if anything else changes."""
+        manifest, axis = logical.manifest, array.growing[0]
+        same = values_dtype(manifest.data_type) == array.dtype and manifest.chunk_shape == array.lattice
+        end = logical.end_of_table(axis) if same and self.draft.cube.origin else None
+        if end is None:
+            return None
+        fresh, names, packings, views = stretches.table(end.part)
+        more = shifted(fresh, axis, self.draft.cube.origin), names, packings, views
+        return logical.extend(end, self._shape(array), more, merged) if end.takes(more) else None
+
+    def _shown(self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches) -> LogicalGroup:
+        """Show what is in the members, wherever it goes."""
+        manifest, origin = logical.manifest, self.draft.cube.origin
+        if values_dtype(manifest.data_type) != array.dtype:
+            manifest = _widened(manifest, array)
+        if manifest.chunk_shape != array.lattice:
+            manifest = refined(manifest, array.lattice)
+        table = manifest.regions
+        if array.name in self.dataset.logical_groups and not origin:
+            table = self._made_room(array, table)
+        fresh, names, packings, views = stretches.table(manifest)
+        table = merged(table.joined(shifted(fresh, array.growing[0], origin)), array.growing[0])
+        changed = manifest.changed(
+            regions=table, members=names, packings=packings, views=views, shape=self._shape(array)
+        )
+        logical.commit(changed)
+        return logical
+
+    def _shape(self, array: ArrayDraft) -> tuple[int, ...]:
+        """The shape of an array, including the steps that were not read."""
+        first, origin = array.growing[0], self.draft.cube.origin
+        return tuple(n + origin if d == first else n for d, n in enumerate(array.shape))
+
+    def _made_room(self, array: ArrayDraft, table: RegionTable) -> RegionTable:
+        """The existing regions, moved apart, without those of files that lose their place."""
+        cube, lattice = self.draft.cube, array.lattice
+        for axis, place in zip(cube.axes, array.growing, strict=True):
+            table = axis.moved(table, place)
+        for part in array.parts:
+            for box in cube.freed(part) + cube.lost(part):
+                table = table.without(array.box(box, part).in_units(lattice))
+        return table
+
+    def _created(self, group: zarr.Group, array: ArrayDraft) -> LogicalGroup:
+        """A logical array for a new variable, without regions."""
+        if array.name in self.dataset.plain:
+            raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
+        if array.name in self.dataset.groups:
+            raise IngestError(f"{array.name!r} is a group of the dataset: it cannot become an array")
+        data_type = optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
+        manifest = Manifest.empty(self._shape(array), array.lattice, data_type, array.fill_value, array.dims)
+        # Nothing is written yet: attributes and manifest are one document, which is stored once.
+        metadata = GroupMetadata(attributes=clean(array.attrs))
+        return LogicalGroup(zarr.Group(zarr.AsyncGroup(metadata, group.store_path / array.name)), manifest)
+
+    def _stretch(self, path: str, member: GrowingMember, stretch: Stretch) -> None:
+        """Fill one stretch of a member: with references, with chunks that the parser made, or with a copy."""
+        ranges = stretch.contribution.variable.ranges
+        if ranges is None or stretch.chunk_set.by_copy:
+            self._copy(path, member, stretch)
+            return
+        offset = [0] * len(ranges.grid)
+        offset[member.axis] = stretch.start // member.encoding.chunks[member.axis]
+        lengths = ranges.lengths
+        if ranges.masks is not None:
+            lengths = np.where(ranges.masks == stretch.chunk_set.skipped, lengths, np.uint64(0))
+        self._refer(path, stretch, ranges, lengths, tuple(offset))
+        if ranges.inlined:
+            _put_chunks(self.store, path, ranges.inlined, offset)
+
+    def _refer(
+        self, path: str, stretch: Stretch, ranges: ChunkRanges, lengths: Any, offset: tuple[int, ...]
+    ) -> None:
+        stored = (lengths > 0).ravel()
+        if not stored.any():
+            return
+        urls = ranges.locations
+        listed = [urls] * stored.size if isinstance(urls, str) else urls.ravel().tolist()
+        locations = [url if each else "" for url, each in zip(listed, stored.tolist(), strict=True)]
+        file = stretch.contribution.file
+        failed = self.store.set_virtual_refs_arr(
+            path, ranges.grid, locations, np.ascontiguousarray(ranges.offsets.ravel()),
+            np.ascontiguousarray(lengths.ravel()), arr_offset=offset,
+            checksum=(file.referenced or file.identity).checksum,
+        )  # fmt: skip
+        if failed:
+            bad = next(url for url in locations if url)
+            raise IngestError(
+                f"{len(failed)} references into {bad} were refused: no container covers them.\n"
+                "  The parser named chunks outside the directories of the sources; copy='all' copies them"
+            )
+
+    def _copy(self, path: str, member: GrowingMember, stretch: Stretch) -> None:
+        """Copy the stored numbers of a contribution, block by block, past any filters that unpack them."""
+        file, variable, axis = stretch.contribution.file, stretch.contribution.variable, member.axis
+        new = len(file.new_dims)  # axes that the file lacks, before its own
+        plain = member.encoding.bare
+        document = plain.document(tuple(member.shape), member.dims)
+        target: zarr.Array[Any] = zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
+        target = target.with_config({"write_empty_chunks": True})
+        whole = Box.sized(variable.shape)
+        format = format_of(file.url, self.sources, self.parser, self.source_group)
+        with (
+            _reading(file.url, variable.name),
+            format.opened(file.url, self.sources, variable.name) as source,
+        ):
+            for block in blocks(whole, plain.chunks, max(plain.stored.itemsize, 1)):
+                taken = block.slices
+                put = list(taken)
+                put[axis] = slice(block.start[axis] + stretch.start, block.stop[axis] + stretch.start)
+                values = read_stored(source, taken[new:], plain.stored)
+                values = values if values.dtype == plain.stored else values.view(plain.stored)  # _Unsigned
+                target[tuple(put)] = values[(None,) * new]
+        if self.sources.identity(file.url) != file.identity:
+            raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
+
+
+def _widened(manifest: Manifest, array: ArrayDraft) -> Manifest:
+    """The same array with a wider data type: members stay, and a packing widens what they hold, exactly."""
+    regions = manifest.regions
+    plain = Packing(values_dtype(manifest.data_type), values=array.dtype)
+    packings, number = manifest.packings.numbered(plain)
+    numbers = np.where(regions.packing == NONE, number, regions.packing)
+    data_type = zarr_type(array.dtype)
+    return replace(
+        manifest, data_type=data_type, fill_value=data_type.cast_scalar(array.fill_value), packings=packings,
+        regions=replace(regions, packing=numbers), replicas=regions.take(slice(0)),
+    )  # fmt: skip
+
+
+def _put_attributes(node: Any, attrs: dict[str, Any]) -> None:
+    """Replace the attributes of a node; those of manifests stay."""
+    known = dict(node.attrs)
+    said = dict(attrs)
+    if "_FillValue" in said:  # plain arrays have it in xarray's form
+        said["_FillValue"] = known.get("_FillValue", said["_FillValue"])
+    ours = RESERVED | {UNLIMITED_KEY}
+    wanted = {key: value for key, value in known.items() if key in ours} | clean(said)
+    if wanted != known:
+        node.attrs.put(wanted)
+
+
+def _zarr_type(dtype: np.dtype[Any]) -> Any:
+    return "string" if isinstance(dtype, np.dtypes.StringDType) else dtype
+
+
+@contextmanager
+def _reading(url: str, name: str) -> Iterator[None]:
+    """Name the source if something cannot be read from it."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise IngestError(f"{url}: {name!r} cannot be copied, so nothing was committed: {error}") from error
+
+
+@contextmanager
+def _noted(problems: dict[str, str], name: str) -> Iterator[None]:
+    """Note why a variable cannot be written instead of raising; errors about the whole dataset are raised."""
+    try:
+        yield
+    except (IntarsiaError, icechunk.IcechunkError):
+        raise
+    except Exception as error:
+        problems[name] = f"it cannot be written: {one_line(error)}"
+
+
+def _put(store: Any, documents: Sequence[tuple[str, Any]]) -> None:
+    """Write many documents at a time."""
+
+    async def put() -> None:
+        for i in range(0, len(documents), AT_ONCE):
+            await asyncio.gather(*(store.set(key, value) for key, value in documents[i : i + AT_ONCE]))
+
+    if documents:
+        sync(put())
+
+
+def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:
+    prototype = default_buffer_prototype()
+
+    async def put() -> None:
+        for index, data in chunks.items():
+            key = "/".join(str(a + b) for a, b in zip(index, offset, strict=True))
+            await store.set(f"{path}/c/{key}", prototype.buffer.from_bytes(data))
+
+    sync(put())
+
+
+def write_joined(group: zarr.Group, name: str, joined: Assembled, origin: int = 0) -> None:
+    """Write a coordinate along the axes that grow, or its new part; its values begin at `origin`."""
+    axis, values = joined.axis, joined.values
+    if joined.kept is not None:
+        target: Any = group[name]
+        target.resize(tuple(n + origin if d == axis else n for d, n in enumerate(values.shape)))
+        index = [slice(None)] * values.ndim
+        put = list(index)
+        index[axis], put[axis] = slice(joined.kept, None), slice(origin + joined.kept, None)
+        target[tuple(put)] = values[tuple(index)]
+        return
+    write_plain(group, name, values, joined.dims, joined.attrs, _coordinate_chunks(values.shape, axis))
+
+
+def _coordinate_chunks(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    others = max(1, int(np.prod([n for d, n in enumerate(shape) if d != axis])))
+    steps = max(1, COORDINATE_CHUNK // others)
+    return tuple(steps if d == axis else max(n, 1) for d, n in enumerate(shape))
+
+
+def write_plain(
+    group: zarr.Group, name: str, values: np.ndarray[Any, Any], dims: tuple[str, ...], attrs: dict[str, Any],
+    chunks: tuple[int, ...],
+) -> None:  # fmt: skip
+    """Write values as a plain array of a dataset."""
+    attributes = dict(attrs)
+    if values.dtype.kind in "iu" and not float(attributes.get("_FillValue", 0)).is_integer():
+        del attributes["_FillValue"]  # such as NaN, which is not an integer
+    if "_FillValue" in attributes:
+        attributes["_FillValue"] = encoded_fill_attribute(attributes["_FillValue"], values.dtype)
+    array = group.create_array(
+        name, shape=values.shape, dtype=_zarr_type(values.dtype), chunks=tuple(max(c, 1) for c in chunks),
+        dimension_names=dims, attributes=clean(attributes), compressors=ZstdCodec(level=3), overwrite=True,
+    )  # fmt: skip
+    array[...] = values

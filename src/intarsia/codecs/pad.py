@@ -1,0 +1,299 @@
+"""Bytes around every chunk: the codecs `pad` and `offset`. (Headers for them are in `chunk_files`.)"""
+
+import base64
+import binascii
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import Buffer
+
+from intarsia._compat import JSON
+from intarsia.codecs import base
+from intarsia.codecs.current_chunk import asks_for, current_chunk_index, named_chunk
+from intarsia.codecs.runtime_options import Options, PaddingFunction, options_in, remembered, remembering
+from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
+
+
+def _literal(codec: str, name: str, value: object, size_name: str, size: int) -> bytes | None:
+    """The bytes that `value` means: base64 text as in zarr.json, or the bytes themselves."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise CodecConfigurationError(f"codec {codec!r}: {name}: not valid base64 ({error})") from error
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise CodecConfigurationError(
+            f"codec {codec!r}: {name}: expected bytes or base64 text, got {type(value).__name__}"
+        )
+    literal = bytes(value)
+    if len(literal) != size:
+        raise CodecConfigurationError(
+            f"codec {codec!r}: {name} holds {len(literal)} bytes, but {size_name} is {size}"
+        )
+    return literal
+
+
+@dataclass(frozen=True, slots=True)
+class _Padding:
+    """What the configurations of both codecs have in common."""
+
+    codec: str
+    at_start: bool
+    nbytes: int
+    literal: bytes | None
+    function: PaddingFunction | None
+
+    def given(self, chunk_spec: ArraySpec) -> PaddingFunction | bytes | None:
+        """What to put around a chunk: the padding given for the array, else the codec's own."""
+        array = options_in(chunk_spec.config).padding
+        own = self.literal if self.function is None else self.function
+        return own if array is None else array
+
+    def for_chunk(self, encoded: np.ndarray[Any, np.dtype[np.uint8]], chunk_spec: ArraySpec) -> bytes:
+        """The bytes to store around this encoded chunk."""
+        given = self.given(chunk_spec)
+        if given is None:
+            raise ChunkEncodeError(
+                f"codec {self.codec!r}: it is not known which {self.nbytes} bytes to put around the data"
+                f"{named_chunk()}: the array's metadata holds none, and the function that wrote the others "
+                "is not known here.\n"
+                "  Give it: intarsia.with_padding(array, function); or the bytes: "
+                f"intarsia.with_padding(array, bytes({self.nbytes}))"
+            )
+        if callable(given):
+            asks = asks_for(given, "chunk_index")
+            padding: object = given(encoded, chunk_index=current_chunk_index()) if asks else given(encoded)
+        else:
+            padding = given
+        if isinstance(padding, bytes | bytearray | memoryview):
+            content = bytes(padding)  # of a memoryview, len() counts elements
+            if len(content) == self.nbytes:
+                return content
+            returned = f"{len(content)} bytes"
+        else:
+            returned = type(padding).__name__
+        if not callable(given):
+            raise ChunkEncodeError(
+                f"codec {self.codec!r}: it pads with {self.nbytes} bytes, but {returned} were given"
+            )
+        raise ChunkEncodeError(
+            f"codec {self.codec!r}: the function for the padding{named_chunk()} must return "
+            f"{self.nbytes} bytes, but returned {returned}"
+        )
+
+    def verify(
+        self, stored: bytes, encoded: np.ndarray[Any, np.dtype[np.uint8]], chunk_spec: ArraySpec
+    ) -> None:
+        """Raise `ChunkDecodeError` unless these are the bytes that would be written around this chunk."""
+        if self.given(chunk_spec) is None:
+            raise ChunkDecodeError(
+                f"codec {self.codec!r}: the {self.nbytes} bytes around the data{named_chunk()} cannot be "
+                "verified: it is not known what they should be.\n"
+                "  Give them: intarsia.with_padding(array, function or bytes, verify_header=True)"
+            )
+        try:
+            expected = self.for_chunk(encoded, chunk_spec)
+        except ChunkEncodeError as error:
+            raise ChunkDecodeError(f"codec {self.codec!r}: the header cannot be verified: {error}") from error
+        if stored != expected:
+            at = next(i for i, (a, b) in enumerate(zip(stored, expected, strict=True)) if a != b)
+            raise ChunkDecodeError(
+                f"codec {self.codec!r}: the header{named_chunk()} is not the expected one: byte {at} is "
+                f"{stored[at]:#04x} instead of {expected[at]:#04x}. It is another file, or it is damaged"
+            )
+
+
+class _PaddedCodec(base.SynchronousBytesCodec):
+    """What `pad` and `offset` share: they differ only in how their configuration is written."""
+
+    is_fixed_size = True
+    runs_in_thread = False  # a slice, or one copy
+
+    SPELLING: ClassVar[tuple[str, str, str]]
+    """The names of the codec, of the number of bytes, and of the bytes; a function's name adds _func."""
+
+    _padding: _Padding
+    verify_header: bool
+
+    def _set(
+        self,
+        nbytes: object,
+        padding: object,
+        function: PaddingFunction | None,
+        verify_header: bool,
+        location: Literal["start", "end"] | None = None,
+    ) -> None:
+        codec, sized, padded = self.SPELLING
+        size = base.as_int(codec, sized, nbytes)
+        placed = {} if location is None else {"location": location}
+        base.check_configuration(codec, {**placed, sized: size})
+        literal = _literal(codec, padded, padding, sized, size)
+        if literal is None and function is None:
+            literal = bytes(size)  # spelled out, so that everybody who opens the array writes the same
+        if function is not None and not callable(function):
+            raise CodecConfigurationError(
+                f"codec {codec!r}: {padded}_func: expected a function of the encoded chunk, "
+                f"got {type(function).__name__}"
+            )
+        text = None if literal is None else base64.b64encode(literal).decode()
+        made = _Padding(codec, location != "end", size, literal, function)
+        fields = {**placed, sized: size, padded: text, f"{padded}_func": function}
+        for name, value in {**fields, "verify_header": verify_header, "_padding": made}.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, JSON]) -> Self:
+        codec, _, padded = cls.SPELLING
+        fields, options = base.read_configuration(codec, data), remembered(data)
+        fields |= {f"{padded}_func": options.padding, "verify_header": options.verify_header}
+        made = cls(**fields)
+        if padded not in fields and made._padding.nbytes:  # zero bytes need not be given
+            object.__setattr__(made, padded, None)
+            object.__setattr__(made, "_padding", replace(made._padding, literal=None))
+        return made
+
+    def to_dict(self) -> dict[str, JSON]:
+        codec, sized, padded = self.SPELLING
+        fields = {name: getattr(self, name, None) for name in ("location", sized, padded)}
+        said: Any = {name: value for name, value in fields.items() if value is not None}
+        return remembering({"name": codec, "configuration": said}, self.options)
+
+    @property
+    def options(self) -> Options:
+        """The options that zarr.json does not hold."""
+        return Options(padding=self._padding.function, verify_header=self.verify_header)
+
+    def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
+        """Whether a function computes the padding: its errors always name the chunk."""
+        return callable(self._padding.given(chunk_spec))
+
+    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        if self.needs_chunk_index(chunk_spec):  # a function may take long, and may wait for zarr
+            return await base.in_own_thread(self._encode_sync, chunk_data, chunk_spec)
+        return self._encode_sync(chunk_data, chunk_spec)
+
+    async def decode(
+        self, chunks_and_specs: Iterable[tuple[Buffer | None, ArraySpec]]
+    ) -> Iterable[Buffer | None]:
+        chunks = list(chunks_and_specs)
+        if not chunks or not self._verifies(chunks[0][1]) or not self.needs_chunk_index(chunks[0][1]):
+            return await super().decode(chunks)
+        return [
+            None if data is None else await base.in_own_thread(self._decode_sync, data, chunk_spec)
+            for data, chunk_spec in chunks
+        ]
+
+    def _verifies(self, chunk_spec: ArraySpec) -> bool:
+        return self.verify_header or options_in(chunk_spec.config).verify_header
+
+    def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
+        return input_byte_length + self._padding.nbytes
+
+    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        data = chunk_data.as_numpy_array().view(np.uint8)
+        padding = np.frombuffer(self._padding.for_chunk(data, chunk_spec), dtype=np.uint8)
+        parts = (padding, data) if self._padding.at_start else (data, padding)
+        return chunk_spec.prototype.buffer.from_array_like(np.concatenate(parts))
+
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        size, nbytes = len(chunk_data), self._padding.nbytes
+        if size < nbytes:
+            raise ChunkDecodeError(
+                f"codec {self._padding.codec!r}: {size} bytes{named_chunk()} are fewer than the {nbytes} "
+                "bytes of padding: the chunk is truncated, or was written without this codec"
+            )
+        at_start = self._padding.at_start
+        data = chunk_data[nbytes:] if at_start else chunk_data[: size - nbytes]
+        if self._verifies(chunk_spec):
+            padding = chunk_data[:nbytes] if at_start else chunk_data[size - nbytes :]
+            encoded = data.as_numpy_array().view(np.uint8)
+            self._padding.verify(padding.to_bytes(), encoded, chunk_spec)
+        return self.aligned(data, chunk_spec)
+
+
+@dataclass(frozen=True, init=False)
+class PadCodec(_PaddedCodec):
+    """bytes -> bytes: adds `nbytes` bytes at the start or the end of every encoded chunk.
+
+    Decoding removes them without a copy. `padding_func` computes them for each chunk that is written. It goes
+    with the array, even to other processes, but never into zarr.json. So after opening the array again, give
+    it with `intarsia.with_padding`; otherwise writes are refused.
+
+    >>> import numpy as np, zarr
+    >>> z = zarr.create(store={}, shape=4, chunks=4, dtype="u1",
+    ...                 codecs=[{"name": "bytes"}, PadCodec(location="start", nbytes=3, padding=b"abc")])
+    >>> z[:] = [1, 2, 3, 4]
+    >>> z.metadata.codecs[1].to_dict()["configuration"]
+    {'location': 'start', 'nbytes': 3, 'padding': 'YWJj'}
+    """
+
+    SPELLING = ("pad", "nbytes", "padding")
+
+    location: Literal["start", "end"]
+    """Where the padding is in the stored chunk."""
+
+    nbytes: int
+    """The number of bytes."""
+
+    padding: str | None = None
+    """The bytes to write, in base64: zeros if neither they nor a function are given.
+
+    None if a function computes them. An array whose zarr.json has none can be read, and also written
+    once `intarsia.with_padding` says what to write.
+    """
+
+    padding_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
+    """Computes the padding from the encoded chunk; exists at run time only."""
+
+    verify_header: bool = field(default=False, repr=False, compare=False)
+    """Whether reading compares the padding with what would be written; a difference is an error. Exists at
+    run time only."""
+
+    def __init__(
+        self,
+        *,
+        location: Literal["start", "end"] = "start",
+        nbytes: int,
+        padding: bytes | str | None = None,
+        padding_func: PaddingFunction | None = None,
+        verify_header: bool = False,
+    ) -> None:
+        self._set(nbytes, padding, padding_func, verify_header, location)
+
+
+@dataclass(frozen=True, init=False)
+class OffsetCodec(_PaddedCodec):
+    """bytes -> bytes: adds a header of `offset` bytes before every encoded chunk, like `pad` at the start.
+
+    >>> OffsetCodec(offset=16, prefix=b"MY_CUSTOM_HEADER").to_dict()["configuration"]
+    {'offset': 16, 'prefix': 'TVlfQ1VTVE9NX0hFQURFUg=='}
+    """
+
+    SPELLING = ("offset", "offset", "prefix")
+
+    offset: int
+    """The number of bytes in the header."""
+
+    prefix: str | None = None
+    """The header to write, in base64; None means the same as in `PadCodec`."""
+
+    prefix_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
+    """Computes the header from the encoded chunk; exists at run time only."""
+
+    verify_header: bool = field(default=False, repr=False, compare=False)
+    """Whether reading compares the header with what would be written, as in `PadCodec`."""
+
+    def __init__(
+        self,
+        *,
+        offset: int,
+        prefix: bytes | str | None = None,
+        prefix_func: PaddingFunction | None = None,
+        verify_header: bool = False,
+    ) -> None:
+        self._set(offset, prefix, prefix_func, verify_header)

@@ -1,0 +1,307 @@
+"""Run-time options of an array: its decision and its padding. They go with it and never into zarr.json.
+
+There are two places for them. A codec has its own, with which it was made, and passes them on in its codec
+object (`remembering`), because zarr's sharding codec pickles itself as JSON. An array has options in its
+configuration (`RuntimeConfig`), which zarr passes to every codec of that array; those take precedence.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Self
+
+import zarr
+from zarr.abc.codec import Codec
+from zarr.core.buffer import Buffer
+
+from intarsia._compat import JSON, ArrayConfig, ArraySpec
+from intarsia.codecs.decisions import Decision, DecisionLike, parse_decision
+from intarsia.codecs.nested import Chain
+from intarsia.errors import ChunkEncodeError, CodecConfigurationError
+
+type PaddingFunction = Callable[..., bytes]
+"""Called with the encoded chunk as a uint8 array, and with `chunk_index=` if it asks for it; returns
+exactly as many bytes as the codec's metadata says."""
+
+type AnyArray = zarr.Array[Any]
+
+DEFAULT = "intarsia.decision"
+"""The key in `zarr.config` for the decision of arrays that have none."""
+
+REMEMBERED = "intarsia_decision"
+"""The attribute of an array that holds the name of its decision, if that was asked for."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options that exist at run time only.
+
+    >>> Options(padding=b"head").over(Options(padding=b"HEAD", default=parse_decision("never_apply")))
+    Options(decision=None, padding=b'head', default=NeverApply())
+    """
+
+    decision: Decision | None = None
+    """The decision for `conditional` codecs."""
+
+    padding: PaddingFunction | bytes | None = None
+    """What `pad` and `offset` codecs put around an encoded chunk."""
+
+    default: Decision | None = None
+    """The decision that applies if there is none here or in the codec."""
+
+    verify_header: bool = field(default=False, repr=False)
+    """Whether `pad` and `offset` codecs compare the bytes around a chunk with those they would write."""
+
+    def __bool__(self) -> bool:
+        given = (self.decision, self.padding, self.default)
+        return self.verify_header or any(each is not None for each in given)
+
+    def over(self, others: "Options") -> "Options":
+        """These options, completed by the others."""
+        return Options(
+            others.decision if self.decision is None else self.decision,
+            others.padding if self.padding is None else self.padding,
+            others.default if self.default is None else self.default,
+            self.verify_header or others.verify_header,
+        )
+
+    def without(self, others: "Options") -> "Options":
+        """These options, except for the kinds that the others have."""
+        return replace(
+            self,
+            decision=self.decision if others.decision is None else None,
+            padding=self.padding if others.padding is None else None,
+        )
+
+    def on(self, array: AnyArray) -> AnyArray:
+        """The array with these options; its own stay where nothing is set here."""
+        if not self:
+            return array
+        config = array.async_array.config
+        return array.with_config(with_options(config, self.over(options_in(config))))
+
+
+NO_OPTIONS = Options()
+
+
+def check_padding(padding: object) -> None:
+    """Refuse anything that cannot be the padding of a chunk.
+
+    >>> check_padding(b"head")
+    """
+    if padding is not None and not callable(padding) and not isinstance(padding, bytes):
+        raise CodecConfigurationError(
+            f"the padding must be bytes or a function of the encoded chunk, not {type(padding).__name__}"
+        )
+
+
+@dataclass(frozen=True, init=False)
+class RuntimeConfig(ArrayConfig):
+    """zarr's configuration of an array, with its options. zarr passes it to the codecs of that array only.
+
+    Two are equal only if their options are: zarr's sharding codec uses it as a key.
+
+    >>> import zarr
+    >>> z = zarr.create(store={}, shape=4, dtype="u1")
+    >>> runtime_config(z.async_array.config, "never_apply").options.decision
+    NeverApply()
+    """
+
+    options: Options
+    """The options of the array."""
+
+    inherited: Decision | None = field(default=None)
+    """For a `conditional` codec inside another one: the decision of the outer one."""
+
+    def __init__(self, *, options: Options, inherited: Decision | None = None, **fields: Any) -> None:
+        super().__init__(**fields)
+        object.__setattr__(self, "options", options)
+        object.__setattr__(self, "inherited", inherited)
+
+    def __hash__(self) -> int:
+        # Not from the options themselves: a function may be an object that cannot be hashed.
+        kinds = type(self.options.decision), type(self.options.padding), type(self.inherited)
+        return hash((kinds, *self.to_dict().values()))
+
+
+def options_in(config: ArrayConfig) -> Options:
+    """The options that a configuration carries.
+
+    >>> import zarr
+    >>> options_in(zarr.create(store={}, shape=4, dtype="u1").async_array.config)
+    Options(decision=None, padding=None, default=None)
+    """
+    return config.options if isinstance(config, RuntimeConfig) else NO_OPTIONS
+
+
+def with_options(config: ArrayConfig, options: Options) -> RuntimeConfig:
+    """`config` with other options."""
+    inherited = config.inherited if isinstance(config, RuntimeConfig) else None
+    return RuntimeConfig(options=options, inherited=inherited, **config.to_dict())
+
+
+def runtime_config(config: ArrayConfig, decision: DecisionLike | None) -> RuntimeConfig:
+    """`config` with another decision.
+
+    >>> import zarr
+    >>> z = zarr.create(store={}, shape=4, dtype="u1")
+    >>> runtime_config(z.async_array.config, None).options.decision is None
+    True
+    """
+    parsed = None if decision is None else parse_decision(decision)
+    return with_options(config, replace(options_in(config), decision=parsed))
+
+
+def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
+    """The spec for a `conditional` codec inside one that decides by `decision`."""
+    inherited = decision if decision is not None and decision.for_nested else None
+    options = replace(options_in(spec.config), decision=None)
+    return replace(spec, config=RuntimeConfig(options=options, inherited=inherited, **spec.config.to_dict()))
+
+
+# Codecs and their codec objects
+
+
+class _CodecObject(dict[str, JSON]):
+    """A codec object of zarr.json that remembers options: they are lost in JSON and kept when pickled."""
+
+    options: Options
+
+
+def remembering(data: dict[str, JSON], options: Options) -> dict[str, JSON]:
+    """The codec object `data`, made to remember these options for the codec that is made from it."""
+    if not options:
+        return data
+    data = _CodecObject(data)
+    data.options = options
+    return data
+
+
+def remembered(data: Mapping[str, Any]) -> Options:
+    """The options that a codec object remembers.
+
+    >>> remembered({"name": "pad"})
+    Options(decision=None, padding=None, default=None)
+    """
+    return data.options if isinstance(data, _CodecObject) else NO_OPTIONS
+
+
+def all_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
+    """The codecs, and those inside them: in shards, in `conditional`, in the parts of nullable data.
+
+    >>> from zarr.codecs import BytesCodec, ShardingCodec
+    >>> len(list(all_codecs([ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()])])))
+    2
+    """
+    for codec in codecs:
+        yield codec
+        for inside in ("codecs", "mask_codecs", "data_codecs"):
+            yield from all_codecs(getattr(codec, inside, None) or ())
+
+
+def options_of(codecs: Iterable[Codec]) -> Options:
+    """The options that codecs were made with; the first if there are several of one kind.
+
+    >>> from zarr.codecs import BytesCodec
+    >>> bool(options_of([BytesCodec()]))
+    False
+    """
+    options = NO_OPTIONS
+    for codec in all_codecs(codecs):
+        options = options.over(getattr(codec, "options", NO_OPTIONS))
+    return options
+
+
+def with_codecs(array: AnyArray, codecs: tuple[Codec, ...] | None) -> AnyArray:
+    """The array with codecs that equal its own, except for the options they were made with."""
+    if codecs is None:
+        return array
+    metadata: Any = array.metadata
+    config = array.async_array.config
+    live = replace(metadata, codecs=codecs)
+    return zarr.Array(zarr.AsyncArray(metadata=live, store_path=array.store_path, config=config))
+
+
+@dataclass(frozen=True)
+class Luggage:
+    """What another process needs, besides zarr.json, to open an array with its run-time options.
+
+    >>> import zarr
+    >>> z = zarr.create(store={}, shape=4, dtype="u1")
+    >>> Luggage(None, Options(padding=b"head")).on(z).async_array.config.options.padding
+    b'head'
+    """
+
+    codecs: tuple[Codec, ...] | None
+    """The array's codecs, if they carry options."""
+
+    options: Options
+    """The options of the array, including the default decision of this process."""
+
+    @classmethod
+    def of(cls, codecs: tuple[Codec, ...] | None, options: Options) -> Self:
+        """What these codecs and options need."""
+        carry = codecs is not None and options_of(codecs)
+        return cls(codecs if carry else None, options.over(Options(default=default_decision())))
+
+    def on(self, array: AnyArray) -> AnyArray:
+        """The array with these codecs and options."""
+        return self.options.on(with_codecs(array, self.codecs))
+
+
+# Decisions for arrays that have none
+
+
+def default_decision() -> Decision | None:
+    """The decision of this process for arrays that have none: `zarr.config["intarsia.decision"]`.
+
+    >>> with zarr.config.set({"intarsia.decision": "never_apply"}):
+    ...     default_decision()
+    NeverApply()
+    >>> default_decision() is None
+    True
+    """
+    default = zarr.config.get(DEFAULT, None)
+    if default is None or isinstance(default, Decision):
+        return default
+    return _parse_once(default) if isinstance(default, Hashable) else parse_decision(default)
+
+
+_parse_once = lru_cache(maxsize=16)(parse_decision)  # a function is inspected once, not for every chunk
+
+
+@dataclass(frozen=True)
+class _Unknown(Decision):
+    """A remembered decision that is unknown here: such arrays can be read, but not written."""
+
+    name: object
+
+    def encode(self, _data: Buffer, _chain: Chain) -> tuple[int, Buffer]:
+        raise ChunkEncodeError(
+            f"the array remembers the decision {self.name!r} (attribute {REMEMBERED!r}), which is not known "
+            "here.\n  Give another one: intarsia.with_decision(array, decision, remember=True)"
+        )
+
+
+def remembered_decision(attributes: Mapping[str, Any]) -> Decision | None:
+    """The decision whose name the attributes of an array hold.
+
+    >>> remembered_decision({"intarsia_decision": "never_apply"})
+    NeverApply()
+    """
+    name = attributes.get(REMEMBERED)
+    if name is None:
+        return None
+    try:
+        return _parse_once(name) if isinstance(name, str) else _Unknown(str(name))
+    except CodecConfigurationError:
+        return _Unknown(name)
+
+
+def config_of(array: AnyArray) -> ArrayConfig:
+    """The configuration for writing an array: its own, and what its attributes remember."""
+    config = array.async_array.config
+    decision = remembered_decision(array.metadata.attributes)
+    if decision is None:
+        return config
+    return with_options(config, options_in(config).over(Options(default=decision)))

@@ -1,0 +1,97 @@
+"""Decoded chunks that a handle keeps on request: only those of snapshots, where no chunk can change."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from intarsia.engine.chunk_plan import Work
+    from intarsia.engine.member_source import EngineSource
+    from intarsia.manifest.coercion import Values
+
+
+class BoundedCache[K: Hashable, V]:
+    """Values by name, up to a number of bytes; the least recently used go first.
+
+    >>> cache = BoundedCache(most_bytes=3, size=len)
+    >>> cache.put("a", b"xx")
+    >>> cache.put("b", b"yy")
+    >>> cache.get("a"), cache.get("b")
+    (None, b'yy')
+    """
+
+    def __init__(self, most_bytes: int, size: Callable[[V], int]) -> None:
+        self._most_bytes, self._size = most_bytes, size
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+        self.nbytes = 0
+        """The current number of bytes."""
+
+    def get(self, name: K) -> V | None:
+        """The value with this name, if it is still kept."""
+        with self._lock:
+            value = self._values.get(name)
+            if value is not None:
+                self._values.move_to_end(name)
+            return value
+
+    def put(self, name: K, value: V) -> None:
+        """Keep a value for a while; one that is larger than the whole cache is not kept."""
+        size = self._size(value)
+        with self._lock:
+            before = self._values.pop(name, None)
+            self.nbytes -= 0 if before is None else self._size(before)
+            if size > self._most_bytes:
+                return
+            self._values[name] = value
+            self.nbytes += size
+            self._make_room()
+
+    def _make_room(self) -> None:
+        while self.nbytes > self._most_bytes:
+            self.nbytes -= self._size(self._values.popitem(last=False)[1])
+
+
+class ChunkCache:
+    """The most recently used chunks, up to a number of bytes.
+
+    Members keep their names for ever, and a chunk of a snapshot keeps its content: a path and a position are
+    enough to identify it. Writers write to another session.
+
+    >>> ChunkCache(1000).nbytes
+    0
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._chunks = BoundedCache[tuple[str, int], np.ndarray[Any, Any]](most_bytes, lambda a: a.nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        """The current number of bytes."""
+        return self._chunks.nbytes
+
+    def get(self, source: EngineSource, chunk: int) -> np.ndarray[Any, Any] | None:
+        """A chunk, if it is kept; it must not be changed."""
+        return self._chunks.get((source.path, chunk))
+
+    def keep(self, source: EngineSource, chunk: int, values: Values) -> None:
+        """Keep a copy of a chunk; the least recently used chunks make room for it."""
+        if isinstance(values, np.ndarray) and values.nbytes <= self._most_bytes:
+            self._chunks.put((source.path, chunk), values.copy())
+
+    def place(self, work: Work) -> None:
+        """Put the kept chunks of a part into its output; they need not be fetched any more."""
+        found = {k: self.get(work.source, int(work.chunks[k])) for k in work.present.tolist()}
+        here = np.array([k for k, values in found.items() if values is not None], dtype=np.int64)
+        if not here.size:
+            return
+        each = here.tolist(), work.placements(here), work.packings(here)
+        for k, (target, inside), packing in zip(*each, strict=True):
+            work.put(found[k], target, inside, packing)
+        work.present = work.present[~np.isin(work.present, here)]  # in the order they are fetched in

@@ -1,0 +1,325 @@
+"""Chunks from bytes to values and back: zarr's own codecs, called without an event loop.
+
+The compressor nearest to the array, if it is one of zarr's common ones, decodes straight into the output if
+the chunk is contiguous there, else into a buffer that its thread keeps; it encodes values from such a buffer.
+All other codecs run as in zarr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+from numcodecs import blosc, zstd
+from zarr.abc.codec import Codec
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
+from zarr.core.buffer import Buffer, default_buffer_prototype
+
+from intarsia._compat import ArraySpec, ChunkTransform, chunk_is_empty, resolve_aa_specs, stages
+from intarsia.codecs.base import without_copies
+from intarsia.codecs.bounded import (
+    Bytes,
+    Unpack,
+    check_count,
+    decode,
+    decoded_bounds,
+    unknown_bound,
+    unpack_blosc_part,
+    unpacker,
+)
+from intarsia.codecs.compressors import deflate
+from intarsia.codecs.current_chunk import needs_chunk_index
+from intarsia.engine.fetch.store import Encoded, FileSpan
+from intarsia.engine.inner_chunks import WORTH_A_PIECE, piece_of
+from intarsia.errors import ChunkDecodeError, has_panicked
+from intarsia.manifest.coercion import Values, put
+from intarsia.manifest.packing import Packing
+from intarsia.nullable.buffer import OptionalNDBuffer
+
+PLAIN_KINDS = "biufc"
+"""The kinds of data types whose `bytes` codec is a view of the bytes, in either byte order."""
+
+
+class Scratch:
+    """The buffers of one thread: what a chunk is decoded into before it is copied to its place."""
+
+    def __init__(self) -> None:
+        self._bytes: Bytes = np.empty(0, dtype=np.uint8)
+        self._views: dict[int, tuple[Bytes, Values]] = {}
+
+    def for_chunk(self, decoder: Decoder) -> tuple[Bytes, Values]:
+        """Memory for one chunk, as bytes and as what the `bytes` codec makes of them."""
+        views = self._views.get(id(decoder))
+        if views is None:
+            if self._bytes.size < decoder.nbytes:
+                self._bytes = np.empty(decoder.nbytes, dtype=np.uint8)
+                self._views.clear()
+            memory = self._bytes[: decoder.nbytes]
+            views = memory, memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)
+            self._views[id(decoder)] = views
+        return views
+
+
+def nbytes_of(encoded: Encoded) -> int:
+    """The size of encoded bytes."""
+    return encoded.nbytes if type(encoded) is FileSpan else len(encoded)
+
+
+class Decoder:
+    """The codec chain of one member, for reading."""
+
+    def __init__(self, codecs: tuple[Codec, ...], spec: ArraySpec) -> None:
+        # Raises TypeError if a codec has no synchronous form.
+        chain = ChunkTransform(codecs=without_copies(codecs))
+        self._array_codecs: tuple[Any, ...]
+        self._serializer: Any
+        self._array_codecs, self._serializer, after = stages(chain)
+        self._array_specs, self._spec = resolve_aa_specs(self._array_codecs, spec)
+        self._buffer = default_buffer_prototype().buffer
+        self._nd_buffer = default_buffer_prototype().nd_buffer
+        self._dtype: np.dtype[Any] = self._spec.dtype.to_native_dtype()
+        self._is_plain = type(self._serializer) is BytesCodec and self._dtype.kind in PLAIN_KINDS
+        self.stored_shape: tuple[int, ...] = self._spec.shape
+        """Shape of a chunk, as the array -> bytes codec sees it."""
+        self.stored_dtype = self._dtype
+        """The data type in the byte order of the stored bytes."""
+        order = getattr(self._serializer, "endian", None)
+        if self._is_plain and order is not None:
+            self.stored_dtype = self._dtype.newbyteorder("<" if order == "little" else ">")
+        self.nbytes = prod(self.stored_shape) * self._dtype.itemsize
+        """Size of a chunk, as the array -> bytes codec sees it."""
+        outer: list[Any] = list(after)
+        to_bytes: list[Any] = [self._serializer, *outer]
+        bounds = decoded_bounds(to_bytes, self._spec)
+        self._unpack: Unpack | None = None
+        if self._is_plain and outer:
+            self._unpack = unpacker(outer[0], self.nbytes)
+            if self._unpack is not None:
+                outer, bounds = outer[1:], bounds[1:]
+        self._outer = tuple(zip(reversed(outer), reversed(bounds), strict=True))
+        """The other bytes -> bytes codecs in the order of decoding, each with the most bytes it may give."""
+        self.asks_for_index = any(not type(codec).__module__.startswith("zarr.") for codec in codecs)
+        """Whether a codec may want to know which chunk it works on; zarr's own never do."""
+        self.is_direct = self._is_plain and not self._array_codecs and self.stored_dtype == self._dtype
+        """Whether a chunk may be decoded right into its place."""
+
+        self._blosc = self._unpack is not None and isinstance(after[0], BloscCodec) and not self._outer
+        self._gives_parts = (
+            self.nbytes >= WORTH_A_PIECE and not self._array_codecs and (self.is_raw or self._blosc)
+        )
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the stored bytes are the values, so that unused ones cost nothing."""
+        return self._is_plain and self._unpack is None and not (self._outer or self._array_codecs)
+
+    @property
+    def copies(self) -> int:
+        """How many buffers of a chunk's size decoding one may hold."""
+        return 2 + len(self._array_codecs)
+
+    def place(
+        self,
+        encoded: Encoded,
+        out: Values,
+        target: Any,
+        inside: Any,
+        scratch: Scratch,
+        packing: Packing | None = None,
+    ) -> None:
+        """Decode a chunk and put what `inside` selects of it (None means all) where `target` says."""
+        if inside is not None:
+            part = self._part(encoded, inside, scratch) if self._gives_parts else None
+            put(out, target, self.values(encoded, scratch)[inside] if part is None else part, packing)
+            return
+        if self.is_direct and packing is None:
+            place = out[target]
+            if isinstance(place, np.ndarray) and place.flags.c_contiguous:
+                memory = place.reshape(-1).view(np.uint8)
+                unpacked = self._unpacked(encoded, memory)
+                if unpacked is not memory:
+                    memory[:] = np.frombuffer(unpacked, dtype=np.uint8)
+                return
+            if isinstance(place, np.ndarray):
+                place[...] = self.values(encoded, scratch)
+                return
+        put(out, target, self.values(encoded, scratch), packing)
+
+    def _part(self, encoded: Encoded, inside: Any, scratch: Scratch) -> Values | None:
+        """The wanted part of a chunk, if no more than that is here or must be decompressed; else None."""
+        if self.is_raw and nbytes_of(encoded) == self.nbytes:
+            return None
+        piece = piece_of(inside, self.stored_shape)
+        if piece is None:
+            return None
+        itemsize = self.stored_dtype.itemsize
+        memory = scratch.for_chunk(self)[0][: piece.size * itemsize]
+        if not self.is_raw:
+            encoded = encoded.read() if type(encoded) is FileSpan else encoded
+            if not unpack_blosc_part(encoded, self.nbytes, piece.first * itemsize, memory):
+                return None
+        elif nbytes_of(encoded) != memory.size:
+            return None
+        elif type(encoded) is FileSpan:
+            encoded.read_into(memory.data)
+        else:
+            memory = np.frombuffer(encoded, dtype=np.uint8)
+        values: Values = memory.view(self.stored_dtype).reshape(piece.shape)[piece.inside]
+        return values
+
+    def values(self, encoded: Encoded, scratch: Scratch) -> Values:
+        """A decoded chunk, perhaps in the thread's own memory."""
+        if self._is_plain:
+            memory, values = scratch.for_chunk(self)
+            unpacked = self._unpacked(encoded, memory)
+            if unpacked is not memory:
+                values = np.frombuffer(unpacked, dtype=self.stored_dtype).reshape(self.stored_shape)
+            if not self._array_codecs:
+                return values
+            if not values.flags.aligned or values.dtype != self._dtype:
+                values = values.astype(self._dtype)
+            array = self._nd_buffer.from_numpy_array(values)
+        else:
+            peeled = self._peeled(encoded)
+            check_count(self._serializer, peeled, prod(self.stored_shape))
+            array = self._serializer._decode_sync(peeled, self._spec)
+        for codec, spec in zip(reversed(self._array_codecs), reversed(self._array_specs), strict=True):
+            try:
+                array = codec._decode_sync(array, spec)
+            except BaseException as error:
+                if not has_panicked(error):
+                    raise
+                raise ChunkDecodeError(f"{type(codec).__name__} panicked: {error}") from error
+        # A nullable chunk keeps its buffer, which puts its elements into the output without another copy.
+        return array if isinstance(array, OptionalNDBuffer) else array.as_numpy_array()
+
+    def _unpacked(self, encoded: Encoded, memory: Bytes) -> Any:
+        """The bytes of a chunk: in `memory`, or in another object of exactly its size."""
+        as_stored = self._unpack is None and not self._outer
+        if as_stored and type(encoded) is FileSpan and encoded.nbytes == memory.size:
+            encoded.read_into(memory.data)
+            return memory
+        data: Any
+        if self._outer:
+            data = self._peeled(encoded).as_numpy_array()
+        else:
+            data = encoded.read() if type(encoded) is FileSpan else encoded
+        if self._unpack is not None:
+            return self._unpack(data, memory)
+        if len(data) != memory.size:
+            raise ChunkDecodeError(f"it holds {len(data)} bytes, but a chunk needs {memory.size}")
+        return data
+
+    def _peeled(self, encoded: Encoded) -> Any:
+        """The bytes after undoing the outermost codecs, as a zarr buffer."""
+        data = encoded.read() if type(encoded) is FileSpan else encoded
+        buffer = self._buffer.from_bytes(data)
+        for codec, most in self._outer:
+            bound = unknown_bound(self._spec, len(data)) if most is None else most
+            buffer = decode(codec, buffer, self._spec, bound)
+        return buffer
+
+
+type Pack = Callable[[Any], bytes]
+"""Takes contiguous bytes and returns them compressed."""
+
+MOST_PACKED_BYTES = (1 << 31) - (1 << 20)
+"""numcodecs refuses more than 2 GiB at a time, and says so."""
+
+SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
+
+
+class Encoder:
+    """The codec chain of one member, for writing."""
+
+    def __init__(self, codecs: tuple[Codec, ...], spec: ArraySpec, decoder: Decoder) -> None:
+        self._chain, self._spec, self._decoder = ChunkTransform(codecs=codecs), spec, decoder
+        prototype = default_buffer_prototype()
+        self._buffer, self._nd_buffer = prototype.buffer, prototype.nd_buffer
+        array_codecs, serializer, outer = stages(self._chain)
+        self._is_plain = (
+            type(serializer) is BytesCodec
+            and not array_codecs
+            and spec.dtype.to_native_dtype().kind in PLAIN_KINDS
+        )
+        """Whether the bytes of a chunk are its values, in either byte order."""
+        self._pack: Pack | None = None
+        if self._is_plain and outer:
+            self._pack = packer(outer[0], decoder.nbytes)
+        self._outer: tuple[Any, ...] = outer[self._pack is not None :]
+        self._fill: Any = np.asarray(spec.fill_value).item() if self._is_plain else None
+        self.asks_for_index = any(not type(codec).__module__.startswith("zarr.") for codec in codecs)
+        """Whether a codec may want to know which chunk it works on; zarr's own never do."""
+        self.tells_the_index = not any(
+            isinstance(codec, ShardingCodec) and needs_chunk_index(codec, spec) for codec in codecs
+        )
+        """Whether every codec that asks is told its chunk; those inside shards among these codecs are not."""
+
+    def encode(self, values: Values, scratch: Scratch, *, keep: bool) -> Buffer | bytes | memoryview | None:
+        """The bytes of a chunk; None if it need not be stored.
+
+        Unless they are to be kept, they may be in memory of the thread or of the values.
+        """
+        if self._is_empty(values):
+            return None
+        if not self._is_plain:
+            return self._chain.encode_chunk(self._nd_buffer.from_numpy_array(values), self._spec)
+        if self._pack is None:
+            # A codec may return its input, so it never gets memory that is reused.
+            if keep or self._outer:
+                own = values.astype(self._decoder.stored_dtype, order="C").reshape(-1).view(np.uint8)
+            else:
+                own = self._in_one_piece(values, scratch)
+            return self._after(self._buffer.from_array_like(own)) if self._outer else own.data
+        packed = self._pack(self._in_one_piece(values, scratch))
+        return self._after(self._buffer.from_bytes(packed)) if self._outer else packed
+
+    def _after(self, encoded: Buffer | None) -> Buffer | None:
+        """The data encoded by the other bytes -> bytes codecs."""
+        for codec in self._outer:
+            if encoded is None:  # a codec may return this for a chunk that need not be stored
+                return None
+            encoded = codec._encode_sync(encoded, self._spec)
+        return encoded
+
+    def _is_empty(self, values: Values) -> bool:
+        """zarr's rule, but two elements are checked first: comparing all is slow for a small chunk."""
+        if self._is_plain:
+            fill = self._fill
+            for element in (values.item(0), values.item(-1)):
+                if element != fill and (element == element or fill == fill):
+                    return False
+        return bool(chunk_is_empty(self._nd_buffer.from_numpy_array(values), self._spec))
+
+    def _in_one_piece(self, values: Values, scratch: Scratch) -> Any:
+        """The values as bytes in their stored order."""
+        decoder = self._decoder
+        if values.flags.c_contiguous and values.dtype == decoder.stored_dtype:
+            return values.reshape(-1).view(np.uint8)
+        memory, room = scratch.for_chunk(decoder)
+        room[...] = values
+        return memory
+
+
+def packer(codec: Any, nbytes: int) -> Pack | None:
+    """How to encode `nbytes` bytes by `codec`, without the steps around its compressor; None if impossible.
+
+    >>> import gzip
+    >>> gzip.decompress(packer(GzipCodec(), 4)(b"abcd")) if deflate else b"abcd"
+    b'abcd'
+    """
+    if not 0 < nbytes <= MOST_PACKED_BYTES:
+        return None
+    if type(codec) is ZstdCodec:
+        level, checksum = codec.level, codec.checksum
+        return lambda data: zstd.compress(data, level, checksum)
+    if type(codec) is GzipCodec and (compress := deflate) is not None:
+        level = codec.level
+        return lambda data: compress(data, level)
+    if type(codec) is BloscCodec:
+        name, level, shuffle = str(codec.cname).encode(), codec.clevel, SHUFFLES[codec.shuffle]
+        blocks, itemsize = codec.blocksize, codec.typesize
+        return lambda data: blosc.compress(data, name, level, shuffle, blocks, typesize=itemsize)
+    return None

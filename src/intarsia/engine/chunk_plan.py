@@ -1,0 +1,378 @@
+"""The chunks of one part of a plan: which they are, what is wanted from each, and where it goes.
+
+Axes are cut at chunk borders one by one; a chunk is a combination of one piece per axis. Objects are made
+only for the chunks at hand, so a plan of a million chunks is a few columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.engine.fetch.store import Fetcher, Spans
+from intarsia.engine.inner_chunks import WORTH_A_PIECE, Located, bounds, stretches
+from intarsia.manifest.coercion import Values, put
+from intarsia.manifest.packing_columns import Packings
+
+if TYPE_CHECKING:
+    from intarsia.engine.member_source import EngineSource
+    from intarsia.engine.plan import AxisSelector, Part
+    from intarsia.manifest.packing import Packing
+    from intarsia.manifest.region_table import Ints
+
+
+type Placement = tuple[Any, Any]
+"""Where a chunk goes in the output, and what is taken from it; None means all of it, in order."""
+
+_NOWHERE = np.empty(0, dtype=np.int64)
+
+
+def outer_index(selectors: tuple[AxisSelector, ...], shape: tuple[int, ...]) -> Any:
+    """The selectors as a NumPy index for an outer product, which is an array even without dimensions."""
+    if not selectors:
+        return ...  # () would give a scalar, and a scalar text forgets the length of its type
+    if sum(not isinstance(selector, slice) for selector in selectors) <= 1:
+        return selectors
+    axes = zip(selectors, shape, strict=True)
+    return np.ix_(*(np.arange(n)[s] if isinstance(s, slice) else s for s, n in axes))
+
+
+class AxisCuts:
+    """One axis of a part, cut at the member's chunk borders, and wherever another region begins."""
+
+    __slots__ = ("chunk", "inside", "target", "whole")
+
+    chunk: list[int]
+    """Which chunks of the axis: each once, except those in which another region begins."""
+
+    inside: list[AxisSelector]
+    """What is taken from each."""
+
+    target: list[AxisSelector]
+    """Where that goes in the output."""
+
+    whole: list[bool]
+    """Whether all of it is taken, in order."""
+
+    def __init__(
+        self, source: AxisSelector, target: AxisSelector, size: int, borders: Ints | None = None
+    ) -> None:
+        borders = _NOWHERE if borders is None else borders[borders % size != 0]
+        if isinstance(source, slice) and isinstance(target, slice):
+            self._cut_slice(source, target, size, borders)
+        else:
+            self._cut_indices(np.asarray(source), np.asarray(target), size, borders)
+
+    def _cut_slice(self, source: slice, target: slice, size: int, borders: Ints) -> None:
+        # A loop, as most parts have a few chunks along an axis, for which columns take longer.
+        self.chunk, self.inside, self.target, self.whole = [], [], [], []
+        position, stop, step = source.start, source.stop, source.step or 1
+        at, down = target.start, (target.step or 1) < 0
+        inner = borders[(borders > position) & (borders < stop)].tolist() if borders.size else ()
+        ends = iter((*inner, stop))
+        end = next(ends)
+        while position < stop:
+            while end <= position:
+                end = next(ends)
+            chunk = position // size
+            begin = position - chunk * size
+            # The steps that fit between `begin` and the end of the chunk, or of anything that ends earlier.
+            count = (min(size, end - chunk * size) - 1 - begin) // step + 1
+            self.chunk.append(chunk)
+            self.inside.append(slice(begin, begin + (count - 1) * step + 1, step))
+            if down:
+                after = at - count
+                self.target.append(slice(at, after if after >= 0 else None, -1))
+            else:
+                after = at + count
+                self.target.append(slice(at, after))
+            self.whole.append(count == size and step == 1 and not down)
+            position, at = position + count * step, after
+
+    def _cut_indices(self, source: Ints, target: Ints, size: int, borders: Ints) -> None:
+        # Chunks and borders before an index: both grow along the axis, so their sum separates the pieces.
+        owner = source // size
+        if borders.size:
+            owner = owner + borders.searchsorted(source, side="right")
+        order = np.argsort(owner, kind="stable")
+        first = np.unique(owner[order], return_index=True)[1]
+        groups = np.split(order, first[1:])
+        self.chunk = (source[order[first]] // size).tolist()
+        self.inside = [source[g] - c * size for g, c in zip(groups, self.chunk, strict=True)]
+        self.target = [target[g] for g in groups]
+        self.whole = [False] * len(self.chunk)
+
+
+class Work:
+    """The chunks of one part, and what is known about their bytes."""
+
+    __slots__ = (
+        "_axes",
+        "_counts",
+        "_gather",
+        "_points",
+        "_regions",
+        "chunks",
+        "fetcher",
+        "inner",
+        "located",
+        "missing",
+        "nbytes",
+        "out",
+        "out_shape",
+        "packing",
+        "part",
+        "present",
+        "request",
+        "source",
+        "stored_sizes_are_known",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        part: Part,
+        source: EngineSource,
+        points: bool,
+        out_shape: tuple[int, ...],
+        packing: Packing | Packings | None = None,
+    ) -> None:
+        self.part, self.source, self.out_shape = part, source, out_shape
+        self.packing = packing
+        """How numbers become values; one packing per region if the part is a strip."""
+        self.out: Values = None
+        """The array that is read into, with the axes of the member; set once it is allocated."""
+        self.located: Located | None = None
+        self.inner: tuple[Ints, Ints] | None = None
+        """The shard of each chunk, and the chunk's position in it, if the fetcher looks it up."""
+        self.fetcher: Fetcher | None = None
+        self._points: list[Placement] | None = None
+        self._regions: Ints = _NOWHERE
+        """For a strip: the region of each chunk if points are read, otherwise of each piece of its axis."""
+        if points and source.grid:
+            self._cut_points()
+        else:
+            self._cut_axes(points)
+        self.present: Ints = np.arange(self.chunks.size)
+        """The chunks that must be fetched, as positions in `chunks`."""
+        self.nbytes: Ints = np.full(self.chunks.shape, source.decoder.nbytes)
+        """The stored size of each chunk; its decoded size if that is unknown; -1 if it is not stored."""
+        self.stored_sizes_are_known = False
+        self.request: Ints | None = None
+        """For each chunk, the number of its request, if the fetcher joins them."""
+        self.missing: list[int] = []
+        """The chunks that turned out not to be stored when they were fetched."""
+
+    def _cut_axes(self, points: bool) -> None:
+        part, source = self.part, self.source
+        targets: Any = part.target if not points else ()  # zero-dimensional: one element, taken repeatedly
+        axes, strip = zip(part.source, targets, source.chunk_shape, strict=True), part.strip
+        if strip is None:
+            self._axes = [AxisCuts(*axis) for axis in axes]
+        else:
+            borders = [strip.borders if k == strip.axis else None for k in range(len(source.grid))]
+            self._axes = [AxisCuts(*axis, at) for axis, at in zip(axes, borders, strict=True)]
+            cuts, size = self._axes[strip.axis], source.chunk_shape[strip.axis]
+            first = [inside.start if isinstance(inside, slice) else inside[0] for inside in cuts.inside]
+            self._regions = strip.holding(np.array(cuts.chunk) * size + np.array(first))
+        self._counts = tuple(len(axis.chunk) for axis in self._axes)
+        self._gather = sum(isinstance(axis.target[0], np.ndarray) for axis in self._axes) > 1
+        if points:
+            self._points = [(part.target, ())]
+        # Positions in C order, by Horner's rule: the result for the axes so far, times the size of the next.
+        position: Any = 0
+        for axis, size in zip(self._axes, source.grid, strict=True):
+            if len(axis.chunk) == 1:
+                position = position * size + axis.chunk[0]
+            else:
+                along = np.array(axis.chunk, dtype=np.int64)
+                position = np.asarray(position, dtype=np.int64)[..., None] * size + along
+        self.chunks: Ints = np.array(position, dtype=np.int64).reshape(-1)
+
+    def _cut_points(self) -> None:
+        part, source = self.part, self.source
+        shape = source.chunk_shape
+        owners = [np.asarray(c) // n for c, n in zip(part.source, shape, strict=True)]
+        owner = np.ravel_multi_index(tuple(owners), source.grid)
+        strip = part.strip
+        if strip is None:
+            order = np.argsort(owner, kind="stable")
+            first = np.unique(owner[order], return_index=True)[1]
+        else:
+            region = strip.holding(np.asarray(part.source[strip.axis]))
+            order = np.lexsort((region, owner))
+            changes = (np.diff(owner[order]) != 0) | (np.diff(region[order]) != 0)
+            first = np.append(0, np.flatnonzero(changes) + 1)
+            self._regions = region[order[first]]
+        self.chunks = owner[order[first]].astype(np.int64)
+        places: Any = part.target[0]
+        self._points = []
+        for group in np.split(order, first[1:]):
+            inside = tuple(np.asarray(c)[group] % n for c, n in zip(part.source, shape, strict=True))
+            self._points.append(((places[group],), inside))
+
+    def set_sizes(self, nbytes: Ints) -> None:
+        """Set the stored size of each chunk, -1 for those that are not stored."""
+        self.nbytes, self.stored_sizes_are_known = nbytes, True
+        self.present = np.flatnonzero(nbytes >= 0)
+
+    def set_requests(self, request: Ints) -> None:
+        """Set the request of each present chunk; chunks are fetched in this order."""
+        self.request = np.full(self.chunks.shape, -1, dtype=np.int64)
+        self.request[self.present] = request
+        self.present = self.present[np.argsort(request, kind="stable")]
+
+    def spans(self, positions: Ints) -> Spans:
+        """The bytes of these chunks."""
+        request = None if self.request is None else self.request[positions]
+        within = None if self.inner is None else self.inner[1][positions]
+        if self.located is None:
+            return Spans(self.source, self.blob[positions], request=request, within=within)
+        blob, start, nbytes = (column[positions] for column in self.located)
+        return Spans(self.source, blob, start, nbytes, request, within)
+
+    @property
+    def blob(self) -> Ints:
+        """The stored objects: each chunk, or the shard in which the fetcher finds it."""
+        return self.chunks if self.inner is None else self.inner[0]
+
+    def look_up_later(self, shard: Ints, within: Ints) -> None:
+        """Leave it to the fetcher to find chunks in their shards; those of a shard are fetched together."""
+        self.inner = shard, within
+        if shard.size > 1:
+            self.present = np.argsort(shard, kind="stable")
+
+    def region_of(self, position: int) -> int:
+        """The row of the region that a chunk belongs to."""
+        strip = self.part.strip
+        return self.part.row if strip is None else int(strip.rows[self._regions_of(np.array([position]))[0]])
+
+    def incomplete_regions(self) -> list[int]:
+        """The rows of the regions that have chunks which are not stored."""
+        if self.present.size == self.chunks.size and not self.missing:
+            return []
+        strip = self.part.strip
+        if strip is None:
+            return [self.part.row]
+        positions = np.append(np.flatnonzero(self.nbytes < 0), np.array(self.missing, dtype=np.int64))
+        rows: list[int] = strip.rows[np.unique(self._regions_of(positions))].tolist()
+        return rows
+
+    def packings(self, positions: Ints) -> Iterable[Packing | None]:
+        """How the numbers of these chunks become values."""
+        if not isinstance(self.packing, Packings):
+            return repeat(self.packing, positions.size)
+        return self.packing.some(self._regions_of(positions))
+
+    def _regions_of(self, positions: Ints) -> Ints:
+        """Which regions of the strip these chunks belong to."""
+        if self._points is None and self.part.strip is not None:
+            positions = np.unravel_index(positions, self._counts)[self.part.strip.axis]
+        return self._regions[positions]
+
+    def covered(self, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which chunks are taken as a whole, as far as they lie in an array of this shape."""
+        if self._points is not None:
+            return np.zeros(self.chunks.shape, dtype=bool)
+        covered: Any = np.ones((), dtype=bool)
+        for axis, length, size in zip(self._axes, shape, self.source.chunk_shape, strict=True):
+            along = [
+                isinstance(inside, slice)
+                and inside.start == 0
+                and inside.step in (None, 1)
+                and inside.stop >= min(size, length - chunk * size)
+                for inside, chunk in zip(axis.inside, axis.chunk, strict=True)
+            ]
+            covered = covered[..., None] & np.array(along)
+        flat: np.ndarray[Any, np.dtype[np.bool_]] = covered.reshape(-1)
+        return flat
+
+    def narrow(self) -> None:
+        """From chunks without a compressor, fetch only the stretch that holds what is wanted."""
+        decoder, shape = self.source.decoder, self.source.chunk_shape
+        if not (decoder.is_raw and decoder.nbytes >= WORTH_A_PIECE and self.source.grid):
+            return
+        if self._points is None and all(all(axis.whole) for axis in self._axes):
+            return
+        if self._points is not None:
+            each = [[bounds(selector) for selector in inside] for _, inside in self._points]
+            ends = np.array(each, dtype=np.int64).reshape(-1, len(shape), 2)
+        else:
+            along = [np.array([bounds(inside) for inside in axis.inside]) for axis in self._axes]
+            columns = np.unravel_index(np.arange(self.chunks.size), self._counts)
+            ends = np.stack([axis[k] for axis, k in zip(along, columns, strict=True)], axis=1)
+        first, count = stretches(ends[..., 0], ends[..., 1] - ends[..., 0], shape)
+        itemsize = decoder.stored_dtype.itemsize
+        part = (count * itemsize < decoder.nbytes) & (self.nbytes == decoder.nbytes)
+        if not part.any():
+            return
+        blob, start, nbytes = self.located or Located(self.blob, np.zeros_like(self.chunks), self.nbytes)
+        nbytes = np.where(part, count * itemsize, nbytes)
+        self.located = Located(blob, np.where(part, start + first * itemsize, start), nbytes)
+        self.nbytes = nbytes
+
+    def placements(self, positions: Ints) -> Iterator[Placement]:
+        """Where these chunks go, and what is taken from them."""
+        if self._points is not None:
+            yield from (self._points[k] for k in positions.tolist())
+            return
+        if not self._axes:
+            yield from ((..., None) for _ in positions)
+            return
+        if len(self.chunks) == 1 and not self._gather:  # like most small reads
+            axes = self._axes
+            target, inside = tuple(axis.target[0] for axis in axes), tuple(axis.inside[0] for axis in axes)
+            yield from [(target, None if all(axis.whole[0] for axis in axes) else inside)] * positions.size
+            return
+        columns = [column.tolist() for column in np.unravel_index(positions, self._counts)]
+        cut = list(zip(self._axes, columns, strict=True))
+        # One loop per axis, and no Python loop per chunk: there may be many small chunks.
+        targets = zip(*([axis.target[k] for k in column] for axis, column in cut), strict=True)
+        insides = zip(*([axis.inside[k] for k in column] for axis, column in cut), strict=True)
+        if self._gather:
+            shape, onto = self.source.chunk_shape, self._shape_onto
+            for target, inside in zip(targets, insides, strict=True):
+                yield outer_index(target, onto), outer_index(inside, shape)
+            return
+        wholes = map(all, zip(*([axis.whole[k] for k in column] for axis, column in cut), strict=True))
+        for target, inside, whole in zip(targets, insides, wholes, strict=True):
+            yield target, None if whole else inside
+
+    def whole_target(self) -> Any:
+        """Where the whole part goes in the output."""
+        if self._points is not None:
+            return self.part.target
+        return outer_index(self.part.target, self._shape_onto)
+
+    @property
+    def _shape_onto(self) -> tuple[int, ...]:
+        return self.part.shape_onto(self.out_shape)
+
+    def put(self, values: Values, target: Any, inside: Any, packing: Packing | None) -> None:
+        """Put what is taken from a decoded chunk where it belongs."""
+        put(self.out, target, values if inside is None else values[inside], packing)
+
+    def fill_value(self, packing: Packing | None) -> Any:
+        """The value of chunks that are not stored, by the packing of their region."""
+        fill_value = self.source.fill_value
+        return fill_value if packing is None else packing.decode(fill_value)
+
+    def straight(self) -> int:
+        """How many of the fetched chunks are decoded straight into the output, without a copy."""
+        decoder = self.source.decoder
+        if not decoder.is_direct or self.packing is not None or self._points is not None or self._gather:
+            return 0
+        count = 0
+        # Memory is laid out but not touched: only the flags of the views matter.
+        out = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), self.out_shape, _strides(self.out_shape))
+        out = self.part.onto(out)
+        for target, inside in self.placements(self.present):
+            count += inside is None and bool(out[target].flags.c_contiguous)
+        return count
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))

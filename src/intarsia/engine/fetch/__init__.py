@@ -1,0 +1,84 @@
+"""Fetching encoded chunks: one entry point for every kind of store, each read in the fastest safe way."""
+
+from __future__ import annotations
+
+from zarr.abc.store import Store
+from zarr.storage import LocalStore
+
+from intarsia._compat import store_supports_sync_io
+from intarsia._icechunk import IcechunkStore, safe_store
+from intarsia.engine.fetch.icechunk import IcechunkBatch, LocalIcechunk
+from intarsia.engine.fetch.local_files import LocalFiles
+from intarsia.engine.fetch.session_access import helpful_refusals, read_error
+from intarsia.engine.fetch.store import (
+    CAN_READ_FILES,
+    ConcurrentStore,
+    Cost,
+    Encoded,
+    Fetcher,
+    FileSpan,
+    Pending,
+    Spans,
+    SynchronousStore,
+    start,
+)
+from intarsia.engine.fetch.symlinks import refuse_links_out
+from intarsia.parallel import check_store
+
+__all__ = [
+    "Cost",
+    "Encoded",
+    "Fetcher",
+    "FileSpan",
+    "IcechunkBatch",
+    "LocalIcechunk",
+    "Pending",
+    "Spans",
+    "check_links",
+    "fetcher_for",
+    "helpful_refusals",
+    "is_lasting",
+    "read_error",
+    "start",
+]
+
+
+def is_lasting(store: Store) -> bool:
+    """Whether nothing in this store can change any more, as in a read-only session of Icechunk.
+
+    A store may be opened for reading while its session is written to, so the session is asked.
+    """
+    return isinstance(store, IcechunkStore) and store.is_lasting
+
+
+def fetcher_for(store: Store) -> Fetcher:
+    """The way to read this store, as it is now.
+
+    >>> from zarr.storage import MemoryStore
+    >>> fetcher_for(MemoryStore()).name
+    'MemoryStore, in threads'
+    """
+    store = safe_store(store)
+    if isinstance(store, IcechunkStore):
+        check_store(store)
+        read_only = store.is_lasting
+        local = LocalIcechunk.of(store) if read_only else None
+        return local or IcechunkBatch(store, read_only=read_only)
+    if type(store) is LocalStore and CAN_READ_FILES:
+        return LocalFiles(store)
+    if store_supports_sync_io(store):
+        return SynchronousStore(store)
+    return ConcurrentStore(store)
+
+
+def check_links(store: Store, path: str) -> None:
+    """Raise `ReadError`, before zarr itself reads an array, if a link leads out of its local store, or out of
+    the place where its sources may be.
+
+    >>> from zarr.storage import MemoryStore
+    >>> check_links(MemoryStore(), "sst")
+    """
+    if isinstance(store, LocalStore):
+        refuse_links_out(store.root, path)
+    elif isinstance(fetcher := fetcher_for(store), LocalIcechunk | IcechunkBatch):
+        fetcher.check_links(path)

@@ -1,0 +1,346 @@
+"""Fetching from Icechunk: many chunks per call wherever its repository lies, virtual ones included; chunk
+files of a local repository are read directly.
+
+Files are read only for read-only sessions, and only for chunks that are files of the repository or inlined in
+its references; everything else goes through Icechunk. So does a file that cannot be opened: Icechunk says
+what is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import default_buffer_prototype
+
+from intarsia._compat import get_many
+from intarsia._icechunk import INLINE, NATIVE, chunk_table, session_bytes
+from intarsia.engine.fetch.byte_ranges import coalesced
+from intarsia.engine.fetch.read_ahead import Disk, FilesInTurn
+from intarsia.engine.fetch.references import load, load_marks
+from intarsia.engine.fetch.session_access import Grants, grants_of, local_grants
+from intarsia.engine.fetch.store import (
+    CAN_READ_FILES,
+    Cost,
+    KeyRange,
+    Spans,
+    Started,
+    cost_of,
+    requests_of,
+    start,
+)
+from intarsia.engine.fetch.symlinks import Folders, may_follow, open_file, refuse_links_out
+from intarsia.engine.fetch.virtual import LocalOrigins, RemoteOrigins
+from intarsia.parallel import check_store
+
+if TYPE_CHECKING:
+    from icechunk import IcechunkStore
+
+    from intarsia.engine.fetch.references import References
+    from intarsia.engine.fetch.store import Encoded, Fetcher, Pending
+    from intarsia.engine.member_source import EngineSource
+    from intarsia.manifest.region_table import Ints
+
+
+KEYS_PER_CALL = 50
+KEYS_AT_A_TIME = 10
+"""Of the keys in one call, Icechunk works on this many at a time (`get_partial_values_concurrency`)."""
+
+REQUESTS_PER_CHUNK = 4
+"""zarr's `async.concurrency` counts the chunks that are fetched and decoded at a time. Requests mostly wait,
+so this many are made for each of those chunks."""
+
+MOST_CHUNKS_LISTED = 50_000
+"""The references of a member with more chunks than this are listed only if a good part of them is wanted."""
+
+WORTH_LISTING = 8
+
+MEMBERS_LISTED_AT_A_TIME = 32
+"""Listing the chunks of a member means reading its part of the snapshot from a remote store."""
+
+MOST_ENTRIES = 1_000_000
+"""Directories with more entries than this are not searched for links; all references are, instead."""
+
+WORTH_MARKING = 8
+"""How many requests must be saved to make up for reading the marks of a member from a remote store."""
+
+
+class IcechunkBatch:
+    """A session of Icechunk; what a read-only one says about its chunks is requested once and kept."""
+
+    in_threads, looks_into_shards, gains_by_pieces = False, False, True
+
+    def __init__(
+        self, store: IcechunkStore, *, read_only: bool, listed_at_a_time: int = MEMBERS_LISTED_AT_A_TIME
+    ) -> None:
+        self.store = store
+        self.lasting = read_only
+        self._listed_at_a_time = listed_at_a_time
+        requests = REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency")
+        self._calls = max(1, requests // KEYS_AT_A_TIME)
+        self._gate = asyncio.Semaphore(self._calls)
+        self._references: dict[str, References] = {}
+        self._knowing = threading.Lock()
+        self._remote_origins = RemoteOrigins(self)
+        self._local_origins = LocalOrigins(self)
+        self._is_checked: set[str] = set()
+        self.name = "Icechunk, in batches"
+
+    @cached_property
+    def grants(self) -> Grants:
+        """Where the repository and its sources lie, and which of them may be read directly."""
+        return grants_of(session_bytes(self.store))
+
+    def references(self, source: EngineSource) -> References | None:
+        """Where the chunks of a member are, if that is known already; a read-only session keeps it."""
+        return self._references.get(source.path)
+
+    def listed(self, source: EngineSource) -> References:
+        """The same for a member whose sizes are known."""
+        return self._references[source.path]
+
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
+        if not self.lasting:
+            return [None] * len(sources)
+        unknown = {
+            source.path: source
+            for source, blob in sources
+            if source.path not in self._references
+            and (source.blobs <= MOST_CHUNKS_LISTED or blob.size * WORTH_LISTING >= source.blobs)
+        }
+        if unknown:
+            listed = load(self.store, list(unknown.values()), self.grants, self._listed_at_a_time)
+            self._know(unknown, listed)
+        self._mark(sources)
+        tables = [(self.references(source), blob) for source, blob in sources]
+        return [None if table is None else table.sizes(blob) for table, blob in tables]
+
+    def _mark(self, sources: Sequence[tuple[EngineSource, Ints]]) -> None:
+        """Request the marks of virtual chunks for those members where that will save requests.
+
+        Reading marks takes a few requests itself if the repository is remote.
+        """
+        repository = self.grants.repository
+        least = 1 if repository is not None and repository.is_local else WORTH_MARKING
+        known = ((source, blob, self.references(source)) for source, blob in sources)
+        unmarked = {
+            source.path: (source, table)
+            for source, blob, table in known
+            if table is not None and table.urls and not table.is_marked
+            if least == 1 or table.saves(blob) >= least
+        }
+        if unmarked:
+            marked = load_marks(self.store, list(unmarked.values()), self.grants, self._listed_at_a_time)
+            self._know(unmarked, marked)
+
+    def _know(self, paths: Iterable[str], tables: Iterable[References]) -> None:
+        """Keep tables, but replace none that says as much: another thread may have begun to use it, and a
+        later one may lack its marks."""
+        with self._knowing:
+            for path, table in zip(paths, tables, strict=True):
+                known = self._references.get(path)
+                if known is None or (table.is_marked and not known.is_marked):
+                    self._references[path] = table
+
+    def for_member(self, source: EngineSource) -> Fetcher:
+        table = self.references(source)
+        if table is not None and table.is_here:
+            return self
+        if table is not None and table.is_in_local_files and CAN_READ_FILES:
+            return self._local_origins
+        self.check_links(source.path, len(source.blob_grid), many=source.blobs > MOST_CHUNKS_LISTED)
+        if table is None:
+            return self
+        return self._remote_origins if table.is_partly_remote else self
+
+    def check_links(self, path: str, ndim: int = 0, *, many: bool = False) -> None:
+        """Raise `ReadError` if an array refers to a file behind a link that leads out of its prefix.
+
+        Called before Icechunk opens files, as it follows all links. One look at an array is enough for a
+        session. If it has many chunks, a look at the directories is faster than one at all references.
+        """
+        if path in self._is_checked or may_follow():
+            return
+        local = [each for each in self._sources.containers.values() if each.is_local]
+        if local and not (many and all(each.folders.is_free(MOST_ENTRIES) for each in local)):
+            for url in dict.fromkeys(chunk_table(self.store, path, ndim).location):
+                container = self._sources.local_container_of(url)
+                if container is not None:
+                    container.folders.check_file(container.key(url))
+        self._is_checked.add(path)
+
+    @cached_property
+    def _sources(self) -> Grants:
+        """The containers whose files may be read; those of a session that is written to, authorised or not:
+        only its form for travelling would tell, which holds all that it has written."""
+        if self.lasting:
+            return self.grants
+        return local_grants(self.store.session.config.virtual_chunk_containers or ())
+
+    def joined(self, spans: Sequence[Spans]) -> None:
+        return None
+
+    def cost(self, spans: Sequence[Spans]) -> Cost:
+        """Inlined chunks come with the references, and cost nothing."""
+        fetched = []
+        for item in spans:
+            table = self.references(item.source)
+            if table is not None:
+                rows = table.rows(item.blob)
+                stored = np.flatnonzero((rows >= 0) & (table.kind[rows] != INLINE))
+                item = item.some(stored)
+                if item.nbytes is None:
+                    item = item._replace(nbytes=table.nbytes[rows[stored]])
+            fetched.append(item)
+        return cost_of(coalesced(fetched)[0])
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        check_store(self.store)
+        joined, parts = coalesced(spans)
+        return Started(self._get(list(requests_of(joined)), parts))
+
+    async def _get(self, wanted: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        return parts(await self.get_all(wanted))
+
+    async def get_all(self, wanted: list[KeyRange]) -> list[Any]:
+        """Values in the requested order, exceptions among them; None for what is not stored."""
+        each = min(KEYS_PER_CALL, max(KEYS_AT_A_TIME, -(-len(wanted) // self._calls)))
+        calls = [wanted[i : i + each] for i in range(0, len(wanted), each)]
+        return [item for items in await asyncio.gather(*map(self._call, calls)) for item in items]
+
+    async def _call(self, wanted: list[KeyRange]) -> list[Any]:
+        """One batch. Whatever comes back as None, or fails, is requested again on its own: only then does
+        Icechunk tell a chunk that is not stored from one that cannot be read."""
+        async with self._gate:
+            try:
+                items: list[Any] = await get_many(self.store, [(key, _range(r)) for key, r in wanted])
+            except Exception:
+                items = [None] * len(wanted)
+        doubtful = [i for i, item in enumerate(items) if item is None]
+        if doubtful:
+            alone = [self.get_one(*wanted[i]) for i in doubtful]
+            for i, item in zip(doubtful, await asyncio.gather(*alone, return_exceptions=True), strict=True):
+                items[i] = item
+        return items
+
+    async def get_one(self, key: str, byte_range: ByteRequest | None) -> Any:
+        """One value, None if it is not stored; raises if it cannot be read."""
+        content = await self.store.get(key, default_buffer_prototype(), byte_range)
+        return None if content is None else content.as_numpy_array()
+
+    def get_now(self, spans: Spans, i: int) -> bytes:
+        """Ask Icechunk for what could not be read from a file: it returns the bytes, or says why not."""
+        check_store(self.store)
+        ((key, byte_range),) = requests_of([spans.some(slice(i, i + 1))])
+        content = start(self.get_one(key, byte_range)).result()
+        if content is None:
+            raise FileNotFoundError(f"{key} is referred to, but is missing")
+        return bytes(content)
+
+
+def _range(byte_range: Any) -> tuple[int | None, int | None]:
+    if byte_range is None:
+        return None, None
+    suffix = getattr(byte_range, "suffix", None)
+    return (None, suffix) if suffix is not None else (byte_range.start, byte_range.end)
+
+
+class _RepositoryFiles:
+    """Opens and reads chunk files during iteration."""
+
+    arrival = None
+
+    def __init__(self, folder: bytes, disk: Disk, batch: IcechunkBatch, spans: Sequence[Spans]) -> None:
+        self._folder, self._disk, self._batch, self._spans = folder, disk, batch, spans
+        if disk.is_cold:
+            for item in spans:
+                self._files(item).begin()
+
+    def __iter__(self) -> Generator[Encoded | None]:
+        for item in self._spans:
+            yield from self._files(item)
+
+    def _files(self, spans: Spans) -> FilesInTurn:
+        table, folder = self._batch.listed(spans.source), self._folder
+        rows = table.rows(spans.blob)
+        starts, lengths = (column.tolist() for column in table.places(rows, spans))
+        names, native = table.file[rows].tolist(), (table.kind[rows] == NATIVE).tolist()
+
+        def opened(i: int) -> int:
+            if not native[i]:
+                raise FileNotFoundError(errno.ENOENT, "it is inlined")
+            return open_file(folder + names[i], folder)
+
+        def otherwise(i: int, _: OSError) -> Encoded | None:
+            if native[i]:
+                return self._batch.get_now(spans, i)
+            return memoryview(table.inlined[int(rows[i])])[starts[i] : starts[i] + lengths[i]]
+
+        return FilesInTurn(opened, starts, lengths, spans.source.decoder, self._disk, otherwise)
+
+    def cancel(self) -> None:
+        """Nothing is running."""
+
+
+class LocalIcechunk:
+    """A read-only session of a repository on the local file system."""
+
+    in_threads, lasting, looks_into_shards, gains_by_pieces = True, True, False, True
+
+    def __init__(self, batch: IcechunkBatch, repository: Path) -> None:
+        self._batch = batch
+        Folders(os.fspath(repository)).check("chunks")
+        self._folder = os.fsencode(repository / "chunks") + b"/"
+        self._disk = Disk()
+        self._is_checked = False
+        self.name = "Icechunk, chunk files"
+
+    @classmethod
+    def of(cls, store: IcechunkStore) -> LocalIcechunk | None:
+        """The fetcher for a store whose repository lies on this machine; None if it does not."""
+        if not CAN_READ_FILES:
+            return None
+        batch = IcechunkBatch(store, read_only=True, listed_at_a_time=1)  # threads would cost more
+        repository = batch.grants.folder
+        if repository is None or not (repository / "chunks").is_dir():
+            return None
+        return cls(batch, repository)
+
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
+        return self._batch.sizes(sources)
+
+    def for_member(self, source: EngineSource) -> Fetcher:
+        table = self._batch.references(source)
+        if table is not None and table.is_here:
+            return self
+        self._check_own_links()
+        return self._batch.for_member(source)
+
+    def _check_own_links(self) -> None:
+        """Called before Icechunk opens files, as it follows all links. One look is enough for a session."""
+        if not self._is_checked:
+            refuse_links_out(os.fsdecode(self._folder))
+            self._is_checked = True
+
+    def check_links(self, path: str) -> None:
+        """Raise `ReadError` if a link leads out of the repository, or out of the prefix of a source."""
+        self._check_own_links()
+        self._batch.check_links(path)
+
+    def joined(self, spans: Sequence[Spans]) -> None:
+        return None
+
+    def cost(self, spans: Sequence[Spans]) -> Cost:
+        return self._batch.cost(spans)
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        return _RepositoryFiles(self._folder, self._disk, self._batch, spans)

@@ -1,0 +1,335 @@
+"""Fetching encoded chunks: what reads ask of a store, and how any store of zarr's answers.
+
+Memory is read in the thread that decodes; everything else goes through zarr's event loop, many requests at a
+time. Files on this machine have their own ways, see `local_files.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+
+import zarr
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
+
+from intarsia._compat import event_loop, store_supports_sync_io
+from intarsia.engine.fetch.byte_ranges import coalesced
+from intarsia.errors import ChunkDecodeError
+from intarsia.parallel import check_store
+
+if TYPE_CHECKING:
+    from intarsia.engine.member_source import EngineSource
+    from intarsia.manifest.region_table import Ints
+
+type Encoded = Any
+"""Bytes as they are stored: anything with the buffer protocol, or a `FileSpan` that has not been read yet."""
+
+
+class Spans(NamedTuple):
+    """Bytes of one member's stored objects: whole objects, or a range of each."""
+
+    source: EngineSource
+    """The member."""
+
+    blob: Ints
+    """Which objects: positions in the member's grid of stored chunks (or shards), in C order."""
+
+    start: Ints | None = None
+    """The first byte of each; negative numbers count from the end. None means whole objects."""
+
+    nbytes: Ints | None = None
+    """The length of each range; None with whole objects."""
+
+    request: Ints | None = None
+    """For each, the number of its request, if `Fetcher.joined` has given one; otherwise None."""
+
+    within: Ints | None = None
+    """Which inner chunk of each shard is meant, in C order, if the fetcher looks them up: `start` counts from
+    its first byte. None if bytes of the object itself are meant."""
+
+    def some(self, which: Any) -> Spans:
+        """Some of them."""
+        columns = self.start, self.nbytes, self.request, self.within
+        others = (None if column is None else column[which] for column in columns)
+        return Spans(self.source, self.blob[which], *others)
+
+
+class Cost(NamedTuple):
+    """What a fetch costs."""
+
+    requests: int
+    """How often the store is asked, or a file is read."""
+
+    nbytes: int | None
+    """The number of bytes that arrive; None if that is not known beforehand."""
+
+
+class Pending(Protocol):
+    """Bytes that are on their way."""
+
+    @property
+    def arrival(self) -> Future[Any] | None:
+        """Done when they have arrived; None if they are read in the thread that decodes them."""
+
+    def __iter__(self) -> Generator[Encoded | None]:
+        """The bytes in the requested order, None for what is not stored; raises at a range that could not be
+        read."""
+
+    def cancel(self) -> None:
+        """Give up; nothing is left running."""
+
+
+class Fetcher(Protocol):
+    """One way to get encoded chunks out of a store."""
+
+    name: str
+    """What `explain` calls it."""
+
+    in_threads: bool
+    """Whether bytes are read one by one in the thread that decodes them, so that nothing is held ahead."""
+
+    lasting: bool
+    """Whether what it says stays true, as in a read-only snapshot; if so, sizes and indexes may be kept."""
+
+    looks_into_shards: bool
+    """Whether it finds inner chunks in their shards itself, while it reads; see `Spans.within`."""
+
+    gains_by_pieces: bool
+    """Whether a piece of an object costs less than the whole; not if both are views of memory."""
+
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
+        """The stored sizes of these objects of each member in bytes, -1 for what is not stored; None if they
+        are not known without reading."""
+
+    def for_member(self, source: EngineSource) -> Fetcher:
+        """The fetcher for this member: this one, or another that can do what the member needs."""
+
+    def joined(self, spans: Sequence[Spans]) -> list[Ints] | None:
+        """For each range of all members, the number of its request; ranges that come together share one.
+        Numbers rise in the best order for requests. None if it does not matter."""
+
+    def cost(self, spans: Sequence[Spans]) -> Cost:
+        """What `begin` with the same ranges would cost."""
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        """Start to fetch, and return where the bytes will be."""
+
+
+type KeyRange = tuple[str, ByteRequest | None]
+
+
+def requests_of(spans: Sequence[Spans]) -> Iterator[KeyRange]:
+    """The key and byte range of everything that is wanted, in order."""
+    for source, blob, starts, nbytes, *_ in spans:
+        keys = source.keys(blob)
+        if starts is None or nbytes is None:
+            yield from ((key, None) for key in keys)
+            continue
+        for key, first, length in zip(keys, starts.tolist(), nbytes.tolist(), strict=True):
+            yield key, SuffixByteRequest(length) if first < 0 else RangeByteRequest(first, first + length)
+
+
+def cost_of(spans: Sequence[Spans]) -> Cost:
+    """What requesting each of these costs."""
+    sizes = [item.nbytes for item in spans if item.blob.size]
+    known = [int(nbytes.sum()) for nbytes in sizes if nbytes is not None]
+    return Cost(sum(item.blob.size for item in spans), sum(known) if len(known) == len(sizes) else None)
+
+
+class Plain:
+    """A store that says nothing about an object before it is read, and treats all members alike."""
+
+    lasting = False
+    looks_into_shards = False
+    gains_by_pieces = True
+
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
+        return [None] * len(sources)
+
+    def for_member(self, source: EngineSource) -> Self:
+        return self
+
+    def joined(self, spans: Sequence[Spans]) -> None:
+        return None
+
+
+class _KeysLater:
+    """Reads during iteration."""
+
+    arrival = None
+
+    def __init__(self, store: Any, spans: Sequence[Spans]) -> None:
+        self._store, self._spans = store, spans
+
+    def __iter__(self) -> Generator[Encoded | None]:
+        get, prototype = self._store.get_sync, default_buffer_prototype()
+        for key, byte_range in requests_of(self._spans):
+            content = get(key, prototype=prototype, byte_range=byte_range)
+            yield None if content is None else content.as_numpy_array()
+
+    def cancel(self) -> None:
+        """Nothing is running."""
+
+
+class SynchronousStore(Plain):
+    """A store that can be read without an event loop, such as memory."""
+
+    in_threads = True
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.gains_by_pieces = type(store) is not MemoryStore
+        self.name = f"{type(store).__name__}, in threads"
+
+    def cost(self, spans: Sequence[Spans]) -> Cost:
+        return cost_of(spans)
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        return _KeysLater(self._store, spans)
+
+
+def start[T](work: Coroutine[Any, Any, T]) -> Future[T]:
+    """Run a coroutine on zarr's event loop, without waiting for it."""
+    loop = event_loop()
+    try:
+        here = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    if here is loop:
+        work.close()
+        raise RuntimeError("a logical array cannot be read from within zarr's own event loop")
+    return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+class Started:
+    """Bytes that the event loop is fetching; an exception in the list is raised in their place."""
+
+    def __init__(self, work: Coroutine[Any, Any, list[Any]]) -> None:
+        self.arrival = self._future = start(work)
+
+    def __iter__(self) -> Generator[Encoded | None]:
+        items = self._future.result()
+        for position, item in enumerate(items):
+            items[position] = None  # each is released once it is decoded
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def cancel(self) -> None:
+        self._future.cancel()
+
+
+class ConcurrentStore(Plain):
+    """A store that only works on an event loop: zip files, object stores, HTTP."""
+
+    in_threads = False
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
+        self.name = f"{type(store).__name__}, concurrently"
+
+    def cost(self, spans: Sequence[Spans]) -> Cost:
+        return cost_of(coalesced(spans)[0])
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        joined, parts = coalesced(spans)
+        return Started(self._get(list(requests_of(joined)), parts))
+
+    async def _get(self, wanted: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        prototype = default_buffer_prototype()
+
+        async def one(key: str, byte_range: ByteRequest | None) -> Any:
+            async with self._gate:  # all batches together make no more requests than zarr allows
+                content = await self._store.get(key, prototype, byte_range)
+                return None if content is None else content.as_numpy_array()
+
+        tasks = [one(*item) for item in wanted]
+        return parts(await asyncio.gather(*tasks, return_exceptions=True))
+
+
+CAN_READ_FILES = hasattr(os, "preadv")
+"""Whether the system can read from a position in a file into memory; Windows cannot."""
+
+
+class FileSpan:
+    """Bytes of an open file, not read yet; valid until the next one is requested."""
+
+    __slots__ = ("_file", "_offset", "nbytes")
+
+    def __init__(self, file: int, offset: int, nbytes: int) -> None:
+        self._file, self._offset, self.nbytes = file, offset, nbytes
+
+    def read(self) -> bytes | bytearray:
+        """The bytes."""
+        return file_bytes(self._file, self._offset, self.nbytes)
+
+    def read_into(self, destination: memoryview) -> None:
+        """Read the bytes straight to where they belong."""
+        count = os.preadv(self._file, [destination], self._offset)
+        if count != self.nbytes:
+            _read_rest(self._file, self._offset, destination, count, self.nbytes)
+
+
+def file_bytes(file: int, offset: int, nbytes: int) -> bytes | bytearray:
+    """This many bytes of an open file, from an offset on."""
+    content = os.pread(file, nbytes, offset)
+    if len(content) == nbytes:
+        return content
+    whole = bytearray(nbytes)
+    whole[: len(content)] = content
+    _read_rest(file, offset, memoryview(whole), len(content), nbytes)
+    return whole
+
+
+def one_span(
+    file: int, offset: int, nbytes: int | None, is_compressed: bool
+) -> Iterator[bytes | bytearray | FileSpan]:
+    """The bytes of an open file from an offset on, which counts from the end if negative; then the file is
+    closed. Bytes that need no decoding are read once it is known where they go."""
+    try:
+        if nbytes is None or offset < 0:
+            size = os.lseek(file, 0, os.SEEK_END)  # half the time of fstat
+            offset = offset if offset >= 0 else max(0, size + offset)
+            nbytes = size - offset if nbytes is None else nbytes
+        if not is_compressed:
+            yield FileSpan(file, offset, nbytes)
+            return
+        content = file_bytes(file, offset, nbytes)
+    finally:
+        os.close(file)
+    yield content
+
+
+def _read_rest(file: int, offset: int, destination: memoryview, count: int, nbytes: int) -> None:
+    """Continue reading: the system returns at most 2 GiB at a time, and may return less at any time."""
+    while count < nbytes:
+        more = os.preadv(file, [destination[count:]], offset + count)
+        if not more:
+            raise ChunkDecodeError(f"its file is cut off: it has {count} of {nbytes} bytes")
+        count += more
+
+
+def cut_out(content: bytes, first: int, last: int | None) -> bytes:
+    """A piece of what was read from a file; an error if the file ends before the piece does."""
+    piece = content[first:last]
+    if last is not None and len(piece) < last - first:
+        raise ChunkDecodeError(f"its file is cut off: it has {len(piece)} of {last - first} bytes")
+    return piece
+
+
+def read_key(store: Any, key: str) -> bytes | None:
+    """A small value in a store; None if there is none."""
+    check_store(store)
+    prototype = default_buffer_prototype()
+    value = (
+        store.get_sync(key, prototype=prototype)
+        if store_supports_sync_io(store)
+        else start(store.get(key, prototype)).result()
+    )
+    return None if value is None else bytes(value.to_bytes())

@@ -1,0 +1,250 @@
+"""Less than a stored object: the inner chunks of a shard, or the piece of a chunk, that hold what is wanted.
+
+A piece of a chunk is one stretch of its bytes: single indices along the first axes, a range along the next
+one, and everything along the rest. Of chunks without a compressor, only this stretch is read; of blosc
+chunks, only the blocks that hold the piece are decompressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from zarr.codecs import ShardingCodec
+
+from intarsia.codecs.shard_index import ABSENT, LONGEST, ShardIndex, points_outside
+from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Spans
+
+if TYPE_CHECKING:
+    from intarsia.engine.member_source import EngineSource
+    from intarsia.manifest.region_table import Ints
+
+MOST_ENTRIES_KEPT = 1 << 20
+"""Index entries that one member keeps, 16 bytes each."""
+
+
+class Shards:
+    """How inner chunks are arranged in the shards of a member."""
+
+    def __init__(self, codec: ShardingCodec, per_shard: tuple[int, ...]) -> None:
+        self.codec = codec
+        self.per_shard = per_shard
+        """The number of inner chunks in a shard along each axis."""
+        self.form = ShardIndex(per_shard, codec.index_location == "start", tuple(codec.index_codecs))
+        """How the index of a shard is stored."""
+        self._kept: dict[int, tuple[Any, Any]] = {}
+
+    def kept(self, blob: int, stamp: Any = None) -> Any:
+        """The offset and length of every inner chunk of a shard, if they were kept with the same stamp."""
+        known = self._kept.get(blob)
+        return None if known is None or known[0] != stamp else known[1]
+
+    def keep(self, blob: int, entries: Any, stamp: Any = None) -> None:
+        """Remember the index of a shard while its stamp is the same; without a stamp it never changes."""
+        if len(self._kept) * len(entries) > MOST_ENTRIES_KEPT:
+            self._kept.clear()
+        self._kept[blob] = stamp, entries
+
+
+class Located(NamedTuple):
+    """Where the bytes of inner chunks are."""
+
+    blob: Ints
+    """The shard, as a position in the grid of shards."""
+
+    start: Ints
+    """The first byte in the shard."""
+
+    nbytes: Ints
+    """The length; -1 for chunks that are not stored."""
+
+
+class ShardIndexError(Exception):
+    """The index of a shard could not be read: `position` is the first chunk of part `part` that needs it."""
+
+    def __init__(self, part: int, position: int, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.part, self.position, self.cause = part, position, cause
+
+
+class _Touched(NamedTuple):
+    """The shards that one part of a read touches."""
+
+    source: EngineSource
+    shards: Shards
+    blob: Ints
+    """The shard of each chunk."""
+    within: Ints
+    """The position of each chunk in its shard, in C order."""
+    touched: Ints
+    """Every shard, once."""
+    first: Ints
+    """The first chunk in each of these shards."""
+    where: Ints
+    """The position of each chunk's shard in `touched`."""
+
+    @classmethod
+    def by(cls, source: EngineSource, shards: Shards, chunks: Ints) -> _Touched:
+        blob, within = whereabouts(source, shards, chunks)
+        touched, first, where = np.unique(blob, return_index=True, return_inverse=True)
+        return cls(source, shards, blob, within, touched, first, where.reshape(-1))
+
+
+def whereabouts(source: EngineSource, shards: Shards, chunks: Ints) -> tuple[Ints, Ints]:
+    """The shard of each chunk, and the chunk's position in it in C order."""
+    if not source.grid:
+        return np.zeros_like(chunks), np.zeros_like(chunks)
+    index = np.unravel_index(chunks, source.grid)
+    outer = tuple(i // n for i, n in zip(index, shards.per_shard, strict=True))
+    inner = tuple(i % n for i, n in zip(index, shards.per_shard, strict=True))
+    blob = np.ravel_multi_index(outer, source.blob_grid).astype(np.int64)
+    return blob, np.ravel_multi_index(inner, shards.per_shard).astype(np.int64)
+
+
+def locate(fetcher: Fetcher, parts: Sequence[tuple[EngineSource, Shards, Ints]]) -> list[Located]:
+    """Locate inner chunks, given for each member with its shards as positions in its chunk grid.
+
+    The indexes of all shards are fetched together.
+    """
+    touched = [_Touched.by(*part) for part in parts]
+    indexes = _indexes(fetcher, touched)
+    return [_located(i, part, tables) for i, (part, tables) in enumerate(zip(touched, indexes, strict=True))]
+
+
+def _located(i: int, part: _Touched, indexes: list[Any]) -> Located:
+    table = np.empty((part.touched.size, prod(part.shards.per_shard), 2), dtype=np.uint64)
+    for k, entries in enumerate(indexes):
+        table[k] = ABSENT if entries is None else entries
+    entry = table[part.where, part.within]
+    stored = entry[:, 0] != ABSENT
+    bad = stored & ((entry[:, 0] > LONGEST) | (entry[:, 1] > LONGEST))
+    if bad.any():
+        raise ShardIndexError(i, int(np.argmax(bad)), points_outside())
+    start, nbytes = (np.where(stored, column, 0).astype(np.int64) for column in entry.T)
+    return Located(part.blob, start, np.where(stored, nbytes, -1))
+
+
+def _indexes(fetcher: Fetcher, parts: list[_Touched]) -> list[list[Any]]:
+    """The index of each shard as an array of offsets and lengths; None for shards that are not stored."""
+    indexes = [[part.shards.kept(blob) for blob in part.touched.tolist()] for part in parts]
+    sizes = fetcher.sizes([(part.source, part.touched) for part in parts])
+    wanted: dict[int, tuple[Fetcher, list[tuple[int, Ints]]]] = {}
+    for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+        unknown = np.array([entries is None for entries in indexes[i]])
+        if size is not None:
+            unknown &= size >= 0
+        if unknown.any():
+            via = fetcher.for_member(part.source)
+            wanted.setdefault(id(via), (via, []))[1].append((i, np.flatnonzero(unknown)))
+    for via, asked in wanted.values():
+        received = iter(via.begin([_index_spans(parts[i], positions) for i, positions in asked]))
+        try:
+            for i, positions in asked:
+                for k in positions.tolist():
+                    table = indexes[i][k] = _index(i, parts[i], k, received)
+                    if fetcher.lasting and table is not None:
+                        parts[i].shards.keep(int(parts[i].touched[k]), table)
+        finally:
+            received.close()
+    return indexes
+
+
+def _index_spans(part: _Touched, positions: Ints) -> Spans:
+    blob, nbytes = part.touched[positions], part.shards.form.nbytes
+    start = part.shards.form.start(0)  # negative: counted from the end of the shard
+    return Spans(part.source, blob, np.full(blob.shape, start), np.full(blob.shape, nbytes))
+
+
+def _index(i: int, part: _Touched, k: int, received: Generator[Encoded | None]) -> Any:
+    try:
+        encoded = next(received)
+        if encoded is None:
+            return None
+        data = encoded.read() if type(encoded) is FileSpan else encoded
+        return part.shards.form.decode(data)
+    except Exception as error:
+        raise ShardIndexError(i, int(part.first[k]), error) from error
+
+
+WORTH_A_PIECE = 64 << 10
+"""Smaller chunks are read and decompressed as fast as parts of them."""
+
+LARGEST_PART = 2
+"""A piece is at most its chunk divided by this; for more, the whole chunk is read."""
+
+
+class ChunkPiece(NamedTuple):
+    """A stretch of a chunk, and what is wanted of it."""
+
+    first: int
+    """The first element, counted in C order."""
+
+    shape: tuple[int, ...]
+    """The elements of the stretch, as an array."""
+
+    inside: tuple[Any, ...]
+    """What is wanted from the stretch."""
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return prod(self.shape)
+
+
+def piece_of(inside: tuple[Any, ...], shape: tuple[int, ...]) -> ChunkPiece | None:
+    """The piece that holds a selection in a chunk, with selectors for NumPy; None if it is too large.
+
+    >>> piece_of((slice(3, 4), slice(2, 5, 2), slice(0, 7)), (8, 8, 7))
+    ChunkPiece(first=182, shape=(1, 3, 7), inside=(slice(0, 1, None), slice(0, 3, 2), slice(0, 7, None)))
+    >>> piece_of((slice(0, 6), slice(0, 1)), (8, 8)) is None
+    True
+    """
+    first, moved = 0, list(inside)
+    for axis, selector in enumerate(inside):
+        start, stop = bounds(selector)
+        stride = prod(shape[axis + 1 :])
+        first += start * stride
+        moved[axis] = _moved(selector, start)
+        if stop - start > 1 or axis == len(inside) - 1:
+            kept = (1,) * axis + (stop - start, *shape[axis + 1 :])
+            return ChunkPiece(first, kept, tuple(moved)) if prod(kept) * LARGEST_PART <= prod(shape) else None
+    return None
+
+
+def bounds(selector: Any) -> tuple[int, int]:
+    """The first index that a selector takes from a chunk, and the one after the last.
+
+    >>> bounds(np.array([5, 2])), bounds(slice(1, 8, 3))
+    ((2, 6), (1, 8))
+    """
+    if isinstance(selector, slice):
+        return selector.start, selector.stop
+    return int(selector.min()), int(selector.max()) + 1
+
+
+def _moved(selector: Any, start: int) -> Any:
+    if isinstance(selector, slice):
+        return slice(0, selector.stop - start, selector.step)
+    return selector - start
+
+
+def stretches(starts: Ints, extents: Ints, shape: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """The first element and the size of the pieces of many chunks; for a large piece, of the whole chunk.
+
+    The columns, one per axis, say where the selection begins in each chunk, and how far it reaches.
+
+    >>> stretches(np.array([[3, 2, 0], [0, 0, 0]]), np.array([[1, 3, 7], [6, 1, 1]]), (8, 8, 7))
+    (array([182,   0]), array([ 21, 448]))
+    """
+    strides = np.array([prod(shape[axis + 1 :]) for axis in range(len(shape))], dtype=np.int64)
+    several = extents > 1
+    several[:, -1] = True
+    axis = several.argmax(axis=1)
+    # Along the axes after that one, everything is in the piece.
+    used = np.arange(len(shape)) <= axis[:, None]
+    first = (starts * strides * used).sum(axis=1)
+    count = np.take_along_axis(extents, axis[:, None], axis=1)[:, 0] * strides[axis]
+    small = count * LARGEST_PART <= prod(shape)
+    return np.where(small, first, 0), np.where(small, count, prod(shape))

@@ -1,0 +1,315 @@
+"""A member prepared for reading and writing: by intarsia's own engine, or by zarr."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.abc.codec import Codec
+from zarr.codecs import ShardingCodec
+from zarr.core.buffer import cpu, default_buffer_prototype
+
+from intarsia._compat import (
+    ArraySpec,
+    ArrayV2Metadata,
+    ArrayV3Metadata,
+    DefaultChunkKeyEncoding,
+    RegularChunkGridMetadata,
+    V2ChunkKeyEncoding,
+    evolve_codecs,
+)
+from intarsia.codecs.runtime_options import Options, config_of, options_in, options_of, with_codecs
+from intarsia.engine.chunk_codecs import Decoder, Encoder
+from intarsia.engine.format2 import codecs_of, guarded, guarded_format2
+from intarsia.engine.inner_chunks import Shards
+from intarsia.engine.prices import decoding_work
+from intarsia.errors import MemberError
+from intarsia.manifest.box import chunk_grid
+from intarsia.manifest.coercion import fits, is_nullable, type_text, values_dtype
+
+if TYPE_CHECKING:
+    from intarsia.manifest.manifest import Manifest
+    from intarsia.manifest.region_table import Ints, Row
+
+
+FIXED_SIZE_KINDS = "biufcmMSUV"
+"""Kinds of NumPy data types whose values lie in the array itself, so that several threads may fill one."""
+
+FAST_WORK = 0.75
+"""The cost of decoding a byte, relative to zstd, below which a codec counts as fast."""
+
+RAW_WORK = 1 / 16
+"""The cost of copying a byte of a chunk without a compressor, relative to decoding a byte of zstd."""
+
+MOST_CHUNKS = 1 << 62
+"""Chunks are numbered in C order with 64 bits."""
+
+
+class _ObstacleError(Exception):
+    """Why the engine leaves a member to zarr."""
+
+
+class Source:
+    """One member, prepared once and used many times: an `EngineSource`, or a `ZarrSource`."""
+
+    def __init__(self, name: str, array: zarr.Array[Any], *, is_plain: bool) -> None:
+        self.name = name
+        self.array = array
+        self.metadata: Any = array.metadata
+        self.path = array.path
+        self.is_plain = is_plain
+        """Whether its values are plain NumPy memory, so that they can be read straight into an output."""
+        self._with_options: tuple[Options, AnySource] | None = None
+
+    @staticmethod
+    def of(name: str, array: zarr.Array[Any]) -> AnySource:
+        """A member, prepared for the engine if the engine can read it.
+
+        >>> import zarr
+        >>> Source.of("m", zarr.create_array({}, shape=4, chunks=2, dtype="u1")).grid
+        (2,)
+        >>> Source.of("m", zarr.create_array({}, shape=4, chunks=2, dtype=str)).obstacle
+        "the data type 'string'"
+        """
+        obstacle = _memory_obstacle(array)
+        if obstacle:
+            return ZarrSource(name, array, obstacle, is_plain=False)
+        try:
+            return EngineSource(name, array)
+        except _ObstacleError as obstacle_met:
+            return ZarrSource(name, array, str(obstacle_met), is_plain=_is_plain(array))
+
+    def with_options(self, options: Options) -> AnySource:
+        """The member, to be read or written with run-time options; the latest result is kept."""
+        if not options:
+            assert isinstance(self, EngineSource | ZarrSource)
+            return self
+        if self._with_options is None or self._with_options[0] != options:
+            self._with_options = options, Source.of(self.name, options.on(self.array))
+        return self._with_options[1]
+
+    def stored_as(self, index: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """The position of the stored object that holds a chunk: the chunk itself, or its shard."""
+        size = self.stored_grain
+        if index is None or size is None:
+            return index
+        return tuple(i * c // g for i, c, g in zip(index, self.array.chunks, size, strict=True))
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the array has not been resized since."""
+        return self.array.metadata is self.metadata
+
+    @property
+    def stored_grain(self) -> tuple[int, ...] | None:
+        """The shape of one stored object; None if shapes differ."""
+        try:
+            return grain(self.array)
+        except NotImplementedError:  # raised by zarr if chunks have different shapes
+            return None
+
+
+class ZarrSource(Source):
+    """A member that zarr itself reads and writes."""
+
+    def __init__(self, name: str, array: zarr.Array[Any], obstacle: str, *, is_plain: bool) -> None:
+        super().__init__(name, array, is_plain=is_plain)
+        self.obstacle = obstacle
+        """Why the engine leaves it to zarr."""
+        self.are_links_checked = False
+        """Whether links were checked: the engine checks them while it reads, but zarr follows all."""
+        self.guarded = array
+        """The member for reading: its compressors do not trust the chunks, as zarr's own would."""
+        if isinstance(self.metadata, ArrayV3Metadata):
+            self.guarded = with_codecs(array, guarded(self.metadata.codecs))
+        else:
+            self.guarded = guarded_format2(array)
+
+
+class EngineSource(Source):
+    """A member that the engine reads: its grid, its codecs, and where its chunks are stored."""
+
+    def __init__(self, name: str, array: zarr.Array[Any]) -> None:
+        super().__init__(name, array, is_plain=_is_plain(array))
+        outer_shape, stored_codecs = _stored_form(self.metadata)
+        if not array.async_array.config.read_missing_chunks:
+            raise _ObstacleError("read_missing_chunks=False")
+        if options_in(array.async_array.config).over(options_of(stored_codecs)).verify_header:
+            raise _ObstacleError("verify_header=True")
+        self.fill_value = fill_value_of(array)
+        self.chunk_shape = outer_shape
+        """The shape of the smallest unit that can be read: an inner chunk, if there are shards."""
+        self.blob_grid = self.grid = chunk_grid(self.metadata.shape, outer_shape)
+        """How many objects can be stored along each axis, and how many chunks."""
+        self.shards: Shards | None = None
+        spec = self._spec(outer_shape)
+        codecs = evolve_codecs(stored_codecs, spec)
+        if isinstance(codecs[0], ShardingCodec) and len(codecs) == 1:
+            codec = codecs[0]
+            self.chunk_shape = tuple(codec.chunk_shape)
+            per_shard = tuple(a // b for a, b in zip(outer_shape, self.chunk_shape, strict=True))
+            self.grid = tuple(a * b for a, b in zip(self.blob_grid, per_shard, strict=True))
+            self.shards = Shards(codec, per_shard)
+            spec = self._spec(self.chunk_shape)
+            codecs = evolve_codecs(codec.codecs, spec)
+        if prod(self.grid) > MOST_CHUNKS:
+            raise _ObstacleError("more chunks than can be numbered")
+        if self.shards is not None:
+            _decoder(tuple(self.shards.codec.index_codecs), spec, "an index codec")
+        self.decoder = _decoder(codecs, spec, "a codec")
+        self.encoder = Encoder(codecs, spec, self.decoder)
+        self._separator = _separator(self.metadata)
+        self._prefix = f"{self.path}/" if self.path else ""
+        """The beginning of all keys, up to the numbers if there is a separator."""
+        if self._separator is not None and self.grid:
+            zeros = (0,) * len(self.grid)
+            first = self.metadata.encode_chunk_key(zeros)
+            self._prefix += first.removesuffix(self._separator.join(map(str, zeros)))
+
+    @property
+    def is_written_by_engine(self) -> bool:
+        """Whether the engine also writes this member.
+
+        Slotted shards have their own writer, and codecs in shards within shards may ask for a chunk index
+        that only zarr knows.
+        """
+        zarrs = self.shards is None or type(self.shards.codec) is ShardingCodec
+        return self.is_plain and zarrs and self.encoder.tells_the_index
+
+    @cached_property
+    def decoding_work(self) -> float:
+        """The cost of decoding a byte, relative to zstd; copying a byte costs hardly more than the lock."""
+        return RAW_WORK if self.decoder.is_raw else max(1.0, decoding_work(self.array))
+
+    @cached_property
+    def is_fast_to_decode(self) -> bool:
+        """Whether it takes clearly less to decompress a byte than with zstd, as with lz4."""
+        return not self.decoder.is_raw and decoding_work(self.array) < FAST_WORK
+
+    @property
+    def blobs(self) -> int:
+        """The number of chunks, or shards, that can be stored."""
+        return prod(self.blob_grid)
+
+    def _spec(self, shape: tuple[int, ...]) -> ArraySpec:
+        config = config_of(self.array)
+        if isinstance(self.metadata, ArrayV2Metadata):  # in format 3 the order is only that of results
+            config = replace(config, order=self.metadata.order)
+        return ArraySpec(shape, self.metadata.dtype, self.fill_value, config, default_buffer_prototype())
+
+    def index(self, chunk: int) -> tuple[int, ...]:
+        """The index in the grid of the chunk at a position in C order."""
+        return tuple(int(i) for i in np.unravel_index(chunk, self.grid)) if self.grid else ()
+
+    def keys(self, blob: Ints) -> list[str]:
+        """The store keys of the chunks, or shards, at these positions in C order."""
+        encode, separator, prefix = self.metadata.encode_chunk_key, self._separator, self._prefix
+        if not self.blob_grid:
+            return [prefix + encode(())] * blob.size
+        columns = [axis.tolist() for axis in np.unravel_index(blob, self.blob_grid)]
+        if separator is None:
+            return [prefix + encode(index) for index in zip(*columns, strict=True)]
+        texts = [map(str, column) for column in columns]
+        return [prefix + separator.join(index) for index in zip(*texts, strict=True)]
+
+
+type AnySource = EngineSource | ZarrSource
+
+
+def _stored_form(metadata: Any) -> tuple[tuple[int, ...], tuple[Codec, ...]]:
+    """The shape of one stored object, and the codecs that encode it."""
+    if isinstance(metadata, ArrayV2Metadata):
+        return metadata.chunks, codecs_of(metadata)
+    return metadata.chunk_grid.chunk_shape, metadata.codecs
+
+
+def _separator(metadata: Any) -> str | None:
+    """The separator of the numbers in chunk keys; None for other kinds of keys."""
+    if isinstance(metadata, ArrayV2Metadata):
+        return str(metadata.dimension_separator)
+    encoding = metadata.chunk_key_encoding
+    usual = type(encoding) in (DefaultChunkKeyEncoding, V2ChunkKeyEncoding)
+    return str(encoding.separator) if usual else None
+
+
+def fill_value_of(array: zarr.Array[Any]) -> Any:
+    """The value of chunks that are not stored; format 2 may leave it open.
+
+    >>> import zarr
+    >>> fill_value_of(zarr.create_array({}, shape=4, dtype="u1", zarr_format=2, fill_value=None))
+    np.uint8(0)
+    """
+    stored = array.metadata.fill_value
+    return array.metadata.dtype.default_scalar() if stored is None else stored
+
+
+def _memory_obstacle(array: zarr.Array[Any]) -> str:
+    """Why chunks of this array do not fit the engine's grid and memory; empty if they do."""
+    metadata, prototype = array.metadata, default_buffer_prototype()
+    if isinstance(metadata, ArrayV3Metadata) and not isinstance(
+        metadata.chunk_grid, RegularChunkGridMetadata
+    ):
+        return "chunks of different shapes"
+    dtype = values_dtype(metadata.dtype)
+    if dtype.kind not in FIXED_SIZE_KINDS or dtype.hasobject or dtype.metadata:
+        name: Any = metadata.dtype.to_json(zarr_format=metadata.zarr_format)
+        return f"the data type {(name['name'] if metadata.zarr_format == 2 else name)!r}"
+    if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
+        return "buffers that are not in main memory"
+    return ""
+
+
+def _is_plain(array: zarr.Array[Any]) -> bool:
+    return not is_nullable(array.metadata.dtype)
+
+
+def _decoder(codecs: tuple[Codec, ...], spec: ArraySpec, what: str) -> Decoder:
+    try:
+        return Decoder(codecs, spec)
+    except TypeError:
+        raise _ObstacleError(f"{what} that only works asynchronously") from None
+
+
+type AnyArray = zarr.Array[Any]
+
+
+def grain(member: AnyArray) -> tuple[int, ...]:
+    """The shape of one object in the store: a shard, or a chunk if there are no shards.
+
+    >>> grain(zarr.create_array({}, shape=8, chunks=2, shards=4, dtype="u1"))
+    (4,)
+    """
+    return tuple(member.shards or member.chunks)
+
+
+def member_problem(
+    member: AnyArray, manifest: Manifest, row: Row, needed: tuple[int, ...] | None = None
+) -> str | None:
+    """Why this array cannot back a region, or None; `needed` is for regions that need more than this one."""
+    needed, stored = needed or manifest.in_member(row).stop, manifest.stored_type(row)
+    own: Any = member.metadata.dtype
+    if stored is not None:
+        if is_nullable(own) or own.to_native_dtype().newbyteorder("=") != stored:
+            return f"it decodes to {type_text(own)}, but the packing of its regions is of {stored}"
+    elif not fits(manifest.data_type, member):
+        return f"it decodes to {type_text(own)}, but the logical array is {type_text(manifest.data_type)}"
+    if len(member.shape) != len(needed) or any(a < b for a, b in zip(member.shape, needed, strict=True)):
+        return f"its shape is {member.shape}, but its regions need at least {needed}"
+    return None
+
+
+def checked_member(members: Mapping[str, AnyArray], name: str, manifest: Manifest, row: Row) -> AnyArray:
+    """The member of this name, checked against what a region needs from it."""
+    member = members[name]
+    problem = member_problem(member, manifest, row)
+    if problem:
+        raise MemberError(
+            f"the member {name!r} cannot back the region {manifest.elements(row.box).text()}: {problem}.\n"
+            "  intarsia.verify lists everything that is wrong with the array"
+        )
+    return member

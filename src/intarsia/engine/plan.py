@@ -1,0 +1,371 @@
+"""From a request to parts: which box of which member goes where in the output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from intarsia.engine.request import Axis, Request, turned, turned_points
+from intarsia.errors import BoundsError
+from intarsia.manifest.box import Box
+from intarsia.manifest.region_table import NONE, Ints
+
+if TYPE_CHECKING:
+    from intarsia.manifest.coercion import Values
+    from intarsia.manifest.manifest import Manifest
+    from intarsia.manifest.view import View
+
+
+type AxisSelector = slice | Ints
+"""Where on one axis: a slice with a positive step, or indices."""
+
+
+class Strip(NamedTuple):
+    """Regions that continue one another, both in the array and in their member; their packings may differ.
+
+    >>> Strip(np.array([5, 3, 8]), 0, np.array([10, 20])).holding(np.array([0, 10, 99])).tolist()
+    [0, 1, 2]
+    """
+
+    rows: Ints
+    """The regions' rows in the table, in ascending order in the member."""
+
+    axis: int
+    """The axis of the member along which they lie."""
+
+    borders: Ints
+    """Where each region begins there, except the first."""
+
+    def holding(self, indices: Ints) -> Ints:
+        """The number of the region that holds each of these indices of the axis."""
+        return self.borders.searchsorted(indices, side="right")
+
+    def turned(self, view: View) -> Strip:
+        """The strip as seen by the member that this view shows."""
+        axis = next(k for k, axis in enumerate(view.axes) if axis.source == self.axis)
+        offset = view.axes[axis].offset
+        if view.axes[axis].stride > 0:
+            return Strip(self.rows, axis, offset + self.borders)
+        # A region that begins at position p ends at index offset - p of the member; the next begins there.
+        return Strip(self.rows[::-1], axis, (offset + 1 - self.borders)[::-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one region, or a strip of regions, contributes.
+
+    Outer: `source` and `target` hold a selector for every axis of the member. Points: `source` holds one flat
+    array of coordinates per axis, `target` their positions in the flat output.
+    """
+
+    row: int
+    """The region's row in the table; for a strip, that of its first region."""
+
+    source: tuple[AxisSelector, ...]
+    """Where in the member, in elements."""
+
+    target: tuple[AxisSelector, ...]
+    """Where in the output's working shape; if there is a view, in the output as `onto` returns it."""
+
+    size: int
+    """The number of elements."""
+
+    view: View | None = None
+    """How the axes of the output become those of the member; None if they are the same, and for points."""
+
+    at: Mapping[int, int] = field(default_factory=dict)
+    """The output's index on axes that the member does not have."""
+
+    strip: Strip | None = None
+    """The regions, if there are several."""
+
+    def onto(self, out: Values) -> Values:
+        """The output, or the values to write, with the axes of the member; the same memory."""
+        return out if self.view is None else self.view.onto(out, self.at)
+
+    def shape_onto(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of an output of this shape, with the axes of the member."""
+        if self.view is None:
+            return shape
+        return tuple(1 if axis.source is None else shape[axis.source] for axis in self.view.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionPlan:
+    """Every part of a request, and how many elements they hold in total."""
+
+    request: Request
+    parts: tuple[Part, ...]
+    size: int
+    """The number of elements that regions cover; the rest of the request is holes."""
+
+    @property
+    def is_complete(self) -> bool:
+        return self.size == self.request.size
+
+
+def plan(
+    manifest: Manifest, asked: Request, *, by_strips: bool = False, choose: Choose | None = None
+) -> SelectionPlan:
+    """The parts of the request, one for every region, or strip of regions, that it touches.
+
+    They are regions of layer 0, unless `choose` takes replicas in their place.
+
+    A region has several parts only if its view has a new axis whose one index is requested repeatedly.
+
+    >>> from intarsia.manifest.manifest import Manifest
+    >>> from intarsia.engine.request import request
+    >>> plan(Manifest.empty((4,), (2,), "u1"), request((4,), slice(1, 3))).parts
+    ()
+    """
+    if not asked.size:
+        return SelectionPlan(asked, (), 0)
+    bounds = asked.bounds
+    if any(high > n for (_, high), n in zip(bounds, manifest.shape, strict=True)):
+        raise BoundsError(
+            f"the selection reaches over {Box.of(bounds).text()}, "
+            f"but the array now has the shape {manifest.shape}"
+        )
+    if not len(manifest.regions):
+        return SelectionPlan(asked, (), 0)
+    is_plain = asked.is_slices and not manifest.views
+    if is_plain and choose is None and len(manifest.backings) == 1:
+        return _from_one(manifest, asked, 0)
+    cells = manifest.cells(Box.of(bounds))
+    rows = manifest.regions.touching(cells)
+    if is_plain and rows.size == 1:
+        region = int(rows[0])
+        row = region if choose is None else choose.one(asked, cells, region)
+        if row is not None:
+            return _from_one(manifest, asked, row)
+    touched = Touched.of(manifest, rows)
+    if choose is not None:
+        touched = choose.several(asked, cells, touched)
+    # Archives pack every file in its own way. Without different packings, neighbours are one region.
+    if by_strips and touched.rows.size > 1 and len(manifest.packings) > 1:
+        touched = in_strips(manifest, touched)
+    return from_touched(manifest, asked, touched)
+
+
+def from_touched(manifest: Manifest, asked: Request, touched: Touched) -> SelectionPlan:
+    """What these regions, or strips of them, contribute to a request."""
+    divide = _outer_parts if asked.axes is not None else _point_parts
+    parts = tuple(divide(manifest, asked, touched))
+    return SelectionPlan(asked, parts, sum(part.size for part in parts))
+
+
+class Touched(NamedTuple):
+    """Regions that a request may need, or strips of them, by column."""
+
+    rows: Ints
+    """The regions' rows in the table of regions and replicas."""
+    start: Ints
+    """The first elements."""
+    stop: Ints
+    """The last elements, excluded."""
+    shift: Ints
+    """Where element 0 lies in the member."""
+    strips: Sequence[Strip | None]
+
+    @classmethod
+    def of(cls, manifest: Manifest, rows: Ints) -> Touched:
+        """All of some regions or replicas."""
+        chunk, table = np.array(manifest.chunk_shape, dtype=np.int64), manifest.backings
+        start = table.start[rows] * chunk
+        stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
+        return cls(rows, start, stop, table.member_start[rows] * chunk - start, [None] * rows.size)
+
+    def take(self, chosen: Any) -> Touched:
+        """Some of these regions, none of which is a strip."""
+        rows = self.rows[chosen]
+        of_each = rows, self.start[chosen], self.stop[chosen], self.shift[chosen]
+        return Touched(*of_each, [None] * rows.size)
+
+    def joined(self, other: Touched) -> Touched:
+        """These regions and others, none of which is a strip."""
+        rows, start, stop, shift = (np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True))
+        return Touched(rows, start, stop, shift, [None] * rows.size)
+
+    def cropped(self, box: Box) -> Touched:
+        """A box of elements of a single region."""
+        return self._replace(start=np.array([box.start]), stop=np.array([box.stop]))
+
+
+class Choose(Protocol):
+    """Takes replicas in place of regions, for a request and the logical chunks around it."""
+
+    def one(self, asked: Request, cells: Box, region: int) -> int | None:
+        """The row to read from, for slices that touch one region; None if `several` has to decide."""
+
+    def several(self, asked: Request, cells: Box, touched: Touched) -> Touched:
+        """What to read from instead of the regions that a request touches."""
+
+
+def in_strips(manifest: Manifest, touched: Touched) -> Touched:
+    """The same, with regions joined that continue one another along the axis that separates most regions."""
+    table, (rows, start, stop, shift, _) = manifest.backings, touched
+    if rows.size < 2:
+        return touched
+    along = manifest.regions.along
+    across = np.arange(table.ndim) != along
+    numbers = table.member[rows], table.view[rows], table.packing[rows] == NONE
+    alike = np.column_stack([*numbers, shift, start[:, across], stop[:, across]])
+    order = np.lexsort((start[:, along], *alike.T))
+    alike, rows, start, stop, shift = (column[order] for column in (alike, rows, start, stop, shift))
+    goes_on = (alike[1:] == alike[:-1]).all(axis=1) & (start[1:, along] == stop[:-1, along])
+    ends = np.append(np.flatnonzero(~goes_on), rows.size - 1)
+    begins = np.append(0, ends[:-1] + 1)
+    places = start[:, along] + shift[:, along]
+    strips = [
+        Strip(rows[i : j + 1], along, places[i + 1 : j + 1]) if j > i else None
+        for i, j in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]
+    return Touched(rows[begins], start[begins], stop[ends], shift[begins], strips)
+
+
+def _outer_parts(manifest: Manifest, asked: Request, touched: Touched) -> Iterator[Part]:
+    assert asked.axes is not None
+    axes = asked.axes
+    rows, start, stop, shift, strips = touched
+    orders = [None if axis.indices is None else np.argsort(axis.indices, kind="stable") for axis in axes]
+    spans = [
+        _span(axis, order, start[:, d], stop[:, d])
+        for d, (axis, order) in enumerate(zip(axes, orders, strict=True))
+    ]
+    taken = np.ones(rows.size, dtype=bool)
+    for first, last in spans:
+        taken &= first < last
+    columns = [(first[taken].tolist(), last[taken].tolist()) for first, last in spans]
+    of_each = rows[taken].tolist(), shift[taken].tolist(), compress(strips, taken.tolist())
+    for k, (row, offsets, strip) in enumerate(zip(*of_each, strict=True)):
+        source: list[AxisSelector] = []
+        target: list[AxisSelector] = []
+        size = 1
+        for axis, order, (first, last), offset in zip(axes, orders, columns, offsets, strict=True):
+            i, j = first[k], last[k]
+            size *= j - i
+            if order is not None and axis.indices is not None:
+                places = order[i:j]
+                target.append(places)
+                source.append(axis.indices[places] + offset)
+            else:
+                inside, goes = _slices(axis, i, j, offset)
+                source.append(inside)
+                target.append(goes)
+        view = _view(manifest, row) if manifest.views else None
+        if view is None:
+            yield Part(row, tuple(source), tuple(target), size, strip=strip)
+        else:
+            ways = list(turned(view, source, target))
+            strip = None if strip is None else strip.turned(view)
+            for at, taken_there, put_there in ways:
+                yield Part(row, taken_there, put_there, size // len(ways), view, at, strip)
+
+
+def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
+    """Where the indices `i` to `j` of an evenly spaced axis lie in a member, and where they go."""
+    if axis.step > 0:
+        at = axis.start + i * axis.step + offset
+        return slice(at, at + (j - 1 - i) * axis.step + 1, axis.step), slice(i, j, 1)
+    # members are read upwards, so the output is filled downwards
+    at = axis.start + (j - 1) * axis.step + offset
+    return slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step), slice(j - 1, i - 1 if i else None, -1)
+
+
+def _from_one(manifest: Manifest, asked: Request, row: int) -> SelectionPlan:
+    """What one region without a view contributes to slices: by single numbers, as columns take longer."""
+    box, shift = manifest.placed(row)
+    source: list[slice] = []
+    target: list[slice] = []
+    size = 1
+    for axis, start, stop, offset in zip(asked.axes or (), *box, shift, strict=True):
+        first, last = _between(axis, start, stop)
+        i, j = max(first, 0), min(last, axis.count)
+        if i >= j:
+            return SelectionPlan(asked, (), 0)
+        size *= j - i
+        inside, goes = _slices(axis, i, j, offset)
+        source.append(inside)
+        target.append(goes)
+    return SelectionPlan(asked, (Part(row, tuple(source), tuple(target), size),), size)
+
+
+def _view(manifest: Manifest, row: int) -> View | None:
+    number = int(manifest.backings.view[row])
+    return None if number == NONE else manifest.views[number]
+
+
+def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """The first and last (excluded) of the axis' indices, in ascending order, that lie in each range."""
+    if order is not None and axis.indices is not None:
+        ordered = axis.indices[order]
+        return np.searchsorted(ordered, start), np.searchsorted(ordered, stop)
+    first, last = _between(axis, start, stop)
+    return np.maximum(first, 0), np.minimum(last, axis.count)
+
+
+def _between[N: (int, Ints)](axis: Axis, start: N, stop: N) -> tuple[N, N]:
+    """The first and last (excluded) of an evenly spaced axis' indices in each range, as if the axis had no
+    ends."""
+    # Index k lies at start + k * step. It is in [a, b) from the first k with start + k * step >= a, which is
+    # ceil((a - start) / step); -(x // n) is ceil(-x / n) in whole numbers.
+    if axis.step > 0:
+        return -((axis.start - start) // axis.step), -((axis.start - stop) // axis.step)
+    # Downwards: from the first k at or below b - 1, to the last one at or above a.
+    return -((stop - 1 - axis.start) // -axis.step), (axis.start - start) // -axis.step + 1
+
+
+def selected(axis: Axis, start: Ints, stop: Ints) -> tuple[Ints, Ints, Ints]:
+    """How many of an axis' indices lie in each range, and the lowest and highest of them; if none does, these
+    two numbers mean nothing."""
+    order = None if axis.indices is None else np.argsort(axis.indices, kind="stable")
+    first, last = _span(axis, order, start, stop)
+    count = np.maximum(last - first, 0)
+    if order is not None and axis.indices is not None:
+        ordered, most = axis.indices[order], axis.indices.size - 1
+        return count, ordered[np.clip(first, 0, most)], ordered[np.clip(last - 1, 0, most)]
+    ends = axis.start + first * axis.step, axis.start + (last - 1) * axis.step
+    return count, np.minimum(*ends), np.maximum(*ends)
+
+
+def points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, Ints]]:
+    """The regions that hold some of the points, and which points those are."""
+    start, stop = touched.start, touched.stop
+    # Along the axis on which the points spread most, a region's bounds single out the fewest of them; only
+    # those are compared on the other axes.
+    along = int(np.argmax([np.ptp(p) for p in points]))
+    order = np.argsort(points[along], kind="stable")
+    ordered = points[along][order]
+    first = np.searchsorted(ordered, start[:, along])
+    last = np.searchsorted(ordered, stop[:, along])
+    for k in np.flatnonzero(last > first).tolist():
+        places = order[first[k] : last[k]]
+        inside = np.ones(places.size, dtype=bool)
+        for d, coordinate in enumerate(points):
+            here = coordinate[places]
+            inside &= (here >= start[k, d]) & (here < stop[k, d])
+        if inside.any():
+            yield k, places[inside]
+
+
+def _point_parts(manifest: Manifest, asked: Request, touched: Touched) -> Iterator[Part]:
+    assert asked.points is not None
+    points = asked.points
+    if not points:  # the one element of a zero-dimensional array, taken any number of times
+        row = int(touched.rows[0])
+        view = _view(manifest, row)
+        places = np.arange(asked.size)
+        yield Part(row, () if view is None else turned_points(view, (), places.size), (places,), asked.size)
+        return
+    rows, _, _, shift, strips = touched
+    for k, places in points_in(points, touched):
+        source = tuple(p[places] + shift[k, d] for d, p in enumerate(points))
+        view, strip = _view(manifest, int(rows[k])) if manifest.views else None, strips[k]
+        if view is not None:
+            source = turned_points(view, source, places.size)
+            strip = None if strip is None else strip.turned(view)
+        yield Part(int(rows[k]), source, (places,), int(places.size), strip=strip)

@@ -1,0 +1,257 @@
+"""`Reader`: any Zarr array, read like a logical array, as one region over one member."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import zarr
+
+from intarsia._compat import ArrayV2Metadata, ArrayV3Metadata, RectilinearChunksDisabledError
+from intarsia._icechunk import safe_store
+from intarsia.codecs.runtime_options import with_codecs
+from intarsia.display import table_html
+from intarsia.engine.fetch.store import read_key
+from intarsia.engine.member_source import Source, fill_value_of
+from intarsia.engine.state import Ground, Layout, Told
+from intarsia.engine.stored_array import StoredArray
+from intarsia.errors import ReadError, ReadOnlyError
+from intarsia.manifest.box import Box
+from intarsia.manifest.coercion import type_text
+from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.region_table import RegionTable, Row
+from intarsia.parallel import check_travels
+from intarsia.words import one_line, place_text
+
+if TYPE_CHECKING:
+    from zarr.storage import StorePath
+
+    from intarsia.engine.config import LogicalConfig
+    from intarsia.engine.member_source import AnyArray
+    from intarsia.engine.request import Request
+
+SETTINGS = frozenset(("cache", "threads", "window_bytes"))
+"""The settings of `LogicalConfig` that matter to a reader."""
+
+
+class ArrayLayout(Layout):
+    """One state of a Zarr array: its metadata, as a region over all of it."""
+
+    def __init__(self, array: AnyArray) -> None:
+        self.array = array
+        name, corner = array.path or "/", (0,) * array.ndim
+        row = Row(0, Box(corner, (1,) * array.ndim), corner)
+        manifest = Manifest(
+            0,
+            array.shape,
+            tuple(max(n, 1) for n in array.shape),
+            array.metadata.dtype,
+            fill_value_of(array),
+            getattr(array.metadata, "dimension_names", None),
+            (name,),
+            RegionTable.from_rows([row], array.ndim),
+        )
+        super().__init__(manifest, {name: array})
+
+    def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
+        chunk = "" if index is None else f"chunk {index} of "
+        return f"{chunk}the array at {place_text(self.array.store_path)}"
+
+    def is_told_by(self, document: bytes) -> bool:
+        """Whether a metadata document describes this array, and not a later or different one."""
+        metadata: Any = self.array.metadata
+        kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
+        try:
+            described = json.loads(document)
+            told = kind.from_dict(described)
+        except RectilinearChunksDisabledError:  # zarr reads such metadata only when told to
+            return bool(described == json.loads(json.dumps(metadata.to_dict())))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False
+        return _description(told) == _description(metadata)
+
+
+def _description(metadata: Any) -> dict[str, Any]:
+    """Everything that the metadata says about how values are stored."""
+    kept = (field.name for field in fields(metadata) if not field.name.startswith(("_", "attributes")))
+    # A fill value of NaN equals itself only as text.
+    return {name: getattr(metadata, name) for name in kept} | {"fill_value": repr(metadata.fill_value)}
+
+
+class OneArray(Ground[ArrayLayout]):
+    """A Zarr array that stands for itself."""
+
+    def __init__(self, array: AnyArray) -> None:
+        self.layout = ArrayLayout(_on_safe_store(array))
+        self._known: tuple[bytes, ArrayLayout] = b"", self.layout
+
+    @property
+    def store_path(self) -> StorePath:
+        return self.layout.array.store_path
+
+    def is_current(self, layout: ArrayLayout, told: Told | None = None) -> bool:
+        if self.fetcher().lasting:
+            return True
+        name = "zarr.json" if layout.array.metadata.zarr_format == 3 else ".zarray"
+        document = read_key(self.store, f"{self.path}/{name}".lstrip("/"))
+        if document is None:
+            return False
+        if self._known != (document, layout):
+            if not layout.is_told_by(document):
+                return False
+            self._known = document, layout
+        return True
+
+    def keeps(self, layout: ArrayLayout, rows: Sequence[int]) -> bool:
+        return _description(layout.array.metadata) == _description(self.layout.array.metadata)
+
+    def reload(self) -> None:
+        array: Any = self.layout.array
+        try:
+            fresh: Any = zarr.open_array(self.store_path, mode="r")
+        except FileNotFoundError as error:
+            place = place_text(self.store_path)
+            raise ReadError(f"the array at {place} is gone: {one_line(error)}") from error
+        config = array.async_array.config
+        again: AnyArray = zarr.Array(
+            zarr.AsyncArray(metadata=fresh.metadata, store_path=self.store_path, config=config)
+        )
+        if _description(fresh.metadata).get("codecs") == _description(array.metadata).get("codecs", ()):
+            again = with_codecs(again, array.metadata.codecs)  # keeps their run-time options
+        self.layout = ArrayLayout(again)
+        self._fetcher = None
+
+
+def _on_safe_store(array: AnyArray) -> AnyArray:
+    """The array, independent of changes through other handles."""
+    metadata: Any = array.metadata
+    place, config = safe_store(array.store_path), array.async_array.config
+    return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=place, config=config))
+
+
+class Reader(StoredArray):
+    """Any Zarr array, read as fast as a logical array. Make one with `intarsia.reader`.
+
+    You can select as in zarr, between brackets and in `oindex`, `vindex`, `blocks` and `get_…_selection`, and
+    also with negative steps; `lazy` defers the read. What intarsia cannot read itself, it leaves to zarr;
+    `intarsia.explain(reader)` says where. A reader keeps the shape and codecs that the array had when the
+    reader was made, until `refresh`, or until it finds chunks missing because the array was replaced. The
+    values are those that the store holds when they are read.
+
+    >>> import numpy as np, zarr, intarsia
+    >>> z = zarr.create_array({}, shape=(4, 6), chunks=(2, 3), dtype="int32")
+    >>> z[...] = np.arange(24).reshape(4, 6)
+    >>> reader = intarsia.reader(z)
+    >>> reader[::-2, 1], reader.blocks[1, 0].tolist()
+    (array([19,  7], dtype=int32), [[12, 13, 14], [18, 19, 20]])
+    >>> reader.to_dask().sum().compute().item()
+    276
+    """
+
+    __eq__ = object.__eq__  # by identity, not by content
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+    _ground: OneArray
+
+    def __init__(self, ground: OneArray, config: LogicalConfig | None = None) -> None:
+        super().__init__(ground, config)
+
+    @classmethod
+    def of(cls, array: AnyArray, config: LogicalConfig | None = None) -> Reader:
+        """A reader of a zarr `array` as it is now, with the settings in `config`."""
+        return cls(OneArray(array), config)
+
+    @property
+    def zarr_array(self) -> AnyArray:
+        """The underlying zarr array."""
+        return self._ground.layout.array
+
+    @property
+    def metadata(self) -> Any:
+        """The metadata of the zarr array."""
+        return self.zarr_array.metadata
+
+    @property
+    def chunks(self) -> tuple[Any, ...]:
+        """The chunk shape, inside shards if there are any; if chunks differ, all sizes along each axis, as in
+        dask."""
+        try:
+            return self.zarr_array.chunks
+        except NotImplementedError:  # raised by zarr if chunks have different shapes
+            return self.read_chunk_sizes
+
+    @property
+    def shards(self) -> tuple[Any, ...] | None:
+        """The shard shape, or None if there are none; if shards differ, all sizes along each axis."""
+        try:
+            return self.zarr_array.shards
+        except NotImplementedError:
+            return self.write_chunk_sizes
+
+    @property
+    def read_chunk_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """The sizes of all chunks along each axis, even if they differ, as in zarr."""
+        return self.zarr_array.read_chunk_sizes
+
+    @property
+    def write_chunk_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """The sizes of all stored objects, chunks or shards, along each axis, as in zarr."""
+        return self.zarr_array.write_chunk_sizes
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The attributes, read-only."""
+        return MappingProxyType(dict(self.metadata.attributes))
+
+    def with_config(self, **settings: Any) -> Reader:
+        """A new handle with other `settings`: `threads`, `window_bytes` and `cache` of `LogicalConfig`.
+
+        >>> import zarr, intarsia
+        >>> reader = intarsia.reader(zarr.create_array({}, shape=4, dtype="u1"))
+        >>> reader.with_config(threads=1).config.threads
+        1
+        """
+        unknown = sorted(settings.keys() - SETTINGS)
+        if unknown:
+            raise TypeError(
+                f"{unknown[0]!r} is not a setting of a reader: there are {', '.join(sorted(SETTINGS))}"
+            )
+        return Reader(self._ground, replace(self._config, **settings))
+
+    def write_request(self, asked: Request, value: Any) -> NoReturn:
+        """Refuse to write `value` to `asked`: a reader only reads."""
+        raise ReadOnlyError(
+            f"a reader only reads: write to the array at {place_text(self._ground.store_path)} through zarr"
+        )
+
+    def _slabs(self) -> Iterator[int]:
+        return iter(self.read_chunk_sizes[0])
+
+    def _block_grid(self) -> tuple[tuple[int, ...], ...]:
+        return self.write_chunk_sizes
+
+    def _repr_fields(self) -> str:
+        return f"{super()._repr_fields()} chunks={self.chunks}"
+
+    def _repr_html_(self) -> str:
+        place, kind = place_text(self._ground.store_path), type_text(self.data_type)
+        facts = (place, str(self.shape), kind, str(self.chunks))
+        return table_html(("Reader", "Shape", "Data type", "Chunks"), [facts])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        check_travels(self.store, f"the reader of {self.path or '/'!r}")
+        return Reader.of, (self.zarr_array, self._config.for_reading)
+
+
+def chunk_shape(array: StoredArray) -> tuple[int, ...]:
+    """The chunk shape of an array; if chunks differ, that of the largest.
+
+    >>> import zarr, intarsia
+    >>> chunk_shape(intarsia.reader(zarr.create_array({}, shape=4, chunks=2, dtype="u1")))
+    (2,)
+    """
+    return tuple(size if isinstance(size, int) else max(size, default=1) for size in array.chunks)

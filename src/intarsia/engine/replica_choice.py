@@ -1,0 +1,269 @@
+"""Which layer a read takes each part of a selection from: the one that costs least.
+
+Layer 0 says what an array holds. Replicas, in layers 1 and above, hold some of it again, in other chunks. If
+both have what is asked for, their prices are compared, one region of a replica at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intarsia.engine.plan import SelectionPlan, Touched, from_touched, in_strips, points_in, selected
+from intarsia.engine.prices import (
+    NOTHING,
+    UNREADABLE,
+    Backing,
+    ChunkPrice,
+    LayerPrice,
+    Price,
+    RegionGrid,
+    decoding_work,
+)
+from intarsia.errors import IntarsiaError, ReadError
+from intarsia.manifest.box import Box
+from intarsia.manifest.region_table import NONE
+
+if TYPE_CHECKING:
+    from intarsia.engine.request import Request
+    from intarsia.engine.state import Layout
+    from intarsia.manifest.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """How one read chooses among layers.
+
+    >>> LayerChoice().avoiding(3).avoided
+    frozenset({3})
+    """
+
+    layer: int | None = None
+    """Take this layer wherever it holds data, regardless of cost; layer 0 has the rest."""
+
+    fallback: bool = False
+    """Whether another layer may stand in for one that cannot be read."""
+
+    avoided: frozenset[int] = frozenset()
+    """Rows that turned out to be unreadable."""
+
+    reason: str = ""
+    """Why the last of them is unreadable."""
+
+    def avoiding(self, row: int, reason: str = "") -> LayerChoice:
+        """The same without one more row."""
+        return replace(self, avoided=self.avoided | {row}, reason=reason)
+
+    def among(self, layout: Layout, *, near: bool = True) -> Chooser | None:
+        """What makes the choice in a layout that is near or far; None if there is no choice."""
+        return Chooser(layout, self, near=near) if len(layout.manifest.replicas) or self.avoided else None
+
+
+CHEAPEST = LayerChoice()
+"""The layer that costs least, wherever there are several."""
+
+
+class Chooser:
+    """Takes regions of replicas instead of those of layer 0 if that costs less."""
+
+    def __init__(self, layout: Layout, choice: LayerChoice, *, near: bool) -> None:
+        self._layout, self._manifest, self._choice, self._here = layout, layout.manifest, choice, near
+
+    def one(self, asked: Request, cells: Box, region: int) -> int | None:
+        """The row to read slices from that touch one region of layer 0: the same choice by numbers, since
+        columns take longer. None if a region that they touch lacks some of them, or cannot be read."""
+        choice = self._choice
+        if choice.avoided:
+            return None
+        near = [] if choice.layer == 0 else self._near(cells)
+        if not near:
+            return region
+        chosen, least = None, 0
+        for row in near if choice.layer is not None else (region, *near):
+            try:
+                backing = self._backing(row)
+            except IntarsiaError:  # it may be that another layer stands in
+                return None
+            chunks, has_all = backing.met(asked.axes or (), backing.box)
+            if not has_all:
+                return None
+            cost = chunks * backing.chunk.cost(near=self._here)
+            if chosen is None or cost < least:
+                chosen, least = row, cost
+        return chosen
+
+    def several(self, asked: Request, cells: Box, touched: Touched) -> Touched:
+        """The regions to read from, for the parts of layer 0 that a request touches."""
+        choice = self._choice
+        if choice.layer != 0:
+            for one, box in self._strips(self._near(cells)):
+                inside, outside = _divided(touched, box)
+                if inside.rows.size and self._is_better(asked, one, inside):
+                    touched = outside.joined(one)
+        if choice.avoided and np.isin(touched.rows, list(choice.avoided)).any():
+            raise ReadError(f"{choice.reason}\n  No other layer both has it and can be read")
+        return touched
+
+    def _near(self, cells: Box) -> list[int]:
+        """The regions of replicas that touch a box of logical chunks, layer by layer."""
+        choice, table, first = self._choice, self._manifest.replicas, len(self._manifest.regions)
+        near = [i + first for i in table.touching(cells).tolist() if i + first not in choice.avoided]
+        if choice.layer is not None:
+            near = [i for i in near if table.layer[i - first] == choice.layer]
+        return sorted(near, key=lambda i: int(table.layer[i - first])) if len(near) > 1 else near
+
+    def _strips(self, near: list[int]) -> Iterator[tuple[Touched, Box]]:
+        """These regions, with those joined that continue one another in a member regardless of packing, and
+        the elements of each."""
+        layers = self._manifest.backings.layer
+        for layer in dict.fromkeys(layers[near].tolist()):
+            rows = np.array([i for i in near if layers[i] == layer], dtype=np.int64)
+            found = in_strips(self._manifest, Touched.of(self._manifest, rows))
+            for k, strip in enumerate(found.strips):
+                own = found.rows[k : k + 1] if strip is None else strip.rows
+                yield Touched.of(self._manifest, own), _box(found.take(slice(k, k + 1)))
+
+    def _backing(self, row: int) -> Backing:
+        """A region as prices see it, computed once."""
+        known = self._layout.priced
+        found = known.get(row)
+        if found is None:
+            region = self._manifest.backings.row(row)
+            grid = self._grid(region.member, region.view)
+            box, shift = self._manifest.placed(row)
+            place = tuple(a - b for a, b in zip(shift, grid.border, strict=True))
+            found = known[row] = Backing(box, place, grid.size, grid.chunk)
+        return found
+
+    def _is_better(self, asked: Request, one: Touched, others: Touched) -> bool:
+        if self._choice.layer is not None:
+            return True
+        if self._choice.avoided and np.isin(others.rows, list(self._choice.avoided)).any():
+            return True
+        return self._price_or_none(asked, one) < self._price_or_none(asked, others)
+
+    def _price_or_none(self, asked: Request, touched: Touched) -> Price:
+        """The price; infinite if a member cannot be opened and another layer may stand in for it."""
+        try:
+            return self.price(asked, touched)
+        except IntarsiaError:
+            if not self._choice.fallback:
+                raise
+            return UNREADABLE
+
+    def price(self, asked: Request, touched: Touched) -> Price:
+        """The cost of reading what a request touches of some regions."""
+        if touched.rows.size == 1 and asked.is_slices and asked.axes:
+            backing = self._backing(int(touched.rows[0]))
+            return backing.chunk.of(backing.met(asked.axes, _box(touched))[0], near=self._here)
+        table, total = self._manifest.backings, NOTHING
+        touched = in_strips(self._manifest, touched)  # a chunk that several regions show is read once
+        members, views = table.member[touched.rows].tolist(), table.view[touched.rows].tolist()
+        self._open(members)
+        kinds = list(zip(members, views, strict=True))
+        alike: dict[RegionGrid, set[tuple[int, int]]] = {}
+        for kind in dict.fromkeys(kinds):
+            alike.setdefault(self._grid(*kind), set()).add(kind)
+        for grid, own in alike.items():
+            those = touched if len(alike) == 1 else touched.take([k for k, i in enumerate(kinds) if i in own])
+            total = total.plus(grid.chunk.of(_chunks_met(asked, those, grid), near=self._here))
+        return total
+
+    def _open(self, members: Sequence[int]) -> None:
+        several, names = dict.fromkeys(members), self._manifest.members
+        if len(several) > 1:
+            self._layout.open_members([names[i] for i in several])
+
+    def _grid(self, member: int, number: int) -> RegionGrid:
+        """The chunks of a member as a region sees them."""
+        known = self._layout.grids
+        found = known.get((member, number))
+        if found is None:
+            array = self._layout.members[self._manifest.members[member]]
+            view = None if number == NONE else self._manifest.views[number]
+            try:
+                sizes: Sequence[int] = array.chunks
+            except NotImplementedError:  # chunks of many sizes
+                sizes = self._manifest.chunk_shape
+            pairs = [(n, 0) for n in sizes] if view is None else view.grid(sizes)
+            size, border = zip(*pairs, strict=True) if pairs else ((), ())
+            chunk = ChunkPrice(prod(sizes) * array.dtype.itemsize, decoding_work(array))
+            found = known[member, number] = RegionGrid(size, border, chunk)
+        return found
+
+
+def layer_prices(layout: Layout, planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
+    """What each layer would cost for a request, and what the plan takes from it; empty for one layer."""
+    manifest, asked = layout.manifest, planned.request
+    if not len(manifest.replicas) or not asked.size:
+        return ()
+    table, cells, found = manifest.backings, manifest.cells(Box.of(asked.bounds)), []
+    taken: dict[int, int] = {}
+    for part in planned.parts:
+        layer = int(table.layer[part.row])
+        taken[layer] = taken.get(layer, 0) + part.size
+    for layer in manifest.layers:
+        chooser = Chooser(layout, LayerChoice(layer), near=near)
+        rows = np.flatnonzero(table.layer == layer)
+        inside = ((table.start[rows] < cells.stop) & (table.stop[rows] > cells.start)).all(axis=1)
+        touched = Touched.of(manifest, rows[inside])
+        price = chooser.price(asked, touched)
+        found.append(LayerPrice(layer, _met(manifest, asked, touched), taken.get(layer, 0), price))
+    return tuple(found)
+
+
+def _met(manifest: Manifest, asked: Request, touched: Touched) -> int:
+    """How many of the requested elements are in some regions."""
+    return from_touched(manifest, asked, touched).size
+
+
+def _box(one: Touched) -> Box:
+    """The elements of a single region."""
+    return Box(tuple(one.start[0].tolist()), tuple(one.stop[0].tolist()))
+
+
+def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
+    """The parts of some regions inside a box of elements, and the parts outside."""
+    lower, upper = np.array(box.start, dtype=np.int64), np.array(box.stop, dtype=np.int64)
+    meets = ((touched.start < upper) & (touched.stop > lower)).all(axis=1)
+    inside = touched.take(meets)
+    cut = ((inside.start < lower) | (inside.stop > upper)).any(axis=1)
+    outside = touched.take(~meets)
+    for k in np.flatnonzero(cut).tolist():
+        one = inside.take(slice(k, k + 1))
+        for left in _box(one).without(box):
+            outside = outside.joined(one.cropped(left))
+    start, stop = np.maximum(inside.start, lower), np.minimum(inside.stop, upper)
+    return inside._replace(start=start, stop=stop), outside
+
+
+def _chunks_met(asked: Request, touched: Touched, grid: RegionGrid) -> int:
+    """How many chunks a request touches, region by region."""
+    if asked.axes is None:
+        return _chunks_of_points(asked, touched, grid)
+    met = np.ones(touched.rows.size, dtype=np.int64)
+    for d, axis in enumerate(asked.axes):
+        count, lowest, highest = selected(axis, touched.start[:, d], touched.stop[:, d])
+        place, size = touched.shift[:, d] - grid.border[d], grid.size[d]
+        span = (highest + place) // size - (lowest + place) // size + 1
+        met *= np.where(count > 0, np.minimum(span, count), 0)
+    return int(met.sum())
+
+
+def _chunks_of_points(asked: Request, touched: Touched, grid: RegionGrid) -> int:
+    assert asked.points is not None
+    if not asked.points:
+        return 1
+    met = 0
+    for k, places in points_in(asked.points, touched):
+        number = np.zeros(places.size, dtype=np.int64)
+        for d, points in enumerate(asked.points):
+            index = (points[places] + touched.shift[k, d] - grid.border[d]) // grid.size[d]
+            index -= index.min()
+            number = number * (int(index.max()) + 1) + index
+        met += int(np.unique(number).size)
+    return met

@@ -1,0 +1,364 @@
+"""What a selection asks for: which elements, and in which shape.
+
+This is the only module that knows `zarr-indexing`, which gives selections their meaning; it is imported for
+the first selection that is more than integers and slices. There are two kinds of requests. An *outer* request
+takes a set of indices from every axis, as integers, slices and `oindex` do. A *points* request takes single
+elements, as `vindex` and boolean masks do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from intarsia.nullable import OptionalDType
+
+if TYPE_CHECKING:
+    from zarr_indexing import ArrayMap, ConstantMap, DimensionMap, IndexTransform, LazyArray, ReadContext
+
+    from intarsia.engine.plan import AxisSelector
+    from intarsia.manifest.region_table import Ints
+    from intarsia.manifest.view import View
+
+type Mode = Literal["basic", "orthogonal", "vectorized"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The indices that an outer selection takes from one axis, in the order of the output.
+
+    >>> Axis(start=8, step=-3, count=3).bounds
+    (2, 9)
+    """
+
+    start: int = 0
+    """The first index, if they are evenly spaced."""
+
+    step: int = 1
+    """The distance between them; it may be negative, but never zero."""
+
+    count: int = 0
+    """How many there are."""
+
+    indices: Ints | None = None
+    """The indices themselves, if they are not evenly spaced."""
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest index, and the highest plus one."""
+        if not self.count:
+            return 0, 0
+        if self.indices is not None:
+            return int(self.indices.min()), int(self.indices.max()) + 1
+        last = self.start + self.step * (self.count - 1)
+        return min(self.start, last), max(self.start, last) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A selection, resolved against a shape.
+
+    >>> request((10, 10), (slice(2, 8, 3), 4)).shape
+    (2,)
+    """
+
+    shape: tuple[int, ...]
+    """The shape of the result."""
+
+    axes: tuple[Axis, ...] | None
+    """An outer selection: what it takes from each axis."""
+
+    points: tuple[Ints, ...] | None
+    """A points selection: the coordinates of every element, one flat array per axis."""
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def is_slices(self) -> bool:
+        """Whether it takes evenly spaced indices from every axis."""
+        return self.axes is not None and all(axis.indices is None for axis in self.axes)
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The lowest index on each axis, and the highest plus one."""
+        if self.axes is not None:
+            return [axis.bounds for axis in self.axes]
+        return [(int(p.min()), int(p.max()) + 1) if p.size else (0, 0) for p in self.points or ()]
+
+    @property
+    def working_shape(self) -> tuple[int, ...]:
+        """The shape of the buffer that parts address: a length per axis, or one for all points."""
+        if self.axes is not None:
+            return tuple(axis.count for axis in self.axes)
+        return (self.size,)
+
+
+def request(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) -> Request:
+    """What `selection` asks of an array of this shape.
+
+    Without a mode, `selection` is what is written in `array[...]`: as in zarr, arrays for all axes mean
+    points, and one array among slices and integers means outer, as do arrays for all axes with masks among
+    them.
+
+    >>> request((10, 10), ([1, 2], [3, 4])).points
+    (array([1, 2]), array([3, 4]))
+    """
+    if mode is None:
+        plain = _plain(shape, selection)
+        if plain is not None:
+            return plain
+        mode, selection = _dialect(selection, len(shape))
+    if selection is None or (isinstance(selection, tuple) and any(entry is None for entry in selection)):
+        raise IndexError("a selection of a stored array makes no new axes, as in zarr: use array[...][None]")
+    from zarr_indexing import IndexTransform
+    from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
+
+    transform = IndexTransform.from_shape(shape)
+    if mode != "basic":
+        scalars, selection = split_scalar_axes(selection, transform.domain, mode)
+        if scalars is not None:
+            transform = transform.select(scalars, "basic")
+    literal = normalize_positional_selection(selection, transform.domain, mode)
+    return from_transform(transform[literal] if mode == "basic" else transform.select(literal, mode))
+
+
+def _plain(shape: tuple[int, ...], selection: Any) -> Request | None:
+    """The request for integers and slices, like most small reads; None for everything else, and for mistakes.
+
+    The result is that of zarr-indexing, which takes ten times as long, as its transforms can be composed.
+    """
+    entries = selection if type(selection) is tuple else (selection,)
+    missing = len(shape) - len(entries)
+    if entries and entries[-1] is ...:
+        entries, missing = entries[:-1], missing + 1
+    if missing < 0:
+        return None
+    axes: list[Axis] = []
+    kept: list[int] = []
+    for entry, size in zip((*entries, *(slice(None),) * missing), shape, strict=True):
+        if type(entry) is int and -size <= entry < size:
+            axes.append(Axis(entry % size, 1, 1))
+        elif type(entry) is slice:
+            try:
+                places = range(*entry.indices(size))
+            except (TypeError, ValueError):  # bounds that are not integers, or a step of zero
+                return None
+            if not places:
+                return None
+            axes.append(Axis(places.start, places.step, len(places)))
+            kept.append(len(places))
+        else:
+            return None
+    return Request(tuple(kept), tuple(axes), None)
+
+
+def _dialect(selection: Any, ndim: int) -> tuple[Mode, Any]:
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    arrays = [isinstance(entry, np.ndarray | list) and np.ndim(entry) > 0 for entry in entries]
+    if not any(arrays):
+        return "basic", selection
+    masks = [np.asarray(entry).dtype == bool for entry, array in zip(entries, arrays, strict=True) if array]
+    if len(entries) == 1 and masks[0]:
+        return "vectorized", selection
+    scalars = [isinstance(entry, int | np.integer) for entry in entries]
+    pure = all(a or s for a, s in zip(arrays, scalars, strict=True)) and len(entries) == ndim
+    if pure and not any(masks):
+        # NumPy broadcasts integers with the arrays, so they are points too.
+        return "vectorized", tuple(np.asarray(entry) for entry in entries)
+    if sum(arrays) == 1 or (all(arrays) and len(entries) == ndim):
+        return "orthogonal", selection
+    raise IndexError(
+        "several index arrays together with slices: NumPy, zarr and xarray interpret this in different "
+        "ways.\n"
+        "  Say which: array.oindex[...] (outer product) or array.vindex[...] (points)"
+    )
+
+
+def from_transform(transform: IndexTransform) -> Request:
+    """The request behind a transform of zarr-indexing."""
+    from zarr_indexing import ConstantMap, DimensionMap
+
+    shape = transform.domain.shape
+    if transform.index_array_structure != "general" and _axes_in_order(transform):
+        return Request(shape, tuple(_axis(transform, m) for m in transform.output), None)
+    coordinates = []
+    for output in transform.output:
+        if isinstance(output, ConstantMap):
+            values: Any = np.int64(output.offset)
+        elif isinstance(output, DimensionMap):
+            d = output.input_dimension
+            along = np.arange(transform.domain.inclusive_min[d], transform.domain.exclusive_max[d])
+            spread = [1] * len(shape)
+            spread[d] = -1
+            values = output.offset + output.stride * along.reshape(spread)
+        else:
+            values = output.offset + output.stride * output.index_array
+        coordinates.append(np.broadcast_to(values, shape).reshape(-1).astype(np.int64, copy=False))
+    return Request(shape, None, tuple(coordinates))
+
+
+def _axes_in_order(transform: IndexTransform) -> bool:
+    from zarr_indexing import ArrayMap, DimensionMap
+
+    used = [
+        m.input_dimension if isinstance(m, DimensionMap) else m.dependency_axes[0]
+        for m in transform.output
+        if isinstance(m, DimensionMap) or (isinstance(m, ArrayMap) and m.dependency_axes)
+    ]
+    return used == sorted(set(used))
+
+
+def _axis(transform: IndexTransform, output: ConstantMap | DimensionMap | ArrayMap) -> Axis:
+    from zarr_indexing import ConstantMap, DimensionMap
+
+    if isinstance(output, ConstantMap):
+        return Axis(output.offset, 1, 1)
+    if isinstance(output, DimensionMap):
+        d = output.input_dimension
+        low, high = transform.domain.inclusive_min[d], transform.domain.exclusive_max[d]
+        return Axis(output.offset + output.stride * low, output.stride, high - low)
+    indices = (output.offset + output.stride * output.index_array.reshape(-1)).astype(np.int64)
+    return Axis(0, 1, indices.size, indices)
+
+
+class _PlannedReader:
+    """Lets a lazy view of zarr-indexing read by our plan: only what it selects, in one go."""
+
+    def read_into(self, source: Any, context: ReadContext, out: Any, /) -> None:
+        out[...] = source.read_request(from_transform(context.transform))
+
+
+def lazy_view(array: Any) -> LazyArray:
+    """A view of a logical array that reads nothing until its result is requested."""
+    from zarr_indexing import LazyArray
+
+    nullable = isinstance(array.manifest.data_type, OptionalDType)
+    return LazyArray(_MaskedSource(array) if nullable else array).with_reader(_PlannedReader())
+
+
+class _MaskedSource:
+    """A nullable array as zarr-indexing sees it: masked, so that results are allocated as masked arrays."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self.read_request = array.read_request
+
+    @property  # type: ignore[misc]  # isinstance asks for it, which is how zarr-indexing looks for masks
+    def __class__(self) -> Any:
+        return np.ma.MaskedArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self._array.shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self._array.dtype
+        return dtype
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self._array[selection]
+
+    def __repr__(self) -> str:
+        return repr(self._array)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _MaskedSource, (self._array,)
+
+
+class Turned(NamedTuple):
+    """An outer selection as a member sees it."""
+
+    at: Mapping[int, int]
+    """The output's index on axes that the member does not have; see `View.onto`."""
+
+    source: tuple[AxisSelector, ...]
+    """What is taken from every axis of the member."""
+
+    target: tuple[AxisSelector, ...]
+    """Where it goes in the output, with axes in the order of the member."""
+
+
+def turned(view: View, source: Sequence[AxisSelector], target: Sequence[AxisSelector]) -> Iterator[Turned]:
+    """An outer selection, and where it goes, as the member sees it.
+
+    There is one, unless the selection takes the one index of a new axis several times.
+
+    >>> from intarsia.manifest.view import View
+    >>> view = View.identity(1).flip(0, length=10).expand(0)
+    >>> places, out = (slice(0, 1, 1), slice(2, 9, 3)), (slice(0, 1, 1), slice(0, 3, 1))
+    >>> list(turned(view, places, out))
+    [Turned(at={0: 0}, source=(slice(1, 8, 3),), target=(slice(2, None, -1),))]
+    """
+    taken: list[AxisSelector] = []
+    goes: list[AxisSelector] = []
+    for axis in view.axes:
+        if axis.source is None:
+            taken.append(slice(axis.offset, axis.offset + 1, 1))
+            goes.append(slice(0, 1, 1))
+        elif axis.stride > 0:
+            taken.append(moved(source[axis.source], axis.offset))
+            goes.append(target[axis.source])
+        else:
+            taken.append(_mirrored(source[axis.source], axis.offset))
+            goes.append(_reversed(target[axis.source]))
+    new = view.new_axes
+    for places in product(*(_indices(target[axis]) for axis in new)):
+        yield Turned(dict(zip(new, places, strict=True)), tuple(taken), tuple(goes))
+
+
+def turned_points(view: View, points: Sequence[Ints], count: int) -> tuple[Ints, ...]:
+    """Single positions as the member sees them, one array per axis of the member.
+
+    >>> from intarsia.manifest.view import View
+    >>> turned_points(View.identity(2).transpose(1, 0), [np.array([1, 2]), np.array([3, 4])], 2)
+    (array([3, 4]), array([1, 2]))
+    """
+    return tuple(
+        np.full(count, axis.offset)
+        if axis.source is None
+        else axis.offset + axis.stride * points[axis.source]
+        for axis in view.axes
+    )
+
+
+def moved(selector: AxisSelector, by: int) -> AxisSelector:
+    """The same indices, shifted by this much."""
+    if isinstance(selector, slice):
+        return slice(selector.start + by, selector.stop + by, selector.step)
+    return selector + by
+
+
+def _mirrored(selector: AxisSelector, offset: int) -> AxisSelector:
+    """The indices `offset - position`, in ascending order."""
+    if not isinstance(selector, slice):
+        return (offset - selector)[::-1]
+    step = selector.step or 1
+    last = selector.start + (selector.stop - 1 - selector.start) // step * step
+    return slice(offset - last, offset - selector.start + 1, step)
+
+
+def _reversed(selector: AxisSelector) -> AxisSelector:
+    """The same positions of an output, from the other end."""
+    if not isinstance(selector, slice):
+        return selector[::-1]
+    if (selector.step or 1) > 0:
+        return slice(selector.stop - 1, selector.start - 1 if selector.start else None, -1)
+    return slice(0 if selector.stop is None else selector.stop + 1, selector.start + 1, 1)
+
+
+def _indices(selector: AxisSelector) -> list[int]:
+    if not isinstance(selector, slice):
+        indices: list[int] = selector.tolist()
+        return indices
+    step = selector.step or 1
+    stop = selector.stop if selector.stop is not None else -1
+    return list(range(selector.start, stop, step))

@@ -1,0 +1,265 @@
+"""What a handle reads: a layout as it was last seen, and its store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from intarsia.engine.fetch import fetcher_for, is_lasting
+from intarsia.engine.fetch.store import Fetcher
+from intarsia.engine.member_source import AnyArray, AnySource, Source, checked_member
+from intarsia.errors import DataTypeError, ReadError, signal_failure
+from intarsia.manifest.coercion import type_text
+from intarsia.manifest.region_table import NONE
+from intarsia.words import place_text
+
+if TYPE_CHECKING:
+    from zarr.storage import StorePath
+
+    from intarsia.engine.plan import Part
+    from intarsia.manifest.manifest import Manifest
+    from intarsia.manifest.packing import Packing
+    from intarsia.manifest.packing_columns import Packings
+
+
+MOST_CHANGES = 100
+"""How many times in a row a read or write is repeated because the layout has changed."""
+
+
+type Elsewhere = Callable[..., Awaitable[Any]]
+"""Calls a function with arguments in another thread."""
+
+
+class Told(NamedTuple):
+    """What a store answered to a request for the metadata of a logical array's group."""
+
+    document: bytes | None
+    """The document; None if it is gone."""
+
+
+class Fallback(NamedTuple):
+    """A region that could not be read, for which another layer stood in."""
+
+    bounds: tuple[tuple[int, int], ...]
+    """The bounds of the region, in elements."""
+
+    layer: int
+    """The layer of the region."""
+
+    member: str
+    """The name of the member behind it."""
+
+    reason: str = ""
+    """The message of the failure."""
+
+
+class Layout(ABC):
+    """One state of an array: its manifest, and its members, prepared for reading and writing.
+
+    A read or write works on one layout from beginning to end, no matter what other threads do to the array.
+    """
+
+    def __init__(self, manifest: Manifest, members: Mapping[str, AnyArray]) -> None:
+        self.manifest = manifest
+        self.members = members
+        """The arrays behind its regions, by name."""
+        self._sources: dict[str, AnySource] = {}
+        self._fitting: dict[int, AnySource] = {}  # by row: what was found to fit the region
+        self._packings: dict[int, Packing] = {}  # by number
+        self.grids: dict[tuple[int, int], Any] = {}
+        """What prices of layers know about the chunks behind regions, by member and view; see `layers.py`."""
+        self.priced: dict[int, Any] = {}
+        """The same about regions, by row."""
+
+    def source_of(self, part: Part) -> AnySource:
+        """The member behind a part of a plan, checked and prepared."""
+        manifest, table = self.manifest, self.manifest.backings
+        name = manifest.members[table.member[part.row]]
+        source = self.source(name)
+        rows = (part.row,)
+        if part.strip is not None:
+            # The regions that need most of the member are at the ends; one of each kind stands for its type.
+            rows = part.strip.rows.tolist()
+            kinds = manifest.packings.kind[table.packing[part.strip.rows]]
+            rows = (rows[0], rows[-1], *(rows[k] for k in np.unique(kinds, return_index=True)[1].tolist()))
+        for i in rows:
+            if self._fitting.get(i) is not source:
+                checked_member(self.members, name, manifest, table.row(i))
+                self._fitting[i] = source
+        return source
+
+    def packing_of(self, i: int) -> Packing | None:
+        """How the stored numbers behind row `i` become values; None if they are values."""
+        packings = self.manifest.packings
+        number = int(self.manifest.backings.packing[i]) if len(packings) else NONE
+        if number == NONE:
+            return None
+        packing = self._packings.get(number)
+        if packing is None:
+            packing = self._packings[number] = packings[number]
+        return packing
+
+    def packings_of(self, part: Part) -> Packing | Packings | None:
+        """How the stored numbers behind a part become values; one for each region if it is a strip."""
+        if part.strip is None:
+            return self.packing_of(part.row)
+        numbers = self.manifest.backings.packing[part.strip.rows]
+        return None if numbers[0] == NONE else self.manifest.packings.take(numbers)
+
+    def source(self, name: str) -> AnySource:
+        """A member, prepared for reading and writing."""
+        member = self.members[name]
+        source = self._sources.get(name)
+        if source is None or source.array is not member or not source.is_current:
+            source = self._sources[name] = Source.of(name, member)
+        return source
+
+    def open_together(self, parts: Sequence[Part]) -> None:
+        """Open the members behind several parts: here one by one, elsewhere at once if that is faster."""
+        for part in parts:
+            self.source_of(part)
+
+    def open_members(self, names: Sequence[str]) -> None:
+        """Open members by their names, at once if that is faster."""
+        for name in names:
+            self.source(name)
+
+    @abstractmethod
+    def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
+        """The name in messages of a chunk behind a region; the index is None if it is unknown."""
+
+
+class Ground[L: Layout](ABC):
+    """What a handle is built on: the current layout, its store, and how to find out that it has changed."""
+
+    layout: L
+    """The layout as last read or written."""
+
+    _fetcher: Fetcher | None = None
+
+    @cached_property
+    def fallbacks(self) -> dict[tuple[int, int], Fallback]:
+        """Regions that could not be read and for which another layer stood in, by generation and row."""
+        return {}
+
+    def fell_back(self, layout: L, row: int, error: Exception) -> None:
+        """Record that another layer stands in for a region that cannot be read."""
+        manifest = layout.manifest
+        region = manifest.backings.row(row)
+        told = Fallback(manifest.elements(region.box).bounds, region.layer, manifest.members[region.member])
+        self.fallbacks[manifest.generation, row] = told._replace(reason=str(error))
+
+    @property
+    @abstractmethod
+    def store_path(self) -> StorePath:
+        """Where the array is."""
+
+    @abstractmethod
+    def reload(self) -> None:
+        """Pick up what other handles have changed."""
+
+    @abstractmethod
+    def is_current(self, layout: L, told: Told | None = None) -> bool:
+        """Whether the store agrees with the layout; costs one small read if anything may have changed and
+        this was not checked yet."""
+
+    @abstractmethod
+    def keeps(self, layout: L, rows: Sequence[int]) -> bool:
+        """Whether the current layout shows these regions of an older one from the same places."""
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.layout.manifest
+
+    @property
+    def store(self) -> Any:
+        return self.store_path.store
+
+    @property
+    def path(self) -> str:
+        return self.store_path.path
+
+    @property
+    def read_only(self) -> bool:
+        given_up = getattr(self.store, "is_given_up", False)
+        return bool(self.store.read_only) or is_lasting(self.store) or given_up
+
+    def fetcher(self) -> Fetcher:
+        """The current way to read from the store."""
+        store, fetcher = self.store, self._fetcher
+        if fetcher is None or fetcher.lasting != is_lasting(store):
+            fetcher = self._fetcher = fetcher_for(store)
+        return fetcher
+
+    def settled[T](self, work: Callable[[L], tuple[T, Sequence[int], Told | None]]) -> T:
+        """Do some work on the layout, and repeat it if the layout turns out to be outdated.
+
+        The work returns its result; the rows of the regions that must still be backed as they were for the
+        result to count; and what the store said after the work, if it was asked. For a read, these rows are
+        those in which chunks are missing: chunks of a removed member look as if they had never been written.
+        For a write, they are all that it touched: what goes to a removed member is lost.
+        """
+        for _ in range(MOST_CHANGES):
+            layout = self.layout
+            try:
+                result, doubtful, told = work(layout)
+            except Exception as error:
+                if signal_failure(error) is not None or not self._was_replaced(layout):
+                    raise
+                self._catch_up(layout)
+                continue
+            if not doubtful or self._counts(layout, doubtful, told):
+                return result
+        raise self._never_settled()
+
+    async def settled_async[T](
+        self, work: Callable[[L], Awaitable[tuple[T, Sequence[int], Told | None]]], elsewhere: Elsewhere
+    ) -> T:
+        """The same for work on an event loop; the store is asked in another thread."""
+        for _ in range(MOST_CHANGES):
+            layout = self.layout
+            try:
+                result, doubtful, told = await work(layout)
+            except Exception:
+                if not await elsewhere(self._was_replaced, layout):
+                    raise
+                await elsewhere(self._catch_up, layout)
+                continue
+            if not doubtful or await elsewhere(self._counts, layout, doubtful, told):
+                return result
+        raise self._never_settled()
+
+    def _counts(self, layout: L, doubtful: Sequence[int], told: Told | None) -> bool:
+        """Whether work on a layout counts; if the layout has changed, the current one is picked up."""
+        if self.is_current(layout, told):
+            return True
+        self._catch_up(layout)
+        return self.keeps(layout, doubtful)
+
+    def _never_settled(self) -> ReadError:
+        return ReadError(
+            f"the layout of the array at {place_text(self.store_path)} was changed {MOST_CHANGES} "
+            "times while it was read or written"
+        )
+
+    def _was_replaced(self, layout: L) -> bool:
+        """Whether a failure may come from an outdated layout."""
+        try:
+            return not self.is_current(layout)
+        except Exception:  # the store does not answer at all: the first failure says more
+            return False
+
+    def _catch_up(self, layout: L) -> None:
+        """Pick up the layout that has replaced this one."""
+        self.reload()
+        before, now = layout.manifest, self.manifest
+        if before.data_type != now.data_type or before.ndim != now.ndim:
+            raise DataTypeError(
+                f"the array at {place_text(self.store_path)} was replaced by another one: it is "
+                f"{type_text(now.data_type)} of shape {now.shape} now, but was "
+                f"{type_text(before.data_type)} of shape {before.shape}.\n  Open it again"
+            )

@@ -1,0 +1,435 @@
+"""An array in a store: what it is, and every way to read it. Logical arrays and readers are both this.
+
+`ZarrSelections` has the names by which zarr arrays take selections: `blocks`, `get_…_selection`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from math import prod
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.display import fitted
+from intarsia.engine.accessors import LazyComputing
+from intarsia.engine.chunk_cache import ChunkCache
+from intarsia.engine.config import LogicalConfig
+from intarsia.engine.read import read_request, read_request_async
+from intarsia.engine.request import Mode, Request, lazy_view, request
+from intarsia.manifest.coercion import shown, type_text
+from intarsia.parallel import snapshot_of
+from intarsia.words import place_text
+
+if TYPE_CHECKING:
+    from zarr.dtype import ZDType
+    from zarr_indexing import LazyArray
+
+    from intarsia.engine.state import Ground
+    from intarsia.manifest.manifest import Manifest
+
+type Fields = str | Sequence[str] | None
+
+
+class ZarrSelections:
+    """The methods that code written for a `zarr.Array` calls. They read and write as brackets, `oindex` and
+    `vindex` do.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="int32")
+    >>> array.append([[0, 1, 2], [3, 4, 5], [6, 7, 8]])
+    >>> array.blocks[1].tolist(), array.get_coordinate_selection(([0, 2], [1, 1])).tolist()
+    ([[6, 7, 8]], [1, 7])
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The size of every axis."""
+
+    @abstractmethod
+    def read(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
+        """The values of a selection."""
+
+    @abstractmethod
+    def write_request(self, asked: Request, value: Any) -> None:
+        """Write `value` to `asked`, a selection that is already resolved."""
+
+    @abstractmethod
+    def _block_grid(self) -> Sequence[int | tuple[int, ...]]:
+        """The size of a block along each axis, or the sizes of all blocks if they differ."""
+
+    @property
+    def blocks(self) -> Blocks:
+        """Indexing by whole chunks, as in zarr: `array.blocks[0, 1:3]`. In a logical array, these are the
+        chunks of the lattice; in a plain array with shards, the shards."""
+        return Blocks(self)
+
+    def get_basic_selection(self, selection: Any = ..., *, fields: Fields = None) -> np.ndarray[Any, Any]:
+        """Like `array[selection]` with integers and slices; `fields` chooses fields of structured values."""
+        return self.read(_with_fields(_basic(selection), fields), "basic")
+
+    def get_orthogonal_selection(self, selection: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
+        """Like `array.oindex[selection]`; `fields` chooses fields of structured values."""
+        return self.read(_with_fields(selection, fields), "orthogonal")
+
+    def get_coordinate_selection(self, selection: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
+        """Like `array.vindex[selection]` with coordinates in `selection`, an array for each axis; `fields`
+        chooses fields of structured values."""
+        return self.read(_with_fields(_coordinates(selection, self.shape), fields), "vectorized")
+
+    def get_mask_selection(self, mask: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
+        """Like `array.vindex[mask]` with a `mask` in the shape of the array; `fields` chooses fields of
+        structured values."""
+        return self.read(_with_fields(_mask(mask, self.shape), fields), "vectorized")
+
+    def get_block_selection(self, selection: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
+        """Like `array.blocks[selection]`; `fields` chooses fields of structured values."""
+        return self.read(_with_fields(self._of_blocks(selection), fields), "basic")
+
+    def set_basic_selection(self, selection: Any, value: Any) -> None:
+        """Like `array[selection] = value` with integers and slices."""
+        self.write_request(request(self.shape, _basic(selection), "basic"), value)
+
+    def set_orthogonal_selection(self, selection: Any, value: Any) -> None:
+        """Like `array.oindex[selection] = value`."""
+        self.write_request(request(self.shape, selection, "orthogonal"), value)
+
+    def set_coordinate_selection(self, selection: Any, value: Any) -> None:
+        """Like `array.vindex[selection] = value` with coordinates in `selection`, an array for each axis."""
+        points = _coordinates(selection, self.shape)
+        self.write_request(request(self.shape, points, "vectorized"), value)
+
+    def set_mask_selection(self, mask: Any, value: Any) -> None:
+        """Like `array.vindex[mask] = value` with a `mask` in the shape of the array."""
+        self.write_request(request(self.shape, _mask(mask, self.shape), "vectorized"), value)
+
+    def set_block_selection(self, selection: Any, value: Any) -> None:
+        """Like `array.blocks[selection] = value`."""
+        self.write_request(request(self.shape, self._of_blocks(selection), "basic"), value)
+
+    def _of_blocks(self, selection: Any) -> Any:
+        """The elements of some blocks, as slices."""
+        grid, shape = self._block_grid(), self.shape
+        entries = selection if isinstance(selection, tuple) else (selection,)
+        given = len(entries) - sum(isinstance(entry, EllipsisType) for entry in entries)
+        if given > len(shape) or len(entries) > given + 1:
+            raise IndexError(f"blocks of {len(shape)} axes cannot be chosen by {selection!r}")
+        rest = (slice(None),) * (len(shape) - given)
+        at = next((i for i, entry in enumerate(entries) if isinstance(entry, EllipsisType)), None)
+        entries = (*entries, *rest) if at is None else (*entries[:at], *rest, *entries[at + 1 :])
+        return tuple(map(_elements, entries, grid, shape)) or ...
+
+
+class Blocks:
+    """`array.blocks`: whole chunks by their position in the grid."""
+
+    def __init__(self, array: ZarrSelections) -> None:
+        self._array = array
+
+    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
+        return self._array.get_block_selection(selection)
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self._array.set_block_selection(selection, value)
+
+
+def _elements(entry: Any, sizes: int | tuple[int, ...], length: int) -> slice:
+    """The elements of an axis that lie in some of its blocks."""
+    border: Callable[[int], int]
+    if isinstance(sizes, int):  # an axis may have more blocks than fit into a list
+        count, border = -(-length // sizes), lambda i: min(i * sizes, length)
+    else:
+        count, border = len(sizes), (0, *accumulate(sizes)).__getitem__
+    if isinstance(entry, slice) and entry.step in (None, 1):
+        start, stop, _ = entry.indices(count)
+        if (entry.start or 0) not in range(-count, count):
+            raise IndexError(f"there is no block {entry.start or 0}: the axis has {count}")
+    elif isinstance(entry, int | np.integer) and not isinstance(entry, bool):
+        start = int(entry) + (count if entry < 0 else 0)
+        stop = start + 1
+        if not 0 <= start < count:
+            raise IndexError(f"there is no block {entry}: the axis has {count}")
+    else:
+        raise IndexError(f"blocks are chosen by whole numbers and slices without a step, not by {entry!r}")
+    return slice(border(start), border(max(start, stop)))
+
+
+def _with_fields(selection: Any, fields: Fields) -> Any:
+    """A selection that also names fields, as written between brackets."""
+    if fields is None:
+        return selection
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    return (*entries, *((fields,) if isinstance(fields, str) else fields))
+
+
+def _basic(selection: Any) -> Any:
+    """A selection of integers and slices."""
+    for entry in selection if isinstance(selection, tuple) else (selection,):
+        if not isinstance(entry, int | np.integer | slice | EllipsisType):
+            raise IndexError(
+                f"a basic selection has integers, slices and at most one ellipsis, not {entry!r}.\n"
+                "  array.oindex and array.vindex take arrays"
+            )
+    return selection
+
+
+def _coordinates(selection: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """The coordinates of points: integers, or arrays of them, for every axis."""
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    whole = (
+        isinstance(entry, int | np.integer | list | np.ndarray) and np.asarray(entry).dtype.kind in "iu"
+        for entry in entries
+    )
+    if len(entries) != len(shape) or not all(whole):
+        raise IndexError(
+            f"a coordinate selection has integers, or arrays of integers, for each of the {len(shape)} axes, "
+            f"not {selection!r}"
+        )
+    return entries
+
+
+def _mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    (values,) = mask if isinstance(mask, tuple) and len(mask) == 1 else (mask,)
+    try:
+        values = np.asarray(values)
+    except ValueError:  # a tuple of several things
+        raise IndexError(
+            f"a mask must be one array of the shape {shape} and type bool, not {mask!r}"
+        ) from None
+    if values.dtype != bool or values.shape != shape:
+        raise IndexError(
+            f"a mask must have the shape of the array, {shape}, and type bool; this one is {values.dtype} "
+            "of shape "
+            f"{values.shape}"
+        )
+    return values
+
+
+class _Indexer:
+    """`array.oindex` and `array.vindex`: one kind of selection, for reading and writing."""
+
+    def __init__(self, array: StoredArray, mode: Mode) -> None:
+        self._array, self._mode = array, mode
+
+    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
+        return self._array.read(selection, self._mode)
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self._array.write_request(request(self._array.shape, selection, self._mode), value)
+
+
+class StoredArray(ZarrSelections, LazyComputing):
+    """What logical arrays and readers have in common.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> isinstance(array, StoredArray), array.ndim
+    (True, 1)
+    """
+
+    def __init__(self, ground: Ground[Any], config: LogicalConfig | None = None) -> None:
+        self._ground = ground
+        self._config = config or LogicalConfig()
+        self._cache = None if self._config.cache is None else ChunkCache(self._config.cache)
+
+    # What it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of every axis."""
+        return self.manifest.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy data type of what a read returns; for nullable arrays, that of the values."""
+        return self.manifest.dtype
+
+    @property
+    def data_type(self) -> ZDType[Any, Any]:
+        """The zarr data type, which says whether values may be null."""
+        return self.manifest.data_type
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The size in memory when read as a whole."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    @abstractmethod
+    def chunks(self) -> tuple[Any, ...]:
+        """The chunk shape."""
+
+    @property
+    def fill_value(self) -> Any:
+        """What the array reads as where nothing is stored."""
+        return self.manifest.fill_value
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        """A name, or None, for every axis."""
+        return self.manifest.dimension_names
+
+    @property
+    def path(self) -> str:
+        """The path in its store."""
+        return self._ground.path
+
+    @property
+    def store(self) -> Any:
+        """The zarr store that holds it."""
+        return self._ground.store
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest, as last read or written."""
+        return self._ground.manifest
+
+    @property
+    def config(self) -> LogicalConfig:
+        """The run-time settings; change them with `with_config`."""
+        return self._config
+
+    @property
+    def cached_bytes(self) -> int:
+        """How many bytes of decoded chunks the handle currently keeps; see `LogicalConfig.cache`."""
+        return 0 if self._cache is None else self._cache.nbytes
+
+    # Reading
+
+    def read(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
+        """The values of a `selection`; `mode` says how it is meant, as `oindex` and `vindex` do.
+
+        >>> import intarsia
+        >>> array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="int32")
+        >>> array.append([[0, 1, 2], [3, 4, 5]])
+        >>> array.read(([0, 1], [1, 2]), "orthogonal").tolist()
+        [[1, 2], [4, 5]]
+        """
+        fields, selection = _fields_apart(selection) if self.dtype.names else ((), selection)
+        return _of_fields(self.read_request(request(self.shape, selection, mode)), fields)
+
+    async def read_async(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
+        """Like `read(selection, mode)`, but on an event loop, for services with many requests.
+
+        No thread waits for bytes that are on their way. All such reads in a process share as many threads as
+        there are cores. These decode chunks, read files, and look up where chunks lie in shards and
+        snapshots.
+
+        >>> import asyncio, intarsia
+        >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="int32")
+        >>> array.append([0, 1, 2, 3])
+        >>> asyncio.run(array.read_async(slice(1, 3))).tolist()
+        [1, 2]
+        """
+        fields, selection = _fields_apart(selection) if self.dtype.names else ((), selection)
+        asked = request(self.shape, selection, mode)
+        values = shown(await read_request_async(self._ground, asked, self._config, self._cache))
+        return _of_fields(values, fields)
+
+    def read_request(self, asked: Request) -> np.ndarray[Any, Any]:
+        """The values of `asked`, a selection that is already resolved."""
+        values: np.ndarray[Any, Any] = shown(read_request(self._ground, asked, self._config, self._cache))
+        return values
+
+    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
+        return self.read(selection)
+
+    @property
+    def oindex(self) -> _Indexer:
+        """Outer (orthogonal) indexing, with an index array for each axis."""
+        return _Indexer(self, "orthogonal")
+
+    @property
+    def vindex(self) -> _Indexer:
+        """Indexing by points, with coordinate arrays or a mask."""
+        return _Indexer(self, "vectorized")
+
+    @property
+    def lazy(self) -> LazyArray:
+        """A view that can be indexed without reading; `.result()` reads."""
+        return lazy_view(self)
+
+    def refresh(self) -> None:
+        """Pick up what other handles have changed since this one was opened."""
+        self._ground.reload()
+
+    # Writing
+
+    @abstractmethod
+    def write_request(self, asked: Request, value: Any) -> None:
+        """Write `value` to `asked`, a selection that is already resolved."""
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self.write_request(request(self.shape, selection), value)
+
+    # What Python expects of it
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError(
+                f"a {type(self).__name__} is read from its store: it has no memory to share, so "
+                "copy=False fails"
+            )
+        # Here nullable data refuses to turn nulls into numbers.
+        everything = read_request(self._ground, request(self.shape, ...), self._config)
+        values: np.ndarray[Any, Any] = np.asarray(everything)
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[np.ndarray[Any, Any]]:
+        if not self.shape:
+            raise TypeError("iteration over an array without dimensions")
+        start = 0
+        for size in self._slabs():  # a slab of chunks at a time, not one read per item
+            yield from self[start : start + size]
+            start += size
+
+    @abstractmethod
+    def _slabs(self) -> Iterator[int]:
+        """How many items of the first axis to read at a time."""
+
+    def __repr__(self) -> str:
+        place = place_text(self._ground.store_path)
+        return fitted(f"<{type(self).__name__} {place} {self._repr_fields()}>")
+
+    def _repr_fields(self) -> str:
+        return f"shape={self.shape} dtype={type_text(self.data_type)}"
+
+    def __dask_tokenize__(self) -> tuple[str, str, str, int]:
+        """A token for its values: equal for equal snapshots, unique if they may change."""
+        snapshot = snapshot_of(self.store) or uuid.uuid4().hex
+        return "intarsia", snapshot, self.path, self.manifest.generation
+
+
+def _of_fields(values: Any, fields: tuple[str, ...]) -> np.ndarray[Any, Any]:
+    """Some fields of structured values; everything if no fields are named."""
+    chosen: np.ndarray[Any, Any] = values
+    return chosen[fields[0] if len(fields) == 1 else list(fields)] if fields else chosen
+
+
+def _fields_apart(selection: Any) -> tuple[tuple[str, ...], Any]:
+    """The field names in a selection of a structured array, and the rest of the selection."""
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    fields = tuple(entry for entry in entries if isinstance(entry, str))
+    if not fields:
+        return (), selection
+    return fields, tuple(entry for entry in entries if not isinstance(entry, str)) or ...

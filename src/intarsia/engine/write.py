@@ -1,0 +1,265 @@
+"""Writing: a request goes to its regions, chunks are encoded in threads, their bytes stored in batches.
+
+A request touches one region, or several if that is allowed. A chunk that is written in part is read first,
+and so is a shard. What intarsia does not write itself is left to zarr.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from intarsia.engine.chunk_plan import Work, outer_index
+from intarsia.engine.config import LogicalConfig
+from intarsia.engine.member_source import EngineSource, Source
+from intarsia.engine.plan import AxisSelector, Part, SelectionPlan, plan
+from intarsia.engine.pool import run, threads_for
+from intarsia.engine.put import Look, held_for
+from intarsia.engine.read import read_layout
+from intarsia.engine.replica_choice import LayerChoice
+from intarsia.engine.write_chunks import ChunkWriter, ShardWriter
+from intarsia.engine.zarr_fallback import write_part_by_zarr
+from intarsia.errors import CrossRegionWriteError, NoRegionError, PackingError, ShapeError
+from intarsia.manifest.box import Box
+from intarsia.manifest.coercion import Values, as_values, broadcast, for_member, holds_nulls, is_nullable
+from intarsia.nullable import NullableValues
+from intarsia.parallel import check_store
+
+if TYPE_CHECKING:
+    from intarsia.engine.request import Axis, Request
+    from intarsia.engine.state import Told
+    from intarsia.logical.logical_state import GroupLayout, LogicalGroup
+    from intarsia.manifest.manifest import Manifest
+    from intarsia.manifest.packing import Packing
+
+
+SHOWN_REGIONS = 6
+
+MOST_WRITTEN_BOXES = 256
+"""A write scattered over more boxes of logical chunks counts as one over the box around them."""
+
+
+def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, value: Any) -> None:
+    """Write `value`, broadcast as in NumPy, where the request says."""
+    logical.check_writable()
+    values = as_values(logical.manifest, value, config.casting)
+    try:
+        values = broadcast(values, asked.shape)
+    except ValueError:
+        raise ShapeError(
+            f"values of shape {values.shape} do not fit the selection, whose shape is {asked.shape}"
+        ) from None
+    values = values.reshape(asked.working_shape)
+    touched: set[str] = set()
+
+    def write(layout: GroupLayout) -> tuple[None, list[int], Told | None]:
+        planned, points = plan(layout.manifest, asked), asked.axes is None
+        # If a region is selected several times, the last value wins, as in NumPy.
+        parts = list({part.row: part for part in planned.parts}.values())
+        _check_regions(layout, config, planned, parts)
+        rows = [layout.manifest.regions.row(part.row) for part in parts]
+        sources = [layout.source_of(part) for part in parts]
+        # Values that some region cannot hold are refused before anything is written.
+        chosen = [_for_region(layout, part, values, points=points) for part in parts]
+        if holds_nulls(values):
+            for (part, own), source, row in zip(chosen, sources, rows, strict=True):
+                own = own[part.target if points else outer_index(part.target, own.shape)]
+                for_member(source.array, own, f"region {layout.region_text(row)}")
+        written = [part.row for part in parts]
+        if len(layout.manifest.replicas):
+            boxes = written_cells(layout.manifest, asked)
+            if config.replicas == "drop" and logical.cut_replicas(*boxes):
+                return None, written, None  # the layout has changed, so all of it is done again
+        touched.update(source.name for source in sources)
+        told = None
+        for (part, own), source in zip(chosen, sources, strict=True):
+            target = source.with_options(logical.options(config.options))
+            told = write_part(target, part, own, points=points, config=config, look=logical.look)
+        if len(layout.manifest.replicas):
+            written += _write_replicas(logical, layout, config, asked)
+            told = None  # it was requested before the last part was written
+        return None, written, told
+
+    logical.settled(write)
+    for name in touched - set(logical.manifest.members):  # a member that was gone, brought back in part
+        logical.discard(name)
+
+
+def written_cells(manifest: Manifest, asked: Request) -> list[Box]:
+    """The logical chunks that a request touches, as boxes; if they are too many, the box around all of it.
+
+    >>> from intarsia.manifest.manifest import Manifest
+    >>> from intarsia.engine.request import request
+    >>> written_cells(Manifest.empty((8,), (2,), "u1"), request((8,), [0, 1, 7]))
+    [Box(start=(0,), stop=(1,)), Box(start=(3,), stop=(4,))]
+    """
+    around = manifest.cells(Box.of(asked.bounds))
+    if asked.points is not None:
+        cells = np.stack([p // c for p, c in zip(asked.points, manifest.chunk_shape, strict=True)], axis=1)
+        cells = np.unique(cells, axis=0)
+        if len(cells) <= MOST_WRITTEN_BOXES:
+            return [Box(tuple(cell), tuple(i + 1 for i in cell)) for cell in cells.tolist()]
+    elif asked.axes is not None:
+        runs = [_runs(axis, c) for axis, c in zip(asked.axes, manifest.chunk_shape, strict=True)]
+        if prod(map(len, runs)) <= MOST_WRITTEN_BOXES:
+            return [Box.of(bounds) for bounds in product(*runs)]
+    return [around]
+
+
+def _runs(axis: Axis, chunk: int) -> list[tuple[int, int]]:
+    """The logical chunks that the indices of an axis are in, as ranges."""
+    if axis.indices is None and abs(axis.step) <= chunk:
+        ends = sorted((axis.start, axis.start + (axis.count - 1) * axis.step))
+        return [(ends[0] // chunk, ends[1] // chunk + 1)]
+    indices = axis.indices
+    if indices is None:
+        indices = axis.start + axis.step * np.arange(axis.count)
+    cells = np.unique(indices // chunk)
+    first = np.flatnonzero(np.append(True, np.diff(cells) > 1))
+    last = np.append(first[1:], cells.size) - 1
+    return [(int(cells[i]), int(cells[j]) + 1) for i, j in zip(first, last, strict=True)]
+
+
+def _write_replicas(
+    logical: LogicalGroup, layout: GroupLayout, config: LogicalConfig, asked: Request
+) -> list[int]:
+    """Write what layer 0 now has into its replicas too; returns the rows that were written.
+
+    What layer 0 rounds is rounded in them. If one cannot be written, the write fails after layer 0 has been
+    written; in a transaction, nothing is.
+    """
+    manifest, rows = layout.manifest, []
+    base, points = len(manifest.regions), asked.axes is None
+    values, _, _ = read_layout(logical, layout, asked, replace(config, layer=0, fallback=False))
+    values = values.reshape(asked.working_shape)
+    for layer in manifest.layers[1:]:
+        choose = LayerChoice(layer).among(layout)
+        parts = {part.row: part for part in plan(manifest, asked, choose=choose).parts if part.row >= base}
+        for part in parts.values():
+            own_part, own = _for_region(layout, part, values, points=points)
+            target = layout.source_of(part).with_options(logical.options(config.options))
+            write_part(target, own_part, own, points=points, config=config)
+            rows.append(part.row)
+    return rows
+
+
+def _for_region(layout: GroupLayout, part: Part, values: Values, *, points: bool) -> tuple[Part, Values]:
+    """The values to write, in the axes of the part's member and as its numbers, and the part for them."""
+    packing, turned = layout.packing_of(part.row), part.onto(values)
+    part = replace(part, view=None, at={})
+    if packing is None:
+        return part, turned
+    chosen = turned[part.target if points else outer_index(part.target, turned.shape)]
+    once = chosen[(slice(1),) * chosen.ndim] if not any(chosen.strides) else chosen  # one value for all
+    try:
+        stored = packing.encode(once)
+    except PackingError as error:
+        _refuse(layout, part, packing, once, error, points=points)
+    every: tuple[AxisSelector, ...] = (np.arange(chosen.size),)
+    if not points:
+        axes = zip(part.source, chosen.shape, strict=True)
+        every = tuple(slice(0, n, 1) if isinstance(s, slice) else np.arange(n) for s, n in axes)
+    return replace(part, target=every), np.broadcast_to(stored, chosen.shape)
+
+
+def _refuse(
+    layout: GroupLayout, part: Part, packing: Packing, values: Values, error: PackingError, *, points: bool
+) -> NoReturn:
+    """Say which element of the array has a value that the packing of its region cannot hold."""
+    manifest, row, index = layout.manifest, layout.manifest.backings.row(part.row), error.index or ()
+    places = index * len(part.source) if points else index
+    point = tuple(
+        s.start + (s.step or 1) * i if isinstance(s, slice) else int(s[i])
+        for s, i in zip(part.source, places, strict=True)
+    )
+    element = manifest.from_member(row, Box(point, tuple(i + 1 for i in point))).start
+    try:
+        packing.encode(values[index].reshape((1,) * manifest.ndim), element)
+    except PackingError as named:
+        error = named
+    raise PackingError(f"region {layout.region_text(row)}: {error}") from None
+
+
+def _check_regions(
+    layout: GroupLayout, config: LogicalConfig, planned: SelectionPlan, parts: list[Part]
+) -> None:
+    asked = planned.request
+    if not planned.is_complete:
+        raise NoRegionError(
+            f"the write to {_asked_text(asked)} reaches elements that no region covers: "
+            f"{asked.size - planned.size} of {asked.size}.\n"
+            "  Add a region there first: arr.add_region(bounds, codecs=[…]), or arr.append(data, codecs=[…])"
+        )
+    if len(parts) > 1 and not config.cross_region_writes:
+        rows = [layout.manifest.regions.row(part.row) for part in parts[:SHOWN_REGIONS]]
+        named = " and ".join(layout.region_text(row) for row in rows)
+        more = f" and {len(parts) - SHOWN_REGIONS} more" if len(parts) > SHOWN_REGIONS else ""
+        raise CrossRegionWriteError(
+            f"the write to {_asked_text(asked)} touches {len(parts)} regions: {named}{more}.\n"
+            "  Write them one by one, or allow it: arr.with_config(cross_region_writes=True)"
+        )
+
+
+def _asked_text(asked: Request) -> str:
+    return Box.of(asked.bounds).text()
+
+
+def write_box(source: Source, box: Box, value: Any, config: LogicalConfig | None = None) -> None:
+    """Write values, or one value, into a box of a member."""
+    values = broadcast(for_member(source.array, value, f"the array {source.name!r}"), box.shape)
+    inside = tuple(slice(a, b, 1) for a, b in zip(*box, strict=True))
+    every = tuple(slice(0, n, 1) for n in box.shape)
+    if values.size:
+        write_part(source, Part(-1, inside, every, values.size), values, points=False, config=config)
+
+
+def write_part(
+    source: Source,
+    part: Part,
+    values: Values,
+    *,
+    points: bool,
+    config: LogicalConfig | None = None,
+    look: Look | None = None,
+) -> Told | None:
+    """Write what `part.target` selects of the values to where `part.source` says in the member.
+
+    What intarsia does not write itself, such as nullable members, is left to zarr. If an event loop stores
+    everything in one go, it also checks in that go whether the array has changed: asking afterwards would
+    make a small write a fifth slower.
+    """
+    if isinstance(values, NullableValues) and not is_nullable(source.metadata.dtype):
+        values = values.values  # the caller made sure that none of this part's values are null
+    if (
+        not isinstance(source, EngineSource)
+        or not source.is_written_by_engine
+        or values.dtype != source.array.dtype
+    ):
+        write_part_by_zarr(source, part, values, points=points)
+        return None
+    config = config or LogicalConfig()
+    work = Work(part, source, points, values.shape)
+    threads = threads_for([work], config, writing=True)
+    if source.shards is None:
+        return _written(ChunkWriter(work, values, threads, config.window, look), threads)
+    check_store(source.array.store)
+    with held_for(source, part, points=points):
+        writer = ShardWriter(work, values, threads, config.window, look, source.shards)
+        return _written(writer, threads)
+
+
+def _written(writer: ChunkWriter, threads: int) -> Told | None:
+    """Let threads write; none of them is left behind, whatever happens."""
+    try:
+        run(writer.take, writer.write, threads, give_up=writer.give_up)
+        writer.finish()
+    except BaseException as failure:
+        writer.give_up(failure)
+        if isinstance(failure, Exception):  # code that catches it finds the store at rest
+            writer.wait()
+        raise
+    return writer.told

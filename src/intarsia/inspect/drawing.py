@@ -1,0 +1,398 @@
+"""What every picture is drawn with: colours, planes and strips with scales, and boxes projected onto them.
+
+People with colour-blindness can tell the colours apart, on light and dark backgrounds; letters help.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from intarsia.inspect.survey import Survey
+from intarsia.manifest.region_table import Ints
+from intarsia.words import markup
+
+# Tol's "muted" scheme, reordered so that neighbours in a legend differ most, and made a little lighter or
+# darker where text in the page's colour must be legible on it.
+COLOURS = ("#4477aa", "#ddaa33", "#228833", "#cc6677", "#66ccee", "#aa3377", "#999933", "#8c7a6b")
+LETTERS = "ABCDEFGH"
+
+STYLE = """
+.intarsia{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--hole:#eef1f4;--page:#fff;color:var(--ink);
+font:13px/1.45 system-ui,sans-serif;max-width:860px}
+@media (prefers-color-scheme:dark){.intarsia{--ink:#e6edf3;--soft:#9198a1;--line:#3d444d;--hole:#262c36;
+--page:#14181d}}
+:root[data-jp-theme-light=true] .intarsia,[data-theme=light] .intarsia,.vscode-light .intarsia{--ink:#1b1f24;
+--soft:#57606a;--line:#d0d7de;--hole:#eef1f4;--page:#fff}
+[data-jp-theme-light=false] .intarsia,[data-theme=dark] .intarsia,.vscode-dark .intarsia{--ink:#e6edf3;
+--soft:#9198a1;--line:#3d444d;--hole:#262c36;--page:#14181d}
+.intarsia svg{display:block;max-width:100%;height:auto}
+.intarsia table{border-collapse:collapse;margin:.4em 0;font-variant-numeric:tabular-nums}
+.intarsia th,.intarsia td{padding:.15em .8em .15em 0;text-align:left;border:0;background:none;color:inherit}
+.intarsia th{font-weight:600;color:var(--soft)}
+.intarsia td.n,.intarsia th.n{text-align:right;white-space:nowrap}
+.intarsia tbody tr:hover{background:var(--hole)}
+.intarsia summary{cursor:pointer;color:var(--soft)}
+.intarsia .w{overflow-x:auto}
+.intarsia figure{margin:.6em 0}
+.intarsia figcaption{color:var(--soft)}
+.intarsia .legend td:first-child,.intarsia .regions td:first-child{white-space:nowrap}
+@media (max-width:520px){.intarsia .desk{display:none}.intarsia .phone{display:block!important}
+.intarsia .regions :is(td,th){font-size:10.5px;padding-right:.25em}
+.intarsia .regions :is(td,th):last-child{display:none}}
+""".strip().replace("\n", "")
+"""The styles of notebook output; all are below the class `intarsia`, so that nothing else changes."""
+
+LEFT, TOP, RIGHT = 84.0, 14.0, 34.0
+PLANE_WIDTH, PLANE_HEIGHT = 640.0, 400.0
+PHONE_WIDTH = 248.0
+"""The width of a plane that a phone shows without sideways scrolling, with letters as large as the text."""
+
+FLATTEST, NARROWEST = 56.0, 120.0
+"""A plane flatter or narrower than this shows nothing; its axes then differ in scale, and it says so."""
+
+STRIP_HEIGHT = 24.0
+TICK_GAP_X, TICK_GAP_Y = 52.0, 15.0
+DATE_WIDTH = 78.0
+"""The width of a date below an axis, with the space beside it."""
+
+
+class Rectangle(Protocol):
+    """A piece of a plane or strip."""
+
+    @property
+    def start(self) -> tuple[int, ...]: ...
+
+    @property
+    def stop(self) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True)
+class Pane:
+    """Where a plane or strip lies in the picture, and what it shows."""
+
+    x: float
+    """Its left edge."""
+
+    y: float
+    """Its upper edge."""
+
+    width: float
+    """The width, in units of the picture."""
+
+    height: float
+    """The height, in units of the picture."""
+
+    axes: tuple[int, ...]
+    """The axes of the array that it shows: two, one or none."""
+
+    shape: tuple[int, ...]
+    """The shape of the whole array."""
+
+    def box(self, cell: Rectangle) -> tuple[float, float, float, float]:
+        """The left, top, width and height of a cell."""
+        sizes = [self.shape[axis] for axis in self.axes]
+        spans = [(a / n, b / n) for a, b, n in zip(cell.start, cell.stop, sizes, strict=True)]
+        across = spans[-1] if spans else (0.0, 1.0)
+        down = spans[0] if len(spans) == 2 else (0.0, 1.0)
+        return (
+            self.x + across[0] * self.width,
+            self.y + down[0] * self.height,
+            max(0.8, (across[1] - across[0]) * self.width),
+            max(0.8, (down[1] - down[0]) * self.height),
+        )
+
+
+def axis_name(survey: Survey, axis: int) -> str:
+    """The name of an axis, or its number."""
+    names = survey.manifest.dimension_names
+    return (names and names[axis]) or f"axis {axis}"
+
+
+def cell_bounds(survey: Survey, cell: Rectangle, axes: tuple[int, ...]) -> str:
+    """The bounds of a cell as in a subscript; it spans all axes that are not shown."""
+    where = {axis: f"{a}:{b}" for axis, a, b in zip(axes, cell.start, cell.stop, strict=True)}
+    return "[" + ", ".join(where.get(axis, ":") for axis in range(survey.manifest.ndim)) + "]"
+
+
+def panes(
+    shape: tuple[int, ...], axes: tuple[int, ...] | None = None, room: float = PLANE_WIDTH
+) -> list[Pane]:
+    """The plane of two axes, by default the two longest, and a strip for every other axis.
+
+    None of them is wider than `room`.
+    """
+    axes = plane_axes(shape) if axes is None else axes
+    placed = []
+    y = TOP
+    if len(axes) == 2:
+        rows, columns = shape[axes[0]], shape[axes[1]]
+        scale = min(room / columns, PLANE_HEIGHT / rows)
+        width = min(room, max(NARROWEST, columns * scale))
+        height = min(PLANE_HEIGHT, max(FLATTEST, rows * scale))
+        placed.append(Pane(LEFT, y, width, height, axes, shape))
+        y += height + 46
+        strips = [axis for axis in range(len(shape)) if axis not in axes]
+    elif axes:
+        strips = list(axes)
+    else:
+        return [Pane(LEFT, y, STRIP_HEIGHT * 2, STRIP_HEIGHT * 2, (), shape)]
+    for axis in strips:
+        placed.append(Pane(LEFT, y, room, STRIP_HEIGHT, (axis,), shape))
+        y += STRIP_HEIGHT + 40
+    return placed
+
+
+def for_both_sizes(draw: Callable[[float], str]) -> str:
+    """A drawing for desktops and one for phones; the style sheet shows one of them."""
+    return f'<div class="desk">{draw(PLANE_WIDTH)}</div><div class="phone">{draw(PHONE_WIDTH)}</div>'
+
+
+def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[str]:
+    """The ticks, their numbers, and the names of the axes."""
+    if not pane.axes:
+        return []
+    parts = []
+    below = pane.y + pane.height
+    axis = pane.axes[-1]
+    for place, words in _ticks(survey, pane, cells, -1, pane.width, TICK_GAP_X):
+        x = pane.x + place / pane.shape[axis] * pane.width
+        parts.append(_tick(x, below, x, below + 4))
+        parts.append(text(x, below + 15, words, "soft", "middle", 11))
+    parts.append(text(pane.x + pane.width / 2, below + 29, axis_name(survey, axis), "ink", "middle"))
+    if len(pane.axes) == 2:
+        down = pane.axes[0]
+        for place, words in _ticks(survey, pane, cells, 0, pane.height, TICK_GAP_Y):
+            y = pane.y + place / pane.shape[down] * pane.height
+            parts.append(_tick(pane.x - 4, y, pane.x, y))
+            parts.append(text(pane.x - 7, y + 4, words, "soft", "end", 11))
+        x, y = (10.0 if survey.dates(down) else 14.0), pane.y + pane.height / 2  # dates need the space
+        parts.append(
+            f'<text x="{x:g}" y="{y:.5g}" transform="rotate(-90 {x:g} {y:.5g})" text-anchor="middle" '
+            f'fill="var(--ink,#1b1f24)">{markup(axis_name(survey, down), 60)}</text>'
+        )
+        across, along = pane.width / pane.shape[pane.axes[1]], pane.height / pane.shape[pane.axes[0]]
+        if not 0.99 < across / along < 1.01:
+            parts.append(text(pane.x, pane.y - 4, "axes at different scales", "soft", size=11))
+    return parts
+
+
+def _ticks(
+    survey: Survey, pane: Pane, cells: Sequence[Rectangle], side: int, length: float, gap: float
+) -> list[tuple[int, str]]:
+    """Both ends, and the edges of regions as far as their labels fit: positions, and their labels."""
+    axis = pane.axes[side]
+    size = pane.shape[axis]
+    edges = sorted({edge for cell in cells for edge in (cell.start[side], cell.stop[side])})
+    dates = survey.dates(axis)
+    if dates and side == -1:
+        gap = max(gap, DATE_WIDTH)
+    chosen = [0, size]
+    for edge in edges:
+        if all(abs(edge - other) / size * length >= gap for other in chosen):
+            chosen.append(edge)
+    chosen.sort()
+    return list(zip(chosen, dates(chosen) if dates else map(str, chosen), strict=True))
+
+
+def _tick(x1: float, y1: float, x2: float, y2: float) -> str:
+    line = f'<line x1="{x1:.5g}" y1="{y1:.5g}" x2="{x2:.5g}" y2="{y2:.5g}" '
+    return line + 'stroke="var(--soft,#57606a)"/>'
+
+
+def text(
+    x: float, y: float, words: str, tone: str, anchor: str = "start", size: int = 12, longest: int = 60
+) -> str:
+    """A line of text in one of the two tones, cut to `longest` characters."""
+    colour = "var(--ink,#1b1f24)" if tone == "ink" else "var(--soft,#57606a)"
+    return (
+        f'<text x="{x:.5g}" y="{y:.5g}" text-anchor="{anchor}" font-size="{size}" fill="{colour}">'
+        f"{markup(words, longest)}</text>"
+    )
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever is easier to read on a colour.
+
+    >>> ink_on("#ddaa33"), ink_on("#4477aa")
+    ('#111', '#fff')
+    """
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#111" if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else "#fff"
+
+
+def swatch(place: int, words: str) -> str:
+    """A legend entry: the colour with its letter, and what it stands for."""
+    at = min(place, len(COLOURS) - 1)
+    style = f"background:{COLOURS[at]};color:{ink_on(COLOURS[at])};padding:0 .4em;margin-right:.2em"
+    return f'<span style="{style}">{LETTERS[at]}</span> {markup(words)}'
+
+
+type Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+FEW_CELLS = 4
+"""Along an axis: few enough for a picture of many regions to keep their edges."""
+
+SMALLEST_SHARE = 1e-9
+"""Anything smaller is left over from rounding, and not a share."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cell:
+    """A box of the plane (or line), and what lies behind it along the other axes."""
+
+    start: tuple[int, ...]
+    """The first element on every axis of the plane."""
+
+    stop: tuple[int, ...]
+    """The last element, excluded."""
+
+    shares: tuple[tuple[int, float], ...]
+    """How much of it each group fills: (group, share of one); the rest is empty."""
+
+    regions: Ints
+    """The rows of the regions behind it."""
+
+
+def plane_axes(shape: Sequence[int]) -> tuple[int, ...]:
+    """The two longest axes, in order: those that a picture of values shows.
+
+    >>> plane_axes((365, 720, 1440)), plane_axes((10,)), plane_axes(())
+    ((1, 2), (0,), ())
+    """
+    longest = sorted(range(len(shape)), key=lambda axis: (-shape[axis], axis))[:2]
+    return tuple(sorted(longest))
+
+
+def map_axes(shape: Sequence[int], start: Ints, stop: Ints) -> tuple[int, ...]:
+    """The two axes that separate regions: the longest that regions divide, then the longest others.
+
+    If all regions follow one another along time, a plane without time would show them on top of one another.
+
+    >>> map_axes((9, 72, 144), np.array([[0, 0, 0], [5, 0, 0]]), np.array([[5, 72, 144], [9, 72, 144]]))
+    (0, 2)
+    """
+    divided = ((start != start[:1]) | (stop != stop[:1])).any(axis=0) if len(start) else np.zeros(len(shape))
+    chosen = sorted(range(len(shape)), key=lambda axis: (not divided[axis], -shape[axis], axis))[:2]
+    return tuple(sorted(chosen))
+
+
+def project(
+    shape: Sequence[int], start: Ints, stop: Ints, group: Ints, axes: tuple[int, ...], most_cells: int
+) -> list[Cell]:
+    """Cells that show every region on `axes`, never more than about `most_cells`.
+
+    Regions keep their own outline as long as their projections are few and do not cross; otherwise the plane
+    is cut at their edges, or, if even that is too much, into equal cells.
+
+    >>> cells = project((4, 4), np.array([[0, 0], [2, 0]]), np.array([[2, 4], [4, 4]]), np.array([0, 1]),
+    ...                 (0, 1), most_cells=100)
+    >>> [(cell.start, cell.stop, cell.shares) for cell in cells]
+    [((0, 0), (2, 4), ((0, 1.0),)), ((2, 0), (4, 4), ((1, 1.0),))]
+    """
+    if not len(start) or not prod(shape):
+        return []
+    chosen = list(axes)
+    low, high = start[:, chosen], stop[:, chosen]
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    depth = np.prod(stop[:, others] - start[:, others], axis=1, dtype=np.float64)
+    depth = depth / prod(shape[axis] for axis in others)
+    outlines = np.unique(np.concatenate([low, high], axis=1), axis=0)
+    if len(outlines) <= most_cells:
+        boxes_low, boxes_high = outlines[:, : len(chosen)], outlines[:, len(chosen) :]
+        if not _cross(boxes_low, boxes_high):
+            return _outlined(boxes_low, boxes_high, low, high, depth, group)
+    edges = [own_edges(low[:, i], high[:, i], shape[axis]) for i, axis in enumerate(chosen)]
+    if prod(len(edge) - 1 for edge in edges) > most_cells:
+        edges = _fewer_edges(edges, [shape[axis] for axis in chosen], most_cells)
+    return _gridded(edges, low, high, depth, group)
+
+
+def _cross(low: Ints, high: Ints) -> bool:
+    """Whether two of these boxes overlap."""
+    pairs = ((low[i + 1 :] < high[i]) & (high[i + 1 :] > low[i]) for i in range(len(low) - 1))
+    return any(bool(pair.all(axis=1).any()) for pair in pairs)
+
+
+def own_edges(low: Ints, high: Ints, size: int) -> Ints:
+    """Where boxes begin and end on an axis, including the ends of the axis."""
+    edges: Ints = np.unique(np.concatenate([low, high, [0, size]]))
+    return edges
+
+
+def _fewer_edges(edges: Sequence[Ints], sizes: Sequence[int], most_cells: int) -> list[Ints]:
+    """The edges of no more than about `most_cells`; an axis that boxes hardly divide keeps its own edges."""
+    few = next((i for i, edge in enumerate(edges) if len(edge) - 1 <= FEW_CELLS), None)
+    if few is None or len(edges) == 1:
+        return _equal_edges(sizes, most_cells)
+    other = 1 - few
+    cut = _equal_edges([sizes[other]], max(1, most_cells // (len(edges[few]) - 1)))[0]
+    return [edges[few], cut] if few == 0 else [cut, edges[few]]
+
+
+def _equal_edges(sizes: Sequence[int], most_cells: int) -> list[Ints]:
+    """The edges of nearly square, nearly equal cells."""
+    if len(sizes) == 1:
+        counts = [min(most_cells, sizes[0])]
+    else:
+        tall = max(1, min(sizes[0], int((most_cells * min(2.0, max(0.5, sizes[0] / sizes[1]))) ** 0.5)))
+        counts = [tall, max(1, min(sizes[1], most_cells // tall))]
+    return [
+        np.unique(np.linspace(0, size, count + 1).astype(np.int64))
+        for size, count in zip(sizes, counts, strict=True)
+    ]
+
+
+def _shares(group: Ints, weight: Floats) -> tuple[tuple[int, float], ...]:
+    total = np.bincount(group, weights=weight)
+    return tuple((i, min(1.0, share)) for i, share in enumerate(total.tolist()) if share > SMALLEST_SHARE)
+
+
+def _outlined(
+    boxes_low: Ints, boxes_high: Ints, low: Ints, high: Ints, depth: Floats, group: Ints
+) -> list[Cell]:
+    cells = []
+    for a, b in zip(boxes_low, boxes_high, strict=True):
+        rows = np.flatnonzero(np.all((low == a) & (high == b), axis=1))
+        shares = _shares(group[rows], depth[rows])
+        cells.append(Cell(tuple(a.tolist()), tuple(b.tolist()), shares, rows))
+    return cells
+
+
+def overlap(edges: Ints, low: Ints, high: Ints) -> Floats:
+    """The length of every region in every interval; shape (regions, intervals)."""
+    reach = np.minimum(edges[None, 1:], high[:, None]) - np.maximum(edges[None, :-1], low[:, None])
+    lengths: Floats = np.clip(reach, 0, None).astype(np.float64)
+    return lengths
+
+
+def _gridded(edges: list[Ints], low: Ints, high: Ints, depth: Floats, group: Ints) -> list[Cell]:
+    """All cells of a grid, with the share of each group in them.
+
+    The part of a region in a cell is a box: its rows times its columns, times its depth behind the plane. So
+    the sums over all regions, for all cells at once, are one matrix product per group.
+    """
+    lengths = [overlap(edge, low[:, i], high[:, i]) for i, edge in enumerate(edges)]
+    if len(lengths) == 1:  # a line is a plane of one row
+        edges = [np.array([0, 1]), edges[0]]
+        lengths = [np.ones((len(low), 1)), lengths[0]]
+    rows, columns = lengths
+    area = np.outer(np.diff(edges[0]), np.diff(edges[1])).astype(np.float64)
+    groups = int(group.max()) + 1
+    filled = np.stack(
+        [(rows[group == g] * depth[group == g, None]).T @ columns[group == g] / area for g in range(groups)]
+    )
+    counts = (rows > 0).T.astype(np.float64) @ (columns > 0)
+    cells = []
+    line = low.shape[1] == 1
+    for i, j in zip(*np.nonzero(counts), strict=True):
+        behind = np.flatnonzero((rows[:, i] > 0) & (columns[:, j] > 0))
+        first = (int(edges[0][i]), int(edges[1][j]))
+        last = (int(edges[0][i + 1]), int(edges[1][j + 1]))
+        shares = tuple(
+            (g, min(1.0, float(filled[g, i, j]))) for g in range(groups) if filled[g, i, j] > SMALLEST_SHARE
+        )
+        cells.append(Cell(first[1:] if line else first, last[1:] if line else last, shares, behind))
+    return cells

@@ -1,0 +1,219 @@
+"""The heat map of the page: how well the chunks were compressed, for each cell of a plane."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from intarsia.inspect import drawing
+from intarsia.inspect.survey import Survey, shown_chunks
+from intarsia.manifest.region_table import NONE, Ints
+from intarsia.manifest.view import View
+from intarsia.words import markup, ratio_text, size_text
+
+HEAT_ROWS, HEAT_COLUMNS = 60, 80
+"""The number of cells in the map: more cannot be told apart on a screen."""
+
+HEAT = ("#7f2704", "#b35806", "#e08214", "#fdb863", "#d8daeb", "#b2abd2", "#8073ac", "#542788")
+"""From chunks that grew (or hardly shrank) to chunks that nearly vanished."""
+
+HEAT_EDGES = (0.98, 1.25, 2.0, 3.0, 5.0, 10.0, 30.0)
+"""The ratios at which the colour changes; a header of a byte or two does not make a chunk "larger"."""
+
+EXACT_UP_TO = 20_000
+"""Above this many, chunks count where their middle lies, instead of being divided between cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    """A piece of the plane, with the chunks stored in it.
+
+    >>> HeatCell((0, 0), (10, 10), 400.0, 100.0, 1).ratio
+    4.0
+    """
+
+    start: tuple[int, ...]
+    """The first element on every axis of the plane."""
+
+    stop: tuple[int, ...]
+    """The last element, excluded."""
+
+    nbytes: float
+    """The size in memory of what is stored there."""
+
+    stored: float
+    """The stored bytes."""
+
+    chunks: int
+    """The number of stored chunks that lie there, at least in part."""
+
+    @property
+    def ratio(self) -> float:
+        """The size in memory, divided by the stored size."""
+        return self.nbytes / self.stored if self.stored else float("inf")
+
+
+def _boxes(survey: Survey) -> tuple[Ints, Ints, Ints, Ints]:
+    """Every stored chunk as a box of the logical array, with its size in memory and in the store."""
+    manifest = survey.manifest
+    starts, stops, raw, stored = [], [], [], []
+    assert survey.chunks is not None
+    shift = survey.start - manifest.member_starts()  # from positions to the array's elements
+    for i, member, rows in shown_chunks(manifest, survey.start, survey.stop, survey.facts, survey.chunks):
+        fact, chunks = survey.facts[member], survey.chunks[member]
+        grain, view = np.array(fact.grain, dtype=np.int64), int(manifest.regions.view[i])
+        first, last = chunks.index[rows] * grain, (chunks.index[rows] + 1) * grain
+        if view != NONE:
+            first, last = _places(manifest.views[view], first, last)
+        starts.append(np.maximum(first + shift[i], survey.start[i]))
+        stops.append(np.minimum(last + shift[i], survey.stop[i]))
+        # A chunk at the member's edge is stored whole, so its whole size in memory was compressed.
+        raw.append(np.full(len(rows), prod(fact.grain) * survey.itemsize, dtype=np.int64))
+        stored.append(chunks.nbytes[rows])
+    ndim = manifest.ndim
+    nothing = np.empty((0, ndim), dtype=np.int64)
+    none = np.empty(0, dtype=np.int64)
+    return (
+        np.concatenate([nothing, *starts]),
+        np.concatenate([nothing, *stops]),
+        np.concatenate([none, *raw]),
+        np.concatenate([none, *stored]),
+    )
+
+
+def _places(view: View, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """Boxes of the member as boxes of positions, like `View.places`, but for many of them."""
+    first = np.zeros((len(start), view.ndim), dtype=np.int64)
+    last = np.ones_like(first)
+    for i, (source, offset, stride) in enumerate(view.axes):
+        if source is not None:
+            ends = stride * (start[:, i] - offset), stride * (stop[:, i] - 1 - offset)
+            first[:, source], last[:, source] = np.minimum(*ends), np.maximum(*ends) + 1
+    return first, last
+
+
+def heat_cells(survey: Survey) -> list[HeatCell]:
+    """The cells that hold stored chunks; empty if nothing is stored or sizes were not measured.
+
+    >>> import intarsia, numpy as np
+    >>> from intarsia.inspect.survey import survey
+    >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype="f4")
+    >>> array.append(np.ones((4, 4), dtype="f4"), codecs=[])
+    >>> [(cell.start, cell.stop, cell.ratio) for cell in heat_cells(survey(array))]
+    [((0, 0), (2, 4), 1.0), ((2, 0), (4, 4), 1.0)]
+    """
+    shape = survey.manifest.shape
+    if survey.chunks is None or not prod(shape) or not len(survey):
+        return []
+    start, stop, raw, stored = _boxes(survey)
+    axes = drawing.plane_axes(shape)
+    low, high = _plane(start, axes), _plane(stop, axes, whole=1)
+    sizes = [1] * (2 - len(axes)) + [shape[axis] for axis in axes]
+    edges = [
+        _edges(low[:, i], high[:, i], sizes[i], most) for i, most in enumerate((HEAT_ROWS, HEAT_COLUMNS))
+    ]
+    counts, memory, kept = _sums(edges, low, high, raw, stored)
+    cells = []
+    for i, j in zip(*np.nonzero(counts), strict=True):
+        first = (int(edges[0][i]), int(edges[1][j]))[2 - len(axes) :]
+        last = (int(edges[0][i + 1]), int(edges[1][j + 1]))[2 - len(axes) :]
+        cells.append(HeatCell(first, last, float(memory[i, j]), float(kept[i, j]), int(counts[i, j])))
+    return cells
+
+
+def _plane(corner: Ints, axes: tuple[int, ...], whole: int = 0) -> Ints:
+    """The coordinates on the plane; a missing axis has the single index 0."""
+    missing = np.full((len(corner), 2 - len(axes)), whole, dtype=np.int64)
+    return np.concatenate([missing, corner[:, list(axes)]], axis=1)
+
+
+def _edges(low: Ints, high: Ints, size: int, most: int) -> Ints:
+    own = drawing.own_edges(low, high, size)
+    if len(own) - 1 <= most:
+        return own
+    equal: Ints = np.unique(np.linspace(0, size, most + 1).astype(np.int64))
+    return equal
+
+
+def _sums(edges: list[Ints], low: Ints, high: Ints, raw: Ints, stored: Ints) -> Any:
+    """For every cell, the chunks, the bytes in memory and the stored bytes."""
+    shape = (len(edges[0]) - 1, len(edges[1]) - 1)
+    if len(low) > EXACT_UP_TO:
+        middle = (low + high) // 2
+        at = tuple(
+            np.clip(np.searchsorted(edges[i], middle[:, i], side="right") - 1, 0, shape[i] - 1)
+            for i in range(2)
+        )
+        counts, memory, kept = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        np.add.at(counts, at, 1)
+        np.add.at(memory, at, raw)
+        np.add.at(kept, at, stored)
+        return counts, memory, kept
+    # A chunk's bytes are divided by area: the share of its rows in a cell times that of its columns.
+    rows, columns = (
+        drawing.overlap(edges[i], low[:, i], high[:, i]) / np.maximum(high[:, None, i] - low[:, None, i], 1)
+        for i in range(2)
+    )
+    return (
+        (rows > 0).T.astype(np.float64) @ (columns > 0),
+        (rows * raw[:, None]).T @ columns,
+        (rows * stored[:, None]).T @ columns,
+    )
+
+
+def heat_colour(ratio: float) -> int:
+    """Which of the eight heat colours a compression ratio has.
+
+    >>> heat_colour(0.9), heat_colour(1.5), heat_colour(100)
+    (0, 2, 7)
+    """
+    return sum(ratio >= edge for edge in HEAT_EDGES)
+
+
+def draw_heat(survey: Survey, cells: list[HeatCell], room: float = drawing.PLANE_WIDTH) -> str:
+    """The heat map as one `<svg>` element; every cell carries its position in the list."""
+    pane = drawing.panes(survey.manifest.shape, room=room)[0]
+    parts = [
+        f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
+        'fill="var(--hole)" stroke="var(--line)"/>'
+    ]
+    for number, cell in enumerate(cells):
+        x, y, width, height = pane.box(cell)
+        parts.append(
+            f'<rect class="region" data-cell="{number}" x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" '
+            f'height="{height:.4g}" fill="{HEAT[heat_colour(cell.ratio)]}"/>'
+        )
+    parts.extend(drawing.draw_axes(survey, pane, cells))
+    best = max((cell.ratio for cell in cells), default=1.0)
+    worst = min((cell.ratio for cell in cells), default=1.0)
+    about = markup(f"Heat map of compression ratios per stored chunk, from {worst:.3g} to {best:.3g}")
+    width, height = drawing.LEFT + room + drawing.RIGHT, pane.y + pane.height + 36
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        f'height="{height:g}" role="img" aria-label="{about}" font-size="12">{"".join(parts)}</svg>'
+    )
+
+
+def cell_text(survey: Survey, cell: HeatCell) -> str:
+    """A cell in words."""
+    where = drawing.cell_bounds(survey, cell, drawing.plane_axes(survey.manifest.shape))
+    return (
+        f"{where} Chunks {cell.chunks}, Size {size_text(round(cell.nbytes))}, "
+        f"Stored {size_text(round(cell.stored))}, "
+        f"Ratio {ratio_text(round(cell.nbytes), round(cell.stored))}"
+    )
+
+
+def heat_scale() -> list[tuple[str, str]]:
+    """Colours and their meanings, for the legend.
+
+    >>> heat_scale()[0][1], heat_scale()[-1][1]
+    ('below 0.98: larger than raw', '30 and more')
+    """
+    edges = [f"{edge:g}" for edge in HEAT_EDGES]
+    middle = [f"{a} to {b}" for a, b in pairwise(edges)]
+    return list(
+        zip(HEAT, [f"below {edges[0]}: larger than raw", *middle, f"{edges[-1]} and more"], strict=True)
+    )

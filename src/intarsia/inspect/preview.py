@@ -1,0 +1,263 @@
+"""A small picture of an array's values, drawn like the map of its regions and beside it; its colours.
+
+It looks at a bounded number of elements, in a bounded number of chunks.
+"""
+
+import base64
+import struct
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from intarsia.inspect import drawing
+from intarsia.inspect.axis_labels import AxisLabels, texts_of
+from intarsia.inspect.sample import DAMAGED, FAILURES, HOLE, VALUE, Sample, sample
+from intarsia.inspect.survey import Survey
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.words import count_text, markup, one_line, plain
+
+COLUMNS, ROWS = 240, 150
+"""The most pixels of the picture: on a page with twenty arrays, that is a few hundred kilobytes."""
+
+MAP = "viridis"
+DAMAGED_COLOUR = (179, 38, 30, 255)
+HOLE_COLOUR = (128, 128, 128, 48)
+NOTHING = (0, 0, 0, 0)
+
+LINE_HEIGHT = 120.0
+BAR_WIDTH, BAR_HEIGHT = 160.0, 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Preview:
+    """What was sampled from an array, and the result.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 6), dtype="i2")
+    >>> array.add_region([(0, 2), (0, 6)], data=np.arange(12).reshape(2, 6))
+    >>> seen = Preview.of(array)
+    >>> seen.axes, seen.seen.values.shape, seen.caption
+    ((0, 1), (4, 6), 'Values')
+    """
+
+    axes: tuple[int, ...]
+    """The axes that are drawn: two, one or none."""
+
+    seen: Sample
+    """The samples, evenly spaced on these axes."""
+
+    caption: str
+    """Where the picture lies on the other axes, in words."""
+
+    text: str
+    """The value of an array without axes."""
+
+    @classmethod
+    def of(cls, array: LogicalArray) -> "Preview":
+        """Sample the middle of all axes that are not drawn."""
+        axes = drawing.plane_axes(array.shape)
+        most = dict(zip(axes, (ROWS, COLUMNS) if len(axes) == 2 else (COLUMNS * 2,), strict=False))
+        spans = [
+            range(0, size, -(-size // most[axis])) if axis in most else size // 2
+            for axis, size in enumerate(array.shape)
+        ]
+        fixed = {axis: place for axis, place in enumerate(spans) if isinstance(place, int)}
+        text = ""
+        if not array.shape:
+            try:
+                text = texts_of(array[...], dict(array.attrs))[0]
+            except FAILURES:
+                text = "cannot be read"
+        return cls(axes, sample(array, spans), _caption(array, fixed), text)
+
+
+def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
+    """Where the picture lies on the axes that it does not show."""
+    names, words = array.dimension_names or (None,) * array.ndim, []
+    for axis, place in fixed.items():
+        labels = AxisLabels.beside(array.store, array.path, names[axis], array.shape[axis])
+        try:
+            said = f" ({labels.at([place])[0]})" if labels is not None else ""
+        except FAILURES:
+            said = ""
+        words.append(f"{plain(names[axis] or f'axis {axis}', 40)} = {place}{said}")
+    return "Values at " + ", ".join(words) if words else "Values"
+
+
+def preview_html(array: LogicalArray, seen: Survey, *, phones: bool = False) -> str:
+    """The picture with its caption, also in a size for `phones`; empty if there are no elements.
+
+    >>> import intarsia
+    >>> from intarsia.inspect.survey import survey
+    >>> array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 6), dtype="i2")
+    >>> preview_html(array, survey(array)).startswith('<figure class="preview">')
+    True
+    """
+    if not prod(array.shape):
+        return ""
+    preview = Preview.of(array)
+    if (preview.seen.status == DAMAGED).all():
+        return (
+            f'<p class="soft">The values cannot be read: {markup(one_line(preview.seen.problem), 1000)}</p>'
+        )
+    damaged = np.count_nonzero(preview.seen.status == DAMAGED) / max(1, preview.seen.status.size)
+    notes = [preview.caption]
+    units = array.attrs.get("units")
+    notes += [f"in {plain(units, 40)}"] if isinstance(units, str) and units else []
+    if preview.seen.coarser > 1:
+        notes.append(f"one of every {count_text(preview.seen.coarser, 'place')} on each axis")
+    if damaged:
+        notes.append("red: cannot be read")
+    draw = partial(_draw, seen, preview) if preview.axes else partial(_text, preview)
+    picture = drawing.for_both_sizes(draw) if phones else draw(drawing.PLANE_WIDTH)
+    return f'<figure class="preview">{picture}<figcaption>{markup("; ".join(notes))}</figcaption></figure>'
+
+
+def _text(preview: Preview, _room: float) -> str:
+    return f"<p><strong>{markup(preview.text)}</strong></p>"
+
+
+def _draw(seen: Survey, preview: Preview, room: float) -> str:
+    pane = drawing.panes(seen.manifest.shape, room=room)[0]
+    if len(preview.axes) == 1:
+        pane = drawing.Pane(pane.x, pane.y, pane.width, LINE_HEIGHT, pane.axes, pane.shape)
+    low, high = preview.seen.limits()
+    parts = [
+        f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
+        'fill="var(--hole,#eef1f4)" stroke="var(--line,#d0d7de)"/>',
+        _picture(preview.seen, pane, low, high) if len(preview.axes) == 2 else _line(preview.seen, pane),
+        *drawing.draw_axes(seen, pane, ()),
+    ]
+    bottom = pane.y + pane.height + 40
+    if len(preview.axes) == 2:
+        parts += _bar(pane, bottom, low, high)
+        bottom += 30
+    width = drawing.LEFT + room + drawing.RIGHT
+    about = markup(f"Values of an array of shape {seen.manifest.shape}, from {low:.6g} to {high:.6g}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {bottom:g}" width="{width:g}" '
+        f'height="{bottom:g}" role="img" aria-label="{about}" font-family="system-ui,sans-serif" '
+        f'font-size="12">{"".join(parts)}</svg>'
+    )
+
+
+def _picture(seen: Sample, pane: drawing.Pane, low: float, high: float) -> str:
+    pixels = coloured(seen, low, high)
+    return (
+        f'<image x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
+        'preserveAspectRatio="none" style="image-rendering:pixelated" '
+        f'href="data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"/>'
+    )
+
+
+def coloured(seen: Sample, low: float, high: float) -> Any:
+    """The values as pixels: red, green, blue, opacity.
+
+    >>> values, status = np.array([[0.0, 1.0, 5.0]]), np.array([[VALUE, VALUE, DAMAGED]], dtype=np.uint8)
+    >>> coloured(Sample(values, status), 0, 1)[0, :, :3].tolist()
+    [[68, 1, 84], [253, 231, 37], [179, 38, 30]]
+    """
+    table = np.concatenate([colour_table(MAP), np.full((256, 1), 255, np.uint8)], axis=1)
+    finite = np.isfinite(seen.values)
+    places = np.where(finite, seen.values - low, 0) / ((high - low) or 1) * 255
+    pixels = table[np.clip(places, 0, 255).astype(np.intp)]
+    pixels[(seen.status != VALUE) | ~finite] = NOTHING
+    pixels[seen.status == HOLE] = HOLE_COLOUR
+    pixels[seen.status == DAMAGED] = DAMAGED_COLOUR
+    return pixels
+
+
+def _line(seen: Sample, pane: drawing.Pane) -> str:
+    """The values as a line that is broken where there are none."""
+    low, high = seen.limits(0, 100)
+    drawn = (seen.status == VALUE) & np.isfinite(seen.values)
+    x = pane.x + (np.arange(len(drawn)) + 0.5) / len(drawn) * pane.width
+    y = pane.y + pane.height - 6 - (seen.values - low) / ((high - low) or 1) * (pane.height - 12)
+    path, pen = [], "M"
+    for i in range(len(drawn)):
+        if drawn[i]:
+            path.append(f"{pen}{x[i]:.1f} {y[i]:.1f}")
+        pen = "L" if drawn[i] else "M"
+    if len(path) == 1:
+        path.append("h1")
+    line = f'<path d="{"".join(path)}" fill="none" stroke="{drawing.COLOURS[0]}" stroke-width="1.5"/>'
+    ends = ((pane.y + 10, f"{high:.4g}"), (pane.y + pane.height - 2, f"{low:.4g}"))
+    return line + "".join(drawing.text(pane.x - 7, at, words, "soft", "end", 11) for at, words in ends)
+
+
+def _bar(pane: drawing.Pane, y: float, low: float, high: float) -> list[str]:
+    """Which colour means which value."""
+    bar = np.concatenate([colour_table(MAP), np.full((256, 1), 255, np.uint8)], axis=1)[None]
+    data = base64.b64encode(png(bar)).decode()
+    left = pane.x + 60
+    return [
+        f'<image x="{left:g}" y="{y:g}" width="{BAR_WIDTH:g}" height="{BAR_HEIGHT:g}" '
+        f'preserveAspectRatio="none" href="data:image/png;base64,{data}"/>',
+        drawing.text(left - 6, y + 9, f"{low:.4g}", "soft", "end", 11),
+        drawing.text(left + BAR_WIDTH + 6, y + 9, f"{high:.4g}", "soft", size=11),
+    ]
+
+
+COLOUR_MAPS = {
+    "viridis": (
+        "#440154 #481467 #482576 #453781 #404688 #39558c #33638d #2d718e #287d8e #238a8d #1f968b #20a386 "
+        "#29af7f #3dbc74 #56c667 #75d054 #95d840 #bade28 #dde318 #fde725"
+    ),
+    "magma": (
+        "#000004 #0c0926 #221150 #400f74 #5f187f #7b2382 #982d80 #b73779 #d3436e #eb5760 #f8765c #fd9a6a "
+        "#febb81 #fddc9e #fcfdbf"
+    ),
+    "cividis": "#00224e #123570 #3b496c #575d6d #707173 #8a8678 #a59c74 #c3b369 #e1cc55 #fee838",
+    "blue and red": (
+        "#053061 #2166ac #4393c3 #92c5de #d1e5f0 #f7f7f7 #fddbc7 #f4a582 #d6604d #b2182b #67001f"
+    ),
+    "turbo": (
+        "#30123b #4145ab #4675ed #39a2fc #1bcfd4 #24eca6 #61fc6c #a4fc3b #d1e834 #f3c63a #fe9b2d #f36315 "
+        "#d93806 #b11901 #7a0402"
+    ),
+    "wood": "#1f120b #4a2c1a #7b4a27 #aa713a #cf9d62 #e9c99a #fbf1de",
+    "grey": "#101010 #f4f4f4",
+}
+"""Colours from the lowest to the highest value, by name; linear in between."""
+
+type Colours = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def colour_table(name: str) -> Colours:
+    """A colour map as red, green and blue, in 256 steps.
+
+    >>> colour_table("grey")[[0, -1]].tolist()
+    [[16, 16, 16], [244, 244, 244]]
+    """
+    anchors = np.array([list(bytes.fromhex(colour[1:])) for colour in COLOUR_MAPS[name].split()])
+    places = np.linspace(0, len(anchors) - 1, 256)
+    channels = [np.interp(places, np.arange(len(anchors)), anchors[:, i]) for i in range(3)]
+    table: Colours = np.stack(channels, axis=1).round().astype(np.uint8)
+    return table
+
+
+def png(pixels: Colours) -> bytes:
+    """A PNG picture; `pixels` holds red, green, blue and opacity for each pixel, row by row.
+
+    >>> png(np.zeros((2, 3, 4), dtype=np.uint8))[1:4]
+    b'PNG'
+    """
+    height, width, _ = pixels.shape
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)  # no filter
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    return b"".join(
+        [
+            b"\x89PNG\r\n\x1a\n",
+            chunk(b"IHDR", header),
+            chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)),
+            chunk(b"IEND", b""),
+        ]
+    )

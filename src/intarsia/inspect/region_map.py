@@ -1,0 +1,362 @@
+"""The map of an array's regions as SVG: drawn to scale, coloured by codec pipeline, explained on hover.
+
+A notebook shows it with its legend and the table of regions.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from math import prod
+
+from intarsia.display import wrapped
+from intarsia.inspect import drawing
+from intarsia.inspect.preview import preview_html
+from intarsia.inspect.survey import Survey, harmonised, survey
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.words import (
+    PIPELINE_COLUMNS,
+    bounds_text,
+    count_text,
+    markup,
+    percent_text,
+    ratio_text,
+    size_text,
+)
+
+MOST_PLANE_CELLS = 240
+MOST_STRIP_CELLS = 160
+"""The two limits keep the map of any array below 100 kB."""
+
+MOST_FOR_TWO_MAPS = 50_000
+"""The number of characters above which notebook output holds no second map for phones."""
+
+LINE = 18.0
+LETTER_WIDTH = 7.0
+"""The width of a letter in a block, slightly above average, so that names stay inside."""
+
+SMALL_LETTER_WIDTH = 5.7
+"""The width of a letter in a note below a map."""
+
+MIXED = "Striped: several pipelines lie behind one another, or side by side too small to draw."
+MIXED_THIN = "In a line of several colours, each pipeline has its share of the regions there."
+THIN = 6.0
+"""Smaller cells show no distinguishable stripes."""
+
+STRIPES = 24
+"""The width of one repeat of the stripes that show a mixture."""
+
+MOST_ROWS = 100
+MOST_REQUESTS = 2_000
+"""Showing a variable must not take long: above this many requests, stored sizes are left out."""
+
+NUMBERS = frozenset(("Regions", "Size", "Stored", "Ratio", "Chunks stored", "Share"))
+"""Columns that are right-aligned."""
+
+
+def region_map(array: LogicalArray, layer: int = 0) -> str:
+    """The map of an array's regions as an SVG picture: drawn to scale, coloured by codec pipeline.
+
+    With the number of a `layer`, it is the map of the replicas in that layer.
+
+    Args:
+        array: The logical array.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4, 4), chunks=(2, 2), dtype="f4")
+    >>> array.add_region(((0, 2), (0, 4)), codecs=["gzip"])
+    >>> intarsia.region_map(array).startswith("<svg")
+    True
+    """
+    return draw_map(survey(array, layer=layer))
+
+
+def notebook_html(array: LogicalArray) -> str:
+    """The HTML of a logical array; self-contained, and safe whatever names it contains.
+
+    With `array.with_config(preview=True)`, it includes a picture of some of the values.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a<b", shape=(4, 4), chunks=(2, 2), dtype="f4")
+    >>> html = notebook_html(array)
+    >>> "<svg" in html, "a&lt;b" in html, "a<b" in html
+    (True, True, False)
+    """
+    layers = harmonised([survey(array, MOST_REQUESTS, layer) for layer in array.manifest.layers])
+    seen = layers[0]
+    unmeasured = (
+        '<p class="soft">Stored sizes were not measured, because there are too many chunks: '
+        "<code>intarsia regions</code> measures them.</p>"
+        if seen.stored is None
+        else ""
+    )
+    return "".join(
+        [
+            f'<div class="intarsia"><style>{drawing.STYLE}</style>',
+            f"<div><strong>LogicalArray</strong> <code>{markup(array.path or '/')}</code> "
+            f"{markup(array.shape)} {markup(array.dtype)}</div>",
+            _map_for_notebooks(seen),
+            legend_table(seen),
+            preview_html(array, seen) if array.config.preview else "",
+            unmeasured,
+            f"<details><summary>{count_text(len(seen), 'region')}</summary>{region_table(seen)}</details>",
+            layers_html(layers[1:], partial(draw_map, standalone=False)),
+            "<details><summary>Info</summary>",
+            html_table(("", ""), ((markup(name), markup(value)) for name, value in array.info.fields)),
+            "</details></div>",
+        ]
+    )
+
+
+def _map_for_notebooks(seen: Survey) -> str:
+    """The map, with one for phones; if style sheets are ignored, only the first is shown."""
+    desk = draw_map(seen, standalone=False)
+    if len(desk) > MOST_FOR_TWO_MAPS:
+        return desk
+    phone = draw_map(seen, drawing.PHONE_WIDTH, standalone=False)
+    return f'<div class="desk">{desk}</div><div class="phone" style="display:none">{phone}</div>'
+
+
+def layers_html(replicas: Sequence[Survey], draw: Callable[[Survey], str]) -> str:
+    """The maps and tables of replicas, with one section to unfold per layer."""
+    parts = []
+    for seen in replicas:
+        layer = seen.row(0).layer
+        chunks = ", ".join(dict.fromkeys(str(fact.chunks) for fact in seen.facts))
+        stored = f"{size_text(seen.total_nbytes)} stored in {size_text(seen.total_stored)}"
+        head = f"Layer {layer}: {count_text(len(seen), 'replica')} in chunks of {chunks}, {stored}"
+        parts.append(
+            f'<details class="layer"><summary>{markup(head)}</summary>'
+            f"{draw(seen)}{legend_table(seen)}{region_table(seen)}</details>"
+        )
+    return "".join(parts)
+
+
+def hover_lines(survey: Survey, cell: drawing.Cell, axes: tuple[int, ...]) -> list[str]:
+    """What there is to know about a cell: bounds, codecs, chunks, stored size and ratio."""
+    if len(cell.regions) == 1:
+        row = survey.row(int(cell.regions[0]))
+        lines = [
+            f"Region {bounds_text(row.bounds)}",
+            f"Codecs {row.detail}",
+            *([f"Packing {row.packing}"] if row.packing else []),
+            *([f"View {row.view}"] if row.view else []),
+            f"Chunks {row.chunks}",
+            f"Size {size_text(row.nbytes)}",
+            f"Stored {size_text(row.stored)}",
+            f"Ratio {ratio_text(row.nbytes, row.stored)}",
+            f"Member {row.member}",
+        ]
+        return [*lines, f"Problem: {row.problem}"] if row.problem else lines
+    nbytes = int(survey.nbytes[cell.regions].sum())
+    stored = None if survey.stored is None else int(survey.stored[cell.regions].sum())
+    empty = 1 - sum(share for _, share in cell.shares)
+    return [
+        f"{drawing.cell_bounds(survey, cell, axes)} {count_text(len(cell.regions), 'region')}",
+        *(f"Codecs {survey.labels[g]}: {percent_text(share)}" for g, share in cell.shares),
+        *([f"No region: {percent_text(empty)}"] if empty > 1e-6 else []),
+        f"Size {size_text(nbytes)}",
+        f"Stored {size_text(stored)}",
+        f"Ratio {ratio_text(nbytes, stored)}",
+    ]
+
+
+def draw_map(survey: Survey, room: float = drawing.PLANE_WIDTH, *, standalone: bool = True) -> str:
+    """The map as one `<svg>` element; a standalone one carries its own colours and legend."""
+    shape = survey.manifest.shape
+    parts: list[str] = []
+    mixtures = _Mixtures(f"{shape} {survey.manifest.generation} {survey.manifest.members[:1]} {room}")
+    bottom = drawing.TOP
+    if prod(shape):
+        axes = drawing.map_axes(shape, survey.start, survey.stop)
+        for pane in drawing.panes(shape, axes, room):
+            drawn, bottom = _draw_pane(survey, pane, mixtures)
+            parts.extend(drawn)
+            bottom += 12
+    else:
+        empty = f"The shape is {shape}: there are no elements yet."
+        parts.append(drawing.text(0, bottom + LINE, empty, "soft"))
+        bottom += 2 * LINE
+    if note := mixtures.note():
+        for words in wrapped(note, int(room / SMALL_LETTER_WIDTH)):
+            parts.append(drawing.text(drawing.LEFT, bottom + 4, words, "soft", size=11, longest=120))
+            bottom += LINE
+    if standalone:
+        drawn, bottom = _draw_legend(survey, bottom)
+        parts.extend(drawn)
+    width = drawing.LEFT + room + drawing.RIGHT
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {bottom:g}" width="{width:g}" '
+    head += f'height="{bottom:g}" role="img" class="intarsia" '
+    head += f'aria-label="{markup(_description(survey))}" font-family="system-ui,sans-serif" font-size="12">'
+    style = f"<style>{drawing.STYLE}</style>" if standalone else ""
+    return "".join(
+        [
+            head,
+            style,
+            f"<desc>{markup(_description(survey))}</desc>",
+            mixtures.definitions(),
+            *parts,
+            "</svg>",
+        ]
+    )
+
+
+def _description(survey: Survey) -> str:
+    kinds = ", ".join(
+        f"{pipeline.label} ({count_text(pipeline.regions, 'region')})" for pipeline in survey.pipelines()
+    )
+    return f"Map of {count_text(len(survey), 'region')} of an array of shape {survey.manifest.shape}" + (
+        f", coloured by codecs: {kinds}" if kinds else ""
+    )
+
+
+def _draw_pane(survey: Survey, pane: drawing.Pane, mixtures: "_Mixtures") -> tuple[list[str], float]:
+    strips = max(1, len(pane.shape) - 2)
+    most = MOST_PLANE_CELLS if len(pane.axes) == 2 else max(8, MOST_STRIP_CELLS // strips)
+    cells = drawing.project(pane.shape, survey.start, survey.stop, survey.group, pane.axes, most)
+    parts = [
+        f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
+        'fill="var(--hole,#eef1f4)" stroke="var(--line,#d0d7de)"><title>No region: reads as the fill value'
+        "</title></rect>"
+    ]
+    parts.extend(_draw_cell(survey, pane, cell, mixtures) for cell in cells)
+    parts.extend(drawing.draw_axes(survey, pane, cells))
+    return parts, pane.y + pane.height + (34 if pane.axes else 8)
+
+
+def _draw_cell(survey: Survey, pane: drawing.Pane, cell: drawing.Cell, mixtures: "_Mixtures") -> str:
+    """One cell: one colour; or a mixture, as stripes on the plane, and as layers on a strip, where the height
+    is free to mean a share."""
+    x, y, width, height = pane.box(cell)
+    words = "\n".join(markup(line) for line in hover_lines(survey, cell, pane.axes))
+    parts = [f'<g class="region"><title>{words}</title>']
+    if len(pane.axes) != 1:
+        pure = len(cell.shares) == 1 and cell.shares[0][1] > 1 - 1e-6
+        if not pure and min(width, height) < THIN:
+            parts.extend(_side_by_side(x, y, width, height, cell.shares))
+            mixtures.thin = True
+        else:
+            fill = drawing.COLOURS[cell.shares[0][0]] if pure else mixtures.fill(cell.shares)
+            parts.append(_block(x, y, width, height, fill, _names(survey, cell.shares[0][0]) if pure else ()))
+    else:
+        for group, share in cell.shares:
+            colour, names = drawing.COLOURS[group], _names(survey, group)
+            parts.append(_block(x, y, width, height * share, colour, names))
+            y += height * share
+    return "".join([*parts, "</g>"])
+
+
+def _side_by_side(
+    x: float, y: float, width: float, height: float, shares: Sequence[tuple[int, float]]
+) -> Iterator[str]:
+    """The pipelines of a cell too thin for stripes, each with its share of the longer side."""
+    for group, share in shares:
+        across, down = (width * share, height) if width >= height else (width, height * share)
+        yield _block(x, y, across, down, drawing.COLOURS[group], ())
+        x, y = (x + across, y) if width >= height else (x, y + down)
+
+
+def _names(survey: Survey, group: int) -> tuple[str, str]:
+    """The possible names of a pipeline's block, the longest first."""
+    return f"{drawing.LETTERS[group]}: {survey.labels[group]}", drawing.LETTERS[group]
+
+
+def _block(x: float, y: float, width: float, height: float, fill: str, names: Sequence[str]) -> str:
+    """A rectangle with the first of its names that fits."""
+    line = 1 if min(width, height) > 6 else 0
+    block = (
+        f'<rect x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" height="{height:.4g}" fill="{fill}" '
+        f'stroke="var(--page,#fff)" stroke-width="{line}"/>'
+    )
+    words = next((name for name in names if len(name) * LETTER_WIDTH + 8 <= width and height >= 15), "")
+    if words:
+        block += (
+            f'<text x="{x + width / 2:.5g}" y="{y + height / 2 + 4:.5g}" text-anchor="middle" '
+            f'fill="{drawing.ink_on(fill)}">{markup(words)}</text>'
+        )
+    return block
+
+
+class _Mixtures:
+    """Diagonal stripes for cells with several pipelines behind them, one pattern per mixture."""
+
+    def __init__(self, key: str) -> None:
+        self._prefix = "mix-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:8]
+        self._known: dict[tuple[tuple[int, int], ...], str] = {}
+        self.thin = False
+        """Whether some cells are too thin for stripes."""
+
+    def note(self) -> str:
+        """What mixtures on the map mean, if there are any."""
+        return " ".join([MIXED] * bool(self._known) + [MIXED_THIN] * self.thin)
+
+    def fill(self, shares: Sequence[tuple[int, float]]) -> str:
+        parts = tuple((group, round(share * STRIPES)) for group, share in shares)
+        name = self._known.setdefault(parts, f"{self._prefix}-{len(self._known)}")
+        return f"url(#{name})"
+
+    def definitions(self) -> str:
+        if not self._known:
+            return ""
+        drawn = []
+        for parts, name in self._known.items():
+            stripes, done = [], 0
+            for group, width in parts:
+                stripes.append(
+                    f'<rect x="{done}" width="{width}" height="8" fill="{drawing.COLOURS[group]}"/>'
+                )
+                done += width
+            drawn.append(
+                f'<pattern id="{name}" width="{STRIPES}" height="8" patternUnits="userSpaceOnUse" '
+                f'patternTransform="rotate(45)"><rect width="{STRIPES}" height="8" '
+                f'fill="var(--hole,#eef1f4)"/>{"".join(stripes)}</pattern>'
+            )
+        return f"<defs>{''.join(drawn)}</defs>"
+
+
+def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
+    parts = []
+    y = top
+    for pipeline in survey.pipelines():
+        colour, letter = drawing.COLOURS[pipeline.place], drawing.LETTERS[pipeline.place]
+        words = f"{pipeline.label}: {count_text(pipeline.regions, 'region')}, {size_text(pipeline.nbytes)}"
+        if pipeline.stored is not None:
+            words += f" stored in {size_text(pipeline.stored)}"
+            words += f" ({ratio_text(pipeline.nbytes, pipeline.stored)})"
+        parts.append(
+            f'<rect x="{drawing.LEFT:g}" y="{y:g}" width="16" height="13" fill="{colour}"/>'
+            f'<text x="{drawing.LEFT + 8:g}" y="{y + 10.5:g}" text-anchor="middle" font-size="10" '
+            f'fill="{drawing.ink_on(colour)}">{letter}</text>'
+        )
+        parts.append(drawing.text(drawing.LEFT + 24, y + 11, words, "ink", longest=110))
+        y += LINE
+    return parts, y + 6
+
+
+def legend_table(seen: Survey) -> str:
+    """A table with one line for every colour of the map."""
+    rows = [(drawing.swatch(kind.place, kind.label), *kind.cells()[1:]) for kind in seen.pipelines()]
+    return html_table(PIPELINE_COLUMNS, rows, "legend") if rows else ""
+
+
+def region_table(seen: Survey, most: int = MOST_ROWS) -> str:
+    """The regions in array order; only the first of them if there are many."""
+    columns = seen.columns
+    rows = [tuple(markup(cell) for cell in row.cells(columns)) for row in seen.rows(most)]
+    more = len(seen) - len(rows)
+    rest = f"<p>… and {count_text(more, 'more region', 'more regions')}</p>" if more else ""
+    return html_table(columns, rows, "regions") + rest
+
+
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]], name: str = "facts") -> str:
+    """A table of cells that are already markup."""
+
+    def cells(tag: str, row: Sequence[str]) -> str:
+        return "".join(
+            f"<{tag}{' class=n' if column in NUMBERS else ''}{' scope=col' if tag == 'th' else ''}>"
+            f"{cell}</{tag}>"
+            for column, cell in zip(columns, row, strict=True)
+        )
+
+    head = f"<thead><tr>{cells('th', columns)}</tr></thead>" if any(columns) else ""
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f'<div class="w"><table class="{name}">{head}<tbody>{body}</tbody></table></div>'

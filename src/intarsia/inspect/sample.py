@@ -1,0 +1,261 @@
+"""A bounded look at the values of an array: every n-th element, with a limit on what is decoded.
+
+A user who looks at an array of 100,000 x 100,000 elements wants some of them, and wants them now. What cannot
+be read is marked; the rest is returned.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from intarsia.engine.reader import chunk_shape
+from intarsia.engine.stored_array import StoredArray
+from intarsia.errors import BoundsError
+from intarsia.logical.explain import explain
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.manifest.box import Box, chunk_grid
+from intarsia.nullable import NullableValues
+
+LOG = logging.getLogger(__name__)
+
+MOST_SAMPLES = 1 << 18
+"""The most elements in one answer: a picture of 512 x 512."""
+
+MOST_DECODED = 256 << 20
+"""The most bytes of chunks that one answer may decode. A larger chunk is still read, but only one."""
+
+MOST_CHUNKS = 1_024
+"""The most chunks that one answer may decode: each has a cost, however small it is."""
+
+MOST_TRIES = 64
+MOST_SECONDS = 5.0
+"""How many reads, and seconds, are spent to find out what cannot be read: a server may be down."""
+
+VALUE, NULL, DAMAGED, HOLE = range(4)
+"""What a sample is: a value, no value, something that cannot be read, or the fill value of a hole."""
+
+FAILURES = (Exception,)
+"""What stores and codecs raise for damaged data: anything, including zlib's errors and EOFError."""
+
+type Span = int | range
+"""What is sampled on an axis: one index, or evenly spaced ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Values of an array, evenly spaced.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 6), dtype="i2")
+    >>> array.add_region([(0, 2), (0, 6)], data=np.arange(12).reshape(2, 6))
+    >>> seen = sample(array, [range(0, 4, 1), range(0, 6, 3)])
+    >>> seen.values.tolist(), seen.status[:, 0].tolist()
+    ([[0.0, 3.0], [6.0, 9.0], [0.0, 0.0], [0.0, 0.0]], [0, 0, 3, 3])
+    """
+
+    values: np.ndarray[Any, np.dtype[np.floating[Any]]]
+    """As numbers: times become counts since 1970, complex numbers magnitudes, texts checksums."""
+
+    status: np.ndarray[Any, np.dtype[np.uint8]]
+    """For each value, what it is: `VALUE`, `NULL`, `DAMAGED` or `HOLE`."""
+
+    coarser: int = 1
+    """To stay within the limits, one in this many indices on each axis was read; it stands for the others."""
+
+    problem: str = ""
+    """What is wrong with the first damaged part; empty if nothing is."""
+
+    @property
+    def shown(self) -> np.ndarray[Any, Any]:
+        """The finite values, without nulls, holes and damage."""
+        shown: np.ndarray[Any, Any] = self.values[(self.status == VALUE) & np.isfinite(self.values)]
+        return shown
+
+    def limits(self, low: float = 2, high: float = 98) -> tuple[float, float]:
+        """The range of most values, by percentiles; (0, 1) if there are none."""
+        shown = self.shown
+        if not shown.size:
+            return 0.0, 1.0
+        ends = np.percentile(shown, [low, high])
+        if ends[0] == ends[1]:
+            ends = np.array([shown.min(), shown.max()])
+        return float(ends[0]), float(ends[1])
+
+
+def sample(array: StoredArray, spans: Sequence[Span]) -> Sample:
+    """Sample some elements of an array; `spans` has one entry per axis."""
+    _check(array.shape, spans)
+    coarser, thinned = 1, list(spans)
+    while _is_dear(array, thinned):
+        coarser *= 2
+        thinned = [span if isinstance(span, int) else span[::coarser] for span in spans]
+    shape = tuple(len(span) for span in thinned if not isinstance(span, int))
+    reading = _Reading(array, np.zeros(shape, _number_type(array.dtype)), np.zeros(shape, np.uint8))
+    if prod(shape):
+        reading.read(thinned, (slice(None),) * len(shape))
+        _mark_holes(array, thinned, reading.status)
+    values, status = reading.values, reading.status
+    whole = tuple(len(span) for span in spans if not isinstance(span, int))
+    if coarser > 1:
+        values, status = (_spread(each, coarser, whole) for each in (values, status))
+    return Sample(values, status, coarser, reading.problem)
+
+
+def _check(shape: tuple[int, ...], spans: Sequence[Span]) -> None:
+    if len(spans) != len(shape):
+        raise BoundsError(f"{len(spans)} spans for an array of {len(shape)} axes")
+    for axis, (span, size) in enumerate(zip(spans, shape, strict=True)):
+        ends = (span,) if isinstance(span, int) else (span[0], span[-1]) if span else ()
+        if any(not 0 <= end < size for end in ends) or (isinstance(span, range) and span.step < 1):
+            raise BoundsError(f"{span} lies outside axis {axis}, which has {size} places")
+    most = prod(len(span) for span in spans if not isinstance(span, int))
+    if most > MOST_SAMPLES:
+        raise BoundsError(f"{most:,} elements are more than one answer may hold: {MOST_SAMPLES:,}")
+
+
+def _selection(spans: Sequence[Span]) -> tuple[int | slice, ...]:
+    return tuple(span if isinstance(span, int) else slice(span.start, span.stop, span.step) for span in spans)
+
+
+def _is_dear(array: StoredArray, spans: Sequence[Span]) -> bool:
+    """Whether a read would decode more than is allowed; a single element is always allowed."""
+    if all(isinstance(span, int) or len(span) <= 1 for span in spans):
+        return False
+    chunks, nbytes = _cost(array, spans)
+    return chunks > 1 and (chunks > MOST_CHUNKS or nbytes > MOST_DECODED)
+
+
+def _cost(array: StoredArray, spans: Sequence[Span]) -> tuple[int, int]:
+    """The number of chunks and bytes that a read decodes."""
+    chunks = nbytes = 0
+    try:
+        parts = explain(array, _selection(spans)).parts
+    except FAILURES:  # a member that is gone: the read will find out
+        return 0, 0
+    for part in parts:
+        member: Any = array.members[part.member] if isinstance(array, LogicalArray) else array
+        size = chunk_shape(member)
+        grid = prod(chunk_grid(member.shape, size))
+        count = min(part.elements, grid) if part.chunks is None else part.fetched or 0
+        chunks += count
+        nbytes += count * prod(size) * member.dtype.itemsize
+    return chunks, nbytes
+
+
+def _touched(span: Span, size: int) -> int:
+    """The number of chunks of this size that indices on an axis touch."""
+    if isinstance(span, int):
+        return 1
+    return 0 if not span else len(span) if span.step >= size else span[-1] // size - span[0] // size + 1
+
+
+class _Reading:
+    """A read that continues past damage: it halves what it reads, between chunks."""
+
+    def __init__(self, array: StoredArray, values: Any, status: Any) -> None:
+        self._chunks = chunk_shape(array)
+        self._array, self._tries, self._began = array, 0, time.monotonic()
+        self.values, self.status, self.problem = values, status, ""
+
+    def read(self, spans: Sequence[Span], where: tuple[slice, ...]) -> None:
+        """Read `spans` into a part of the result."""
+        self._tries += 1
+        try:
+            read = self._array[_selection(spans)]
+        except FAILURES as error:
+            if not self.problem:
+                self.problem = str(error) or type(error).__name__
+                LOG.debug("a sample cannot be read: %s", self.problem)
+            late = self._tries >= MOST_TRIES or time.monotonic() - self._began > MOST_SECONDS
+            halves = [] if late else self._halves(spans, where)
+            if not halves:
+                self.status[where] = DAMAGED
+            for part, place in halves:
+                self.read(part, place)
+            return
+        numbers, null = numbers_of(read)
+        self.values[where] = numbers
+        self.status[where] = np.where(null, NULL, VALUE)
+
+    def _halves(
+        self, spans: Sequence[Span], where: tuple[slice, ...]
+    ) -> list[tuple[list[Span], tuple[slice, ...]]]:
+        """Two parts, with about as many chunks each; none if everything is in one chunk."""
+        axes = [i for i, span in enumerate(spans) if not isinstance(span, int)]
+        counts = [_touched(spans[i], self._chunks[i]) for i in axes]
+        if not counts or max(counts) < 2:
+            return []
+        nth = counts.index(max(counts))
+        axis = axes[nth]
+        span, size = spans[axis], self._chunks[axis]
+        assert isinstance(span, range)
+        edge = (span[0] // size + span[-1] // size + 1) // 2 * size
+        at = -(-(edge - span[0]) // span.step)  # the first index at or after the edge
+        begin = where[nth].indices(self.values.shape[nth])[0]
+        halves = []
+        for part, offset in ((span[:at], begin), (span[at:], begin + at)):
+            own = list(where)
+            own[nth] = slice(offset, offset + len(part))
+            halves.append(([part if i == axis else each for i, each in enumerate(spans)], tuple(own)))
+        return halves
+
+
+def numbers_of(values: Any) -> tuple[Any, Any]:
+    """Values as numbers that can be drawn, and where they are null.
+
+    >>> numbers_of(np.array(["2020-01-02", "NaT"], dtype="M8[D]"))
+    (array([ 1.82630000e+04, -9.22337204e+18]), array([False,  True]))
+    """
+    null: Any = False
+    if isinstance(values, NullableValues):
+        null, values = values.is_null(), values.values
+    elif isinstance(values, np.ma.MaskedArray):
+        null, values = np.ma.getmaskarray(values), values.data
+    values = np.asarray(values)
+    kind = values.dtype.kind
+    if kind in "mM":
+        return values.astype(np.int64).astype(np.float64), null | np.isnat(values)
+    if kind == "c":
+        values = np.abs(values)
+    elif kind not in "biuf":
+        # Equal texts have equal numbers: a picture shows where they change.
+        texts = [str(text).encode("utf-8", "replace") for text in values.reshape(-1).tolist()]
+        values = np.array([zlib.crc32(text) % 4096 for text in texts], dtype=np.float64).reshape(values.shape)
+    return values.astype(_number_type(values.dtype)), null | np.zeros(values.shape, bool)
+
+
+def _number_type(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
+    """A type that holds the numbers well enough to draw them."""
+    small = (dtype.kind in "biu" and dtype.itemsize <= 2) or (dtype.kind == "f" and dtype.itemsize <= 4)
+    return np.float32 if small else np.float64
+
+
+def _mark_holes(array: StoredArray, spans: Sequence[Span], status: Any) -> None:
+    """Mark what no region covers."""
+    manifest = array.manifest
+    ranges = [range(span, span + 1) if isinstance(span, int) else span for span in spans]
+    box = Box.of((span[0], span[-1] + 1) for span in ranges)
+    covered = np.zeros(tuple(map(len, ranges)), dtype=bool)
+    for row in manifest.regions.touching(manifest.cells(box)).tolist():
+        region = manifest.elements(manifest.regions.row(row).box)
+        covered[
+            tuple(
+                slice(max(0, -(-(a - span[0]) // span.step)), max(0, -(-(b - span[0]) // span.step)))
+                for (a, b), span in zip(region.bounds, ranges, strict=True)
+            )
+        ] = True
+    status[~covered.reshape(status.shape) & (status != DAMAGED)] = HOLE
+
+
+def _spread(values: Any, coarser: int, shape: tuple[int, ...]) -> Any:
+    for axis, size in enumerate(shape):
+        values = np.repeat(values, coarser, axis=axis).take(range(size), axis=axis)
+    return values

@@ -1,0 +1,268 @@
+"""Logical arrays over HTTP, each as one ordinary Zarr array, with a page to look at them at the root."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import icechunk
+import zarr
+from zarr.storage import LocalStore
+
+from intarsia.codecs import CodecLike
+from intarsia.engine.fetch.session_access import check_access
+from intarsia.engine.fetch.symlinks import refuse_links_out
+from intarsia.errors import IntarsiaError
+from intarsia.extras import extra
+from intarsia.inspect.answers import Answers
+from intarsia.inspect.viewer import Viewer
+from intarsia.interop.fused_view import ViewStore, view_store
+from intarsia.logical.hierarchy import logical_arrays
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.opening import open as open_array
+from intarsia.versions.locking import directory_of
+from intarsia.versions.repository import describe
+from intarsia.versions.version import Resolved, Version, resolve
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from zarr_http_server import BackgroundServer
+
+
+LOG = logging.getLogger("uvicorn.error")
+"""The server's own log, so that everything it says is in one place."""
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1", "[::1]")
+"""What programs on a machine call that machine."""
+
+
+def serve(
+    source: Any,
+    path: str = "",
+    *,
+    host: str = "127.0.0.1",
+    port: int | Literal["auto"] = "auto",
+    codecs: Iterable[CodecLike] | None = None,
+    chunks: Sequence[int] | None = None,
+    cors_origins: Iterable[str] = (),
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime.datetime | str | None = None,
+) -> None:
+    """Serve a fused view over HTTP until Ctrl-C.
+
+    It takes what `intarsia.fused_view` takes; what is at `path` becomes the root of the address. A browser
+    finds a page there to look at the arrays, their regions and, in a repository, their earlier versions.
+    `port="auto"` is 8000, or any free port if 8000 is taken; the log says which. This needs the extra
+    `serve`.
+
+    Browsers let no page of another site read it. `cors_origins` lists sites that may, such as
+    `"https://viewer.example.org"`; `"*"` stands for all.
+
+    Args:
+        source: A repository, session, store, group, path or URL, or a logical array.
+        host: The address to listen on. The default is reached from this machine only; `"0.0.0.0"` is reached
+            from others.
+        codecs: How served chunks are encoded; by default with fast zstd.
+        chunks: Another chunk shape, if one array is served.
+        branch: Read the tip of this branch. The default is `main`.
+        tag: Read the version with this tag.
+        snapshot_id: Read the snapshot with this id.
+        as_of: Read the version that was current at this time, in UTC unless it says otherwise.
+
+    >>> import intarsia
+    >>> intarsia.serve({}, "nowhere")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.NotLogicalArrayError: there is neither an array nor a group at 'nowhere': ...
+    """
+    server = extra("zarr_http_server", "serve")
+    version = Version(branch, tag, snapshot_id, as_of)
+    app = _app(source, path, host, codecs, chunks, cors_origins, version)
+    _check_free(host, port)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve(app, host=host, port=port, uvicorn_options={"access_log": False})
+
+
+def serving(
+    source: Any,
+    path: str = "",
+    *,
+    host: str = "127.0.0.1",
+    port: int | Literal["auto"] = 0,
+    codecs: Iterable[CodecLike] | None = None,
+    chunks: Sequence[int] | None = None,
+    cors_origins: Iterable[str] = (),
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime.datetime | str | None = None,
+) -> BackgroundServer:
+    """Serve a fused view over HTTP during a `with` block, in a thread, on any free port.
+
+    The result has the `url`. Without a `with` statement, as in a notebook, call its `shutdown()` to end it.
+    It takes what `intarsia.serve` takes.
+
+    Args:
+        source: A repository, session, store, group, path or URL, or a logical array.
+        path: What is served as the root of the address.
+        host: The address to listen on. The default is reached from this machine only; `"0.0.0.0"` is reached
+            from others.
+        port: The port; 0 means any free one.
+        codecs: How served chunks are encoded; by default with fast zstd.
+        chunks: Another chunk shape, if one array is served.
+        cors_origins: Sites whose pages may read it in a browser; `"*"` stands for all.
+        branch: Read the tip of this branch. The default is `main`.
+        tag: Read the version with this tag.
+        snapshot_id: Read the snapshot with this id.
+        as_of: Read the version that was current at this time, in UTC unless it says otherwise.
+
+    >>> import intarsia, urllib.request
+    >>> array = intarsia.create({}, "t", shape=(0,), chunks=(2,), dtype="u1")
+    >>> array.append([7, 8], codecs=["gzip"])
+    >>> with intarsia.serving(array, codecs=[]) as server:
+    ...     urllib.request.urlopen(f"{server.url}/c/0").read()
+    b'\\x07\\x08'
+    """
+    server = extra("zarr_http_server", "serve")
+    version = Version(branch, tag, snapshot_id, as_of)
+    app = _app(source, path, host, codecs, chunks, cors_origins, version)
+    _check_free(host, port)
+    # The program does other things meanwhile: its logging is left alone, and only failures are reported.
+    quiet = {"log_level": "warning", "log_config": None, "access_log": False}
+    running: BackgroundServer = server.serve_background(app, host=host, port=port, uvicorn_options=quiet)
+    return running
+
+
+def _app(
+    source: Any,
+    path: str,
+    host: str,
+    codecs: Iterable[CodecLike] | None,
+    chunks: Sequence[int] | None,
+    cors_origins: Iterable[str],
+    version: Version,
+) -> Any:
+    """The application: the page at the root, and the keys of a view."""
+    server = extra("zarr_http_server", "serve")
+    resolved = resolve(source.group if isinstance(source, LogicalArray) else source, version)
+    _check_access(resolved.store, path)
+    directory = _directory(resolved)
+    if directory is not None:
+        refuse_links_out(directory)
+    store = view_store(resolved.store, path, codecs, chunks, consolidated=True)
+    given = [cors_origins] if isinstance(cors_origins, str) else cors_origins
+    origins = [origin.rstrip("/") for origin in given]  # as browsers spell them
+    zarr.open(store, mode="r", zarr_format=3)  # what cannot be shown is an error now, not for every client
+    app = server.store_app(store, cors_options={"allow_origins": origins} if origins else None)
+    shown = store.place
+    title = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
+    if resolved.repo is not None:
+        title = describe(resolved.repo)
+    answers = Answers(shown.store, shown.path, resolved.repo, resolved.snapshot_id, title)
+    app.router.routes[:0] = Viewer(answers, is_open=bool(origins)).routes()
+    for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
+        app.add_exception_handler(failure, _told)
+    app.add_middleware(_Totals, store=store)
+    if _is_loopback(host) and "*" not in origins:
+        from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+        # To a browser, a site whose name points to this machine would be of the same origin.
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK_NAMES, host])
+    return app
+
+
+def _check_access(place: Any, path: str) -> None:
+    """Refuse at once what would be refused to every client: files that the repository may not read."""
+    if isinstance(place, zarr.Group):
+        place, path = place.store, f"{place.path}/{path}"
+    check_access(place, _members(place, path.strip("/")))
+
+
+def _members(store: Any, path: str) -> Iterator[tuple[str, int]]:
+    """The path and number of axes of every member of all logical arrays below a path."""
+    for name in logical_arrays(store, path):
+        array = open_array(store, name)
+        yield from ((f"{name}/{member}".strip("/"), array.ndim) for member in array.manifest.members)
+
+
+def _directory(resolved: Resolved) -> Path | None:
+    """The directory on this machine that is served; None if it is something else."""
+    if resolved.repo is not None:
+        return directory_of(resolved.repo)
+    store: Any = resolved.store
+    store = getattr(store, "store", store)  # of a group
+    if isinstance(store, LocalStore):
+        return store.root
+    if not isinstance(store, str | os.PathLike):
+        return None
+    text = os.fspath(store).removeprefix("file://")
+    return Path(text) if os.path.isdir(text) else None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _Totals:
+    """Adds the total size to every part of a value.
+
+    The server leaves it out, as HTTP allows; but readers that are built on object_store (obstore, zarrs)
+    reject a part without it.
+    """
+
+    def __init__(self, app: Any, store: ViewStore) -> None:
+        self._app, self._store = app, store
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def send_with_total(message: Any) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 206:
+                total = await self._store.getsize(scope["path"].lstrip("/"))
+                message["headers"] = [
+                    (name, _with_total(value, total) if name.lower() == b"content-range" else value)
+                    for name, value in message["headers"]
+                ]
+            await send(message)
+
+        await self._app(scope, receive, send_with_total if scope["type"] == "http" else send)
+
+
+def _with_total(content_range: bytes, total: int) -> bytes:
+    part, unknown, rest = content_range.partition(b"/*")
+    return part + f"/{total}".encode() if unknown and not rest else content_range
+
+
+def _told(request: Request, error: Exception) -> Response:
+    """An answer that cannot be mistaken for a chunk that was never written; the server's log says why."""
+    from starlette.responses import PlainTextResponse
+
+    LOG.error("%s: %s", request.url.path, error)
+    return PlainTextResponse("this value cannot be read: see the log of the server\n", status_code=500)
+
+
+def _check_free(host: str, port: int | Literal["auto"]) -> None:
+    """Complain about an address that cannot be used, in the thread that asked for it."""
+    number = 0 if port == "auto" else port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        why = f"cannot listen at {host}: {error.strerror}"
+        if error.errno == errno.EADDRINUSE:
+            why = f"port {port} of {host} is in use; choose another one, or none for any free port"
+        raise OSError(error.errno, why) from error

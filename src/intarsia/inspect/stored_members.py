@@ -1,0 +1,296 @@
+"""What members are without their data: how their chunks are stored, and how large each stored chunk is.
+
+This is read only from zarr.json: opening a member as a `zarr.Array` costs thirty times as much, too much for
+a map of 10,000 regions. Sizes come from the store; no chunk is read.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any, Self
+
+import numpy as np
+import zarr
+from icechunk import IcechunkStore
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import LocalStore
+
+from intarsia._compat import sync
+from intarsia._icechunk import VIRTUAL, chunk_table
+from intarsia.manifest.box import chunk_grid
+from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.region_table import NONE, Ints
+from intarsia.words import codecs_text
+
+AT_ONCE = 256
+"""The number of metadata documents, or sizes, requested together."""
+
+
+@dataclass(frozen=True)
+class MemberFacts:
+    """A member without its data: how its chunks are stored.
+
+    >>> facts = MemberFacts.of("m-1", {"codecs": [{"name": "bytes"}, {"name": "gzip",
+    ...     "configuration": {"level": 5}}], "shape": [4],
+    ...     "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}})
+    >>> facts.names, facts.label, facts.chunks
+    ('gzip', 'gzip-5', (2,))
+    """
+
+    name: str
+    """The member's name in its group."""
+
+    codecs: tuple[Mapping[str, Any], ...]
+    """The codec objects in its zarr.json; if it is sharded, those inside the shards."""
+
+    shape: tuple[int, ...]
+    """The shape, in elements."""
+
+    chunks: tuple[int, ...]
+    """The shape of the chunks that are read; if it is sharded, of the inner chunks."""
+
+    grain: tuple[int, ...]
+    """The shape of the objects in the store: shards if it is sharded, otherwise chunks."""
+
+    key_prefix: str
+    """What comes before the indices in a chunk's key."""
+
+    key_separator: str
+    """What comes between the indices in a chunk's key."""
+
+    problem: str = ""
+    """Why nothing is known about the member; empty if all is well."""
+
+    @property
+    def names(self) -> str:
+        """The codecs in a few words, as everywhere else."""
+        return "unknown" if self.problem else codecs_text(self.codecs)
+
+    @property
+    def label(self) -> str:
+        """The codecs with the settings that distinguish them."""
+        return "unknown" if self.problem else codecs_text(self.codecs, settings=True)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the store holds shards."""
+        return self.grain != self.chunks
+
+    @property
+    def conditional_codecs(self) -> tuple[Mapping[str, Any], ...]:
+        """The codecs nested in its `conditional` codec; empty if it has none."""
+        for codec in self.codecs:
+            settings = codec.get("configuration") or {}
+            if codec.get("name") in ("conditional", "optional") and isinstance(settings.get("codecs"), list):
+                return tuple(settings["codecs"])
+        return ()
+
+    def key(self, index: Sequence[int]) -> str:
+        """The key of a stored chunk below the member."""
+        if not index:
+            return self.key_prefix or "0"
+        text = self.key_separator.join(map(str, index))
+        return f"{self.key_prefix}{self.key_separator}{text}" if self.key_prefix else text
+
+    def index_of(self, key: str) -> tuple[int, ...] | None:
+        """Which stored chunk a key below the member refers to, or None if it refers to none.
+
+        >>> facts = MemberFacts("m", (), (4, 4), (2, 2), (2, 2), "c", "/")
+        >>> facts.index_of("c/0/1"), facts.index_of("zarr.json")
+        ((0, 1), None)
+        """
+        head = self.key_prefix + self.key_separator if self.key_prefix else ""
+        if not self.grain:
+            return () if key == self.key(()) else None
+        parts = key.removeprefix(head).split(self.key_separator)
+        if not key.startswith(head) or len(parts) != len(self.grain) or not all(p.isdecimal() for p in parts):
+            return None
+        return tuple(map(int, parts))
+
+    @classmethod
+    def of(cls, name: str, document: Mapping[str, Any]) -> Self:
+        """The facts in the content of zarr.json."""
+        codecs = document["codecs"]
+        grain = tuple(document["chunk_grid"]["configuration"]["chunk_shape"])
+        chunks = grain
+        while codecs and codecs[0].get("name") == "sharding_indexed":
+            inner = codecs[0]["configuration"]
+            chunks, codecs = tuple(inner["chunk_shape"]), inner["codecs"]
+        encoding = document.get("chunk_key_encoding") or {"name": "default"}
+        settings = encoding.get("configuration") or {}
+        default = encoding.get("name") == "default"
+        return cls(
+            name,
+            tuple(codecs),
+            tuple(document["shape"]),
+            chunks,
+            grain,
+            "c" if default else "",
+            settings.get("separator", "/" if default else "."),
+        )
+
+    @classmethod
+    def unknown(cls, name: str, ndim: int, problem: str) -> Self:
+        """A member that cannot be read."""
+        nothing = (1,) * ndim
+        return cls(name, (), nothing, nothing, nothing, "c", "/", problem)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredChunks:
+    """The chunks of one member that exist, and their sizes.
+
+    >>> import numpy as np
+    >>> chunks = StoredChunks(np.array([[0], [1], [2]]), np.array([10, 20, 30]))
+    >>> chunks.within((1,), (3,)).tolist()
+    [1, 2]
+    """
+
+    index: Ints
+    """The positions in the member's grid of stored objects; shape (chunks, dimensions)."""
+
+    nbytes: Ints
+    """The stored sizes; shape (chunks,)."""
+
+    referenced: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    """Which of the chunks lie in files elsewhere; None if none does."""
+
+    def within(self, start: Sequence[int], stop: Sequence[int]) -> Ints:
+        """The rows of the chunks in a box of the grid."""
+        inside = np.all((self.index >= start) & (self.index < stop), axis=1)
+        return np.flatnonzero(inside)
+
+    @property
+    def total(self) -> int:
+        """The sum of all sizes."""
+        return int(self.nbytes.sum())
+
+
+def read_facts(group: zarr.Group, manifest: Manifest) -> tuple[MemberFacts, ...]:
+    """The facts of every member, requested together; for a member that cannot be read, they say so.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> array.append([1, 2], codecs=["gzip"])
+    >>> [facts.names for facts in read_facts(array.group, array.manifest)]
+    ['gzip']
+    """
+    # A member that is seen through a view has as many axes as the view says.
+    ranks, table = [manifest.ndim] * len(manifest.members), manifest.regions
+    for member, view in np.unique(np.stack([table.member, table.view])[:, table.view != NONE], axis=1).T:
+        ranks[member] = len(manifest.views[view].axes)
+    return tuple(sync(_read_all(group, manifest.members, ranks)))
+
+
+async def _read_all(group: zarr.Group, names: Sequence[str], ranks: Sequence[int]) -> list[MemberFacts]:
+    limit = asyncio.Semaphore(AT_ONCE)
+    prototype = default_buffer_prototype()
+    prefix = f"{group.path}/" if group.path else ""
+
+    async def one(name: str, ndim: int) -> MemberFacts:
+        async with limit:
+            try:
+                buffer = await group.store.get(f"{prefix}{name}/zarr.json", prototype)
+                if buffer is None:
+                    return MemberFacts.unknown(name, ndim, "the member is missing")
+                facts = MemberFacts.of(name, json.loads(buffer.to_bytes()))
+            except Exception as error:
+                return MemberFacts.unknown(name, ndim, f"{type(error).__name__}: {error}")
+        if len(facts.grain) != ndim or len(facts.chunks) != ndim or min(facts.grain, default=1) < 1:
+            return MemberFacts.unknown(name, ndim, f"its chunks have {len(facts.grain)} axes, not {ndim}")
+        return facts
+
+    return await asyncio.gather(*map(one, names, ranks))
+
+
+def requests_needed(store: Any, facts: Iterable[MemberFacts]) -> int:
+    """How many requests `stored_chunks` would send: its cost, known in advance.
+
+    >>> requests_needed(LocalStore("nowhere"), [])
+    0
+    """
+    if isinstance(store, IcechunkStore):  # its own manifest holds all sizes of an array
+        return sum(1 for _ in facts)
+    return sum(prod(_grid(fact)) for fact in facts)
+
+
+def stored_chunks(group: zarr.Group, facts: Sequence[MemberFacts]) -> tuple[StoredChunks, ...]:
+    """The stored chunks of every member.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
+    >>> array.append([1, 2, 3, 4], codecs=[])
+    >>> facts = read_facts(array.group, array.manifest)
+    >>> stored_chunks(array.group, facts)[0].nbytes.tolist()
+    [2, 2]
+    """
+    return tuple(sync(_measure_all(group, facts)))
+
+
+async def _measure_all(group: zarr.Group, facts: Sequence[MemberFacts]) -> list[StoredChunks]:
+    limit = asyncio.Semaphore(AT_ONCE)
+    prefix = f"{group.path}/" if group.path else ""
+    store: Any = group.store
+
+    async def one(fact: MemberFacts) -> StoredChunks:
+        if fact.problem:
+            return _collected([], len(fact.grain))
+        path = prefix + fact.name
+        if isinstance(store, IcechunkStore):
+            async with limit:
+                return await asyncio.to_thread(_from_icechunk, store, path, len(fact.grain))
+        if isinstance(store, LocalStore):
+            return await asyncio.to_thread(_from_files, os.fspath(store.root), path, fact)
+        return await _from_sizes(store, path, fact, limit)
+
+    return await asyncio.gather(*(one(fact) for fact in facts))
+
+
+def _grid(fact: MemberFacts) -> tuple[int, ...]:
+    return chunk_grid(fact.shape, fact.grain)
+
+
+def _collected(sizes: list[tuple[tuple[int, ...], int]], ndim: int) -> StoredChunks:
+    sizes.sort()
+    index = np.array([i for i, _ in sizes], dtype=np.int64).reshape(len(sizes), ndim)
+    return StoredChunks(index, np.array([n for _, n in sizes], dtype=np.int64))
+
+
+def _from_icechunk(store: IcechunkStore, path: str, ndim: int) -> StoredChunks:
+    table = chunk_table(store, path, ndim)
+    referenced = table.kind == VIRTUAL
+    return StoredChunks(table.index, table.nbytes, referenced if referenced.any() else None)
+
+
+def _from_files(root: str, path: str, fact: MemberFacts) -> StoredChunks:
+    """Walk the member's directory: a sparse member may have far fewer files than possible chunks."""
+    top = os.path.join(root, path)
+    sizes = []
+    for folder, _, names in os.walk(top):
+        below = "" if folder == top else os.path.relpath(folder, top).replace(os.sep, "/") + "/"
+        for name in names:
+            index = fact.index_of(below + name)
+            if index is not None:
+                sizes.append((index, os.stat(os.path.join(folder, name)).st_size))
+    return _collected(sizes, len(fact.grain))
+
+
+async def _from_sizes(store: Any, path: str, fact: MemberFacts, limit: asyncio.Semaphore) -> StoredChunks:
+    async def size(index: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
+        async with limit:
+            try:
+                return index, await store.getsize(f"{path}/{fact.key(index)}")
+            except FileNotFoundError:
+                return None
+
+    if store.supports_listing:
+        listed = [fact.index_of(key[len(path) + 1 :]) async for key in store.list_prefix(path + "/")]
+        asked: Iterable[tuple[int, ...]] = [index for index in listed if index is not None]
+    else:
+        asked = product(*(range(n) for n in _grid(fact)))
+    sizes = await asyncio.gather(*(size(index) for index in asked))
+    return _collected([item for item in sizes if item is not None], len(fact.grain))

@@ -1,0 +1,403 @@
+"""A survey of a logical array: its regions, their pipelines, and their stored sizes.
+
+Everything that is shown, as text, picture or page, is drawn from a survey and nothing else, so that all of
+them say the same.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from intarsia.inspect.axis_labels import AxisLabels
+from intarsia.inspect.sample import FAILURES
+from intarsia.inspect.stored_members import (
+    MemberFacts,
+    StoredChunks,
+    read_facts,
+    requests_needed,
+    stored_chunks,
+)
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.region_table import NONE, Ints
+from intarsia.words import REGION_COLUMNS, bounds_text, codecs_text, ratio_text, size_text
+
+MOST_PIPELINES = 8
+"""More kinds than this cannot be told apart by colour: they are named more coarsely, then combined."""
+
+SIZES = ("elementsize", "element_size", "typesize", "endian")
+"""Settings of codecs that follow from the size of an element."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One way of storing chunks, and how much is stored that way."""
+
+    place: int
+    """The position of its colour and letter."""
+
+    label: str
+    """The codecs in words; one legend entry."""
+
+    regions: int
+    """The number of regions."""
+
+    nbytes: int
+    """The size in memory."""
+
+    stored: int | None
+    """The stored bytes; None if they were not measured."""
+
+    def cells(self) -> tuple[str, ...]:
+        """The row under `PIPELINE_COLUMNS`."""
+        sizes = (size_text(self.nbytes), size_text(self.stored), ratio_text(self.nbytes, self.stored))
+        return (self.label, f"{self.regions:,}", *sizes)
+
+
+@dataclass(frozen=True)
+class RegionRow:
+    """One region, ready for a table or for JSON."""
+
+    bounds: tuple[tuple[int, int], ...]
+    """The first and last (excluded) element on every axis."""
+
+    codecs: str
+    """The codecs in a few words."""
+
+    detail: str
+    """The codecs with the settings that distinguish them."""
+
+    chunks: tuple[int, ...]
+    """The member's own chunk shape."""
+
+    nbytes: int
+    """The size in memory."""
+
+    stored: int | None
+    """The stored bytes; None if they were not measured."""
+
+    member: str
+    """The name of the member behind it."""
+
+    problem: str
+    """What is wrong with that member; empty if nothing is."""
+
+    packing: str | None = None
+    """How its numbers become values, in a few words; None if they are values."""
+
+    view: str | None = None
+    """The order of its axes, if it is not the array's; a minus means reversed."""
+
+    layer: int = 0
+    """The layer that it is in."""
+
+    def cells(self, columns: Sequence[str] = REGION_COLUMNS) -> tuple[str, ...]:
+        """The row under `REGION_COLUMNS`, or under those of `Survey.columns`."""
+        values = {
+            "Region": bounds_text(self.bounds),
+            "Layer": str(self.layer),
+            "Codecs": self.codecs if not self.problem else f"{self.codecs} ({self.problem})",
+            "Packing": self.packing or "",
+            "View": self.view or "",
+            "Chunks": str(self.chunks),
+            "Size": size_text(self.nbytes),
+            "Stored": size_text(self.stored),
+            "Ratio": ratio_text(self.nbytes, self.stored),
+            "Member": self.member,
+        }
+        return tuple(values[column] for column in columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """The row for machines."""
+        return {
+            "bounds": [list(pair) for pair in self.bounds],
+            "codecs": self.codecs,
+            "pipeline": self.detail,
+            "packing": self.packing,
+            "view": self.view,
+            "chunks": list(self.chunks),
+            "nbytes": self.nbytes,
+            "nbytes_stored": self.stored,
+            "ratio": self.nbytes / self.stored if self.stored else None,
+            "member": self.member,
+            "layer": self.layer,
+            "problem": self.problem or None,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What a logical array is made of.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> array.append([1, 2], codecs=[])
+    >>> seen = survey(array)
+    >>> seen.row(0).cells()[:6]
+    ('[4:6]', 'raw', '(2,)', '8 B', '8 B', '1x')
+    """
+
+    manifest: Manifest
+    """The manifest of the array, as it was then."""
+
+    start: Ints
+    """The first element of every region; shape (regions, dimensions)."""
+
+    stop: Ints
+    """The last element, excluded."""
+
+    facts: tuple[MemberFacts, ...]
+    """The facts of every member, in the order of the manifest."""
+
+    chunks: tuple[StoredChunks, ...] | None
+    """The stored chunks of every member; None if they were not measured."""
+
+    stored: Ints | None
+    """The stored bytes of every region."""
+
+    stored_of_members: Ints | None
+    """The stored bytes of every member that regions show, with each chunk counted once."""
+
+    group: Ints
+    """The position of every region's pipeline in `labels`."""
+
+    labels: tuple[str, ...]
+    """The pipelines, with the most elements first."""
+
+    coordinates: tuple[AxisLabels | None, ...] = ()
+    """The labels of the positions on each axis, if it has a coordinate array."""
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element in memory."""
+        return int(self.manifest.data_type.to_native_dtype().itemsize)
+
+    @property
+    def nbytes(self) -> Ints:
+        """The size of every region in memory."""
+        sizes: Ints = np.prod(self.stop - self.start, axis=1, dtype=np.int64) * self.itemsize
+        return sizes
+
+    @property
+    def total_nbytes(self) -> int:
+        """The size in memory of everything that regions cover."""
+        return int(self.nbytes.sum())
+
+    @property
+    def total_stored(self) -> int | None:
+        """The bytes of all stored chunks that regions show, each counted once."""
+        return None if self.stored_of_members is None else int(self.stored_of_members.sum())
+
+    @property
+    def total_unused(self) -> int | None:
+        """The bytes of stored chunks that no region shows any more: left behind by cropping and recoding."""
+        if self.chunks is None or self.total_stored is None:
+            return None
+        return sum(chunks.total for chunks in self.chunks) - self.total_stored
+
+    @property
+    def total_referenced(self) -> int | None:
+        """The bytes of chunks that lie in files elsewhere, for members that regions show."""
+        if self.chunks is None:
+            return None
+        return sum(int(c.nbytes[c.referenced].sum()) for c in self.chunks if c.referenced is not None)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """`REGION_COLUMNS`; after the codecs come those for packings and views, if a region has any."""
+        more = {"Packing": len(self.manifest.packings), "View": len(self.manifest.views)}
+        at = REGION_COLUMNS.index("Codecs") + 1
+        return *REGION_COLUMNS[:at], *(name for name, used in more.items() if used), *REGION_COLUMNS[at:]
+
+    def dates(self, axis: int) -> Callable[[Sequence[int]], list[str]] | None:
+        """A function that dates the positions on an axis, if it has dates; the end is dated like the last."""
+        coordinate = self.coordinates[axis] if axis < len(self.coordinates) else None
+        if coordinate is None or not coordinate.are_dates:
+            return None
+        last = self.manifest.shape[axis] - 1
+
+        def at(places: Sequence[int]) -> list[str]:
+            try:
+                words = coordinate.at([min(place, last) for place in places])
+            except FAILURES:  # a coordinate that cannot be read must not hide the regions
+                return [str(place) for place in places]
+            days = [each[:10] for each in words]
+            return days if len(set(days)) == len(set(words)) else words
+
+        return at
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Members that cannot be read."""
+        return tuple(f"{fact.name}: {fact.problem}" for fact in self.facts if fact.problem)
+
+    def row(self, i: int) -> RegionRow:
+        """Region `i`."""
+        row = self.manifest.regions.row(i)
+        packing, view = self.manifest.packing_of(row), self.manifest.view_of(row)
+        fact = self.facts[row.member]
+        bounds = tuple(zip(self.start[i].tolist(), self.stop[i].tolist(), strict=True))
+        return RegionRow(
+            bounds,
+            fact.names,
+            fact.label,
+            fact.chunks,
+            int(np.prod(self.stop[i] - self.start[i])) * self.itemsize,
+            None if self.stored is None else int(self.stored[i]),
+            fact.name,
+            fact.problem,
+            None if packing is None else str(packing),
+            None if view is None else str(view),
+            row.layer,
+        )
+
+    def rows(self, most: int | None = None) -> list[RegionRow]:
+        """The regions in array order, or the first of them."""
+        return [self.row(i) for i in self.manifest.regions.in_order()[:most].tolist()]
+
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """One entry for every label that a region has, in order."""
+        counts = np.bincount(self.group, minlength=len(self.labels))
+        sizes = np.zeros(len(self.labels), dtype=np.int64)
+        np.add.at(sizes, self.group, self.nbytes)
+        stored: list[int | None] = [None] * len(self.labels)
+        if self.stored_of_members is not None:
+            totals = np.zeros(len(self.labels), dtype=np.int64)
+            label_of_member = np.zeros(len(self.facts), dtype=np.int64)
+            label_of_member[self.manifest.regions.member] = self.group
+            np.add.at(totals, label_of_member, self.stored_of_members)
+            stored = list(totals.tolist())
+        return tuple(
+            Pipeline(i, label, int(counts[i]), int(sizes[i]), stored[i])
+            for i, label in enumerate(self.labels)
+            if counts[i]
+        )
+
+
+def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0) -> Survey:
+    """Survey one layer of an array; stored sizes are left out if they would take more than
+    `most_requests`."""
+    manifest = array.manifest.only(layer)
+    facts = read_facts(array.group, manifest)
+    start, stop = manifest.region_bounds()
+    chunks = stored = of_members = None
+    if most_requests is None or requests_needed(array.store, facts) <= most_requests:
+        chunks = stored_chunks(array.group, facts)
+        shown = shown_chunks(manifest, start, stop, facts, chunks)
+        stored, of_members = _stored_bytes(len(start), chunks, shown)
+    volumes = np.prod(stop - start, axis=1, dtype=np.float64)
+    group, labels = _grouped(facts, manifest.regions.member, volumes)
+    names = manifest.dimension_names or (None,) * manifest.ndim
+    coordinates = tuple(
+        AxisLabels.beside(array.store, array.path, name, size)
+        for name, size in zip(names, manifest.shape, strict=True)
+    )
+    return Survey(manifest, start, stop, facts, chunks, stored, of_members, group, labels, coordinates)
+
+
+def harmonised(surveys: Sequence[Survey]) -> list[Survey]:
+    """The same surveys with one set of labels, so that a pipeline keeps its colour across surveys.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="f4")
+    >>> array.append([1, 2], codecs=["gzip"])
+    >>> before = survey(array)
+    >>> array.append([3, 4, 5, 6], codecs=["zstd"])
+    >>> [seen.labels for seen in harmonised([before, survey(array)])]
+    [('gzip', 'zstd'), ('gzip', 'zstd')]
+    """
+    facts = tuple(fact for seen in surveys for fact in seen.facts)
+    member, volumes, shift = [np.empty(0, dtype=np.int64)], [np.empty(0)], 0
+    for seen in surveys:
+        member.append(seen.manifest.regions.member + shift)
+        volumes.append(np.prod(seen.stop - seen.start, axis=1, dtype=np.float64))
+        shift += len(seen.facts)
+    group, labels = _grouped(facts, np.concatenate(member), np.concatenate(volumes))
+    ends = np.cumsum([len(seen) for seen in surveys])
+    parts = np.split(group, ends[:-1]) if surveys else []
+    return [replace(seen, group=part, labels=labels) for seen, part in zip(surveys, parts, strict=True)]
+
+
+def shown_chunks(
+    manifest: Manifest,
+    start: Ints,
+    stop: Ints,
+    facts: tuple[MemberFacts, ...],
+    chunks: tuple[StoredChunks, ...],
+) -> Iterator[tuple[int, int, Ints]]:
+    """For every region: its row, its member, and the stored chunks that hold it."""
+    table, places = manifest.regions, manifest.member_starts()
+    for i, (member, view) in enumerate(zip(table.member.tolist(), table.view.tolist(), strict=True)):
+        grain = np.array(facts[member].grain, dtype=np.int64)
+        first, last = places[i], places[i] + stop[i] - start[i]
+        if view != NONE:
+            first, last = (np.array(ends, dtype=np.int64) for ends in manifest.in_member(table.row(i)))
+        yield i, member, chunks[member].within(first // grain, -(-last // grain))
+
+
+def _stored_bytes(
+    regions: int, chunks: tuple[StoredChunks, ...], shown: Iterator[tuple[int, int, Ints]]
+) -> tuple[Ints, Ints]:
+    """The bytes of the stored chunks that hold each region (one that two regions share counts for both), and
+    of those that hold any region of a member (each counted once)."""
+    stored = np.zeros(regions, dtype=np.int64)
+    used = [np.zeros(len(of_member.nbytes), dtype=bool) for of_member in chunks]
+    for i, member, inside in shown:
+        stored[i] = chunks[member].nbytes[inside].sum()
+        used[member][inside] = True
+    of_members = [of_member.nbytes[mask].sum() for of_member, mask in zip(chunks, used, strict=True)]
+    return stored, np.array(of_members, dtype=np.int64)
+
+
+def _grouped(
+    facts: tuple[MemberFacts, ...], member: Ints, volumes: np.ndarray[Any, np.dtype[np.float64]]
+) -> tuple[Ints, tuple[str, ...]]:
+    """A label for every region, as exact as the number of different labels allows."""
+    codecs = [_without_sizes(fact.codecs) for fact in facts]
+    kinds = [json.dumps(each, sort_keys=True) for each in codecs]
+    if len({kinds[i] for i in member.tolist()}) <= MOST_PIPELINES:
+        spelled = [
+            fact.label if fact.problem else codecs_text(each, settings=True)
+            for fact, each in zip(facts, codecs, strict=True)
+        ]
+        if len(set(zip(kinds, spelled, strict=True))) > len(set(spelled)):
+            spelled = _numbered(kinds, spelled)
+        if len({fact.names for fact in facts}) == len(set(spelled)):
+            spelled = [fact.names for fact in facts]  # the names alone distinguish them
+    else:
+        spelled = [fact.names for fact in facts]
+    weight: dict[str, float] = {}
+    for i, volume in zip(member.tolist(), volumes.tolist(), strict=True):
+        weight[spelled[i]] = weight.get(spelled[i], 0.0) + volume
+    labels = sorted(weight, key=lambda label: (-weight[label], label))
+    if len(labels) > MOST_PIPELINES:
+        kept = labels[: MOST_PIPELINES - 1]
+        rest = f"{len(labels) - len(kept)} others"
+        spelled = [label if label in kept else rest for label in spelled]
+        labels = [*kept, rest]
+    position = {label: i for i, label in enumerate(labels)}
+    return np.array([position[spelled[i]] for i in member.tolist()], dtype=np.int64), tuple(labels)
+
+
+def _without_sizes(codecs: Any) -> Any:
+    """Codecs without what follows from the data type: equal ones keep their colour in every array."""
+    if isinstance(codecs, Mapping):
+        kept = {key: _without_sizes(value) for key, value in codecs.items() if key not in SIZES}
+        return {key: value for key, value in kept.items() if key != "configuration" or value}
+    return [_without_sizes(each) for each in codecs] if isinstance(codecs, list | tuple) else codecs
+
+
+def _numbered(kinds: list[str], spelled: list[str]) -> list[str]:
+    """Equal words for different configurations get a number."""
+    seen: dict[str, dict[str, int]] = {}
+    result = []
+    for kind, label in zip(kinds, spelled, strict=True):
+        variants = seen.setdefault(label, {})
+        result.append((label, variants.setdefault(kind, len(variants) + 1)))
+    return [label if len(seen[label]) == 1 else f"{label} #{number}" for label, number in result]

@@ -1,0 +1,227 @@
+"""Writing the report page: its content is gathered here, even if part of an array is damaged."""
+
+import datetime
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Any
+
+import icechunk
+import numpy as np
+
+from intarsia.errors import IntarsiaError, NotLogicalArrayError
+from intarsia.inspect.page import ArrayReport, Moment, render_page
+from intarsia.inspect.preview import preview_html
+from intarsia.inspect.sections import mask_uses, slot_uses, timelines
+from intarsia.inspect.survey import harmonised, survey
+from intarsia.logical.hierarchy import PLAIN_ADVICE, logical_arrays
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.opening import open as open_plain
+from intarsia.logical.verify import Problem, verify
+from intarsia.progress import Progress, part_of, silent
+from intarsia.versions.history import HistoryEntry, history
+from intarsia.versions.version import Version, open, resolve
+
+MOST_VERSIONS = 40
+STEPS = 1000
+"""Every array counts as this many steps of the progress."""
+MOST_ATTRIBUTES = 100
+"""The most attributes that the page lists."""
+
+
+def write_report(
+    store: Any,
+    file: str | os.PathLike[str],
+    path: str | None = None,
+    *,
+    versions: int = MOST_VERSIONS,
+    read_data: bool = False,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime.datetime | str | None = None,
+    title: str | None = None,
+    progress: Progress = silent,
+) -> Path:
+    """Write one HTML page about the logical arrays of a store or repository, or about the one at `path`.
+
+    The page needs neither server nor network. It shows a picture of some of the values, the map of the
+    regions over at most `versions` versions, bytes by codec, the ratio of every chunk, masks of `conditional`
+    members, slots, and what `verify` finds; with `read_data`, it reads every stored chunk. For an ingested
+    dataset, it first shows where the encoding of each variable changes.
+
+    Args:
+        store: A zarr store or group, or a repository, or the path or URL of one.
+        file: Where to write the page.
+        path: The logical array; by default all of them.
+        branch: Read the tip of this branch. The default is `main`.
+        tag: Read the version with this tag.
+        snapshot_id: Read the snapshot with this id.
+        as_of: Read the version that was current at this time, in UTC unless it says otherwise.
+        title: The title of the page; by default the name of the store, as you gave it.
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`. Steps are arrays.
+
+    >>> import intarsia, tempfile
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = intarsia.write_report(repo, f"{folder}/report.html").read_text()
+    >>> page.startswith("<!doctype html>")
+    True
+    """
+    resolved = resolve(store, Version(branch, tag, snapshot_id, as_of))
+    place, repo = resolved.store, resolved.repo
+    paths = logical_arrays(place) if path is None else [path.strip("/")]
+    if not paths:
+        raise NotLogicalArrayError(f"there is no logical array to report on.\n  {PLAIN_ADVICE}")
+    reports = []
+    for done, name in enumerate(paths):
+        part = part_of(progress, done * STEPS, STEPS, len(paths) * STEPS)
+        part(0, 1)
+        array = open_plain(place, name)
+        if repo is None:
+            reports.append(report_of(array, read_data=read_data, progress=part))
+        else:
+            # Reading every chunk takes longer than looking at all versions.
+            looking, reading = (STEPS // 4, STEPS - STEPS // 4) if read_data else (STEPS, 0)
+            within = part_of(part, 0, looking, STEPS)
+            moments, left_out = moments_of(repo, name, resolved.snapshot_id, versions, within)
+            within = part_of(part, looking, reading, STEPS)
+            reports.append(report_of(array, moments, read_data=read_data, left_out=left_out, progress=within))
+    reports = _in_common_colours(reports)
+    now = datetime.datetime.now(datetime.UTC)
+    about = f"Written on {now:%Y-%m-%d %H:%M} UTC by intarsia {version('intarsia')}."
+    name = title or (str(store) if isinstance(store, str | os.PathLike) else "Logical arrays")
+    page = render_page(name, about, reports, timelines(place, {each.path: each.now for each in reports}))
+    progress(len(paths) * STEPS, len(paths) * STEPS)
+    with whole_file(Path(file)) as stream:
+        stream.write(page.encode("utf-8", "backslashreplace"))
+    return Path(file)
+
+
+def _in_common_colours(reports: Sequence[ArrayReport]) -> list[ArrayReport]:
+    """The same reports, with one colour for each codec throughout the page."""
+    versions = [moment.seen for report in reports for moment in report.moments]
+    seen = iter(harmonised([*versions, *(layer for report in reports for layer in report.replicas)]))
+    reports = [
+        replace(report, moments=tuple(replace(moment, seen=next(seen)) for moment in report.moments))
+        for report in reports
+    ]
+    return [replace(report, replicas=tuple(next(seen) for _ in report.replicas)) for report in reports]
+
+
+def report_of(
+    array: LogicalArray,
+    moments: Sequence[Moment] = (),
+    *,
+    read_data: bool = False,
+    left_out: int = 0,
+    progress: Progress = silent,
+) -> ArrayReport:
+    """Everything about an array and its versions; without versions, about the array as it is.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> report_of(array).problems
+    ()
+    """
+    shown = tuple(moments) or (Moment(survey(array)),)
+    facts = shown[-1].seen.facts
+    problems = list(verify(array, data=read_data, progress=progress))
+
+    def as_far_as_readable[T](what: str, uses: Callable[..., tuple[T, ...]]) -> tuple[T, ...]:
+        try:
+            return uses(array, facts)
+        except IntarsiaError as error:
+            problems.append(Problem("data", array.path or "/", f"{what} cannot be read: {error}"))
+            return ()
+
+    masks = as_far_as_readable("bitmasks", mask_uses)
+    slots = as_far_as_readable("slots", slot_uses)
+    attributes = tuple(
+        (str(key), json.dumps(value, ensure_ascii=False, default=str))
+        for key, value in sorted(array.attrs.items())[:MOST_ATTRIBUTES]
+    )
+    checked = "Manifest, members and leftovers were checked" + (
+        ", and every stored chunk was read." if read_data else "; stored chunks were not read."
+    )
+    return ArrayReport(
+        array.path,
+        array.info.fields,
+        attributes,
+        shown,
+        tuple(problems),
+        checked,
+        masks,
+        slots,
+        left_out,
+        preview_html(array, shown[-1].seen, phones=True),
+        tuple(survey(array, layer=layer) for layer in array.manifest.layers[1:]),
+    )
+
+
+def moments_of(
+    repo: icechunk.Repository, path: str, snapshot_id: str, most: int, progress: Progress = silent
+) -> tuple[list[Moment], int]:
+    """The versions of an array up to a snapshot, oldest first, and how many were left out to show `most`.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
+    >>> moments, left_out = moments_of(repo, "t", tx.snapshot_id, 10)
+    >>> [(moment.message, moment.changes) for moment in moments]
+    [('create', ('created with shape (2,)', 'added [0:2] (gzip)'))]
+    """
+    entries = [
+        entry
+        for entry in reversed(history(repo, path, snapshot_id=snapshot_id))
+        if entry.changes and entry.changes[0].shape_after is not None
+    ]
+    chosen = _spread(entries, most)
+    moments = []
+    for done, entry in enumerate(chosen, start=1):
+        moments.append(
+            Moment(
+                survey(open(repo, path, snapshot_id=entry.snapshot_id)),
+                entry.message,
+                f"{entry.written_at:%Y-%m-%d %H:%M:%S} UTC",
+                entry.snapshot_id,
+                entry.changes[0].lines(),
+            )
+        )
+        progress(done, len(chosen))
+    return moments, len(entries) - len(chosen)
+
+
+def _spread(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:
+    """At most `most` of them, evenly spaced, including the first and the last."""
+    if len(entries) <= most:
+        return list(entries)
+    places = np.unique(np.linspace(0, len(entries) - 1, max(most, 2)).round().astype(int))
+    return [entries[i] for i in places[-most:].tolist()]
+
+
+@contextmanager
+def whole_file(file: Path) -> Iterator[IO[bytes]]:
+    """A stream for writing a file that appears complete, or stays as it was."""
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"there is no directory {file.parent}")
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+        mask = os.umask(0)  # the only way to read it is to set it
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,363 @@
+"""`intarsia.adopt`: an existing array becomes a region of a logical array; its chunks stay as they are.
+
+In a repository, chunks in files are referred to where they are. Elsewhere the stored bytes are copied, or a
+directory is moved. Nothing is decoded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import icechunk
+import numpy as np
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import LocalStore
+
+from intarsia import logical
+from intarsia._compat import ArrayV3Metadata, RegularChunkGridMetadata, manifest_table, sync
+from intarsia.archives.formats.virtualizarr import specified_codec
+from intarsia.archives.formats.zarr import translated
+from intarsia.archives.locations import Identity, Sources, local_path, url_of
+from intarsia.archives.source_access import with_containers
+from intarsia.codecs.stored_chunks import stored_indices
+from intarsia.engine.fetch.symlinks import refuse_links_out
+from intarsia.errors import AdoptionError, AlignmentError, DataTypeError, ReadOnlyError, ShapeError
+from intarsia.extras import extra
+from intarsia.interop.block_copies import node_of
+from intarsia.logical.chunk_copies import Move, copy_chunks
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.staging import clean_up
+from intarsia.manifest.box import BoundsLike, chunk_grid, element_bounds
+from intarsia.manifest.document import new_name
+from intarsia.manifest.packing import Packing
+from intarsia.manifest.view import View
+from intarsia.versions.storage_options import source_options
+from intarsia.versions.transaction import transaction
+from intarsia.versions.version import as_repository, open, resolve
+from intarsia.words import bounds_text
+
+type How = Literal["auto", "reference", "copy", "move"]
+HOWS = ("auto", "reference", "copy", "move")
+
+SCHEMES = ("file", "s3", "gs", "http", "https")
+
+
+def adopt(
+    repo_or_store: Any,
+    path: str,
+    source: Any,
+    bounds: BoundsLike | None = None,
+    *,
+    source_path: str = "",
+    packing: Packing | Mapping[str, Any] | None = None,
+    view: View | Mapping[str, Any] | None = None,
+    how: How = "auto",
+    storage_options: Mapping[str, Any] | None = None,
+    branch: str = "main",
+    message: str | None = None,
+) -> LogicalArray:
+    """Make an existing array a region of the logical array at `path`, without decoding its chunks.
+
+    `source` is a Zarr array of format 3 or 2, or the path, URL, store or group that has one at `source_path`,
+    or chunks in other files as a `virtualizarr` `ManifestArray`. `bounds` is the box that it becomes. Without
+    `bounds`, a source of the array's shape fills an array that has no regions yet; any other source goes
+    after the end of the first axis. It must decode to the array's data type, or have a `packing` that does;
+    a `view` turns its axes (as in `LogicalArray.add_region`).
+
+    In a repository, chunks in files are referred to (`how="reference"`), in one commit. The returned array
+    may read them, since you named them. Other chunks, and those for a store without versions, are copied as
+    stored (`how="copy"`). In a local directory, `how="move"` renames the directory of a source on the same
+    disk.
+
+    Args:
+        repo_or_store: A repository, or the path or URL of one; or any other zarr store.
+        storage_options: The keys of the bucket that the source is in, as in `ingest`.
+        branch: The branch of a repository that the commit goes to.
+        message: The commit message; by default it says what was done.
+
+    >>> import intarsia, numpy as np, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> old = zarr.create_array(f"{folder}/old.zarr", data=np.arange(4, dtype="f4"), chunks=2, zarr_format=2)
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     _ = tx.create("t", shape=(0,), chunks=(2,), dtype="f4")
+    >>> array = intarsia.adopt(repo, "t", f"{folder}/old.zarr")
+    >>> array[...].tolist(), intarsia.explain(array).parts[0].fetched
+    ([0.0, 1.0, 2.0, 3.0], 2)
+    """
+    if how not in HOWS:
+        raise ValueError(f"how={how!r} is not one of {', '.join(map(repr, HOWS))}")
+    repo = as_repository(repo_or_store)
+    sources = Sources(storage_options)
+    taken = _taken(
+        source, source_path, sources, refer=how == "reference" or (repo is not None and how == "auto")
+    )
+    place = _Place(bounds, packing, view)
+    if repo is None:
+        if how == "reference":
+            raise ReadOnlyError(
+                "a store without versions cannot refer to chunks elsewhere: "
+                "adopt into an Icechunk repository, or copy them with how='copy'"
+            )
+        opened = logical.open(resolve(repo_or_store).store, path, mode="r+")
+        place.put(opened, taken, how)
+        return opened
+    if taken.chunks:
+        urls = [url for url in dict.fromkeys(taken.locations) if url]
+        repo, _ = with_containers(repo, urls, urls, source_options(storage_options))
+    if how == "move":
+        raise ReadOnlyError("chunks cannot be moved into a repository: leave out how= to refer to them")
+    with transaction(repo, branch, message or f"adopt {taken.text} into {path}") as tx:
+        place.put(tx.open(path), taken, how)
+    return open(repo, path, branch=branch)
+
+
+@dataclass(frozen=True)
+class _Adopted:
+    """An array to be adopted: what it is, and where its chunks are."""
+
+    text: str
+    """Its name in messages."""
+
+    document: dict[str, Any]
+    """Its metadata, in the form of a Zarr v3 member."""
+
+    stored: zarr.Array[Any] | None = None
+    """The array, to be copied or moved; None if only references to its chunks are known."""
+
+    chunks: bool = False
+    """Whether the chunks are referred to: then the columns below say where they are."""
+
+    locations: tuple[str, ...] = ()
+    offsets: Any = None
+    lengths: Any = None
+    identity: Identity | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.document["shape"])
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return chunk_grid(self.shape, self.document["chunk_grid"]["configuration"]["chunk_shape"])
+
+
+def _taken(source: Any, source_path: str, sources: Sources, *, refer: bool) -> _Adopted:
+    if hasattr(source, "manifest") and hasattr(source, "metadata") and not hasattr(source, "regions"):
+        return _from_manifest(source, sources)
+    found = node_of(source, source_path)
+    if isinstance(found, zarr.Group):
+        names = ", ".join(sorted(name for name, _ in found.arrays())[:10])
+        raise AdoptionError(
+            f"a group cannot become a region: name one of its arrays with source_path= ({names})"
+        )
+    if isinstance(found, LogicalArray):
+        raise AdoptionError(
+            "a logical array cannot become a region of another: adopt its members, or append its values"
+        )
+    stored = found.zarr_array
+    document, url = _document(stored), _url_of(stored, source, source_path)
+    folder = None if url is None else local_path(url)
+    if folder is not None and folder.is_dir():
+        refuse_links_out(folder)
+    if not refer or url is None:
+        return _Adopted(url or stored.path or "an array", document, stored)
+    locations, lengths = _listed(stored, url, chunk_grid(stored.shape, _chunk_shape(document)), sources)
+    offsets = np.zeros(lengths.shape, dtype=np.uint64)
+    return _Adopted(url, document, stored, True, tuple(locations), offsets, lengths, sources.identity(url))
+
+
+def _chunk_shape(document: Mapping[str, Any]) -> list[int]:
+    sizes: list[int] = document["chunk_grid"]["configuration"]["chunk_shape"]
+    return sizes
+
+
+def _document(stored: zarr.Array[Any]) -> dict[str, Any]:
+    """The zarr.json of a member that reads the chunks of an array; refused if v3 has no name for a codec."""
+    metadata: Any = stored.metadata
+    if metadata.zarr_format == 2:
+        try:
+            as_v2 = json.loads(metadata.to_buffer_dict(default_buffer_prototype())[".zarray"].to_bytes())
+            metadata = translated(as_v2, {})
+        except (ValueError, TypeError, KeyError, NotImplementedError) as error:
+            raise AdoptionError(
+                f"the Zarr v2 array {stored.path or '/'!r}, as stored, cannot be read as v3: {error}.\n"
+                "  intarsia.convert copies its values instead"
+            ) from error
+    return _as_member(metadata)
+
+
+def _as_member(metadata: ArrayV3Metadata) -> dict[str, Any]:
+    if not isinstance(metadata.chunk_grid, RegularChunkGridMetadata):
+        raise AdoptionError("its chunks differ in size: intarsia.convert copies its values instead")
+    document: dict[str, Any] = dict(metadata.to_dict())
+    document["codecs"] = [specified_codec(codec.to_dict()) for codec in metadata.codecs]
+    # Icechunk has no other keys, and members of plain stores should look alike.
+    document["chunk_key_encoding"] = {"name": "default", "configuration": {"separator": "/"}}
+    document["attributes"] = {}
+    return document
+
+
+def _url_of(stored: zarr.Array[Any], source: Any, source_path: str) -> str | None:
+    """Where the array's files are; None if they are not files, or it is unknown."""
+    if isinstance(source, str | os.PathLike) and as_repository(source) is None:
+        url = url_of(source).rstrip("/")
+        return "/".join([url, *map(quote, filter(None, source_path.split("/")))])
+    store: Any = stored.store
+    if isinstance(store, LocalStore):
+        return url_of(Path(store.root, stored.path).resolve())
+    return None
+
+
+def _listed(
+    stored: zarr.Array[Any], url: str, grid: tuple[int, ...], sources: Sources
+) -> tuple[list[str], np.ndarray[Any, Any]]:
+    """The URL and length of every stored chunk, in the order of the grid; empty for other chunks."""
+    store, root = sources.resolve(url)
+    metadata: Any = stored.metadata
+    root = root.rstrip("/") + "/"
+    sizes = {
+        meta["path"].removeprefix(root): meta["size"]
+        for batch in extra("obstore", "virtual").list(store, root)
+        for meta in batch
+    }
+    locations, lengths = [], np.zeros(grid, dtype=np.uint64)
+    for index in np.ndindex(grid):
+        key = metadata.encode_chunk_key(index)
+        size = sizes.get(key, 0)
+        locations.append(f"{url}/{key}" if size else "")
+        lengths[index] = size
+    return locations, lengths.ravel()
+
+
+def _from_manifest(source: Any, sources: Sources) -> _Adopted:
+    """References in the form of VirtualiZarr."""
+    document = _as_member(source.metadata)
+    paths, offsets, lengths, inlined = manifest_table(source.manifest)
+    if inlined:
+        raise AdoptionError("some of its chunks are not part of a file: write them as an array first")
+    locations = tuple(str(path) for path in paths.ravel().tolist())
+    identities = [sources.identity(url) for url in dict.fromkeys(locations) if url]
+    moments = [one.modified for one in identities if one.modified is not None]
+    identity = Identity(0, max(moments)) if moments and len(moments) == len(identities) else None
+    offsets, lengths = (np.ascontiguousarray(each.ravel()) for each in (offsets, lengths))
+    return _Adopted("a manifest of chunks", document, None, True, locations, offsets, lengths, identity)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a source goes, and its view and packing there."""
+
+    bounds: BoundsLike | None
+    packing: Any
+    view: Any
+    moved: list[tuple[Path, Path]] = field(default_factory=list)
+
+    def put(self, opened: LogicalArray, taken: _Adopted, how: How) -> None:
+        """Make a source a member, and add its region."""
+        logical = opened._logical
+        logical.begin_edit()
+        before, box = opened.shape, self._box(opened, taken)
+        name = new_name()
+        try:
+            if how == "move":
+                self._move(opened, taken, name)
+            else:
+                _write_member(opened, taken, name)
+            if tuple(b for _, b in box) != before and self.bounds is None:
+                opened.resize([max(n, b) for n, (_, b) in zip(before, box, strict=True)])
+            opened.add_region(box, member=name, packing=self.packing, view=self.view)
+        except BaseException as error:
+            if isinstance(error, DataTypeError):
+                error.add_note(f"  This is {taken.text}, which cannot be adopted without a packing=")
+            clean_up(logical.group.store, error, lambda: self._undo(opened, name, before))
+            raise
+
+    def _undo(self, opened: LogicalArray, name: str, before: tuple[int, ...]) -> None:
+        for here, there in self.moved:
+            os.rename(there, here)
+        opened._logical.discard(name)
+        if opened.shape != before:
+            opened.resize(before)
+
+    def _box(self, opened: LogicalArray, taken: _Adopted) -> list[tuple[int, int]]:
+        """The box that the source becomes."""
+        shape, asked = taken.shape, self.bounds
+        if asked is not None:
+            box = element_bounds(asked, opened.shape)
+            if self.view is None and tuple(b - a for a, b in box) != shape:
+                raise ShapeError(
+                    f"{taken.text} has shape {shape}, but the bounds {bounds_text(box)} have another shape"
+                )
+            return box
+        if self.view is not None:
+            raise ShapeError("a view needs bounds=, which say what box the source becomes")
+        if not len(opened.manifest.regions) and opened.shape == shape:
+            return [(0, n) for n in shape]
+        if len(shape) != opened.ndim or shape[1:] != opened.shape[1:]:
+            raise ShapeError(
+                f"{taken.text} has shape {shape} and does not fit after the array of shape {opened.shape}: "
+                "say with bounds= where it goes"
+            )
+        end = opened.shape[0]
+        if end % opened.chunks[0]:
+            raise AlignmentError(
+                f"the array ends at {end}, in the middle of a logical chunk of {opened.chunks[0]}: stored "
+                "chunks cannot follow there.\n  Append values instead: array.append(source[...])"
+            )
+        return [(end, end + shape[0]), *((0, n) for n in shape[1:])]
+
+    def _move(self, opened: LogicalArray, taken: _Adopted, name: str) -> None:
+        stored, here = taken.stored, opened.group.store
+        if stored is None or not (isinstance(stored.store, LocalStore) and isinstance(here, LocalStore)):
+            raise AdoptionError("only a directory on the same disk can be moved: how='copy' copies")
+        own: Any = dict(stored.metadata.to_dict())
+        if own.get("chunk_key_encoding") != taken.document["chunk_key_encoding"]:
+            raise AdoptionError("its chunks are not named like those of members: how='copy' copies them")
+        source, target = Path(stored.store.root, stored.path), Path(here.root, opened.path, name)
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            raise AdoptionError(f"{source} cannot be moved: {error}; how='copy' copies it") from error
+        self.moved.append((source, target))
+
+
+def _write_member(opened: LogicalArray, taken: _Adopted, name: str) -> None:
+    """A new member with the chunks of the source: references, or copies of the stored bytes."""
+    place = opened.group.store_path / name
+    document = json.dumps(taken.document).encode()
+    sync((place / "zarr.json").set(default_buffer_prototype().buffer.from_bytes(document)))
+    if taken.chunks:
+        _refer(place.store, place.path, taken)
+        return
+    assert taken.stored is not None
+    member = opened.members.child(name)
+    known: Iterable[tuple[int, ...]] = np.ndindex(taken.grid)
+    if taken.stored.metadata.zarr_format == 3:
+        known = stored_indices(taken.stored)
+    copy_chunks(taken.stored, member, [Move(index, index) for index in known])
+
+
+def _refer(store: Any, path: str, taken: _Adopted) -> None:
+    if not isinstance(store, icechunk.IcechunkStore):
+        raise ReadOnlyError("only a repository can refer to chunks elsewhere: how='copy' copies them")
+    stored = np.asarray(taken.lengths) > 0
+    if not stored.any():
+        return
+    locations = [url if each else "" for url, each in zip(taken.locations, stored.tolist(), strict=True)]
+    checksum = None if taken.identity is None else taken.identity.checksum
+    failed = store.set_virtual_refs_arr(
+        path, taken.grid, locations, taken.offsets.ravel(), np.asarray(taken.lengths), checksum=checksum
+    )
+    if failed:
+        raise AdoptionError(
+            f"{len(failed)} chunks of {taken.text} are in a place that the repository may not refer to: "
+            "adopt into the repository, not into a session of it, so that the place can be added to it"
+        )

@@ -1,0 +1,306 @@
+"""Writing the blocks of a dask array into members: on a cluster, in processes or in threads.
+
+Blocks are cut so that they hold whole chunks, and no chunk belongs to two of them.
+"""
+
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Self
+
+import dask
+import dask.array as da
+import dask.local
+import dask.threaded
+import numpy as np
+from dask.base import compute, get_scheduler
+from dask.callbacks import Callback
+
+from intarsia._compat import store_supports_sync_io
+from intarsia.codecs.runtime_options import NO_OPTIONS, Luggage
+from intarsia.engine.member_source import Source, grain
+from intarsia.engine.write import write_box
+from intarsia.logical.hierarchy import open_group
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.members import Members
+from intarsia.logical.staging import Piece, Reservation
+from intarsia.manifest.box import Box
+from intarsia.manifest.coercion import as_values
+from intarsia.manifest.manifest import Manifest
+from intarsia.parallel import Crew, Receipt, Ticket, result_of
+from intarsia.progress import Progress, silent
+
+ASKED_AT_ONCE = 8
+"""How many receipts are fetched from a cluster's workers at once."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What computes and writes the blocks, and what is told about progress."""
+
+    client: Any = None
+    """A `dask.distributed.Client`; None means the current one, or else dask's local scheduler."""
+
+    retries: int = 2
+    """How often a client retries a block that fails."""
+
+    progress: Progress = silent
+    """Called with the number of blocks written."""
+
+    def write(self, jobs: Sequence[tuple[da.Array, LogicalGroup, Reservation]]) -> None:
+        """Write every piece of every source into its member; shared parts are computed once.
+
+        The logical groups belong to one store, and everything that workers write ends up there.
+        """
+        work = [
+            _PieceInBlocks.of(source, logical, room, piece)
+            for source, logical, room in jobs
+            for piece in room.pieces
+        ]
+        if not work:
+            return
+        store = work[0].logical.group.store
+        count = _Count(self.progress, sum(part.source.npartitions for part in work))
+        for group in rounds(work):
+            crew, door = Crew(store, in_process=self._in_process), _Door() if self._in_process else None
+            try:
+                for receipt in self._receipts([part.written(crew.ticket, door) for part in group], count):
+                    crew.take(receipt)
+            except BaseException as error:
+                if door is not None:
+                    door.close()
+                    # After Ctrl-C only if something is removed, see `clean_up`: writes may take long.
+                    if isinstance(error, Exception) or store_supports_sync_io(store):
+                        door.wait()
+                raise
+
+    @property
+    def _running(self) -> Any:
+        """The client that runs it, if there is one."""
+        if self.client is not None:
+            return self.client
+        if dask.config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
+            return None
+        try:
+            import distributed
+        except ImportError:
+            return None
+        try:
+            return distributed.default_client()
+        except ValueError:
+            return None
+
+    @property
+    def _in_process(self) -> bool:
+        """Whether it is done by threads of this process, which share the store."""
+        if self._running is not None:
+            return False
+        scheduler = get_scheduler() or dask.threaded.get
+        return scheduler in (dask.threaded.get, dask.local.get_sync)
+
+    def _receipts(self, written: list[da.Array], count: "_Count") -> Iterator[Receipt]:
+        client = self._running
+        if client is None:
+            yield from _local_receipts(written, count)
+            return
+        from distributed import as_completed, futures_of
+
+        futures = futures_of(client.persist(written, retries=self.retries))
+        with ThreadPoolExecutor(ASKED_AT_ONCE) as asking:
+            try:
+                for batch in as_completed(futures).batches():
+                    # A receipt that has arrived is released, so a worker's death does not repeat it.
+                    for future, blocks in zip(batch, asking.map(result_of, batch), strict=True):
+                        futures.remove(future)
+                        yield from blocks.flat
+                        count.one_more()
+            finally:
+                client.cancel(futures, force=True)
+
+
+def _local_receipts(written: list[da.Array], count: "_Count") -> Iterator[Receipt]:
+    names = {array.name for array in written}
+
+    def posttask(key: Any, _result: Any, _graph: Any, _state: Any, _worker: Any) -> None:
+        if isinstance(key, tuple) and key[0] in names:
+            count.one_more()
+
+    with Callback(posttask=posttask):
+        for blocks in compute(*written):
+            yield from blocks.flat
+
+
+class _Door:
+    """The door that threads of this process pass to write a block.
+
+    dask raises the first failure, but blocks that have begun keep running and write into a store from which
+    everything is being removed. So the door is then closed, and the removal waits until all threads are out.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        self._blocks: list[threading.Lock] = []
+        """One for every block that went in; locked until it is out again."""
+
+    @contextmanager
+    def passed(self) -> Iterator[None]:
+        """Go in, and out at the end."""
+        inside = threading.Lock()
+        with inside:
+            with self._lock:
+                if self._closed:
+                    raise RuntimeError("another block has failed, so nothing more is written")
+                self._blocks.append(inside)
+            yield
+
+    def close(self) -> None:
+        """Let no more threads in."""
+        with self._lock:
+            self._closed = True
+
+    def wait(self) -> None:
+        """Wait until all are out, once the door is closed."""
+        for inside in self._blocks:
+            inside.acquire()
+
+
+@dataclass
+class _Count:
+    """Counts the blocks that are written, for the progress."""
+
+    progress: Progress
+    total: int
+    done: int = 0
+
+    def __post_init__(self) -> None:
+        self.progress(0, self.total)
+
+    def one_more(self) -> None:
+        self.done += 1
+        self.progress(self.done, self.total)
+
+
+@dataclass(frozen=True)
+class _PieceInBlocks:
+    """One piece: its data in blocks of whole chunks, and the place that they go to."""
+
+    source: da.Array
+    logical: LogicalGroup
+    piece: Piece
+    luggage: Luggage
+    """Run-time options to write it with."""
+    grain: tuple[int, ...]
+    """The smallest unit of the member that two tasks can write at the same time."""
+
+    @classmethod
+    def of(cls, source: da.Array, logical: LogicalGroup, room: Reservation, piece: Piece) -> Self:
+        member = logical.members.child(piece.member)
+        size = grain(member)
+        part = source[piece.source.slices]
+        luggage = logical.luggage(piece.member, room.options.get(piece.member, NO_OPTIONS))
+        return cls(part.rechunk(aligned(part.chunks, piece, size)), logical, piece, luggage, size)
+
+    def written(self, ticket: Ticket, door: _Door | None) -> Any:
+        """The array of receipts, one for every block."""
+        starts = tuple(tuple(accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
+        # A worker needs the data type from the manifest, but not a hundred thousand regions.
+        template = self.logical.manifest.without_regions()
+        writer = _BlockWriter(
+            ticket, self.logical.group.path, self.piece, self.luggage, template, starts, door
+        )
+        return da.map_blocks(
+            writer,
+            self.source,
+            name=f"intarsia-store-{uuid.uuid4().hex}",  # never mistaken for an earlier write of equal data
+            dtype=object,
+            chunks=tuple((1,) * n for n in self.source.numblocks),
+            meta=np.empty((0,) * self.source.ndim, dtype=object),
+        )
+
+
+@dataclass(frozen=True)
+class _BlockWriter:
+    """Writes the blocks of one piece; it is sent to workers."""
+
+    ticket: Ticket
+    path: str
+    piece: Piece
+    luggage: Luggage
+    template: Manifest
+    starts: tuple[tuple[int, ...], ...]
+    door: _Door | None
+    """The door for threads; None in other processes."""
+
+    def __call__(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...] = ()) -> Any:
+        with nullcontext() if self.door is None else self.door.passed():
+            return self._written(block, block_id)
+
+    def _written(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...]) -> Any:
+        store = self.ticket.open()
+        opened = Members(open_group(store, self.path, "r+"), ()).child(self.piece.member)
+        member = self.luggage.on(opened)
+        offsets = [starts[i] for starts, i in zip(self.starts, block_id, strict=True)]
+        piece = self.piece.taking(Box.sized(block.shape, offsets).shifted(self.piece.source.start))
+        values = piece.stored(as_values(self.template, block))
+        write_box(Source.of(piece.member, member), piece.target, values)
+        receipt = np.empty((1,) * block.ndim, dtype=object)
+        receipt[...] = self.ticket.receipt(store)
+        return receipt
+
+
+type Sizes = tuple[int, ...]
+
+
+def aligned(sizes: Sequence[Sizes], piece: Piece, grain: Sequence[int]) -> tuple[Sizes, ...]:
+    """Block sizes as near to `sizes` as whole chunks of the member allow.
+
+    >>> from intarsia.logical.staging import Piece
+    >>> from intarsia.manifest.box import Box
+    >>> piece = Piece("m-1", Box((0,), (10,)), Box((2,), (12,)))  # starts within the chunk [0:4]
+    >>> aligned([(3, 3, 4)], piece, (4,))
+    ((2, 4, 4),)
+    """
+    axes = zip(sizes, piece.grid(grain), piece.source.shape, strict=True)
+    return tuple(_axis(blocks, start, chunk, size) for blocks, (start, chunk), size in axes)
+
+
+def _axis(blocks: Sizes, start: int, chunk: int, size: int) -> Sizes:
+    """Move each cut of the source down to where a chunk of the member begins."""
+    moved = {(start + cut) // chunk * chunk - start for cut in accumulate(blocks)}
+    edges = [0, *sorted(edge for edge in moved if 0 < edge < size), size]
+    return tuple(b - a for a, b in pairwise(edges))
+
+
+def rounds(parts: Sequence[_PieceInBlocks]) -> list[list[_PieceInBlocks]]:
+    """The parts in groups that can be written at once: parts that share a chunk are in different groups.
+
+    >>> from types import SimpleNamespace as Part
+    >>> from intarsia.logical.staging import Piece
+    >>> from intarsia.manifest.box import Box
+    >>> pieces = [Piece("m-1", Box((a,), (a + 2,)), Box((a,), (a + 2,))) for a in (0, 2)]
+    >>> [len(group) for group in rounds([Part(piece=piece, grain=(2,)) for piece in pieces])]
+    [2]
+    >>> [len(group) for group in rounds([Part(piece=piece, grain=(4,)) for piece in pieces])]
+    [1, 1]
+    """
+    groups: list[list[_PieceInBlocks]] = []
+    for part in parts:
+        free = (g for g in groups if not any(_share_a_chunk(part, other) for other in g))
+        group = next(free, None)
+        if group is None:
+            groups.append([part])
+        else:
+            group.append(part)
+    return groups
+
+
+def _share_a_chunk(one: _PieceInBlocks, other: _PieceInBlocks) -> bool:
+    if one.piece.member != other.piece.member:
+        return False
+    chunks = one.piece.target.in_units(one.grain)
+    return chunks.intersect(other.piece.target.in_units(one.grain)) is not None

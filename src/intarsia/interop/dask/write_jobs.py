@@ -1,0 +1,235 @@
+"""Arrays on their way into a store: first it is decided where each goes, then all are written, then shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+
+from intarsia._compat import dask_meta
+from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
+from intarsia.logical.append import Addition, completed, reserve_append, reserve_growth, takes_over
+from intarsia.logical.hierarchy import open_group
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.members import Encoding
+from intarsia.logical.opening import create
+from intarsia.logical.staging import Reservation, clean_up, covered, reserve_regions
+from intarsia.manifest.box import Bounds, Box
+from intarsia.manifest.coercion import as_values
+from intarsia.manifest.document import MANIFEST_KEY
+from intarsia.nullable import optional_dtype
+
+if TYPE_CHECKING:
+    from intarsia.interop.dask.block_writes import Cluster
+
+
+type Regions = Mapping[Bounds, Any] | Iterable[tuple[Bounds, Any]]
+
+ENCODING_FIELDS = frozenset(("codecs", "chunks", "shards", "fill_value"))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One array, and the room that is made for it."""
+
+    source: Any
+    """A NumPy array or a dask array."""
+
+    logical: LogicalGroup
+    """The logical array that it goes into."""
+
+    reservation: Reservation
+    """What goes where."""
+
+    created: bool = False
+    """Whether the logical array is new, and is removed again if this fails."""
+
+    def write_here(self) -> None:
+        """Write a source that is in memory."""
+        values = as_values(self.logical.manifest, self.source)
+        self.reservation.fill(self.logical, lambda source: values[source.slices])
+
+    def discard(self) -> None:
+        """Remove everything again."""
+        self.reservation.discard(self.logical)
+        if not self.created:
+            return
+        group = self.logical.group
+        parent, _, name = group.path.rpartition("/")
+        if name:
+            del open_group(group.store, parent, "r+")[name]
+        else:
+            group.attrs.put({})  # the root stays, as a group like any other
+
+
+def carry_out(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], object] | None = None) -> None:
+    """Write everything, call `then`, and show everything; if anything fails, nothing is shown."""
+    try:
+        for job in jobs:
+            if isinstance(job.source, np.ndarray):
+                job.write_here()
+        deferred = [job for job in jobs if not isinstance(job.source, np.ndarray)]
+        if cluster is not None:
+            cluster.write([(job.source, job.logical, job.reservation) for job in deferred])
+        if then is not None:
+            then()
+    except BaseException as error:
+        for job in jobs:
+            clean_up(job.logical.group.store, error, job.discard)
+        raise
+    for job in jobs:
+        job.reservation.settle(job.logical)
+
+
+def open_logical_group(store: Any, path: str) -> LogicalGroup | None:
+    """The logical array at a path, for writing; None if there is none."""
+    try:
+        group = open_group(store, path, "r+")
+    except FileNotFoundError:
+        return None
+    if MANIFEST_KEY not in group.metadata.attributes and not path:
+        return None
+    return LogicalGroup.load(group)
+
+
+def new_array(
+    source: Any,
+    store: Any,
+    path: str,
+    encoding: Encoding,
+    *,
+    regions: Regions | None = None,
+    lattice: Sequence[int] | None = None,
+    **fields: Any,
+) -> Job:
+    """A new logical array that holds all of the source, in one region or in the given ones."""
+    if regions is None:
+        chunks = encoding.chunks or _chunk_shape(source)
+        layout = [(tuple((0, n) for n in source.shape), encoding)]
+    else:
+        layout = [(bounds, _encoding(asked, encoding)) for bounds, asked in _pairs(regions)]
+        chunks = encoding.chunks or layout[0][1].chunks or _chunk_shape(source)
+        _check_cover(source.shape, [bounds for bounds, _ in layout])
+    if len(chunks) != source.ndim:
+        raise ShapeError(f"chunks {tuple(chunks)}: the array has {source.ndim} dimensions")
+    array = create(
+        store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=_data_type(source), **fields
+    )
+    logical = array._logical
+    whole = [(bounds, _with_chunks(asked, chunks)) for bounds, asked in layout] if source.size else []
+    job = Job(source, logical, Reservation((), logical.manifest), created=True)
+    try:
+        return replace(job, reservation=reserve_regions(logical, whole))
+    except BaseException as error:
+        clean_up(logical.group.store, error, job.discard)
+        raise
+
+
+def into_bounds(source: Any, logical: LogicalGroup, bounds: Bounds, encoding: Encoding) -> Job:
+    """Into a box of an array: into new regions if it is free, otherwise into the existing ones."""
+    logical.begin_edit()
+    manifest = logical.manifest
+    _check_type(logical, source)
+    pairs = [tuple(int(edge) for edge in pair) for pair in bounds]
+    asked = Box.of((a, b) for a, b in pairs)
+    if len(pairs) != manifest.ndim or asked.shape != tuple(source.shape):
+        raise ShapeError(
+            f"the data has shape {tuple(source.shape)}, but the box {asked.text()} has {asked.shape}"
+        )
+    if any(a < 0 or b > n for a, b, n in zip(*asked, manifest.shape, strict=True)):
+        raise BoundsError(f"the box {asked.text()} is outside the array, whose shape is {manifest.shape}")
+    taken = manifest.regions.touching(manifest.cells(asked))
+    if not taken.size:
+        return Job(source, logical, reserve_regions(logical, [(bounds, encoding)], asked.start))
+    if not encoding.is_default and not _are_those_of(logical, taken.tolist(), encoding):
+        named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
+        raise OverlapError(
+            f"codecs, chunks or shards were given for {asked.text()}, but it already has regions: {named}.\n"
+            "  Leave them out to write the data into these; arr.recode changes their encoding"
+        )
+    return Job(source, logical, covered(logical, bounds))
+
+
+def _are_those_of(logical: LogicalGroup, rows: list[int], encoding: Encoding) -> bool:
+    """Whether the given codecs are those of the regions, so that only their run-time options are new."""
+    if encoding != Encoding(encoding.codecs):
+        return False
+    return all(takes_over(logical, logical.manifest.regions.row(i), encoding) for i in rows)
+
+
+def onto_axis(source: Any, logical: LogicalGroup, axis: int | str, encoding: Encoding) -> Job:
+    """After the end of an axis."""
+    logical.begin_edit()
+    addition = addition_of(source, logical, axis)
+    chosen = continued(source, logical, addition.axis, encoding)
+    room = reserve_growth(logical, addition, chosen) or reserve_append(logical, addition, chosen)
+    return Job(source, logical, room)
+
+
+def addition_of(source: Any, logical: LogicalGroup, axis: int | str) -> Addition:
+    """Where the source goes after the end of an axis; if it does not fit, refused before it is computed."""
+    _check_type(logical, source)
+    return Addition.of(logical.manifest, tuple(source.shape), axis)
+
+
+def continued(source: Any, logical: LogicalGroup, axis: int, encoding: Encoding) -> Encoding:
+    """Data appended with other codecs keeps the chunks of the series, unless others are asked for."""
+    if encoding.codecs is None or encoding.chunks is not None or encoding.shards is not None:
+        return encoding
+    last = completed(logical, axis, Encoding())
+    return replace(encoding, chunks=last.chunks or _chunk_shape(source), shards=last.shards)
+
+
+def _data_type(source: Any) -> Any:
+    """The data type of a new array: masked arrays, in memory or in dask, become nullable ones."""
+    masked = isinstance(dask_meta(source), np.ma.MaskedArray)
+    return optional_dtype(source.dtype) if masked else source.dtype
+
+
+def _check_type(logical: LogicalGroup, source: Any) -> None:
+    """Refuse a data type that the array cannot take, before anything is computed."""
+    as_values(logical.manifest, np.empty(0, dtype=source.dtype))
+
+
+def _pairs(regions: Regions) -> list[tuple[Bounds, Any]]:
+    items = regions.items() if hasattr(regions, "items") else regions
+    return [(tuple((int(a), int(b)) for a, b in bounds), asked) for bounds, asked in items]
+
+
+def _encoding(asked: Any, otherwise: Encoding) -> Encoding:
+    """The encoding given for one region: a codec list, or a dict of codecs, chunks, shards, fill_value."""
+    if not (isinstance(asked, dict) and asked.keys() <= ENCODING_FIELDS):
+        asked = {"codecs": asked}
+    given = {"codecs": otherwise.codecs, "chunks": otherwise.chunks, "shards": otherwise.shards} | asked
+    if given["codecs"] is not None:
+        given["codecs"] = tuple(given["codecs"])
+    return Encoding(**given)
+
+
+def _with_chunks(encoding: Encoding, chunks: Sequence[int]) -> Encoding:
+    if encoding.chunks is not None:
+        return encoding
+    return Encoding(encoding.codecs, tuple(chunks), encoding.shards, encoding.fill_value)
+
+
+def _check_cover(shape: tuple[int, ...], boxes: Sequence[Bounds]) -> None:
+    """Every element of the data must have a region to go to."""
+    held = sum(prod(b - a for a, b in bounds) for bounds in boxes)
+    if held < prod(shape):
+        raise NoRegionError(
+            f"the regions hold {held} of the {prod(shape)} elements of the data.\n"
+            "  Give regions that cover all of it, or give only the part to be stored"
+        )
+
+
+def _chunk_shape(source: Any) -> tuple[int, ...]:
+    """The block shape of a dask array, which somebody has chosen; otherwise zarr's own choice."""
+    blocks = getattr(source, "chunks", None)
+    if blocks is not None:
+        return tuple(max(*axis, 1) if len(axis) > 1 else max(axis[0], 1) for axis in blocks)
+    guess = zarr.create_array({}, shape=[max(n, 1) for n in source.shape], dtype=source.dtype).chunks
+    return tuple(guess)

@@ -1,0 +1,262 @@
+"""From a logical array to one Zarr array with a `conditional` codec and back, reusing the encoded bytes.
+
+If all members have the logical chunk shape, they differ only in the bytes -> bytes codecs of their chunks.
+The header of the `conditional` codec says just that for each chunk. So converting a chunk adds or removes a
+header; nothing is decoded.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import ShardingCodec
+from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.sync import sync
+
+from intarsia.codecs import ConditionalCodec
+from intarsia.codecs.bitmasks import masks_by_codec
+from intarsia.engine.fetch import check_links
+from intarsia.engine.fetch.session_access import check_access
+from intarsia.errors import CodecConfigurationError
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.members import Encoding, create_member
+from intarsia.logical.opening import create
+from intarsia.manifest.box import Box
+from intarsia.manifest.region_table import NONE, RegionTable, Row
+from intarsia.words import bounds_text
+
+COPIES_AT_ONCE = 64
+
+EXPORT = "Or copy the values to one plain array: intarsia.export(array, 'plain.zarr')"
+"""What to do with arrays whose chunks cannot stay as they are."""
+
+
+def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zarr.Array[Any]:
+    """Make one Zarr array with the values of a logical array; stored chunks are copied without recoding.
+
+    Without a store and a path, it goes beside the logical array, as `…-fused`. Every member must have the
+    logical chunk shape and no shards, and all must agree on everything but their bytes -> bytes codecs.
+    Packed regions, and regions with a view, have to be recoded first.
+
+    Args:
+        array: The logical array.
+        store: The zarr store for the copy; by default that of the array.
+        path: Where the copy goes in the store.
+
+    >>> import intarsia, numpy as np, zarr
+    >>> array = intarsia.create(zarr.storage.MemoryStore(), "a", shape=(0,), chunks=(4,), dtype="i4")
+    >>> array.append(np.arange(8), codecs=["gzip"])
+    >>> array.append(np.arange(8, 12), codecs=["zstd"])
+    >>> intarsia.masks(intarsia.fuse(array)).tolist()
+    [1, 1, 2]
+    """
+    _check_regions(array)
+    shown = {region.name for region in array.regions}  # replicas hold the same values once more
+    members = {name: array.members[name] for name in array.manifest.members if name in shown}
+    before = _shared_codecs(array, members)
+    chains = {name: _chain(member) for name, member in members.items()}
+    nested = _common_chain(list(chains.values()))
+    manifest = array.manifest
+    encoding = Encoding([*before, ConditionalCodec(codecs=nested)])
+    _check_readable(list(members.values()))
+
+    fused = create_member(
+        array.store if store is None else store,
+        f"{array.path}-fused" if path is None else path,
+        manifest,
+        manifest.shape,
+        encoding,
+    )
+    fused.update_attributes(dict(array.attrs))
+    codec = next(c for c in _codecs(fused) if isinstance(c, ConditionalCodec))
+    for region in array.regions:
+        member = members[region.name]
+        header = np.frombuffer(
+            _mask(chains[region.name], nested).to_bytes(codec.header_bytes, "little"), dtype=np.uint8
+        )
+
+        def wrapped(chunk: Buffer, header: np.ndarray[Any, Any] = header) -> Buffer:
+            joined = np.concatenate([header, chunk.as_numpy_array().view(np.uint8)])
+            return default_buffer_prototype().buffer.from_array_like(joined)
+
+        row = region.row
+        pairs = list(zip(row.member_box.indices(), row.box.indices(), strict=True))
+        missing = sync(_copy_chunks(member, fused, pairs, wrapped))
+        if not np.array_equal(
+            member.fill_value, fused.fill_value, equal_nan=np.dtype(fused.dtype).kind in "fc"
+        ):
+            for cell in missing:
+                elements = manifest.elements(Box(cell, tuple(i + 1 for i in cell)))
+                fused[elements.slices or ...] = member.fill_value
+    return fused
+
+
+def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) -> LogicalArray:
+    """Make a logical array from a Zarr `array` that has a `conditional` codec: one member per mask.
+
+    It is written to `store` at `path`. If these are not given, it goes beside the array, as `…-split`. The
+    `conditional` codec must be the last one, and the array must not be sharded: only then is a chunk without
+    its header a chunk of a plain array.
+
+    >>> import intarsia, zarr
+    >>> codec = intarsia.ConditionalCodec(codecs=[zarr.codecs.GzipCodec()], decision=[1, 0, 1])
+    >>> z = zarr.create(store=zarr.storage.MemoryStore(), path="z", shape=6, chunks=2, dtype="u1",
+    ...                 codecs=[zarr.codecs.BytesCodec(), codec])
+    >>> z[:] = 5
+    >>> [region.codec_names for region in intarsia.split(z).regions]
+    ['gzip', 'raw', 'gzip']
+    """
+    codecs = _codecs(array)
+    codec = codecs[-1] if codecs else None
+    if not isinstance(codec, ConditionalCodec):
+        last = repr(codec.to_dict()["name"]) if codec is not None else "one of Zarr v2"
+        raise CodecConfigurationError(
+            f"cannot split: the last codec of the array is {last}, not 'conditional'"
+        )
+    _check_readable([array])
+    made = create(
+        array.store if store is None else store,
+        f"{array.path}-split" if path is None else path,
+        shape=array.shape,
+        chunks=array.chunks,
+        dtype=array.metadata.data_type,  # type: ignore[union-attr]  # it has a codec of v3
+        fill_value=array.fill_value,
+        dimension_names=array.metadata.dimension_names,  # type: ignore[union-attr]  # likewise
+        attributes=dict(array.attrs),
+    )
+    logical, bitmasks = made._logical, masks_by_codec(array)[f"codecs[{len(codecs) - 1}]"]
+    rows: list[Row] = []
+    names: list[str] = []
+    for mask in sorted({int(m) for m in bitmasks.compressed()}):
+        chain = [*codecs[:-1], *(c for i, c in enumerate(codec.codecs) if mask >> i & 1)]
+        name, member = logical.create_member(array.shape, Encoding(chain))
+        cells = [tuple(int(i) for i in cell) for cell in np.argwhere((bitmasks == mask).filled(False))]
+
+        def unwrapped(chunk: Buffer) -> Buffer:
+            return chunk[codec.header_bytes :]
+
+        sync(_copy_chunks(array, member, [(cell, cell) for cell in cells], unwrapped))
+        rows += [Row(len(names), box, box.start) for box in _boxes((bitmasks == mask).filled(False))]
+        names.append(name)
+    table = RegionTable.from_rows(rows, array.ndim)
+    logical.commit(logical.manifest.changed(regions=table, members=tuple(names)))
+    return made
+
+
+def _check_readable(arrays: Sequence[zarr.Array[Any]]) -> None:
+    """Refuse files elsewhere that may not be read, before anything is written."""
+    for array in arrays:
+        check_access(array.store, [(array.path, array.ndim)])
+        check_links(array.store, array.path)
+
+
+def _codecs(array: zarr.Array[Any]) -> tuple[Any, ...]:
+    return tuple(getattr(array.metadata, "codecs", ()))
+
+
+def _chain(member: zarr.Array[Any]) -> list[BytesBytesCodec]:
+    return [codec for codec in _codecs(member) if isinstance(codec, BytesBytesCodec)]
+
+
+def _check_regions(array: LogicalArray) -> None:
+    """Check that no region is packed or has a view: only then are stored chunks those of the array."""
+    manifest, table = array.manifest, array.manifest.regions
+    for i in np.flatnonzero((table.packing != NONE) | (table.view != NONE))[:1].tolist():
+        row = table.row(i)
+        bounds, packing = manifest.elements(row.box).bounds, manifest.packing_of(row)
+        how = f"has the view {manifest.view_of(row)}" if packing is None else f"is packed: {packing}"
+        raise CodecConfigurationError(
+            f"cannot fuse: the region {bounds_text(bounds)} {how}; its chunks are not those of the array.\n"
+            f"  Recode it first: arr.recode({bounds}, codecs=[…], chunks={array.chunks}, packing=None)\n"
+            f"  {EXPORT}"
+        )
+
+
+def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> list[Any]:
+    """The codecs before the bytes -> bytes codecs, which must be the same in every member."""
+    shared: list[Any] | None = None
+    for name, member in members.items():
+        if isinstance(_codecs(member)[0], ShardingCodec) or member.shards is not None:
+            raise CodecConfigurationError(
+                f"cannot fuse: the member {name} is sharded; recode it without shards first"
+            )
+        if tuple(member.chunks) != array.chunks:
+            raise CodecConfigurationError(
+                f"cannot fuse: the member {name} has chunks {member.chunks}, but the logical array has "
+                f"{array.chunks}.\n"
+                f"  Recode its regions first: arr.recode(bounds, codecs=[…], chunks={array.chunks})\n"
+                f"  {EXPORT}"
+            )
+        before = [codec for codec in _codecs(member) if not isinstance(codec, BytesBytesCodec)]
+        if shared is not None and before != shared:
+            raise CodecConfigurationError(
+                f"cannot fuse: the member {name} has {before} before its compressors, but another has "
+                f"{shared}; "
+                "a `conditional` codec only chooses among bytes -> bytes codecs"
+            )
+        shared = before
+    return shared or []
+
+
+def _common_chain(chains: Sequence[Sequence[BytesBytesCodec]]) -> list[BytesBytesCodec]:
+    """A list that holds every chain in order, each codec where the chains first need it."""
+    common: list[BytesBytesCodec] = []
+    for chain in chains:
+        position = 0
+        for i, codec in enumerate(chain):
+            if codec not in common[position:]:
+                # Before the next codec of this chain that is already there, or else at the end.
+                later = [common.index(c, position) for c in chain[i + 1 :] if c in common[position:]]
+                common.insert(min(later, default=len(common)), codec)
+            position = common.index(codec, position) + 1
+    return common
+
+
+def _mask(chain: Sequence[BytesBytesCodec], common: Sequence[BytesBytesCodec]) -> int:
+    mask = position = 0
+    for codec in chain:
+        position = list(common).index(codec, position) + 1
+        mask |= 1 << (position - 1)
+    return mask
+
+
+async def _copy_chunks(
+    source: zarr.Array[Any],
+    target: zarr.Array[Any],
+    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]],
+    change: Callable[[Buffer], Buffer],
+) -> list[tuple[int, ...]]:
+    """Copy stored chunks from index to index, changing them on the way; returns where none was stored."""
+    limit, missing = asyncio.Semaphore(COPIES_AT_ONCE), []
+
+    async def copy(here: tuple[int, ...], there: tuple[int, ...]) -> None:
+        async with limit:
+            chunk = await (source.store_path / source.metadata.encode_chunk_key(here)).get()
+            if chunk is None:
+                missing.append(there)
+            else:
+                await (target.store_path / target.metadata.encode_chunk_key(there)).set(change(chunk))
+
+    await asyncio.gather(*(copy(here, there) for here, there in pairs))
+    return sorted(missing)
+
+
+def _boxes(wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Iterator[Box]:
+    """Boxes that hold exactly the wanted cells: each as long as possible, last axis first."""
+    left = wanted.copy()
+    for cell in np.argwhere(wanted).tolist():
+        if not left[tuple(cell)]:
+            continue
+        stop = [i + 1 for i in cell]
+        for axis in reversed(range(left.ndim)):
+            while stop[axis] < left.shape[axis]:
+                longer = [slice(a, b) for a, b in zip(cell, stop, strict=True)]
+                longer[axis] = slice(stop[axis], stop[axis] + 1)
+                if not left[tuple(longer)].all():
+                    break
+                stop[axis] += 1
+        left[tuple(slice(a, b) for a, b in zip(cell, stop, strict=True))] = False
+        yield Box(tuple(cell), tuple(stop))

@@ -1,0 +1,241 @@
+"""A logical array as a TensorStore JSON spec: members as layers, each in its place, with holes beneath."""
+
+import json
+import os
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
+
+from intarsia.engine.member_source import checked_member
+from intarsia.errors import UnreachableMembersError
+from intarsia.logical.hierarchy import joined_path
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.members import Encoding, create_member
+from intarsia.manifest.coercion import type_text
+from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.region_table import NONE, Row
+from intarsia.manifest.view import View
+from intarsia.words import bounds_text
+
+DATA_TYPES = frozenset(
+    ("bool", "float16", "float32", "float64", "complex64", "complex128")
+    + tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+)
+CODECS = frozenset(("blosc", "bytes", "crc32c", "gzip", "sharding_indexed", "transpose", "zstd"))
+"""What the zarr3 driver of TensorStore 0.1.86 decodes."""
+
+NOWHERE = "intarsia/holes/"
+"""A directory of TensorStore's memory in which nothing is ever stored."""
+
+SERVE_INSTEAD = (
+    "TensorStore reads it over HTTP: with intarsia.serving(array) as server, "
+    '{"driver": "zarr3", "kvstore": server.url}.\n'
+    "  Or copy it to plain Zarr, which TensorStore opens: intarsia.export(array, 'plain.zarr')"
+)
+
+S3_SCHEMES = frozenset(("s3", "s3a"))
+GCS_SCHEMES = frozenset(("gs", "gcs"))
+WEB_SCHEMES = frozenset(("http", "https"))
+
+
+def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
+    """A spec that `tensorstore.open` turns into the whole logical `array`: plain JSON, to keep or send.
+
+    TensorStore then reads the members by itself, from local files, zip files, object stores or web servers;
+    holes read as the fill value there too. The spec describes the current layout: make a new one after the
+    layout has changed. Views of members become index transforms. Members in memory or in an Icechunk
+    repository, packed regions, and codecs that TensorStore does not know are refused; use `intarsia.serve`
+    for those.
+
+    >>> import intarsia, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     array = intarsia.create(folder, "t", shape=(4,), chunks=(2,), dtype="i4")
+    ...     array.add_region([(0, 2)], data=[1, 2], codecs=["gzip"])
+    ...     spec = intarsia.tensorstore_spec(array)
+    >>> spec["driver"], [layer["driver"] for layer in spec["layers"]]
+    ('stack', ['zarr3', 'zarr3'])
+    """
+    manifest = array.manifest
+    name = manifest.data_type.to_json(zarr_format=3)
+    if not isinstance(name, str) or name not in DATA_TYPES:
+        raise UnreachableMembersError(
+            f"the array has the data type {type_text(manifest.data_type)}, which TensorStore lacks"
+        )
+    labels = [label or "" for label in manifest.dimension_names or ()]
+    named = [label for label in labels if label]
+    if len(set(named)) < len(named):
+        raise UnreachableMembersError(
+            f"the dimensions are {manifest.dimension_names}: TensorStore refuses two dimensions with the "
+            "same name"
+        )
+    covered = manifest.regions.cells()
+    layers = list(_layers(array))
+    if covered < prod(manifest.lattice) or not layers:
+        layers.insert(0, _holes(manifest))
+    domain: dict[str, Any] = {"inclusive_min": [0] * manifest.ndim, "exclusive_max": list(manifest.shape)}
+    if labels:
+        domain["labels"] = labels
+    return {"driver": "stack", "dtype": name, "layers": layers, "schema": {"domain": domain}}
+
+
+def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
+    """One layer for each region: a box of its member, moved to where it belongs."""
+    manifest, members = array.manifest, array.members
+    _check_unpacked(manifest)
+    members.open_together(manifest.members)
+    places: dict[str, dict[str, Any]] = {}
+    for i in range(len(manifest.regions)):
+        row = manifest.regions.row(i)
+        name = manifest.members[row.member]
+        member = checked_member(members, name, manifest, row)
+        if name not in places:
+            _check_codecs(name, json.loads(_document(member))["codecs"])
+            places[name] = kvstore_of(array.store, member.path)
+        transform = _transform(manifest, row)
+        yield {"driver": "zarr3", "kvstore": places[name], "transform": transform}
+
+
+def _holes(manifest: Manifest) -> dict[str, Any]:
+    """An array of the whole shape without any stored chunk.
+
+    This does not use TensorStore's own `array` driver, which cannot write complex numbers as JSON.
+    """
+    empty = create_member(MemoryStore(), None, manifest, manifest.shape, Encoding([]))
+    document = json.loads(_document(empty))
+    return {
+        "driver": "zarr3",
+        "kvstore": {"driver": "memory", "path": NOWHERE},
+        "assume_metadata": True,
+        "metadata": {key: value for key, value in document.items() if key != "attributes"},
+    }
+
+
+def _check_unpacked(manifest: Manifest) -> None:
+    for i in np.flatnonzero(manifest.regions.packing != NONE)[:1].tolist():
+        row = manifest.regions.row(i)
+        bounds = manifest.elements(row.box).bounds
+        raise UnreachableMembersError(
+            f"the region {bounds_text(bounds)} is packed ({manifest.packing_of(row)}), which a TensorStore "
+            f"spec cannot express.\n  {SERVE_INSTEAD}"
+        )
+
+
+def _transform(manifest: Manifest, row: Row) -> dict[str, Any]:
+    """The transform from elements of the array to those of the member: the view, moved to the region."""
+    box, moved = manifest.elements(row.box), manifest.member_shift(row)
+    output: list[dict[str, int]] = []
+    for source, offset, stride in (manifest.view_of(row) or View.identity(manifest.ndim)).axes:
+        if source is None:
+            output.append({"offset": offset})
+        else:
+            placed = {"input_dimension": source, "offset": offset + stride * moved[source]}
+            output.append(placed if stride == 1 else placed | {"stride": stride})
+    return {"input_inclusive_min": list(box.start), "input_exclusive_max": list(box.stop), "output": output}
+
+
+def _document(member: Any) -> bytes:
+    document: bytes = member.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
+    return document
+
+
+def _check_codecs(member: str, codecs: list[dict[str, Any]]) -> None:
+    for codec in codecs:
+        if codec["name"] not in CODECS:
+            raise UnreachableMembersError(
+                f"TensorStore does not know the codec {codec['name']!r} of the member {member}.\n"
+                f"  {SERVE_INSTEAD}\n"
+                "  Or encode the region again: array.recode(bounds, codecs=[…])"
+            )
+        configuration = codec.get("configuration", {})
+        _check_codecs(member, configuration.get("codecs", []) + configuration.get("index_codecs", []))
+
+
+def kvstore_of(store: Any, path: str) -> dict[str, Any]:
+    """Where TensorStore finds the directory `path` of a store. It takes credentials from its own environment.
+
+    >>> kvstore_of(LocalStore("/data/a.zarr"), "t")
+    {'driver': 'file', 'path': '/data/a.zarr/t/'}
+    """
+    place = None
+    if isinstance(store, LocalStore):
+        place = _file(store.root, path)
+    elif isinstance(store, ZipStore) and store.path is not None:
+        archive = {"driver": "file", "path": str(Path(store.path).absolute())}
+        place = {"driver": "zip", "base": archive, "path": f"{path}/"}
+    elif isinstance(store, FsspecStore):
+        place = _of_fsspec(store, path)
+    elif isinstance(store, ObjectStore):
+        place = _of_obstore(store.store, path)
+    if place is None:
+        raise UnreachableMembersError(
+            "TensorStore cannot read the members where they are: in a store of type "
+            f"{type(store).__name__}, not in files or objects that it could open itself.\n  {SERVE_INSTEAD}"
+        )
+    return place
+
+
+def _file(root: Any, path: str) -> dict[str, Any]:
+    return {"driver": "file", "path": os.path.join(os.path.abspath(root), path) + "/"}
+
+
+def _in_bucket(driver: str, bucket: str, *parts: str, **options: Any) -> dict[str, Any]:
+    return {"driver": driver, "bucket": bucket, "path": joined_path(*parts) + "/", **options}
+
+
+def _web(url: str, *parts: str) -> dict[str, Any]:
+    return {"driver": "http", "base_url": url.rstrip("/"), "path": f"/{joined_path(*parts)}/"}
+
+
+def _of_fsspec(store: FsspecStore, path: str) -> dict[str, Any] | None:
+    spoken = store.fs.protocol
+    schemes = {spoken} if isinstance(spoken, str) else set(spoken)
+    place = str(store.path)
+    if schemes & {"file", "local"}:
+        return _file(place, path)
+    if schemes & WEB_SCHEMES:
+        parts = urlsplit(place)
+        return _web(f"{parts.scheme}://{parts.netloc}", parts.path, path) if parts.scheme else None
+    bucket, _, prefix = place.strip("/").partition("/")
+    if schemes & GCS_SCHEMES:
+        return _in_bucket("gcs", bucket, prefix, path)
+    if not schemes & S3_SCHEMES:
+        return None
+    said: dict[str, Any] = getattr(store.fs, "client_kwargs", None) or {}
+    endpoint = getattr(store.fs, "endpoint_url", None) or said.get("endpoint_url")
+    anonymous = bool(getattr(store.fs, "anon", False))
+    return _in_bucket("s3", bucket, prefix, path, **_s3(endpoint, said.get("region_name"), anonymous))
+
+
+def _of_obstore(store: Any, path: str) -> dict[str, Any] | None:
+    prefix = str(getattr(store, "prefix", None) or "")
+    match type(store).__name__:
+        case "LocalStore":
+            return _file(prefix or "/", path)
+        case "HTTPStore":
+            parts = urlsplit(str(store.url))
+            return _web(f"{parts.scheme}://{parts.netloc}", parts.path, path)
+        case "S3Store":
+            said = store.config
+            anonymous = str(said.get("skip_signature", "")).lower() == "true"
+            place = _s3(said.get("endpoint"), said.get("region"), anonymous)
+            return _in_bucket("s3", said["bucket"], prefix, path, **place)
+        case "GCSStore":
+            return _in_bucket("gcs", store.config["bucket"], prefix, path)
+    return None
+
+
+def _s3(endpoint: Any, region: Any, anonymous: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if endpoint:
+        options["endpoint"] = str(endpoint)
+    if region:
+        options["aws_region"] = str(region)
+    if anonymous:
+        options["aws_credentials"] = {"type": "anonymous"}
+    return options

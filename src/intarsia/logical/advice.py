@@ -1,0 +1,322 @@
+"""`advise`: candidates are tried on samples of an array, measured and ranked.
+
+Samples are a few blocks, which together hold about as much as there is time to try.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
+
+from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec
+from intarsia.display import table_html, table_text, terminal_width, wrapped
+from intarsia.errors import DataTypeError, ShapeError
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.members import Encoding, create_member
+from intarsia.manifest.box import Bounds, BoundsLike, element_bounds
+from intarsia.manifest.manifest import Manifest
+from intarsia.nullable import NullableValues
+from intarsia.words import markup, names_text, size_text
+
+type Objective = Literal["size", "balanced", "speed"]
+
+# The price of a byte in seconds of work, as the bandwidth of its storage: an archive where space is
+# everything, object storage, a fast local disk.
+BANDWIDTH: Mapping[str, float] = {"size": 1e5, "balanced": 1e8, "speed": 1e9}
+READS_PER_WRITE = 10
+"""Data is read more often than it is written."""
+
+ROUNDS = 4
+LONG = 0.02
+"""In seconds; work that takes longer is run once."""
+
+LITTLE = 1 << 16
+"""In bytes; the times for less say nothing about the codec."""
+
+ZSTD_LEVELS = (1, 3, 9, 19)
+
+ADVICE_COLUMNS = ("", "Encoding", "Ratio", "Write MB/s", "Read MB/s")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One encoding, measured on the samples."""
+
+    name: str
+    """A short name."""
+
+    codecs: tuple[CodecLike, ...]
+    """The codec list, ready for `append`, `add_region` and `recode`."""
+
+    ratio: float
+    """Raw size over stored size."""
+
+    encode_seconds: float
+    """Processor time for all samples, best of several runs."""
+
+    decode_seconds: float
+    """Processor time for all samples, best of several runs."""
+
+    raw_bytes: int
+    """The size of the samples in memory."""
+
+    stored_bytes: int
+    """The size of the samples as stored."""
+
+    def cost(self, objective: Objective) -> float:
+        """The seconds for a read and a share of a write, including the transfer of the stored bytes.
+
+        If size is the objective, only the transfer counts. The same goes for samples so small that their
+        times are mostly Python's own.
+        """
+        transfer = self.stored_bytes / BANDWIDTH[objective]
+        if objective == "size" or self.raw_bytes < LITTLE:
+            return transfer
+        return transfer + self.decode_seconds + self.encode_seconds / READS_PER_WRITE
+
+    def cells(self) -> tuple[str, ...]:
+        """The trial as a row of a table."""
+        speeds = (self.raw_bytes / max(t, 1e-9) / 1e6 for t in (self.encode_seconds, self.decode_seconds))
+        return self.name, f"{self.ratio:.2f}x", *(f"{speed:.3g}" for speed in speeds)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Every encoding that was tried, best first.
+
+    >>> import numpy as np
+    >>> advise(np.zeros((100, 100)), objective="size").best.ratio > 100
+    True
+    """
+
+    objective: Objective
+    """What was asked for."""
+
+    trials: tuple[Trial, ...]
+    """The measured encodings, best first."""
+
+    @property
+    def best(self) -> Trial:
+        """The best encoding."""
+        return self.trials[0]
+
+    @property
+    def codecs(self) -> tuple[CodecLike, ...]:
+        """The codecs of the best encoding."""
+        return self.best.codecs
+
+    @property
+    def summary(self) -> str:
+        """One line that says what was tried and what is best."""
+        tried = f"{len(self.trials)} encodings of {size_text(self.best.raw_bytes)} of samples"
+        return f"{tried}, best first for {self.objective}: {self.best.name}"
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells of a table, with the best encoding marked."""
+        return [("" if i else "→", *trial.cells()) for i, trial in enumerate(self.trials)]
+
+    def __repr__(self) -> str:
+        width = terminal_width()
+        return "\n".join([*wrapped(self.summary, width), table_text(ADVICE_COLUMNS, self.rows(), width)])
+
+    def _repr_html_(self) -> str:
+        return f"<p>{markup(self.summary)}</p>{table_html(ADVICE_COLUMNS, self.rows(), bold={0: True})}"
+
+
+def advise(
+    data: Any,
+    objective: Objective = "balanced",
+    *,
+    bounds: BoundsLike | None = None,
+    encodings: Mapping[str, list[CodecLike]] | None = None,
+) -> Advice:
+    """Try encodings on samples of an array and rank them.
+
+    `data` is anything with values: a logical array, a Zarr array, a `Reader`, a NumPy array. `objective` says
+    what counts: "size", the stored bytes; "speed", the time to read from a fast disk; "balanced", the time to
+    read from object storage. `bounds` limits the samples to a box. `encodings` are tried instead of the
+    built-in candidates, which are all lossless. Sizes are exact for the samples. Times are processor times on
+    this machine, so other work on it does not count.
+
+    >>> import numpy as np
+    >>> noise = np.random.default_rng(0).integers(0, 256, 100_000, dtype="u1")
+    >>> advise(noise, "speed").best.ratio > 0.99
+    True
+    """
+    return advise_in_chunks(data, objective, bounds=bounds, encodings=encodings)
+
+
+def advise_in_chunks(
+    data: Any,
+    objective: Objective,
+    *,
+    bounds: BoundsLike | None = None,
+    encodings: Mapping[str, list[CodecLike]] | None = None,
+    chunks: tuple[int, ...] | None = None,
+) -> Advice:
+    """Like `advise`, for values stored in chunks of this shape, if it is known."""
+    if objective not in BANDWIDTH:
+        raise ValueError(f"objective {objective!r}: {names_text(str(objective), BANDWIDTH)}")
+    values = with_values(data)
+    box = None if bounds is None else tuple(element_bounds(bounds, values.shape))
+    blocks = blocks_of(values, box, chunks)
+    if not blocks:
+        raise ShapeError("there are no values to try encodings on: the array or the box is empty or a hole")
+    tried = candidates(blocks[0].dtype) if encodings is None else encodings
+    trials = [_trial(name, list(codecs), blocks, chunks) for name, codecs in tried.items()]
+    return Advice(objective, tuple(sorted(trials, key=lambda t: (t.cost(objective), t.decode_seconds))))
+
+
+def _trial(
+    name: str,
+    codecs: list[CodecLike],
+    blocks: list[np.ndarray[Any, Any]],
+    chunks: tuple[int, ...] | None = None,
+) -> Trial:
+    """Encode and decode every block, as one chunk unless the chunk shape is known."""
+    encode = decode = 0.0
+    stored = 0
+    for block in blocks:
+        whole = tuple(max(n, 1) for n in block.shape)
+        # If chunks are too large to be tried, blocks are parts of them.
+        shape = chunks if chunks is not None and is_small(chunks, block.dtype) else whole
+        # Objects here are bytes of any length: Zarr v3 has no place for other objects.
+        data_type = "variable_length_bytes" if block.dtype == object else block.dtype
+        manifest = Manifest.empty(block.shape, shape, data_type)
+        stored_keys: dict[str, Any] = {}
+        store = zarr.storage.MemoryStore(stored_keys)
+        chunk = create_member(store, None, manifest, block.shape, Encoding(codecs))
+        chunk = chunk.with_config({"write_empty_chunks": True})
+        encode += _timed(lambda c=chunk, b=block: c.__setitem__(..., b))
+        decode += _timed(lambda c=chunk: c[...])
+        stored += chunk.nbytes_stored() - len(stored_keys["zarr.json"])
+    raw = sum(block.nbytes for block in blocks)
+    return Trial(name, tuple(codecs), raw / max(stored, 1), encode, decode, raw, stored)
+
+
+def _timed(work: Any) -> float:
+    """The processor time, best of several runs; for long work, one run is accurate enough.
+
+    Elapsed time would include the work of other programs, and the advice would be random.
+    """
+    runs: list[float] = []
+    while len(runs) < ROUNDS and sum(runs) < LONG:
+        start = time.process_time()
+        work()
+        runs.append(time.process_time() - start)
+    return min(runs)
+
+
+def candidates(dtype: np.dtype[Any]) -> dict[str, list[CodecLike]]:
+    """Codec lists by name; none of them loses information.
+
+    >>> list(candidates(np.dtype("u1")))
+    ['raw', 'blosc-lz4', 'blosc-zstd', 'gzip-6', 'zstd-1', 'zstd-3', 'zstd-9', 'zstd-19']
+    """
+    kind = np.dtype(dtype)
+    # Texts and bytes of any length are stored one after another: elements do not have one size.
+    size = 1 if kind.kind in "TO" else kind.itemsize
+    encodings: dict[str, list[CodecLike]] = {
+        "raw": [],
+        "blosc-lz4": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=size)],
+        "blosc-zstd": [BloscCodec(cname="zstd", clevel=5, shuffle="bitshuffle", typesize=size)],
+        "gzip-6": [GzipCodec(level=6)],
+    }
+    if kind.kind == "b":
+        encodings["packbits"] = [PackBitsCodec()]
+        encodings["packbits+zstd-9"] = [PackBitsCodec(), ZstdCodec(level=9)]
+    for level in ZSTD_LEVELS:
+        encodings[f"zstd-{level}"] = [ZstdCodec(level=level)]
+    if size > 1:
+        for level in ZSTD_LEVELS:
+            encodings[f"shuffle+zstd-{level}"] = [
+                ShuffleCodec(element_size=size),
+                ZstdCodec(level=level),
+            ]
+    return encodings
+
+
+SAMPLE_BYTES = 8 << 20
+"""The size of all blocks together, approximately."""
+
+BLOCKS = 4
+"""How many blocks are taken, evenly spaced, because the two ends of an array are rarely alike."""
+
+
+def with_values(data: Any) -> Any:
+    """`data`, if it can be sampled; anything else is refused, above all the path of an array."""
+    if isinstance(data, str | bytes | os.PathLike):
+        raise DataTypeError(
+            f"{data!r} is a string, not data.\n"
+            f"  For the array at a path: intarsia.advise(intarsia.reader({data!r}))"
+        )
+    if hasattr(data, "shape") and hasattr(data, "dtype"):
+        return data
+    values = np.asarray(data)
+    if values.dtype == object and not all(isinstance(value, bytes) for value in values.flat):
+        raise DataTypeError(
+            f"a {type(data).__name__} holds no values to try encodings on: give an array, "
+            "such as intarsia.reader(store, path)"
+        )
+    return values
+
+
+def blocks_of(data: Any, bounds: Bounds | None, chunks: tuple[int, ...] | None) -> list[np.ndarray[Any, Any]]:
+    if isinstance(data, LogicalArray) and bounds is None:
+        boxes = [region.bounds for region in data.regions]
+        chosen = boxes[:: -(-len(boxes) // BLOCKS) or 1]
+        return [block for box in chosen for block in sample(data, box, chunks)]
+    return sample(data, bounds, chunks)
+
+
+def is_small(chunks: tuple[int, ...], dtype: Any) -> bool:
+    """Whether a whole chunk fits into a block."""
+    return prod(chunks) * max(1, int(np.dtype(dtype).itemsize)) <= SAMPLE_BYTES // BLOCKS
+
+
+def sample(
+    data: Any, bounds: Bounds | None = None, chunks: tuple[int, ...] | None = None
+) -> list[np.ndarray[Any, Any]]:
+    """Contiguous blocks of an array, or of a box of it, evenly spaced over its first axis.
+
+    If the values are stored in chunks that are not too large, blocks are made of whole chunks.
+
+    >>> [block.shape for block in sample(np.zeros((10, 4)))]
+    [(2, 4), (2, 4), (2, 4), (2, 4)]
+    """
+    array = data if hasattr(data, "shape") and hasattr(data, "dtype") else np.asarray(data)
+    box = tuple((0, n) for n in array.shape) if bounds is None else bounds
+    shape = [b - a for a, b in box]
+    if not prod(shape):
+        return []
+    if not shape:
+        return [_block(array[...])]
+    itemsize = max(1, np.dtype(array.dtype).itemsize)
+    # Trailing axes are cut only if a single row is larger than a block.
+    budget = SAMPLE_BYTES // BLOCKS // itemsize
+    keep = list(shape)
+    for axis in range(1, len(keep)):
+        while prod(keep[1:]) > budget and keep[axis] > 1:
+            keep[axis] = -(-keep[axis] // 2)
+    rows = max(1, min(budget // max(1, prod(keep[1:])), shape[0] // BLOCKS or 1))
+    step = 1
+    if chunks is not None and is_small(chunks, array.dtype):
+        keep = [min(n, -(-k // c) * c) for n, k, c in zip(shape, keep, chunks, strict=True)]
+        step, rows = chunks[0], min(shape[0], -(-rows // chunks[0]) * chunks[0])
+    count = min(BLOCKS, max(1, shape[0] // rows))
+    starts = [box[0][0] + (shape[0] - rows) * i // max(1, count - 1) // step * step for i in range(count)]
+    rest = tuple(slice(a, a + n) for (a, _), n in zip(box[1:], keep[1:], strict=True))
+    return [_block(array[(slice(at, at + rows), *rest)]) for at in sorted(set(starts))]
+
+
+def _block(part: Any) -> Any:
+    """A contiguous copy of a part, with its nulls if it has any."""
+    if isinstance(part, np.ma.MaskedArray | NullableValues):
+        return NullableValues.of(part, getattr(part, "depth", 1)).copy()
+    return np.ascontiguousarray(part)

@@ -1,0 +1,357 @@
+"""Appending to a logical array: first the partial last chunk, then a new region, or a longer one."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.casting import Casting
+from intarsia.codecs.runtime_options import Options, with_codecs
+from intarsia.errors import BoundsError, ShapeError
+from intarsia.logical.members import Encoding, create_member, encoding_of
+from intarsia.logical.recode import recode
+from intarsia.logical.staging import Reservation, Room, check_shape, encoding_like, new_rows
+from intarsia.manifest.box import Box
+from intarsia.manifest.coercion import Values, as_values, holds_nulls, is_nullable
+from intarsia.manifest.region_table import NONE, Row
+from intarsia.words import names_text
+
+if TYPE_CHECKING:
+    from intarsia.logical.logical_state import LogicalGroup
+    from intarsia.manifest.manifest import Manifest
+
+
+FLOATS_ROUND = 4
+"""Units in the last place by which packing and unpacking may change a value that still counts as equal."""
+
+
+@dataclass(frozen=True)
+class Addition:
+    """Where data of some shape goes after the end of an axis.
+
+    >>> from intarsia.manifest.manifest import Manifest
+    >>> addition = Addition.of(Manifest.empty((5,), (2,), "i4"), (4,), axis=0)
+    >>> addition.grown.shape, addition.rest
+    ((9,), Box(start=(3,), stop=(5,)))
+    """
+
+    axis: int
+    """The axis, counted from the front."""
+
+    before: Manifest
+    """The array as it is."""
+
+    grown: Manifest
+    """The manifest with the new shape, but the old regions."""
+
+    @classmethod
+    def of(cls, manifest: Manifest, shape: tuple[int, ...], axis: int | str) -> Addition:
+        """The addition of data of this shape; refused if it does not fit the array."""
+        axis = axis_number(manifest, axis)
+        if not -manifest.ndim <= axis < manifest.ndim:
+            raise BoundsError(f"axis {axis} is out of bounds for an array of {manifest.ndim} dimensions")
+        if len(shape) != manifest.ndim:
+            raise ShapeError(f"the data has {len(shape)} dimensions, but the array has {manifest.ndim}")
+        axis %= manifest.ndim
+        whole = list(manifest.shape)
+        whole[axis] = shape[axis]
+        check_shape(shape, tuple(whole), f"what is appended along axis {axis}")
+        whole[axis] += manifest.shape[axis]
+        return cls(axis, manifest, replace(manifest, shape=tuple(whole)))
+
+    @property
+    def old(self) -> int:
+        """Where the data starts on its axis."""
+        return self.before.shape[self.axis]
+
+    @property
+    def length(self) -> int:
+        """The length of the data on its axis."""
+        return self.grown.shape[self.axis] - self.old
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """Where it starts in the grown array."""
+        return tuple(self.old if d == self.axis else 0 for d in range(self.before.ndim))
+
+    @property
+    def lattice(self) -> Box:
+        """All logical chunks of the grown array."""
+        return Box.sized(self.grown.lattice)
+
+    @property
+    def rest(self) -> Box:
+        """The logical chunks that are wholly new; the data may begin in a partial one before them."""
+        first = -(-self.old // self.before.chunk_shape[self.axis])
+        return self.lattice.with_axis(self.axis, first, self.lattice.stop[self.axis])
+
+    @property
+    def rest_shape(self) -> tuple[int, ...] | None:
+        """The shape of the data in wholly new logical chunks; None if there are none."""
+        return self.grown.elements(self.rest).shape if prod(self.rest.shape) else None
+
+    @property
+    def partial(self) -> Box:
+        """The logical chunks that already have some elements, and get more; an empty box if none do."""
+        start = self.old // self.before.chunk_shape[self.axis]
+        return self.lattice.with_axis(self.axis, start, self.rest.start[self.axis])
+
+    def fresh(self, box: Box) -> Box:
+        """The elements of a box of logical chunks that the data fills."""
+        elements = self.grown.elements(box)
+        return elements.with_axis(
+            self.axis, max(self.old, elements.start[self.axis]), elements.stop[self.axis]
+        )
+
+
+def axis_number(manifest: Manifest, axis: int | str) -> int:
+    """An axis by its number or its dimension name.
+
+    >>> from intarsia.manifest.manifest import Manifest
+    >>> axis_number(Manifest.empty((5, 5), (2, 2), "i4", dimension_names=("y", "x")), "x")
+    1
+    """
+    if not isinstance(axis, str):
+        return operator.index(axis)
+    names = manifest.dimension_names or ()
+    if axis not in names:
+        known = [name for name in names if name is not None]
+        raise BoundsError(f"no axis of the array is called {axis!r}: {names_text(axis, known)}")
+    return names.index(axis)
+
+
+def append(
+    logical: LogicalGroup,
+    data: Any,
+    encoding: Encoding,
+    *,
+    axis: int | str = 0,
+    merge: bool = True,
+    casting: Casting = "same_kind",
+) -> None:
+    """Put data after the end of an axis."""
+    logical.begin_edit()
+    values = as_values(logical.manifest, data, casting, all_axes=True)
+    addition = Addition.of(logical.manifest, values.shape, axis)
+    room, nulls = None, holds_nulls(values)
+    if merge:
+        room = reserve_growth(logical, addition, encoding, nulls=nulls, values=values)
+    if merge and room is None and addition.length:
+        opened = _with_open_end(logical, addition, encoding, values)
+        if opened is not addition:  # there is now another region at the end, which may grow
+            addition = opened
+            room = reserve_growth(logical, addition, encoding, nulls=nulls, values=values)
+    if room is None:
+        room = reserve_append(logical, addition, encoding, values=values)
+    with room.shown_when_filled(logical):
+        room.fill(logical, lambda source: values[source.slices])
+
+
+def reserve_growth(
+    logical: LogicalGroup,
+    addition: Addition,
+    encoding: Encoding,
+    *,
+    nulls: bool = False,
+    values: Values | None = None,
+) -> Reservation | None:
+    """Room in the member of the last region, which becomes longer; None unless it may simply grow.
+
+    `nulls` says whether the data has nulls, which not every member can hold. Without the values, it is not
+    known whether they can be packed.
+    """
+    before, axis = addition.before, addition.axis
+    i = _neighbour_to_grow(logical, addition, encoding, nulls=nulls) if addition.length else None
+    if i is None or not _takes(before, before.regions.row(i), axis, encoding, values):
+        return None
+    row, end = before.regions.row(i), addition.lattice.stop[axis]
+    fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
+    room = Room(logical, addition.origin)
+    room.in_region(addition.grown, row, fresh, _options_for(logical, row, encoding))
+    stop = before.regions.stop.copy()
+    stop[i, axis] = end
+    return room.reserved(
+        before.changed(regions=replace(before.regions, stop=stop), shape=addition.grown.shape)
+    )
+
+
+def reserve_append(
+    logical: LogicalGroup,
+    addition: Addition,
+    encoding: Encoding,
+    *,
+    ready: str | None = None,
+    values: Values | None = None,
+) -> Reservation:
+    """Room in the partial last chunk if regions have it, and in new members for the rest.
+
+    If `ready`, the array of this name in the group already holds the rest: the room is for the part before
+    it.
+    """
+    if not addition.length:
+        return Reservation((), logical.manifest)
+    addition = _with_open_end(logical, addition, encoding, values)
+    before, axis = addition.before, addition.axis
+    chosen, room = completed(logical, axis, encoding), Room(logical, addition.origin)
+    # A hole that becomes part of a region still reads as the array's fill value.
+    at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
+    boxes = [(box, at_holes) for box in before.regions.free(addition.partial) if all(box.shape)]
+    if ready is None and all(addition.rest.shape):
+        boxes.insert(0, (addition.rest, chosen))
+    for box, encoded in boxes:
+        elements, fresh = addition.grown.elements(box), addition.fresh(box)
+        room.in_new_member(elements, encoded, fresh, packing=encoded.packing)
+    for row, shared in _heads(addition):
+        room.in_region(addition.grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
+    names = room.made
+    if ready is not None:
+        boxes, names = [*boxes, (addition.rest, chosen)], (*names, ready)
+    packings, rows = new_rows(before, [(box, encoded.packing) for box, encoded in boxes])
+    table, members = before.regions.joined(rows), (*before.members, *names)
+    return room.reserved(
+        before.changed(regions=table, members=members, packings=packings, shape=addition.grown.shape)
+    )
+
+
+def _heads(addition: Addition) -> list[tuple[Row, Box]]:
+    """The regions that have the partial last chunk, and the part of it that they have."""
+    table, slab = addition.before.regions, addition.partial
+    rows = [table.row(i) for i in table.touching(slab).tolist()]
+    return [(row, shared) for row in rows if (shared := row.box.intersect(slab)) is not None]
+
+
+def _with_open_end(
+    logical: LogicalGroup, addition: Addition, encoding: Encoding, values: Values | None
+) -> Addition:
+    """The addition, after making sure that the data can continue in the partial last chunk.
+
+    If a region's member cannot take it, because it is packed or seen from the other end, the region's part of
+    that chunk is copied to a member that can.
+    """
+    closed = []
+    for row, shared in _heads(addition):
+        fresh = addition.fresh(shared).seen_from(addition.origin).slices
+        chosen = None if values is None else values[fresh]
+        if not _takes(addition.before, row, addition.axis, encoding, chosen):
+            plain = encoding_like(logical, row, Encoding(options=encoding.options))
+            closed.append((addition.before.elements(shared), plain))
+    for elements, plain in closed:
+        recode(logical, elements.bounds, plain)
+    if logical.manifest is addition.before:
+        return addition
+    return Addition(addition.axis, logical.manifest, replace(logical.manifest, shape=addition.grown.shape))
+
+
+def _takes(manifest: Manifest, row: Row, axis: int, encoding: Encoding, values: Values | None) -> bool:
+    """Whether a region's member can take more values at the end of an axis, and they stay what they are.
+
+    A caller that asks for the region's packing also accepts its rounding; other values are packed only if
+    they change by no more than the rounding of floats.
+    """
+    view, packing = manifest.view_of(row), manifest.packing_of(row)
+    if view is not None and not any((a.source, a.stride) == (axis, 1) for a in view.axes):
+        return False
+    if packing is None or encoding.keep_packing or encoding.packing == packing:
+        return True
+    return values is not None and packing.holds(values, FLOATS_ROUND)
+
+
+def reserve_rest(logical: LogicalGroup, addition: Addition, encoding: Encoding) -> Reservation:
+    """Room for the data in wholly new logical chunks, in a member that no manifest shows yet."""
+    room = Room(logical, addition.origin)
+    if addition.rest_shape is not None:
+        room.in_new_member(addition.grown.elements(addition.rest), encoding, packing=encoding.packing)
+    return room.reserved(logical.manifest)
+
+
+def _options_for(logical: LogicalGroup, row: Row, encoding: Encoding) -> Options:
+    """The options with which an append writes into an existing member.
+
+    If the given codecs are those of the member, they write, with their own options; otherwise their decision
+    is better than none.
+    """
+    if encoding.codecs is None:
+        return encoding.options
+    if takes_over(logical, row, encoding):
+        return encoding.other_options
+    return encoding.options.over(Options(default=encoding.own_options.decision))
+
+
+def takes_over(logical: LogicalGroup, row: Row, encoding: Encoding) -> bool:
+    """Let the given codecs write into a member from now on, with their options, if they equal its own."""
+    name = logical.manifest.members[row.member]
+    member: Any = logical.members[name]
+    if row.view != NONE:
+        return False
+    packed = replace(encoding, packing=logical.manifest.packing_of(row))
+    would: Any = create_member({}, None, logical.manifest, member.shape, packed)
+    if would.metadata.to_dict()["codecs"] != member.metadata.to_dict()["codecs"]:
+        return False
+    logical.members.adopt(name, with_codecs(member, would.metadata.codecs))
+    return True
+
+
+def _last_row(logical: LogicalGroup, axis: int) -> int | None:
+    """The one region that reaches the end of the axis over its whole cross-section, if there is one."""
+    manifest = logical.manifest
+    lattice = Box.sized(manifest.lattice)
+    if not prod(lattice.shape):
+        return None
+    slab = lattice.with_axis(axis, manifest.lattice[axis] - 1, manifest.lattice[axis])
+    rows = manifest.regions.touching(slab).tolist()
+    if len(rows) != 1 or manifest.regions.row(rows[0]).box.intersect(slab) != slab:
+        return None
+    last: int = rows[0]
+    return last
+
+
+def completed(logical: LogicalGroup, axis: int, encoding: Encoding) -> Encoding:
+    """Take what was not asked for from the previous region, so that a series keeps its encoding."""
+    last = _last_row(logical, axis)
+    if last is None:
+        return replace(encoding, keep_packing=False)
+    return encoding_like(logical, logical.manifest.regions.row(last), encoding)
+
+
+def _neighbour_to_grow(
+    logical: LogicalGroup, addition: Addition, encoding: Encoding, *, nulls: bool
+) -> int | None:
+    """The last region on the axis, if it may simply grow: equal encoding, and room in its member."""
+    manifest, axis, origin = addition.before, addition.axis, addition.lattice
+    last = _last_row(logical, axis)
+    if last is None:
+        return None
+    row = manifest.regions.row(last)
+    if any(row.box.start[d] or row.box.stop[d] != origin.stop[d] for d in range(manifest.ndim) if d != axis):
+        return None
+    member = logical.member_of(row)
+    if nulls and not is_nullable(member.metadata.dtype):
+        return None
+    if encoding.packing is not None and encoding.packing != manifest.packing_of(row):
+        return None
+    if not replace(encoding, packing=None, keep_packing=False).is_default:
+        if row.view != NONE:
+            return None
+        would = create_member({}, None, manifest, member.shape, completed(logical, axis, encoding))
+        if encoding_of(would) != encoding_of(member):
+            return None
+    return last if _has_room(addition.grown, last, axis, origin.stop[axis]) else None
+
+
+def _has_room(manifest: Manifest, i: int, axis: int, end: int) -> bool:
+    """Whether no other region shows the part of the member that region `i` would grow into."""
+    table, row = manifest.regions, manifest.regions.row(i)
+    others = np.flatnonzero(table.member == row.member)
+    others = others[others != i]
+    if (table.view[others] != row.view).any():  # places of different views cannot be compared
+        more = manifest.to_member(row, manifest.elements(row.box.with_axis(axis, row.box.stop[axis], end)))
+        return not any(manifest.in_member(table.row(j)).intersect(more) for j in others.tolist())
+    box = row.member_box
+    start, stop = box.with_axis(axis, box.stop[axis], end + row.shift[axis])
+    starts = table.member_start[others]
+    stops = starts + table.stop[others] - table.start[others]
+    return not bool(((starts < stop) & (stops > start)).all(axis=1).any())

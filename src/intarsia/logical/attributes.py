@@ -1,0 +1,107 @@
+"""The user's attributes of a logical array: the group's, without those of the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, POLICY_KEY
+
+if TYPE_CHECKING:
+    from intarsia.logical.logical_state import LogicalGroup
+
+
+RESERVED = frozenset((MANIFEST_KEY, CONVENTIONS_KEY, POLICY_KEY))
+
+UNLIMITED_KEY = "intarsia_unlimited_dims"
+"""The attribute of a dataset's group that names the dimensions that grow."""
+
+NONFINITE_KEY = "intarsia_nonfinite"
+"""Names the attributes in which "NaN", "Infinity" and "-Infinity" stand for numbers that JSON lacks."""
+
+
+def with_floats(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes as they were before JSON: texts that stand for numbers become numbers again.
+
+    >>> with_floats({"valid_max": "Infinity", "comment": "NaN", "intarsia_nonfinite": ["valid_max"]})
+    {'valid_max': inf, 'comment': 'NaN'}
+    """
+    names = attributes.get(NONFINITE_KEY, ())
+    return {
+        key: _number(value) if key in names else value
+        for key, value in attributes.items()
+        if key != NONFINITE_KEY
+    }
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_number(each) for each in value]
+    return float(value) if value in ("NaN", "Infinity", "-Infinity") else value
+
+
+class Attributes(MutableMapping[str, Any]):
+    """Attributes as a dict; changes are written at once.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4", attributes={"units": "K"})
+    >>> array.attrs["units"] = "degC"
+    >>> dict(array.attrs)
+    {'units': 'degC'}
+    """
+
+    def __init__(self, logical: LogicalGroup) -> None:
+        self._logical = logical
+
+    def _all(self) -> dict[str, Any]:
+        attributes: dict[str, Any] = dict(self._logical.group.metadata.attributes)
+        return attributes
+
+    def __getitem__(self, key: str) -> Any:
+        if key in RESERVED:
+            raise KeyError(key)
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in self._all() if key not in RESERVED)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.update({key: value})
+
+    def update(self, *args: Any, **fields: Any) -> None:
+        """Set several at once, in one write."""
+        changes = dict(*args, **fields)
+        taken = RESERVED & changes.keys()
+        if taken:
+            raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia and cannot be set")
+        self._logical.begin_edit()
+        with self._unchanged_on_failure():
+            self._logical.group = self._logical.group.update_attributes(self._all() | changes)
+
+    def __delitem__(self, key: str) -> None:
+        if key in RESERVED:
+            raise KeyError(key)
+        self._logical.begin_edit()
+        attributes = self._all()
+        del attributes[key]
+        with self._unchanged_on_failure():
+            self._logical.group.attrs.put(attributes)
+        self._logical.reload()
+
+    @contextmanager
+    def _unchanged_on_failure(self) -> Iterator[None]:
+        """Undo a failed change: zarr changes attributes in memory before it writes or checks them."""
+        in_memory, before = self._logical.group.metadata.attributes, self._all()
+        try:
+            yield
+        except BaseException:
+            in_memory.clear()
+            in_memory.update(before)
+            raise
+
+    def __repr__(self) -> str:
+        return repr(dict(self))

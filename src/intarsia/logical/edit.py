@@ -1,0 +1,360 @@
+"""Changing the layout of a logical array: add, drop, resize, join (append.py and recode.py have the rest)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+
+from intarsia.casting import Casting
+from intarsia.codecs.runtime_options import NO_OPTIONS, Options
+from intarsia.engine.member_source import grain, member_problem
+from intarsia.errors import (
+    AlignmentError,
+    DataTypeError,
+    MemberError,
+    NoRegionError,
+    OverlapError,
+    PackingError,
+    ShapeError,
+)
+from intarsia.logical.chunk_copies import Move, copy_chunks
+from intarsia.logical.members import Encoding, encoding_of
+from intarsia.logical.recode import copy_out
+from intarsia.logical.staging import Room, check_shape, encoding_like, lattice_box, reserve_regions
+from intarsia.manifest.box import BoundsLike, Box, sizes_of
+from intarsia.manifest.coercion import as_values
+from intarsia.manifest.document import NAME, problems_of_regions
+from intarsia.manifest.packing import Packing
+from intarsia.manifest.region_table import NONE, RegionTable, Row
+from intarsia.manifest.view import View
+
+if TYPE_CHECKING:
+    from intarsia.logical.logical_state import LogicalGroup
+    from intarsia.manifest.manifest import Manifest
+
+
+def add_region(
+    logical: LogicalGroup,
+    bounds: BoundsLike,
+    encoding: Encoding,
+    *,
+    data: Any = None,
+    member: str | None = None,
+    member_start: tuple[int, ...] | None = None,
+    view: View | Mapping[str, Any] | None = None,
+    casting: Casting = "same_kind",
+) -> None:
+    """Back a free box by a new member, or by one that already exists."""
+    logical.begin_edit()
+    manifest = logical.manifest
+    box = lattice_box(manifest, bounds)
+    taken = manifest.regions.touching(box)
+    if taken.size:
+        named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
+        raise OverlapError(
+            f"the bounds {logical.bounds_text(box)} overlap {taken.size} regions: {named}.\n"
+            "  Choose a free box, drop them first (arr.drop_region), or change their encoding (arr.recode)"
+        )
+    if member is not None:
+        logical.commit(_with_member(logical, box, member, member_start, encoding.packing, view))
+        return
+    if view is not None:
+        raise ShapeError("a view says how to look at an existing array: give member=… as well")
+    if data is None and encoding.stored_fill(manifest) is None:
+        raise PackingError(
+            f"{encoding.packing}: it holds neither the array's fill value, {manifest.fill_value!r}, nor "
+            "missing values, so a region without data has no value to read as.\n"
+            "  Give data, or a fill_value that it holds"
+        )
+    values: Any = None if data is None else as_values(manifest, data, casting, all_axes=True)
+    if values is not None:
+        check_shape(values.shape, manifest.elements(box).shape, f"the region {logical.bounds_text(box)}")
+    room = reserve_regions(logical, [(bounds, encoding)], manifest.elements(box).start)
+    with room.shown_when_filled(logical):
+        if values is not None:
+            room.fill(logical, lambda source: values[source.slices])
+
+
+def _with_member(
+    logical: LogicalGroup,
+    box: Box,
+    name: str,
+    member_start: tuple[int, ...] | None,
+    packing: Packing | None,
+    view: View | Mapping[str, Any] | None,
+) -> Manifest:
+    """The manifest with one more region, backed by an array that is already in the group."""
+    manifest = logical.manifest
+    elements = sizes_of((0,) * manifest.ndim if member_start is None else member_start, "member_start")
+    if len(elements) != manifest.ndim or min(elements, default=0) < 0:
+        raise ShapeError(f"member_start {elements} does not have {manifest.ndim} positions of at least 0")
+    if not NAME.match(name):
+        raise MemberError(
+            f"the array {name!r} cannot be a member: a member's name is one path segment of letters, digits, "
+            "'.', '_' and '-', so that every store and every reader can spell it"
+        )
+    if any(a % c for a, c in zip(elements, manifest.chunk_shape, strict=True)):
+        raise AlignmentError(
+            f"member_start {elements} is not aligned to the logical chunks of {manifest.chunk_shape}"
+        )
+    known = name in manifest.members
+    if known and (manifest.replicas.member == manifest.members.index(name)).any():
+        raise MemberError(
+            f"the array {name!r} holds a replica: a write to the region would change the replica too"
+        )
+    position = manifest.members.index(name) if known else len(manifest.members)
+    starts = tuple(a // c for a, c in zip(elements, manifest.chunk_shape, strict=True))
+    packings, number = manifest.packings.numbered(packing)
+    views, view_number = _with_view(manifest, view)
+    row = Row(position, box, starts, number, view_number)
+    changed = manifest.changed(
+        regions=manifest.regions.joined(RegionTable.from_rows([row], manifest.ndim)),
+        members=manifest.members if known else (*manifest.members, name),
+        packings=packings,
+        views=views,
+    )
+    row = changed.regions.row(len(changed.regions) - 1)  # with its number there
+    problems = problems_of_regions(changed)
+    if problems:
+        raise ShapeError(f"the region {logical.bounds_text(box)} is impossible: {'; '.join(problems)}")
+    member = logical.members[name] if known else logical.members.child(name)
+    problem = member_problem(member, changed, row)
+    if problem:
+        error = DataTypeError if "decodes to" in problem else MemberError
+        raise error(f"the array {name!r} cannot back {logical.bounds_text(box)}: {problem}")
+    logical.members.adopt(name, member)
+    return changed
+
+
+def _with_view(manifest: Manifest, given: View | Mapping[str, Any] | None) -> tuple[tuple[View, ...], int]:
+    """The views of a manifest with one more, and its number; for the identity, the number of none."""
+    view = given if given is None or isinstance(given, View) else View.from_json(given)
+    if view is None or view.is_identity:
+        return manifest.views, NONE
+    if view.ndim != manifest.ndim:
+        raise ShapeError(f"the view {view} shows {view.ndim} axes, but the array has {manifest.ndim}")
+    if view in manifest.views:
+        return manifest.views, manifest.views.index(view)
+    return (*manifest.views, view), len(manifest.views)
+
+
+def drop_region(logical: LogicalGroup, bounds: BoundsLike) -> None:
+    """Make a box a hole; regions that it touches are cropped or dropped."""
+    logical.begin_edit()
+    manifest = logical.manifest
+    box = lattice_box(manifest, bounds)
+    if not manifest.regions.touching(box).size:
+        raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to drop")
+    logical.commit(manifest.changed(regions=manifest.regions.without(box)))
+
+
+def resize(logical: LogicalGroup, shape: Sequence[int], options: Options = NO_OPTIONS) -> None:
+    """Give the array another shape; what is cut off is gone, and new parts are holes."""
+    logical.begin_edit()
+    manifest = logical.manifest
+    new_shape = sizes_of(shape, "the shape")
+    if len(new_shape) != manifest.ndim or min(new_shape, default=0) < 0:
+        raise ShapeError(f"the shape {new_shape} does not have {manifest.ndim} sizes of at least 0")
+    if new_shape == manifest.shape:
+        return
+    replace(manifest, shape=new_shape).without_regions().check()
+    while ends := _unfit_ends(logical, new_shape, options):
+        copy_out(logical, *ends)
+    manifest = logical.manifest
+    cropped, _ = _cropped(manifest, new_shape)
+    room = Room(logical)
+    for i in _uncovering_rows(manifest, cropped):
+        row = cropped.regions.row(i)
+        for uncovered in cropped.elements(row.box).without(manifest.elements(row.box)):
+            room.in_region(cropped, row, uncovered, options)
+    blank = room.reserved(manifest.changed(regions=cropped.regions, shape=new_shape))
+    with blank.shown_when_filled(logical):
+        blank.fill(logical, lambda _: manifest.fill_value)
+
+
+def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> tuple[Manifest, list[int]]:
+    """What is left of the regions in another shape, and their rows."""
+    resized, table = replace(manifest, shape=shape), manifest.regions
+    lattice = np.array(resized.lattice, dtype=np.int64)
+    kept = np.flatnonzero((table.start < lattice).all(axis=1))
+    table = table.take(kept)
+    return replace(resized, regions=replace(table, stop=np.minimum(table.stop, lattice))), kept.tolist()
+
+
+def _unfit_ends(
+    logical: LogicalGroup, shape: tuple[int, ...], options: Options
+) -> tuple[list[int], int, Encoding] | None:
+    """Regions whose last chunk along an axis has to be copied before the array can become longer there.
+
+    They are encoded alike, so that one member can take them all; None if none is left.
+    """
+    manifest, asked = logical.manifest, Encoding(options=options)
+    cropped, kept = _cropped(manifest, shape)
+    encodings: dict[tuple[Any, ...], Encoding] = {}
+    groups: dict[tuple[int, str], tuple[list[int], int, Encoding]] = {}
+    for i in _uncovering_rows(manifest, cropped):
+        row = cropped.regions.row(i)
+        axis = _unfit_axis(manifest, cropped, row)
+        if axis is not None:
+            alike = row.member, row.view, manifest.stored_type(row)
+            if alike not in encodings:
+                encodings[alike] = encoding_like(logical, row, asked)
+            encoding = encodings[alike]
+            groups.setdefault((axis, repr(encoding)), ([], axis, encoding))[0].append(kept[i])
+    return next(iter(groups.values()), None)
+
+
+def _unfit_axis(before: Manifest, after: Manifest, row: Row) -> int | None:
+    """The axis along which a member cannot show the fill value if its region becomes longer, if any.
+
+    It is packed and has no number for the fill value, or it is seen from the end, with nothing beyond.
+    """
+    packing, view = before.packing_of(row), before.view_of(row)
+    shown, shows = before.elements(row.box), after.elements(row.box)
+    longer = [axis for axis, (a, b) in enumerate(zip(shown.stop, shows.stop, strict=True)) if b > a]
+    if packing is None or packing.holds(before.fill_value):
+        reversed_axes = () if view is None else [axis.source for axis in view.axes if axis.stride < 0]
+        longer = [axis for axis in longer if axis in reversed_axes]
+    return longer[0] if longer else None
+
+
+def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:
+    """Rows of `after` that show more elements of their last, partial chunks than `before` did."""
+    chunk = np.array(before.chunk_shape, dtype=np.int64)
+    edge = after.regions.stop * chunk
+    shown = np.minimum(edge, np.array(before.shape, dtype=np.int64))
+    shows = np.minimum(edge, np.array(after.shape, dtype=np.int64))
+    return [int(i) for i in np.flatnonzero((shows > shown).any(axis=1))]
+
+
+def consolidate(logical: LogicalGroup) -> int:
+    """Join neighbours of equal encoding into one member, axis by axis; returns how many regions are gone.
+
+    Replicas are joined with others of their layer. No chunk is decoded.
+    """
+    logical.begin_edit()
+    count = len(logical.manifest.backings)
+    for axis in range(logical.manifest.ndim):
+        _join_along(logical, axis)
+    return count - len(logical.manifest.backings)
+
+
+def _join_along(logical: LogicalGroup, axis: int) -> None:
+    """Join every run of regions along one axis, in one new generation."""
+    manifest, table = logical.manifest, logical.manifest.backings
+    gone: set[int] = set()
+    longer: dict[int, Box] = {}
+    for run in _runs(table, axis):
+        first, box = run[0], table.row(run[0]).box
+        for i in run[1:]:
+            row = table.row(i)
+            base = table.row(first)._replace(box=box)
+            if _fits(logical, base, first, row, i):
+                _copy_over(logical, base, row)
+                box = box.with_axis(axis, box.start[axis], row.box.stop[axis])
+                gone.add(i)
+                longer[first] = box
+            else:
+                first, box = i, row.box
+    if not gone:
+        return
+    rows = [
+        (row := table.row(i))._replace(box=longer.get(i, row.box)) for i in range(len(table)) if i not in gone
+    ]
+    joined = RegionTable.from_rows(rows, manifest.ndim)
+    ours, others = joined.take(joined.layer == 0), joined.take(joined.layer != 0)
+    logical.commit(manifest.changed(regions=ours, replicas=others))
+
+
+def _runs(table: RegionTable, axis: int) -> Iterator[list[int]]:
+    """Rows that follow each other along an axis, without a gap and with one cross-section, two or more."""
+    others = [d for d in range(table.ndim) if d != axis]
+    keys = [
+        table.start[:, axis],
+        *(column for d in others for column in (table.stop[:, d], table.start[:, d])),
+        table.layer,
+    ]
+    run: list[int] = []
+    for i in np.lexsort(keys).tolist() if len(table) else []:
+        follows = (
+            bool(run)
+            and table.layer[run[-1]] == table.layer[i]
+            and table.stop[run[-1], axis] == table.start[i, axis]
+            and all(
+                table.start[run[-1], d] == table.start[i, d] and table.stop[run[-1], d] == table.stop[i, d]
+                for d in others
+            )
+        )
+        if not follows:
+            if len(run) > 1:
+                yield run
+            run = []
+        run.append(i)
+    if len(run) > 1:
+        yield run
+
+
+def _fits(logical: LogicalGroup, base: Row, i: int, row: Row, j: int) -> bool:
+    """Whether region `j`, which follows region `i`, can be stored in its member, chunk for chunk."""
+    if (row.packing, row.view, row.layer) != (base.packing, base.view, base.layer):
+        return False
+    manifest = logical.manifest
+    table = manifest.backings
+    one, other = logical.member_of(table.row(i)), logical.member_of(table.row(j))
+    encoding = encoding_of(one)
+    if encoding["chunk_grid"]["name"] != "regular" or encoding != encoding_of(other):
+        return False
+    wanted = row._replace(member=base.member, member_start=_place(base, row))
+    here, there = manifest.in_member(row), manifest.in_member(wanted)
+    for before, after, step in zip(here.start, there.start, grain(one), strict=True):
+        if after < 0 or (after - before) % step:
+            return False
+    if _chunks(logical, one, wanted).intersect(_chunks(logical, one, base)) is not None:
+        return False  # the elements of both would be in one chunk
+    if wanted == row:
+        return True  # two windows on one member that are side by side there too
+    return _has_room(logical, one, wanted, besides=i)
+
+
+def _place(base: Row, row: Row) -> tuple[int, ...]:
+    """Where the other region would be in the base's member, in logical chunks."""
+    return base.cropped(row.box).member_start
+
+
+def _chunks(logical: LogicalGroup, member: zarr.Array[Any], row: Row) -> Box:
+    """The stored chunks of a member that a region is in."""
+    return logical.manifest.in_member(row).in_units(grain(member))
+
+
+def _has_room(logical: LogicalGroup, member: zarr.Array[Any], wanted: Row, besides: int) -> bool:
+    """Whether no other region shows any of the chunks that a region would take.
+
+    Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
+    """
+    table = logical.manifest.backings
+    taken = _chunks(logical, member, wanted)
+    return not any(
+        _chunks(logical, member, table.row(i)).intersect(taken)
+        for i in np.flatnonzero(table.member == wanted.member).tolist()
+        if i != besides
+    )
+
+
+def _copy_over(logical: LogicalGroup, base: Row, row: Row) -> None:
+    """Put the chunks of a region into the base's member, right after what it shows."""
+    manifest = logical.manifest
+    there = row._replace(member=base.member, member_start=_place(base, row))
+    if there == row:
+        return
+    target = logical.members[manifest.members[base.member]]
+    source = logical.members[manifest.members[row.member]]
+    needed = tuple(map(max, target.shape, manifest.in_member(there).stop))
+    if needed != target.shape:
+        target.resize(needed)
+    origin, goal = _chunks(logical, source, row), _chunks(logical, target, there)
+    moves = [Move(index, place) for index, place in zip(origin.indices(), goal.indices(), strict=True)]
+    copy_chunks(source, target, moves)

@@ -1,0 +1,345 @@
+"""An array explained to people: what it is, and what a read of it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from intarsia.display import table_html, table_text, terminal_width, wrapped
+from intarsia.engine.fetch.store import Cost
+from intarsia.engine.pool import Batch, by_fetcher, cut, threads_for
+from intarsia.engine.prices import LayerPrice
+from intarsia.engine.read import prepare
+from intarsia.engine.replica_choice import LayerChoice, layer_prices
+from intarsia.engine.request import Mode, request
+from intarsia.logical.members import short_codecs
+from intarsia.manifest.coercion import type_text
+from intarsia.words import EXPLAIN_COLUMNS, bounds_text, count_text, markup, size_text
+
+if TYPE_CHECKING:
+    from intarsia.engine.chunk_plan import Work
+    from intarsia.engine.member_source import Source, ZarrSource
+    from intarsia.engine.plan import Part
+    from intarsia.engine.state import Ground
+    from intarsia.engine.stored_array import StoredArray
+    from intarsia.logical.logical_array import LogicalArray
+
+
+SHOWN_PARTS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class PartExplanation:
+    """What a read takes from one region.
+
+    >>> import numpy as np, intarsia
+    >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype="int32")
+    >>> array.append(np.ones((4, 4)).astype("int32"), codecs=["gzip"])
+    >>> part = intarsia.explain(array, np.s_[:2]).parts[0]
+    >>> part.codecs, part.chunks, part.straight
+    ('gzip', 1, 1)
+    """
+
+    bounds: tuple[tuple[int, int], ...]
+    """The bounds of the region, in elements."""
+
+    member: str
+    """The name of the member behind it."""
+
+    codecs: str
+    """The member's codecs in a few words."""
+
+    packing: str | None
+    """How its numbers become values, in a few words; None if they are values."""
+
+    view: str | None
+    """The order of its axes, if it is not the array's; a minus means reversed."""
+
+    elements: int
+    """The number of elements that come from it."""
+
+    chunks: int | None
+    """The number of chunks that the selection touches; None if zarr reads the member."""
+
+    fetched: int | None
+    """How many of them are fetched. The others are not stored, and read as the member's fill value; if that
+    is only known once they are requested, all of them count."""
+
+    stored_bytes: int | None
+    """The encoded bytes that are fetched; None if that is not known in advance."""
+
+    straight: int
+    """The number of chunks that are decoded right into the output; the others are copied there once."""
+
+    fetcher: str
+    """How the bytes are fetched."""
+
+    layer: int = 0
+    """The layer that the region is in."""
+
+    def cells(self) -> tuple[str, ...]:
+        """The part as a row of a table."""
+        how = [self.codecs, *filter(None, (self.packing, self.view))]
+        return (
+            bounds_text(self.bounds),
+            "; ".join(how),
+            "?" if self.chunks is None else str(self.chunks),
+            "?" if self.fetched is None else str(self.fetched),
+            size_text(self.stored_bytes),
+            "?" if self.fetched is None else str(self.fetched - self.straight),
+            self.member,
+            self.fetcher,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a read of one selection does.
+
+    >>> import numpy as np, intarsia
+    >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype="int32")
+    >>> array.append(np.ones((4, 4)).astype("int32"), codecs=["gzip"])
+    >>> intarsia.explain(array, np.s_[1:3]).chunks
+    2
+    """
+
+    shape: tuple[int, ...]
+    """The shape of the result."""
+
+    nbytes: int
+    """The size of the result in memory."""
+
+    holes: int
+    """The number of elements that no region covers; they read as the array's fill value."""
+
+    threads: int
+    """The number of threads that decode, including the calling one."""
+
+    window_bytes: int
+    """The most memory that is used besides the result."""
+
+    parts: tuple[PartExplanation, ...]
+    """One for every region that the selection touches, or for every time it reads one, by position."""
+
+    requests: int = 0
+    """How often chunks are requested from a store or a file is read; neighbours come together. Metadata, and
+    what zarr reads, are not counted."""
+
+    requested_bytes: int | None = 0
+    """The bytes that come with the requests, including gaps between neighbours; None if that is not known in
+    advance."""
+
+    ideal_requests: int = 0
+    """The fewest requests that an ideal reader would need: one that is not bound by memory, reads at most a
+    tenth (or 32 KiB) more of an object than wanted, and requests about 4 MiB at a time."""
+
+    prices: tuple[LayerPrice, ...] = ()
+    """What each layer would cost, if there are several."""
+
+    @property
+    def members(self) -> int:
+        """The number of members that are read."""
+        return len({part.member for part in self.parts})
+
+    @property
+    def chunks(self) -> int:
+        """The number of chunks that the selection touches, except those read by zarr."""
+        return sum(part.chunks or 0 for part in self.parts)
+
+    @property
+    def stored_bytes(self) -> int | None:
+        """The encoded bytes that are fetched; None if they are not known for every part."""
+        known = [part.stored_bytes for part in self.parts]
+        return None if None in known else sum(size for size in known if size is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        totals: dict[str, Any] = {
+            "members": self.members,
+            "chunks": self.chunks,
+            "stored_bytes": self.stored_bytes,
+        }
+        return {**asdict(self), **totals, "prices": [price.to_json() for price in self.prices]}
+
+    def summary(self) -> tuple[str, str]:
+        """The read as a whole, in two lines."""
+        stored = "" if self.stored_bytes is None else f", {size_text(self.stored_bytes)} stored"
+        came = "" if self.requested_bytes is None else f" for {size_text(self.requested_bytes)}"
+        ideal = "" if self.requests == self.ideal_requests else f" (ideal: {self.ideal_requests})"
+        return (
+            f"reads {self.shape}, {size_text(self.nbytes)}, from {count_text(len(self.parts), 'region')} of "
+            f"{count_text(self.members, 'member')}: {count_text(self.chunks, 'chunk')}{stored}, "
+            f"{count_text(self.requests, 'request')}{came}{ideal}",
+            f"{count_text(self.threads, 'thread')}, at most {size_text(self.window_bytes)} besides the result"
+            + (f", {count_text(self.holes, 'element')} in no region" if self.holes else ""),
+        )
+
+    def lines(self, width: int | None) -> list[str]:
+        """The read as a whole and the prices of layers, in lines of at most `width` characters."""
+        told = (*self.summary(), *map(str, self.prices))
+        return [line for each in told for line in wrapped(each, width)]
+
+    def __repr__(self) -> str:
+        width = terminal_width()
+        lines = self.lines(width)
+        if self.parts:
+            rows = [part.cells() for part in self.parts[:SHOWN_PARTS]]
+            lines.append(table_text(EXPLAIN_COLUMNS, rows, width))
+        if len(self.parts) > SHOWN_PARTS:
+            lines.append(f"and {len(self.parts) - SHOWN_PARTS} more regions")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [part.cells() for part in self.parts[:SHOWN_PARTS]]
+        more = len(self.parts) - len(rows)
+        rest = [f"and {count_text(more, 'more region', 'more regions')}"] if more else []
+        told = "<br>".join(map(markup, [*self.summary(), *rest]))
+        return f"<p>{told}</p>" + (table_html(EXPLAIN_COLUMNS, rows) if rows else "")
+
+
+def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = None) -> Explanation:
+    """What reading `array[selection]` would do: members, chunks, bytes, and how these are fetched.
+
+    No chunk is read, but chunk references and shard indexes may be. `mode` is `"orthogonal"` or
+    `"vectorized"` for what `array.oindex[selection]` or `array.vindex[selection]` would do.
+
+    >>> import numpy as np, intarsia
+    >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype="int32")
+    >>> array.append(np.ones((4, 4)).astype("int32"), codecs=["gzip"])
+    >>> print(intarsia.explain(array, np.s_[1:3]))  # doctest: +NORMALIZE_WHITESPACE
+    reads (2, 4), 32 B, from 1 region of 1 member: 2 chunks, 2 requests
+    1 thread, at most ... besides the result
+    Region      Codecs  Chunks  Fetched  Stored  Copied  Member  Fetcher
+    [0:4, 0:4]  gzip         2        2       ?       2  m-...   MemoryStore, in threads
+    """
+    ground, config = array._ground, array.config
+    asked = request(array.shape, selection, mode)
+    layers = LayerChoice(config.layer)
+    prepared = prepare(ground, ground.layout, asked, layers=layers)
+    explained = {id(work.part): _explain_work(ground, work) for work in prepared.works}
+    explained |= {id(part): _explain_by_zarr(ground, part, source) for part, source in prepared.by_zarr}
+    busy = [work for work in prepared.works if work.present.size]
+    threads = threads_for(busy, config) if busy else 1
+    requests, requested_bytes = _cost(
+        batch for batches in cut(busy, threads, config.window) for batch in batches
+    )
+    ideal, _ = _cost([(work, work.present) for work in those] for _, those in by_fetcher(busy))
+    return Explanation(
+        asked.shape,
+        asked.size * array.dtype.itemsize,
+        asked.size - prepared.plan.size,
+        threads,
+        config.window,
+        tuple(sorted(explained.values(), key=lambda part: part.bounds)),
+        requests,
+        requested_bytes,
+        ideal,
+        layer_prices(ground.layout, prepared.plan, near=ground.fetcher().in_threads),
+    )
+
+
+def _cost(batches: Iterable[Batch]) -> Cost:
+    """The cost of fetching these batches."""
+    requests, nbytes = 0, 0
+    known = True
+    for batch in batches:
+        fetcher = batch[0][0].fetcher
+        assert fetcher is not None
+        cost = fetcher.cost([work.spans(positions) for work, positions in batch])
+        requests += cost.requests
+        nbytes += cost.nbytes or 0
+        known &= cost.nbytes is not None
+    return Cost(requests, nbytes if known else None)
+
+
+def _explain_work(ground: Ground[Any], work: Work) -> PartExplanation:
+    known = work.stored_sizes_are_known
+    return replace(
+        _region(ground, work.part, work.source),
+        chunks=int(work.chunks.size),
+        fetched=int(work.present.size),
+        stored_bytes=int(work.nbytes[work.present].sum()) if known else None,
+        straight=work.straight(),
+        fetcher=work.fetcher.name if work.fetcher is not None else "",
+    )
+
+
+def _explain_by_zarr(ground: Ground[Any], part: Part, source: ZarrSource) -> PartExplanation:
+    return replace(_region(ground, part, source), fetcher=f"zarr itself: {source.obstacle}")
+
+
+def _region(ground: Ground[Any], part: Part, source: Source) -> PartExplanation:
+    manifest, row = ground.manifest, ground.manifest.backings.row(part.row)
+    packing, view = manifest.packing_of(row), manifest.view_of(row)
+    return PartExplanation(
+        manifest.elements(row.box).bounds,
+        source.name,
+        short_codecs(source.array),
+        None if packing is None else str(packing),
+        None if view is None else str(view),
+        part.size,
+        None,
+        None,
+        None,
+        0,
+        "",
+        row.layer,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """A logical array in a few lines.
+
+    >>> import intarsia
+    >>> intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4").info
+    Type           : LogicalArray
+    Path           : a
+    Shape          : (4,)
+    Data type      : float32
+    Chunks         : (2,)
+    Fill value     : 0.0
+    Dimension names: none
+    Size           : 16 B
+    Regions        : 0
+    Members        : 0
+    Covered        : 0.0 %
+    Generation     : 0
+    Read-only      : False
+    """
+
+    fields: tuple[tuple[str, str], ...]
+    """Names and values, in order."""
+
+    @classmethod
+    def of(cls, array: LogicalArray) -> ArrayInfo:
+        manifest = array.manifest
+        start, stop = manifest.region_bounds()
+        covered = int((stop - start).prod(axis=1).sum()) / array.size if array.size and len(start) else 0.0
+        replicas = [
+            (f"Replica {layer}", count_text(len(table), "region"))
+            for layer, table in manifest.replicas.by_layer().items()
+        ]
+        return cls(
+            (
+                ("Type", "LogicalArray"),
+                ("Path", array.path or "/"),
+                ("Shape", str(array.shape)),
+                ("Data type", type_text(array.manifest.data_type)),
+                ("Chunks", str(array.chunks)),
+                ("Fill value", str(array.fill_value)),
+                ("Dimension names", ", ".join(name or "-" for name in array.dimension_names or ()) or "none"),
+                ("Size", size_text(array.nbytes)),
+                ("Regions", str(len(manifest.regions))),
+                ("Members", str(len(manifest.members))),
+                ("Covered", f"{covered:.1%}".replace("%", " %")),
+                *replicas,
+                ("Generation", str(array.generation)),
+                ("Read-only", str(array.read_only)),
+            )
+        )
+
+    def __repr__(self) -> str:
+        width = max(len(name) for name, _ in self.fields)
+        return "\n".join(f"{name:<{width}}: {value}" for name, value in self.fields)

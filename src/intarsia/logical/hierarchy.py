@@ -1,0 +1,269 @@
+"""The groups of a hierarchy: opening one, which of them are logical arrays, and what is below them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import Any
+
+import zarr
+from zarr.abc.store import Store
+from zarr.storage import StorePath
+
+from intarsia._compat import start_event_loop, sync
+from intarsia._icechunk import safe_store
+from intarsia.engine.fetch.store import read_key
+from intarsia.errors import (
+    IntarsiaError,
+    ManifestError,
+    MetadataError,
+    MissingArrayError,
+    NotLogicalArrayError,
+    no_thread,
+)
+from intarsia.manifest.document import MANIFEST_KEY
+from intarsia.parallel import check_store
+from intarsia.words import one_line, place_text
+
+OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
+"""The names that `new_name` makes, for parts of a logical array."""
+
+
+LEDGER = "intarsia-sources"
+"""The name of the group in which an ingested dataset keeps what is known about its sources; no user data."""
+
+
+AnyStore = (Store, StorePath, dict, str, os.PathLike)
+"""What zarr takes as a store."""
+
+
+def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (3,)) -> zarr.Group:
+    """The group at `path` in anything that zarr takes as a store, or in another group; in the first of these
+    formats that exists."""
+    if isinstance(store, zarr.Group):
+        store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
+    check_store(store)
+    _start_event_loop()
+    form, *others = formats
+    try:
+        with understood(path, isinstance(store, AnyStore)):
+            return zarr.open_group(
+                safe_store(store), path=path or None, mode=mode, zarr_format=form, use_consolidated=False
+            )
+    except FileNotFoundError:
+        if not others:
+            raise
+        return open_group(store, path, mode, formats=tuple(others))
+
+
+def _start_event_loop() -> None:
+    try:
+        start_event_loop()
+    except RuntimeError as error:
+        raise no_thread(error) from error
+
+
+@contextmanager
+def understood(path: str, is_store: bool = True) -> Iterator[None]:
+    """Turn zarr's errors about metadata that makes no sense into a `ManifestError` that names the path."""
+    try:
+        yield
+    except RecursionError:
+        raise ManifestError([f"the metadata of {path or '/'!r} is nested too deeply to be read"]) from None
+    except (
+        *(TypeError, KeyError, AttributeError, OverflowError),
+        *(UnicodeDecodeError, json.JSONDecodeError),
+    ) as error:
+        if not is_store or isinstance(error, IntarsiaError):
+            raise
+        why = f"{type(error).__name__}: {one_line(error)}"
+        raise ManifestError([f"the metadata of {path or '/'!r} cannot be understood: {why}"]) from error
+
+
+def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
+    """The array or group at `path`, for reading; raises `MetadataError` if its metadata makes no sense."""
+    place = f"{path or '/'!r} of {place_text(store)}"
+    _start_event_loop()
+    try:
+        return zarr.open(store, path=path or None, mode="r")
+    except FileNotFoundError as error:
+        raise MissingArrayError(f"there is no Zarr array or group at {place}: {one_line(error)}") from error
+    except RecursionError:
+        raise MetadataError(f"the metadata at {place} is nested too deeply to be read") from None
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
+        if not isinstance(store, AnyStore):
+            raise  # what was passed in is not a store
+        why = f"{type(error).__name__}: {one_line(error)}"
+        raise MetadataError(f"the metadata at {place} cannot be understood: {why}") from error
+
+
+EMPTY = "the store is empty: nothing has been written to it yet, not even a Zarr group"
+"""The message for a place without a root."""
+
+PLAIN_ADVICE = (
+    "A plain Zarr array is read with intarsia.reader(store, path); intarsia.convert makes it a logical array"
+)
+"""Advice for a user who takes a Zarr array for a logical one."""
+
+
+def plain_node(store: Any, path: str) -> str | None:
+    """What there is at `path`, in words; None if there is nothing that zarr opens.
+
+    >>> store = zarr.storage.MemoryStore()
+    >>> _ = zarr.create_array(store, name="a", shape=4, dtype="u1", zarr_format=2)
+    >>> plain_node(store, "a"), plain_node(store, "b")
+    ('a plain Zarr array of format 2', None)
+    """
+    if isinstance(store, zarr.Group):
+        store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
+    try:
+        node = open_node(safe_store(store), path)
+    except (IntarsiaError, OSError, ValueError, TypeError):
+        return None
+    kind = "array" if isinstance(node, zarr.Array) else "group"
+    return f"a plain Zarr {kind} of format {node.metadata.zarr_format}"
+
+
+def is_logical(node: Any) -> bool:
+    """Whether a node of a hierarchy is a logical array."""
+    return isinstance(node, zarr.Group) and MANIFEST_KEY in node.metadata.attributes
+
+
+def is_any_array(node: zarr.Array[Any] | zarr.Group) -> bool:
+    """Whether a node of a hierarchy is an array, plain or logical."""
+    return isinstance(node, zarr.Array) or is_logical(node)
+
+
+type Damaged = dict[str, list[str]]
+"""Paths of nodes that cannot be opened, and what is wrong with each."""
+
+
+def groups_below(
+    group: zarr.Group, *, inside_arrays: bool = False, damaged: Damaged | None = None
+) -> Iterator[zarr.Group]:
+    """The group and every group below it, by name.
+
+    What users keep inside a logical array is visited only on request. A child that cannot be opened is an
+    error; with `damaged`, it becomes an entry there, and the others are visited.
+    """
+    yield group
+    if not is_logical(group):
+        for child in _child_groups(group) if damaged is None else _sound_groups(group, damaged):
+            yield from groups_below(child, inside_arrays=inside_arrays, damaged=damaged)
+    elif inside_arrays:
+        for name in names_below(group):  # without opening its members, of which there may be thousands
+            if not OURS.match(name) and node_type(group, name) == "group":
+                child = open_group(group, name, "r" if group.store.read_only else "r+")
+                yield from groups_below(child, inside_arrays=True, damaged=damaged)
+
+
+def nodes_below(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any] | zarr.Group]]:
+    """Every array and group below a group, by path; groups come before what they hold.
+
+    Logical arrays are not entered, and intarsia's own groups are left out.
+
+    >>> group = zarr.create_group({})
+    >>> _ = group.create_array("a/x", shape=4, dtype="u1")
+    >>> [path for path, _ in nodes_below(group)]
+    ['a', 'a/x']
+    """
+    for name, node in sorted(group.members(), key=itemgetter(0)):
+        if name == LEDGER or OURS.match(name):
+            continue
+        yield name, node
+        if isinstance(node, zarr.Group) and not is_logical(node):
+            yield from ((f"{name}/{below}", child) for below, child in nodes_below(node))
+
+
+def _child_groups(group: zarr.Group) -> list[zarr.Group]:
+    """The groups right below a group; a child whose metadata makes no sense is named."""
+    try:
+        with understood(f"{group.path or '/'} and everything below"):
+            return [child for _, child in sorted(group.groups())]
+    except ManifestError as error:
+        damaged = [name for name in names_below(group) if node_type(group, name) == "damaged"]
+        paths = [f"{group.path}/{name}".lstrip("/") for name in damaged]
+        problems = [f"the metadata of {path!r} is not a JSON object that can be read" for path in paths]
+        raise ManifestError(problems or error.problems) from error
+
+
+def _sound_groups(group: zarr.Group, damaged: Damaged) -> list[zarr.Group]:
+    """The groups right below a group that can be opened; the others become entries of `damaged`."""
+    try:
+        return _child_groups(group)
+    except (ManifestError, ValueError):
+        pass
+    found = []
+    for name in names_below(group):
+        path, kind = f"{group.path}/{name}".lstrip("/"), node_type(group, name)
+        try:
+            if kind == "group":
+                found.append(open_group(group, name, "r"))
+            elif kind is not None:
+                open_node(group.store, path)
+        except (ManifestError, MetadataError, ValueError) as error:
+            damaged[path] = list(getattr(error, "problems", ())) or [one_line(error)]
+    return found
+
+
+def logical_paths(
+    group: zarr.Group, *, inside_arrays: bool = False, damaged: Damaged | None = None
+) -> list[str]:
+    """The paths of the logical arrays at and below a group."""
+    below = groups_below(group, inside_arrays=inside_arrays, damaged=damaged)
+    return sorted(child.path for child in below if is_logical(child))
+
+
+def logical_arrays(store: Any, path: str = "", *, inside_arrays: bool = False) -> list[str]:
+    """The paths of all logical arrays in a store, or below a path in it; those inside others only on request.
+
+    >>> import intarsia
+    >>> store = zarr.storage.MemoryStore()
+    >>> for name in ("b", "a/x"):
+    ...     _ = intarsia.create(store, name, shape=(4,), chunks=(2,), dtype="f4")
+    >>> logical_arrays(store)
+    ['a/x', 'b']
+    """
+    try:
+        return logical_paths(open_group(store, path, "r"), inside_arrays=inside_arrays)
+    except (FileNotFoundError, ValueError) as error:
+        plain = plain_node(store, path)
+        raise NotLogicalArrayError(
+            (f"there is no Zarr group at {path}: {one_line(error)}" if path else EMPTY)
+            if plain is None
+            else f"there is no logical array at {path or '/'!r}, but {plain}.\n  {PLAIN_ADVICE}"
+        ) from error
+
+
+def names_below(group: zarr.Group) -> list[str]:
+    """The names right below a group, whatever they are; none if a store cannot list."""
+    store = group.store
+
+    async def collect() -> list[str]:
+        return [name async for name in store.list_dir(group.path)]
+
+    return sorted(sync(collect())) if store.supports_listing else []
+
+
+def node_type(group: zarr.Group, name: str) -> str | None:
+    """What a child says that it is; None if it says nothing, as after an incomplete removal."""
+    document = read_key(group.store, f"{group.path}/{name}/zarr.json".lstrip("/"))
+    if document is None:
+        return None
+    try:
+        return str(json.loads(document)["node_type"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "damaged"
+
+
+def joined_path(*parts: str) -> str:
+    """A path of groups.
+
+    >>> joined_path("", "PRODUCT/", "DETAILS")
+    'PRODUCT/DETAILS'
+    """
+    return "/".join(part.strip("/") for part in parts if part.strip("/"))

@@ -1,0 +1,338 @@
+"""The group behind a logical array: its manifest, read and written, and its members."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+
+from intarsia._compat import sync
+from intarsia.codecs.runtime_options import NO_OPTIONS, Luggage, Options, remembered_decision
+from intarsia.engine.fetch import is_lasting
+from intarsia.engine.fetch.store import read_key
+from intarsia.engine.member_source import checked_member
+from intarsia.engine.state import Ground, Layout, Told
+from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError, signal_failure
+from intarsia.logical.hierarchy import open_group
+from intarsia.logical.members import Members, create_member, short_codecs
+from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention, new_name
+from intarsia.manifest.manifest import INLINE_REGIONS, Manifest
+from intarsia.manifest.routing import keeps_routing
+from intarsia.manifest.stored_table import TableEnd, most_inline, store_table
+from intarsia.words import one_line, place_text
+
+if TYPE_CHECKING:
+    from zarr.storage import StorePath
+
+    from intarsia.codecs import Decision
+    from intarsia.engine.member_source import AnySource, Source
+    from intarsia.engine.plan import Part
+    from intarsia.logical.members import Encoding, Live
+    from intarsia.manifest.box import Box
+    from intarsia.manifest.region_table import RegionTable, Row
+    from intarsia.manifest.stored_table import MoreRegions
+
+
+class GroupLayout(Layout):
+    """One state of a logical array."""
+
+    members: Members
+
+    def changed(self, manifest: Manifest) -> GroupLayout:
+        """The next state; members that stay are not prepared again."""
+        layout = GroupLayout(manifest, self.members.renamed(manifest.members))
+        layout._sources = {name: self._sources[name] for name in manifest.members if name in self._sources}
+        return layout
+
+    def open_together(self, parts: Sequence[Part]) -> None:
+        manifest = self.manifest
+        owner = manifest.backings.member
+        self.members.open_together(manifest.members[owner[part.row]] for part in parts)
+
+    def open_members(self, names: Sequence[str]) -> None:
+        self.members.open_together(names)
+
+    def bounds_text(self, box: Box) -> str:
+        """A box of logical chunks as elements: [0:500, 0:1000]."""
+        return self.manifest.elements(box).text()
+
+    def region_text(self, row: Row) -> str:
+        """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
+        name = self.manifest.members[row.member]
+        try:
+            codecs = ", " + short_codecs(self.members[name])
+        except (MemberError, KeyError):
+            codecs = ""
+        layer = f", layer {row.layer}" if row.layer else ""
+        return f"{self.bounds_text(row.box)} ({name[:6]}{codecs}{layer})"
+
+    def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
+        region = self.region_text(self.manifest.backings.row(row))
+        return f"region {region}, member {source.name}" + ("" if index is None else f", chunk {index}")
+
+
+@contextmanager
+def _named(group: zarr.Group) -> Iterator[None]:
+    """Name the array whose manifest has something wrong with it."""
+    try:
+        yield
+    except ManifestError as error:
+        error.add_note(f"in the attributes of {place_text(group.store_path)}")
+        raise
+
+
+class LogicalGroup(Ground[GroupLayout]):
+    """A logical array's group, its layout as last read or written, and how to change it."""
+
+    def __init__(
+        self,
+        group: zarr.Group,
+        manifest: Manifest,
+        live: Live | None = None,
+        default: Decision | None = None,
+    ) -> None:
+        self.group = group
+        self.layout = GroupLayout(manifest, Members(group, manifest.members, live))
+        self.default = default
+        """The decision if there is no other: the default of the process that handed out the work."""
+        self._drafts: dict[str, zarr.Array[Any]] = {}
+        # Threads may share a handle. A thread that reads or writes the manifest, and keeps the result, does
+        # both in one turn: otherwise a slow reader could replace the layout that a writer is working on by an
+        # old one.
+        self._turn = threading.RLock()
+        self._known: tuple[bytes, Manifest] = b"", manifest
+
+    @property
+    def store_path(self) -> StorePath:
+        return self.group.store_path
+
+    @property
+    def members(self) -> Members:
+        return self.layout.members
+
+    @classmethod
+    def load(cls, group: zarr.Group, *, later: bool = False) -> LogicalGroup:
+        """Read and check the manifest of a group.
+
+        With `later`, a table beside the members is read on demand, and nobody else may write.
+        """
+        return cls(group, cls._read_manifest(group, later))
+
+    @staticmethod
+    def _read_manifest(group: zarr.Group, later: bool = False) -> Manifest:
+        attributes = group.metadata.attributes
+        if MANIFEST_KEY not in attributes:
+            raise NotLogicalArrayError(
+                f"{place_text(group.store_path)} is a Zarr group, but not a logical array: "
+                f"it has no attribute {MANIFEST_KEY!r}.\n"
+                "  Create one with intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
+            )
+        document: Any = attributes[MANIFEST_KEY]
+
+        @cache
+        def read() -> Manifest:
+            with _named(group):
+                return Manifest.from_json(document, LogicalGroup._open_table(group, document))
+
+        # A table of thousands of regions takes longer than all the rest, and is not needed to know what an
+        # array is. In a snapshot it cannot change or vanish before it is needed.
+        in_table = isinstance(document, dict) and isinstance(document.get("regions"), str)
+        if in_table and (later or is_lasting(group.store)):
+            with _named(group):
+                return Manifest.described(document, read)
+        return read()
+
+    @staticmethod
+    def _open_table(
+        group: zarr.Group, document: Any, mode: Literal["r", "r+"] = "r"
+    ) -> zarr.Array[Any] | None:
+        """The array that holds the regions, if the manifest names one; not read yet."""
+        name = document.get("regions") if isinstance(document, dict) else None
+        if not isinstance(name, str) or not NAME.match(name):
+            return None
+        try:
+            return zarr.open_array(
+                group.store_path / name, mode=mode, zarr_format=3, config={"read_missing_chunks": False}
+            )
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            if signal_failure(error) is not None:
+                raise
+            problem = f"regions: the table {name!r} cannot be opened: {one_line(error)}"
+            raise ManifestError([problem]) from error
+
+    def reload(self) -> None:
+        """Pick up what other handles have changed."""
+        with self._turn:
+            try:
+                fresh = open_group(self.group, "", "r" if self.group.store.read_only else "r+")
+            except FileNotFoundError as error:
+                raise NotLogicalArrayError(
+                    f"the logical array at {place_text(self.group.store_path)} is gone: {one_line(error)}"
+                ) from error
+            manifest = self._read_manifest(fresh)
+            self.group = fresh
+            if manifest.generation != self.manifest.generation or manifest != self.manifest:
+                members = Members(fresh, manifest.members, self.members.live)
+                for name, member in self._drafts.items():
+                    members.adopt(name, member)
+                self.layout = GroupLayout(manifest, members)
+            self._fetcher = None
+
+    @property
+    def _document_key(self) -> str:
+        return f"{self.group.path}/zarr.json".lstrip("/")
+
+    async def look(self) -> Told:
+        """What the store now says about the array, for a writer whose bytes this event loop just stored."""
+        document = await self.group.store.get(self._document_key, default_buffer_prototype())
+        return Told(None if document is None else document.to_bytes())
+
+    def is_current(self, layout: GroupLayout, told: Told | None = None) -> bool:
+        if self.fetcher().lasting:
+            return True
+        document = (told or Told(read_key(self.group.store, self._document_key))).document
+        if document is None:
+            return False
+        seen, manifest = self._known
+        if document != seen or manifest is not layout.manifest:
+            if not layout.manifest.is_told_by(document):
+                return False
+            self._known = document, layout.manifest
+        return True
+
+    def keeps(self, layout: GroupLayout, rows: Sequence[int]) -> bool:
+        before = layout.manifest
+        return all(keeps_routing(before, self.manifest, before.backings.row(i)) for i in rows)
+
+    def begin_edit(self) -> None:
+        """Called before every change of the layout: makes sure that it is writable and up to date."""
+        self.check_writable()
+        self.reload()
+
+    def check_writable(self) -> None:
+        if not self.read_only:
+            return
+        where, store = place_text(self.group.store_path), self.group.store
+        if not store.read_only:  # it could be written to until its session was committed, or given up
+            raise ReadOnlyError(
+                f"the transaction that the handle on {where} belongs to has ended: it is read-only now.\n"
+                "  Open the array again, in a new transaction: tx.open(path)"
+            )
+        how = "Open it for writing: intarsia.open(store, path, mode='r+')"
+        if hasattr(store, "session"):  # a version of a repository is never written to
+            how = "Write in a transaction: with intarsia.transaction(repo, message=…) as tx: tx.open(path)"
+        raise ReadOnlyError(f"the logical array at {where} was opened for reading.\n  {how}")
+
+    def commit(self, manifest: Manifest, more: Mapping[str, Any] | None = None) -> None:
+        """Make `manifest` the current one; then remove what nothing refers to any more.
+
+        Members and the table are in place before the attributes change, so that a crash leaves the old
+        array or the new one. Anything that a reader would refuse is refused here. `more` are attributes to
+        set in the same write.
+        """
+        manifest.check()
+        with self._turn:
+            attributes: dict[str, Any] = {**self.group.metadata.attributes, **(more or {})}
+            old = attributes.get(MANIFEST_KEY)
+            old_table = old.get("regions") if isinstance(old, dict) else None
+            table_name = None
+            if len(manifest.backings) > most_inline(self.group.store, INLINE_REGIONS):
+                known = self._open_table(self.group, old, "r+")
+                # Replicas come after regions here, but anywhere in the stored table: then all are written.
+                as_stored = known is not None and not len(self.manifest.replicas)
+                before = self.manifest.table() if as_stored else manifest.table()[:0]
+                table_name = store_table(self.group.store_path, manifest.table(), known, before)
+            attributes[MANIFEST_KEY] = manifest.to_json(table_name)
+            entry = convention(manifest.version)
+            others = [c for c in attributes.get(CONVENTIONS_KEY, []) if c.get("uuid") != entry["uuid"]]
+            attributes[CONVENTIONS_KEY] = [*others, entry]
+            self.group = self.group.update_attributes(attributes)
+            gone = set(self.manifest.members) - set(manifest.members)
+            if isinstance(old_table, str) and old_table != table_name:
+                gone.add(old_table)
+            self.layout = self.layout.changed(manifest)
+            self._drafts = {}
+        self.discard(*sorted(gone))
+
+    def end_of_table(self, axis: int) -> TableEnd | None:
+        """The regions that reach the end of an axis; None if they are not in a table that can be extended."""
+        document: Any = self.group.metadata.attributes.get(MANIFEST_KEY)
+        return TableEnd.of(self.manifest, self._open_table(self.group, document, "r+"), axis)
+
+    def extend(
+        self, end: TableEnd, shape: tuple[int, ...], more: MoreRegions,
+        join: Callable[[RegionTable, int], RegionTable],
+    ) -> LogicalGroup:  # fmt: skip
+        """Add regions after all others; returns the group with only the last ones, for checks."""
+        with self._turn:
+            part, changes = end.store(shape, more, join)
+            attributes: dict[str, Any] = dict(self.group.metadata.attributes)
+            known: Any = attributes[MANIFEST_KEY]
+            attributes[MANIFEST_KEY] = {**known, **changes, "generation": known["generation"] + 1}
+            self.group = self.group.update_attributes(attributes)
+            self.layout = self.layout.changed(self._read_manifest(self.group, later=True))
+        return LogicalGroup(self.group, part)
+
+    def cut_replicas(self, *boxes: Box) -> bool:
+        """Before values are written, cut logical chunks out of all replicas; says whether there were any.
+
+        A reader then finds the values only in layer 0, before and after they change.
+        """
+        if self.manifest.without_replicas(*boxes) is self.manifest:
+            return False
+        self.begin_edit()  # others may have changed the layout by now
+        cut = self.manifest.without_replicas(*boxes)
+        if cut is not self.manifest:
+            self.commit(cut)
+        return True
+
+    def create_member(self, shape: tuple[int, ...], encoding: Encoding) -> tuple[str, zarr.Array[Any]]:
+        """A new member; nothing refers to it until a manifest is committed that does."""
+        name = new_name()
+        member = create_member(self.group.store_path, name, self.manifest, shape, encoding)
+        self._drafts[name] = member
+        self.members.adopt(name, member)
+        return name, member
+
+    def discard(self, *names: str) -> None:
+        """Remove children of the group that nothing refers to; they stay if a store cannot delete."""
+        for name in names:
+            self._drafts.pop(name, None)
+            if self.group.store.supports_deletes:
+                sync((self.group.store_path / name).delete_dir())
+
+    def member_of(self, row: Row) -> zarr.Array[Any]:
+        """The member behind a region, checked against what the region needs."""
+        return checked_member(self.members, self.manifest.members[row.member], self.manifest, row)
+
+    def source(self, name: str) -> AnySource:
+        """A member, prepared for reading."""
+        return self.layout.source(name)
+
+    def target(self, name: str, options: Options = NO_OPTIONS) -> Source:
+        """A member, prepared for writing with run-time options."""
+        return self.source(name).with_options(self.options(options))
+
+    def options(self, given: Options = NO_OPTIONS) -> Options:
+        """What to write with: the options given, and what the array remembers."""
+        default = remembered_decision(self.group.metadata.attributes) or self.default
+        return given.over(Options(default=default))
+
+    def luggage(self, name: str, given: Options = NO_OPTIONS) -> Luggage:
+        """What another process needs to write into a member as this group would."""
+        return Luggage.of(self.members.live.get(name), self.options(given))
+
+    def bounds_text(self, box: Box) -> str:
+        """A box of logical chunks as elements: [0:500, 0:1000]."""
+        return self.layout.bounds_text(box)
+
+    def region_text(self, row: Row) -> str:
+        """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
+        return self.layout.region_text(row)

@@ -1,0 +1,211 @@
+"""Creating and opening logical arrays, and opening any Zarr array for fast reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import icechunk
+import zarr
+from zarr.errors import ContainsArrayError, ContainsGroupError
+
+from intarsia._icechunk import safe_store
+from intarsia.engine.reader import Reader
+from intarsia.errors import (
+    IntarsiaError,
+    ManifestError,
+    MetadataError,
+    NotLogicalArrayError,
+    OverwriteError,
+    ReadOnlyError,
+    ShapeError,
+)
+from intarsia.logical.attributes import RESERVED
+from intarsia.logical.hierarchy import (
+    PLAIN_ADVICE,
+    is_any_array,
+    is_logical,
+    names_below,
+    nodes_below,
+    open_group,
+    open_node,
+    plain_node,
+)
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.manifest.box import sizes_of
+from intarsia.manifest.coercion import data_type_of, plain_type
+from intarsia.manifest.document import MOST_ELEMENTS
+from intarsia.manifest.manifest import Manifest
+from intarsia.parallel import check_store
+from intarsia.words import names_text, one_line, place_text
+
+
+def create(
+    store: Any,
+    path: str = "",
+    *,
+    shape: Sequence[int] | int,
+    chunks: Sequence[int] | int | None = None,
+    dtype: Any,
+    fill_value: Any = None,
+    dimension_names: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> LogicalArray:
+    """Create a logical array without regions in any zarr store or group.
+
+    `chunks` is the lattice that regions align to; members may have other chunks. By default, zarr chooses it
+    by the shape.
+
+    Args:
+        store: A zarr store or group, a path or URL, a dictionary, or an open transaction.
+        path: Where the array goes in the store.
+        shape: The shape, in elements. An axis that will grow may begin with 0.
+        chunks: The lattice, see above.
+        dtype: The data type: anything that zarr takes, or an optional one such as `"optional[int32]"`.
+        fill_value: What holes read as; by default the zero of the data type, or null.
+        dimension_names: A name, or None, for every axis.
+        attributes: Attributes of the array.
+        overwrite: Whether to replace anything at this path. Otherwise it is an error if something is there.
+
+    >>> import intarsia
+    >>> intarsia.create({}, "t", shape=(0, 720, 1440), chunks=(24, 90, 180), dtype="float32").chunks
+    (24, 90, 180)
+    """
+    sizes = sizes_of(shape, "shape")
+    if chunks is None:
+        values = plain_type(data_type_of(dtype))
+        guess = zarr.create_array({}, shape=[max(n, 1) for n in sizes], dtype=values).chunks
+        chunk_shape = tuple(guess)
+    else:
+        chunk_shape = sizes_of(chunks, "chunks")
+    if min(sizes, default=0) < 0:
+        raise ShapeError(f"shape {sizes}: no axis can have a negative length")
+    if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1:
+        raise ShapeError(
+            f"chunks {chunk_shape} and shape {sizes} must have the same number of axes, and chunks must "
+            "have a size of at least 1 on each"
+        )
+    names = None if dimension_names is None else tuple(dimension_names)
+    if names is not None and len(names) != len(sizes):
+        raise ShapeError(f"dimension_names {names} must have one entry for each of the {len(sizes)} axes")
+    taken = RESERVED & set(attributes or {})
+    if taken:
+        raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
+    manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
+    manifest.check()
+    try:
+        group = open_group(_place_of(store), path, "w" if overwrite else "w-")
+    except (FileExistsError, ContainsArrayError, ContainsGroupError) as error:
+        raise OverwriteError(
+            f"there is already something at {path or '/'!r}: choose another path, or replace it with "
+            "overwrite=True"
+        ) from error
+    logical = LogicalGroup(group, manifest)
+    logical.group = group.update_attributes(dict(attributes or {}))
+    logical.commit(manifest)
+    return LogicalArray(logical)
+
+
+def _place_of(store: Any) -> Any:
+    """What zarr takes for this place: for a transaction or a session, its store."""
+    if isinstance(store, icechunk.Repository):
+        raise TypeError(
+            "a repository is changed in a transaction: with intarsia.transaction(repo) as tx: tx.create(…)"
+        )
+    is_session = isinstance(getattr(store, "session", store), icechunk.Session)
+    return store.store if is_session and not isinstance(store, icechunk.IcechunkStore) else store
+
+
+def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
+    """Open a logical array for reading (`"r"`) or for reading and writing (`"r+"`).
+
+    >>> import intarsia
+    >>> store = {}
+    >>> _ = intarsia.create(store, "t", shape=(4,), chunks=(2,), dtype="u1")
+    >>> intarsia.open(store, "t").read_only
+    True
+    """
+    if mode not in ("r", "r+"):
+        raise ValueError(f"mode {mode!r} is not 'r' or 'r+'; to make a new array use intarsia.create")
+    try:
+        group = open_group(store, path, mode)
+    except ManifestError:
+        raise
+    except (FileNotFoundError, ValueError) as error:
+        if mode == "r+" and "read-only" in str(error):
+            raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
+        plain = plain_node(store, path)
+        raise NotLogicalArrayError(
+            f"there is no logical array at {path!r}: {one_line(error)}{_others(store, path)}"
+            if plain is None
+            else f"there is no logical array at {path or '/'!r}, but {plain}.\n  {PLAIN_ADVICE}"
+        ) from error
+    if not is_logical(group) and (names := _names(group)):
+        raise NotLogicalArrayError(
+            f"{place_text(group.store_path)} is a Zarr group, but not a logical array.\n"
+            f"  Name an array in it: {names_text('', names)}"
+        )
+    return LogicalArray(LogicalGroup.load(group))
+
+
+def _others(store: Any, path: str) -> str:
+    """What there is in the group that a path leads to, and what was probably meant."""
+    above, _, name = path.strip("/").rpartition("/")
+    try:
+        known = _names(open_group(store, above, "r")) if name else []
+    except (OSError, ValueError, IntarsiaError):
+        return ""
+    return f"\n  In {above or 'the root'}, {names_text(name, known)}" if known else ""
+
+
+def _names(group: zarr.Group) -> list[str]:
+    """The names below a group, except its own metadata."""
+    return [name for name in names_below(group) if name not in ("zarr.json", "c") and name[:2] != ".z"]
+
+
+type Readers = dict[str, Reader | LogicalArray]
+"""Every array in a group and in the groups below it, by path."""
+
+
+def reader(source: Any, path: str = "") -> Reader | LogicalArray | Readers:
+    """Read any Zarr array as fast as a logical array: an open one, or what is at a path in a store or group.
+
+    >>> import zarr
+    >>> group = zarr.create_group({})
+    >>> _ = group.create_array("a/x", shape=4, dtype="u1")
+    >>> reader(group, "a/x").shape, sorted(reader(group))
+    ((4,), ['a/x'])
+    """
+    from intarsia.nullable import NullableArray
+
+    if isinstance(source, NullableArray):
+        source = source.zarr_array
+    elif isinstance(source, zarr.AsyncArray):
+        source = zarr.Array(source)
+    if isinstance(source, zarr.Array | Reader | LogicalArray):
+        if path:
+            raise TypeError(f"{source!r} is an array: there is nothing at {path!r} below it")
+        return Reader.of(source) if isinstance(source, zarr.Array) else source
+    if isinstance(source, zarr.Group):
+        source, path = source.store_path.store, "/".join(part for part in (source.path, path) if part)
+    check_store(source)
+    return _read_by_engine(open_node(safe_store(source), path))
+
+
+def _read_by_engine(node: zarr.Array[Any] | zarr.Group) -> Reader | LogicalArray | Readers:
+    if is_any_array(node):
+        return _array_of(node)
+    assert isinstance(node, zarr.Group)
+    return {path: _array_of(below) for path, below in nodes_below(node) if is_any_array(below)}
+
+
+def _array_of(node: zarr.Array[Any] | zarr.Group) -> Reader | LogicalArray:
+    if isinstance(node, zarr.Array):
+        longest = max(node.shape, default=0)
+        if longest >= MOST_ELEMENTS:
+            place = place_text(node.store_path)
+            raise MetadataError(f"the metadata of {place} cannot be right: an axis has {longest} elements")
+        return Reader.of(node)
+    return LogicalArray(LogicalGroup.load(node))

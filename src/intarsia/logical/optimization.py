@@ -1,0 +1,157 @@
+"""`optimize`: puts every region into the encoding that suits it best."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import zarr
+from zarr.abc.codec import ArrayArrayCodec
+from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
+
+from intarsia.display import Listing
+from intarsia.logical.advice import Objective, advise_in_chunks
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.members import Encoding, short_codecs
+from intarsia.logical.recode import recode
+from intarsia.logical.region import Region, stored_size
+from intarsia.progress import Progress, part_of, silent
+from intarsia.words import bounds_text, size_text
+
+CHANGE_COLUMNS = ("Region", "Codecs before", "Codecs after", "Stored before", "Stored", "Saved")
+
+LEAST_GAIN = 0.05
+"""A region is left alone unless it gets cheaper by this fraction: rewriting has a price too."""
+
+
+ZSTD_DEFAULT = 3
+"""The level that zstd uses for level 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What `optimize` did to one region.
+
+    >>> Change(((0, 4),), "raw", "zstd-9", 1000, 400).saved
+    600
+    """
+
+    bounds: tuple[tuple[int, int], ...]
+    """The bounds of the region."""
+
+    before: str
+    """Its codecs before."""
+
+    after: str
+    """Its codecs now."""
+
+    bytes_before: int
+    """The stored bytes before."""
+
+    bytes_after: int
+    """The stored bytes now."""
+
+    @property
+    def saved(self) -> int:
+        """How many stored bytes were saved."""
+        return self.bytes_before - self.bytes_after
+
+
+class RegionChanges(Listing[Change]):
+    """What `optimize` changed.
+
+    >>> RegionChanges([Change(((0, 4),), "raw", "zstd-9", 1000, 400)])
+    Region  Codecs before  Codecs after  Stored before  Stored  Saved
+    [0:4]   raw            zstd-9                 1 kB   400 B  600 B
+    """
+
+    columns = CHANGE_COLUMNS
+    empty = "no region would gain from another encoding"
+
+    def cells(self, item: Change) -> tuple[str, ...]:
+        sizes = item.bytes_before, item.bytes_after
+        saved = f"{'-' if item.saved < 0 else ''}{size_text(abs(item.saved))}"
+        return bounds_text(item.bounds), item.before, item.after, *map(size_text, sizes), saved
+
+
+def optimize(
+    array: LogicalArray, objective: Objective = "balanced", *, progress: Progress = silent
+) -> RegionChanges:
+    """Recode every region for which another encoding is better by the objective, and return the changes.
+
+    The values stay the same. With the objective "size", no region gets larger: a region that would not shrink
+    stays as it is. In a transaction, all of it is one commit, and an older snapshot undoes it. Steps of the
+    progress are bytes of values.
+
+    >>> import intarsia, numpy as np
+    >>> array = intarsia.create({}, "a", shape=(0, 100), chunks=(50, 100), dtype="int64")
+    >>> array.append(np.zeros((100, 100), dtype="int64") + np.arange(100), codecs=[])
+    >>> [change.before for change in array.optimize("size")]
+    ['raw']
+    """
+    regions, changes = array.regions, []
+    whole, done = sum(region.nbytes for region in regions), 0
+    progress(0, whole)
+    for region in regions:
+        changes.append(_optimized(array, region, objective, part_of(progress, done, region.nbytes, whole)))
+        done += region.nbytes
+        progress(done, whole)
+    return RegionChanges(change for change in changes if change is not None)
+
+
+def _optimized(
+    array: LogicalArray, region: Region, objective: Objective, progress: Progress
+) -> Change | None:
+    """Recode one region, if that makes it better; None if it stays as it is."""
+    chunks, shards = _shapes(region)
+    before, size = short_codecs(region.member, settings=True), region.nbytes_stored
+    stored = array.as_stored(region.bounds)
+    now = {"now": _inner(region)}
+    current = advise_in_chunks(stored, objective, bounds=region.bounds, encodings=now, chunks=chunks).best
+    best = advise_in_chunks(stored, objective, bounds=region.bounds, chunks=chunks).best
+    gain = 1 - best.cost(objective) / max(current.cost(objective), 1e-12)
+    if gain <= LEAST_GAIN or is_same(_inner(region), best.codecs):
+        return None
+    after, stored_after = before, size
+
+    def is_better(member: zarr.Array[Any]) -> bool:
+        nonlocal after, stored_after
+        after, stored_after = short_codecs(member, settings=True), stored_size(member)
+        return objective != "size" or stored_after < size  # samples may mislead about the rest
+
+    encoding = Encoding(best.codecs, chunks, shards, options=array.config.options, keep_packing=True)
+    if not recode(array._logical, region.bounds, encoding, progress=progress, accept=is_better):
+        return None
+    return Change(region.bounds, before, after, size, stored_after)
+
+
+def is_same(now: Iterable[Any], other: Iterable[Any]) -> bool:
+    """Whether two lists of codecs store the same bytes; level 0 of zstd is its level 3.
+
+    >>> is_same([BytesCodec(), ZstdCodec(level=0)], [ZstdCodec(level=3)])
+    True
+    >>> is_same([BytesCodec(), ZstdCodec(level=1)], [ZstdCodec(level=3)])
+    False
+    """
+
+    def told(codecs: Iterable[Any]) -> list[Any]:
+        listed = [codec for codec in codecs if codec not in (BytesCodec(), BytesCodec(endian=None))]
+        return [
+            replace(codec, level=ZSTD_DEFAULT) if isinstance(codec, ZstdCodec) and codec.level == 0 else codec
+            for codec in listed
+        ]
+
+    return told(now) == told(other)
+
+
+def _inner(region: Region) -> list[Any]:
+    """The codecs of a single chunk, which are nested inside those of a shard."""
+    codecs = region.codecs
+    inner = list(codecs[0].codecs) if isinstance(codecs[0], ShardingCodec) else list(codecs)
+    # Codecs that turn axes were made for the member's axes, and a view shows others.
+    return [codec for codec in inner if region.view is None or not isinstance(codec, ArrayArrayCodec)]
+
+
+def _shapes(region: Region) -> list[tuple[int, ...] | None]:
+    """The shapes of the member's chunks and shards, in the array's axes."""
+    shapes, view = (region.member.chunks, region.member.shards), region.view
+    return [s if s is None or view is None else tuple(n for n, _ in view.grid(s)) for s in shapes]

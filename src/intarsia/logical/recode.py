@@ -1,0 +1,305 @@
+"""Encoding a box again: its values are copied into a new member, block by block, here or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import numpy as np
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec, VLenBytesCodec, VLenUTF8Codec
+
+from intarsia.codecs import parse_codecs
+from intarsia.codecs.reshape import ReshapeCodec
+from intarsia.codecs.runtime_options import Luggage
+from intarsia.engine.config import LogicalConfig
+from intarsia.engine.member_source import AnyArray, Source, grain
+from intarsia.engine.read import read_request
+from intarsia.engine.request import request
+from intarsia.engine.write import write_box
+from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
+from intarsia.logical.hierarchy import open_group
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.members import Encoding
+from intarsia.logical.staging import Piece, Reservation, Room, lattice_box
+from intarsia.manifest.box import BLOCK_BYTES, BoundsLike, Box, blocks
+from intarsia.manifest.coercion import Values, data_type_of
+from intarsia.manifest.manifest import NO_REPLICAS, Manifest
+from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
+from intarsia.manifest.region_table import NONE, RegionTable, Row
+from intarsia.nullable.codec import NullableCodec
+from intarsia.parallel import Client, spread
+from intarsia.progress import Progress, silent
+
+EXACT_CODECS = BytesBytesCodec, BytesCodec, VLenUTF8Codec, VLenBytesCodec, TransposeCodec, ReshapeCodec
+"""Codecs that return their input, bit by bit."""
+
+AUTHORITY = LogicalConfig(layer=0)
+"""Values are copied from layer 0, which says what they are."""
+
+TASK_BYTES = 16 << 20
+"""A task on a cluster copies whole chunks of about this size: many tasks for the workers to share."""
+
+
+def recode(
+    logical: LogicalGroup,
+    bounds: BoundsLike,
+    encoding: Encoding,
+    *,
+    client: Client | None = None,
+    progress: Progress = silent,
+    accept: Callable[[AnyArray], bool] = lambda _: True,
+) -> bool:
+    """Copy a box into a new member of another encoding; regions that it cuts are split.
+
+    If the caller does not `accept` the new member once it is filled, the box stays as it is; returns whether
+    it was accepted.
+    """
+    logical.begin_edit()
+    room = reserve_recode(logical, lattice_box(logical.manifest, bounds), encoding)
+    with room.given_back_on_failure(logical):
+        copy_values(logical, room, client=client, progress=progress)
+        accepted = accept(logical.members[room.made[0]])
+    if accepted:
+        room.settle(logical)
+    else:
+        room.discard(logical)
+    return accepted
+
+
+def reserve_recode(
+    logical: LogicalGroup, box: Box, encoding: Encoding, *, ready: str | None = None
+) -> Reservation:
+    """Room for the values of a box of logical chunks, in a new member that replaces those it has.
+
+    If `ready`, the array of this name in the group already holds them. Packings are kept if all regions store
+    one type: then their numbers are copied, and every region keeps its own packing.
+    """
+    manifest, packing = logical.manifest, encoding.packing
+    if not manifest.regions.touching(box).size:
+        raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to recode")
+    parts, packings, encoding, copied = copied_parts(manifest, box, encoding)
+    room = Room(logical)
+    if ready is None:
+        room.in_new_member(manifest.elements(box), encoding, *to_copy(manifest, box, parts), packing=packing)
+    member, origin = len(manifest.members), box.start
+    rows = [Row(member, part, part.seen_from(origin).start, number) for part, number in parts]
+    table = manifest.regions.without(box).joined(RegionTable.from_rows(rows, manifest.ndim))
+    names = (*manifest.members, ready or room.made[0])
+    # Replicas stay what they are, unless the new encoding rounds.
+    kept = manifest.replicas if packing is None and is_exact(parse_codecs(encoding.codecs or ())) else None
+    changed = manifest.changed(regions=table, members=names, packings=packings, replicas=kept)
+    return replace(room.reserved(changed), copied=copied)
+
+
+def copied_parts(
+    manifest: Manifest, box: Box, encoding: Encoding
+) -> tuple[list[tuple[Box, int]], Packings, Encoding, Manifest | None]:
+    """The parts of a box that regions back, and the packing of each in another encoding.
+
+    Also the packings for that; the encoding of the member; and the manifest for reading stored numbers, if
+    those are copied.
+    """
+    touched = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
+    parts = [(shared, row.packing) for row in touched if (shared := row.box.intersect(box)) is not None]
+    copied = as_stored(manifest, box) if encoding.keep_packing else None
+    packings = manifest.packings
+    if copied is not None:
+        encoding = replace(encoding, packing=manifest.packing_of(touched[0]))
+    else:
+        packings, number = packings.numbered(encoding.packing)
+        parts = [(part, number) for part, _ in parts]
+    numbers = {number for _, number in parts}
+    if len(numbers) == 1 and _is_covered(box, parts):
+        parts = [(box, numbers.pop())]  # no hole is to be kept
+    return parts, packings, encoding, copied
+
+
+def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
+    """The regions in a box as the numbers in their members; None unless all are packed in one type.
+
+    Only for reading: it says nothing about the rest of the array.
+    """
+    table, packings = manifest.regions.take(manifest.regions.touching(box)), manifest.packings
+    if not len(table) or (table.packing == NONE).any():
+        return None
+    stored = {packings.kinds[kind].stored for kind in np.unique(packings.kind[table.packing])}
+    if len(stored) > 1:
+        return None
+    data_type = data_type_of(stored.pop())
+    return replace(
+        manifest,
+        data_type=data_type,
+        fill_value=data_type.default_scalar(),
+        regions=replace(table, packing=np.full(len(table), NONE, dtype=np.int64)),
+        packings=NO_PACKINGS,
+        replicas=NO_REPLICAS,
+    )
+
+
+def to_copy(manifest: Manifest, box: Box, parts: list[tuple[Box, int]]) -> list[Box]:
+    """The elements of a box to copy: all in one go, or each part by itself if there are holes.
+
+    Chunks of the new member may hold elements of many parts, and would be written again for each of them.
+    """
+    boxes = [box] if _is_covered(box, parts) else [part for part, _ in parts]
+    return [manifest.elements(each) for each in boxes]
+
+
+def _is_covered(box: Box, parts: list[tuple[Box, int]]) -> bool:
+    return sum(prod(part.shape) for part, _ in parts) == prod(box.shape)
+
+
+def is_exact(codecs: Iterable[Any]) -> bool:
+    """Whether codecs are known to return their input, bit by bit; for others it is unknown.
+
+    >>> from zarr.codecs import BytesCodec, ZstdCodec
+    >>> is_exact([BytesCodec(), ZstdCodec()])
+    True
+    """
+    return all(
+        isinstance(codec, EXACT_CODECS)
+        or (isinstance(codec, ShardingCodec) and is_exact(codec.codecs))
+        or (isinstance(codec, NullableCodec) and is_exact(codec.data_codecs or ()))
+        for codec in codecs
+    )
+
+
+def copy_out(logical: LogicalGroup, numbers: Sequence[int], axis: int, encoding: Encoding) -> None:
+    """Copy the last logical chunk of some regions along an axis into one new member, as plain values."""
+    manifest, chosen = logical.manifest, list(numbers)
+    table, stop = manifest.regions, manifest.regions.stop.copy()
+    boxes = [table.row(i).box for i in chosen]
+    boxes = [box.with_axis(axis, box.stop[axis] - 1, box.stop[axis]) for box in boxes]
+    around = Box(
+        tuple(map(min, zip(*(box.start for box in boxes), strict=True))),
+        tuple(map(max, zip(*(box.stop for box in boxes), strict=True))),
+    )
+    room = Room(logical)
+    room.in_new_member(manifest.elements(around), encoding, *map(manifest.elements, boxes))
+    stop[chosen, axis] -= 1
+    left = replace(table, stop=stop).take(np.flatnonzero((stop > table.start).all(axis=1)))
+    rows = [Row(len(manifest.members), box, box.seen_from(around.start).start) for box in boxes]
+    changed = left.joined(RegionTable.from_rows(rows, manifest.ndim))
+    names = (*manifest.members, *room.made)
+    reserved = room.reserved(manifest.changed(regions=changed, members=names, replicas=manifest.replicas))
+    with reserved.shown_when_filled(logical):
+        copy_values(logical, reserved)
+
+
+class StoredNumbers(LogicalGroup):
+    """The group behind a logical array, read through a manifest of what its members store."""
+
+    def reload(self) -> None:
+        """Refused: what others put there may be stored differently."""
+        raise ReadError("the layout of the array was changed while its stored numbers were read")
+
+
+def copy_values(
+    logical: LogicalGroup, room: Reservation, *, client: Client | None = None, progress: Progress = silent
+) -> None:
+    """Fill the room for a recode with the current values, block by block; steps are chunks or shards.
+
+    With a client, steps are tasks.
+    """
+    (name,) = room.made
+    options, unit = room.options[name], grain(logical.members[name])
+    member = logical.members[name]
+    metadata: Any = member.metadata
+    exact = room.exact and not is_exact(metadata.codecs)
+    luggage = logical.luggage(name, options)
+    copy = _Copy(logical.group.path, logical.manifest, room.copied, name, luggage, exact)
+    step = _step(logical, room.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
+    tasks = _tasks(room.pieces, step)
+    if client is not None:
+        spread(client, logical.group.store, copy, tasks, progress)
+        return
+    steps = [sum(prod(piece.target.in_units(unit).shape) for piece in task) for task in tasks]
+    progress(0, sum(steps))
+    source = logical
+    if room.copied is not None:
+        source = StoredNumbers(logical.group, room.copied, logical.members.live)
+    for task, done in zip(tasks, accumulate(steps), strict=True):
+        copy.into(source, logical.target(name, options), task)
+        progress(done, sum(steps))
+
+
+def _step(
+    logical: LogicalGroup, pieces: Sequence[Piece], member: AnyArray, most_bytes: int
+) -> tuple[int, ...]:
+    """The shape of the blocks to copy: whole chunks of the new member, as many as memory allows.
+
+    They grow first along the axes on which the chunks that are read are longer: a chunk that several blocks
+    need is decoded for each of them.
+    """
+    manifest, size = logical.manifest, max(member.dtype.itemsize, 1)
+    step = list(grain(member))
+    row = manifest.regions.touching(manifest.cells(pieces[0].source))[:1].tolist() if pieces else []
+    if row and len(step) == manifest.ndim and manifest.view_of(manifest.regions.row(row[0])) is None:
+        source = logical.member_of(manifest.regions.row(row[0]))
+        read = [min(pair) for pair in zip(grain(source), member.shape, strict=True)]
+        while longer := [d for d, n in enumerate(read) if step[d] < n]:
+            axis = max(longer, key=lambda d: read[d] / step[d])
+            if prod(step) * 2 * size > most_bytes:
+                break
+            step[axis] *= 2
+    return next(blocks(Box.sized(member.shape), tuple(step), size, most_bytes)).shape
+
+
+def _tasks(pieces: Iterable[Piece], step: tuple[int, ...]) -> list[list[Piece]]:
+    """The pieces, cut into blocks of whole chunks of the new member: no chunk belongs to two tasks."""
+    tasks: dict[tuple[int, ...], list[Piece]] = {}
+    for piece in pieces:
+        for cell in piece.target.in_units(step).indices():
+            corner = tuple(i * s for i, s in zip(cell, step, strict=True))
+            tasks.setdefault(cell, []).append(piece.cropped(Box.sized(step, corner)))
+    return list(tasks.values())
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """Copies the pieces of one task; it is sent to workers."""
+
+    path: str
+    manifest: Manifest
+    copied: Manifest | None
+    member: str
+    luggage: Luggage
+    """The run-time options for writing."""
+    exact: bool = False
+    """Whether every value is read again and compared."""
+
+    def __call__(self, store: Any, task: list[Piece]) -> None:
+        group = open_group(store, self.path, "r+")
+        logical = LogicalGroup(group, self.manifest)
+        if self.copied is not None:
+            logical = StoredNumbers(group, self.copied)
+        member = self.luggage.on(logical.members.child(self.member))
+        self.into(logical, Source.of(self.member, member), task)
+
+    def into(self, logical: LogicalGroup, target: Source, task: list[Piece]) -> None:
+        for piece in task:
+            asked = request(logical.manifest.shape, piece.source.slices, "basic")
+            values = read_request(logical, asked, AUTHORITY)
+            stored = piece.stored(values)
+            write_box(target, piece.target, stored)
+            if self.exact:
+                _check_copy(target, piece, stored)
+
+
+def _check_copy(target: Source, piece: Piece, stored: Values) -> None:
+    """Refuse an encoding that does not return what was stored."""
+    array: Any = target.array
+    back = array[piece.target.slices]
+    same = np.asarray((back == stored) | ((back != back) & (stored != stored)))
+    if not same.all():
+        place = tuple(int(i) for i in np.argwhere(~same)[0])
+        element = tuple(a + i for a, i in zip(piece.source.start, place, strict=True))
+        raise CodecConfigurationError(
+            f"a replica must hold the same values as the array, but with these codecs it would not: at "
+            f"{element} "
+            f"it would be {back[place]!r} instead of {stored[place]!r}.\n  Choose codecs that lose nothing"
+        )

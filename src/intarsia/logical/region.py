@@ -1,0 +1,169 @@
+"""A region as users see it: bounds, codecs, chunks and stored size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import zarr
+from zarr.core.sync import sync
+
+from intarsia.display import Listing
+from intarsia.engine.member_source import checked_member, grain
+from intarsia.errors import MemberError
+from intarsia.logical.members import Members, short_codecs
+from intarsia.manifest.box import Box
+from intarsia.manifest.packing import Packing
+from intarsia.manifest.region_table import Row
+from intarsia.manifest.view import View
+from intarsia.words import bounds_text, size_text
+
+if TYPE_CHECKING:
+    from intarsia.logical.logical_state import LogicalGroup
+    from intarsia.manifest.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box of the logical array that one box of one member backs.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4, 4), chunks=(2, 2), dtype="f4")
+    >>> array.add_region(((0, 2), (0, 4)), codecs=["gzip"])
+    >>> array.regions[0].bounds
+    ((0, 2), (0, 4))
+    """
+
+    name: str
+    """The name of the member that backs it."""
+
+    bounds: tuple[tuple[int, int], ...]
+    """The first and last (excluded) element on every axis."""
+
+    start: tuple[int, ...]
+    """The first logical chunk."""
+
+    stop: tuple[int, ...]
+    """The last logical chunk, excluded."""
+
+    member_start: tuple[int, ...]
+    """Where `start` is in the member, or in the view of it, in logical chunks."""
+
+    packing: Packing | None
+    """How the member's numbers become values; None if they are values."""
+
+    view: View | None
+    """How the region sees its member; None if it sees it as it is."""
+
+    layer: int
+    """The number of the layer: 0, or higher for a replica."""
+
+    row: Row = field(repr=False, compare=False)
+    """The row of the region in the table of its manifest."""
+
+    _manifest: Manifest = field(repr=False, compare=False)
+    _members: Members = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, logical: LogicalGroup, i: int) -> Region:
+        """The region in row `i` of the table of `logical`, in which replicas come after layer 0."""
+        row = logical.manifest.backings.row(i)
+        bounds = logical.manifest.elements(row.box).bounds
+        name = logical.manifest.members[row.member]
+        # The manifest and members as they are now: a later change of the layout must not redirect the region.
+        manifest, members = logical.manifest, logical.members
+        backing = row.member_start, manifest.packing_of(row), manifest.view_of(row), row.layer
+        return cls(name, bounds, row.box.start, row.box.stop, *backing, row, manifest, members)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, in elements."""
+        return tuple(b - a for a, b in self.bounds)
+
+    @property
+    def member(self) -> zarr.Array[Any]:
+        """The backing array."""
+        return checked_member(self._members, self.name, self._manifest, self.row)
+
+    @property
+    def codecs(self) -> tuple[Any, ...]:
+        """The member's codecs."""
+        codecs: tuple[Any, ...] = tuple(self.member.metadata.codecs)  # type: ignore[union-attr]  # members are v3
+        return codecs
+
+    @property
+    def codec_names(self) -> str:
+        """The member's codecs in a few words."""
+        return short_codecs(self.member)
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The member's own chunk shape."""
+        try:
+            return tuple(self.member.chunks)
+        except NotImplementedError as error:
+            raise MemberError(
+                f"the chunks of the member {self.name!r} differ in shape, so there is no single shape.\n"
+                "  region.member.read_chunk_sizes has all their sizes"
+            ) from error
+
+    @property
+    def member_bounds(self) -> tuple[tuple[int, int], ...]:
+        """The box of the member that backs the region, in elements."""
+        return self._manifest.in_member(self.row).bounds
+
+    def shown_from(self, box: Box) -> Box:
+        """The elements of the array that a `box` of the member's elements appears as."""
+        return self._manifest.from_member(self.row, box)
+
+    @property
+    def nbytes(self) -> int:
+        """The size in memory."""
+        size = 1
+        for n in self.shape:
+            size *= n
+        itemsize: int = self._manifest.data_type.to_native_dtype().itemsize
+        return size * itemsize
+
+    @property
+    def nbytes_stored(self) -> int:
+        """The bytes of the stored chunks (or shards) that hold the region."""
+        return stored_size(self.member, self._manifest.in_member(self.row))
+
+
+class Regions(Listing[Region]):
+    """All regions of an array, by position.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="u1")
+    >>> array.append([1, 2, 3, 4], codecs=["gzip"])
+    >>> array.regions  # doctest: +ELLIPSIS
+    Region  Codecs  Chunks  Size  Member
+    [0:4]   gzip      (2,)   4 B  m-...
+    """
+
+    columns = ("Region", "Codecs", "Packing", "View", "Chunks", "Size", "Member")
+    empty = "no regions: all of the array reads as its fill value"
+
+    def cells(self, item: Region) -> tuple[str, ...]:
+        looks = ("" if look is None else str(look) for look in (item.packing, item.view))
+        size = size_text(item.nbytes)
+        return bounds_text(item.bounds), item.codec_names, *looks, str(item.chunks), size, item.name
+
+
+def stored_size(member: zarr.Array[Any], elements: Box | None = None) -> int:
+    """The bytes of the stored chunks (or shards) that hold a box of a member, by default all of it."""
+    box = Box.sized(member.shape) if elements is None else elements
+    stored: int = sync(_stored_size(member, list(box.in_units(grain(member)).indices())))
+    return stored
+
+
+async def _stored_size(member: zarr.Array[Any], chunks: list[tuple[int, ...]]) -> int:
+    store, total = member.store_path.store, 0
+    for index in chunks:
+        key = f"{member.path}/{member.metadata.encode_chunk_key(index)}"
+        try:
+            total += await store.getsize(key)
+        except FileNotFoundError:
+            continue
+    return total

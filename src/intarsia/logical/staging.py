@@ -1,0 +1,376 @@
+"""The one way for data to get into a logical array: reserve room, fill it, settle.
+
+To reserve is to make members, or to let them grow; readers do not see this yet. Whoever has the data fills
+the room: this process, a cluster, a copy in another encoding. To settle is to commit the manifest that shows
+the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from zarr.abc.codec import ArrayArrayCodec
+
+from intarsia._compat import store_supports_sync_io
+from intarsia.codecs import parse_codecs
+from intarsia.codecs.runtime_options import NO_OPTIONS, Options
+from intarsia.engine.write import write_box
+from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapError, ShapeError
+from intarsia.logical.members import Encoding, codecs_for_size
+from intarsia.manifest.box import BoundsLike, Box, element_bounds
+from intarsia.manifest.coercion import Values, broadcast, values_dtype
+from intarsia.manifest.packing import Packing
+from intarsia.manifest.packing_columns import Packings
+from intarsia.manifest.region_table import NONE, RegionTable, Row
+from intarsia.manifest.view import View
+
+if TYPE_CHECKING:
+    from intarsia.logical.logical_state import LogicalGroup
+    from intarsia.manifest.manifest import Manifest
+
+
+def lattice_box(manifest: Manifest, bounds: BoundsLike) -> Box:
+    """Element bounds as a box of logical chunks; an error unless they lie on the lattice and in the array.
+
+    >>> from intarsia.manifest.manifest import Manifest
+    >>> lattice_box(Manifest.empty((250,), (100,), "i4"), [(100, 250)])
+    Box(start=(1,), stop=(3,))
+    """
+    try:
+        pairs = element_bounds(bounds, manifest.shape)
+    except (TypeError, ValueError):  # single numbers, floats, steps
+        pairs = []
+    if len(pairs) != manifest.ndim:
+        axes = "axis" if manifest.ndim == 1 else "axes"
+        raise ShapeError(
+            f"bounds {bounds!r}: give a pair of integers (start, stop) for each of the {manifest.ndim} "
+            f"{axes}, or slices without a step: np.s_[0:500, :]"
+        )
+    asked = Box.of(pairs)
+    columns = list(zip(asked.start, asked.stop, manifest.shape, manifest.chunk_shape, strict=True))
+    if any(not 0 <= a < b <= n for a, b, n, _ in columns):
+        raise BoundsError(
+            f"the bounds {asked.text()} are empty or outside the array, whose shape is {manifest.shape}"
+        )
+    if any(a % c or (b % c and b != n) for a, b, n, c in columns):
+        nearest = manifest.elements(manifest.cells(asked))
+        raise AlignmentError(
+            f"the bounds {asked.text()} are not aligned to the logical chunks of "
+            f"{manifest.chunk_shape}.\n  The nearest aligned bounds around them are {nearest.text()}"
+        )
+    return manifest.cells(asked)
+
+
+def check_shape(shape: tuple[int, ...], expected: tuple[int, ...], what: str) -> None:
+    """Refuse data that would not fill its room, or not fit into it."""
+    if tuple(shape) != expected:
+        raise ShapeError(f"the data has shape {tuple(shape)}, but {what} has shape {expected}")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Where a box of the data goes.
+
+    >>> Piece("m-1", Box((4,), (8,)), Box((0,), (4,))).cropped(Box((1,), (3,))).source
+    Box(start=(5,), stop=(7,))
+    """
+
+    member: str
+    """The name of the member."""
+
+    source: Box
+    """Which elements of the data."""
+
+    target: Box
+    """Where in the member, in elements; of the same shape, apart from the view."""
+
+    packing: Packing | None = None
+    """How the values become the member's numbers."""
+
+    view: View | None = None
+    """How the region sees the member."""
+
+    def cropped(self, tile: Box) -> Piece:
+        """The part of the piece that lies in a box of the member."""
+        target = self.target.intersect(tile)
+        assert target is not None
+        places, origin = target, self.target
+        if self.view is not None:
+            places, origin = self.view.places(target), self.view.places(self.target)
+        source = places.seen_from(origin.start).shifted(self.source.start)
+        return replace(self, source=source, target=target)
+
+    def taking(self, source: Box) -> Piece:
+        """The part of the piece that takes a box of the data.
+
+        >>> Piece("m-1", Box((4,), (8,)), Box((0,), (4,))).taking(Box((5,), (7,))).target
+        Box(start=(1,), stop=(3,))
+        """
+        origin = self.target if self.view is None else self.view.places(self.target)
+        places = source.seen_from(self.source.start).shifted(origin.start)
+        target = places if self.view is None else self.view.member_box(places)
+        return replace(self, source=source, target=target)
+
+    def grid(self, chunk: Sequence[int]) -> list[tuple[int, int]]:
+        """The grid of a member's chunks on every axis of the data: the piece's offset within its first chunk,
+        and the chunk size.
+
+        >>> Piece("m-1", Box((4,), (8,)), Box((2,), (6,))).grid((5,))
+        [(2, 5)]
+        """
+        if self.view is None:
+            return list(zip(self.target.start, chunk, strict=True))
+        starts = self.view.places(self.target).start
+        axes = zip(starts, self.view.grid(chunk), strict=True)
+        return [(start - border, size) for start, (size, border) in axes]
+
+    def stored(self, values: Values) -> Values:
+        """The values of the piece, or the one value, as the member stores them.
+
+        Values that the packing cannot hold are refused, and named by their position in the data.
+
+        >>> from intarsia import Packing
+        >>> piece = Piece("m-1", Box((4,), (6,)), Box((0,), (2,)), Packing("int8", scale=0.5))
+        >>> piece.stored([1.5, 100])
+        Traceback (most recent call last):
+        ...
+        intarsia.errors.PackingError: int8 * 0.5: cannot hold 100.0 (at [5]): ...
+        """
+        if self.packing is not None:
+            values = self.packing.encode(values, self.source.start)
+        if self.view is None or not getattr(values, "ndim", 0):
+            return values
+        return self.view.unseen(broadcast(values, self.source.shape))
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Members with room for data, and the manifest that shows them.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
+    >>> logical = array._logical
+    >>> from intarsia.logical.members import Encoding
+    >>> room = reserve_regions(logical, [([(0, 4)], Encoding())])
+    >>> with room.shown_when_filled(logical):
+    ...     room.fill(logical, lambda source: 7)
+    >>> array[...].tolist()
+    [7, 7, 7, 7]
+    """
+
+    pieces: tuple[Piece, ...]
+    """What goes where; no element occurs twice."""
+
+    manifest: Manifest
+    """The manifest to commit when every piece is written; equal to the current one if the layout stays."""
+
+    made: tuple[str, ...] = ()
+    """New members, to be discarded if the writing fails."""
+
+    grown: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Members that were made larger, with the previous shape of each."""
+
+    options: Mapping[str, Options] = field(default_factory=dict)
+    """Run-time options for writing into members, if their codecs do not have them."""
+
+    copied: Manifest | None = None
+    """For a copy of stored numbers: the manifest by which to read them."""
+
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Attributes to set together with the manifest."""
+
+    exact: bool = False
+    """Whether a copy that would not be read back unchanged is refused."""
+
+    def fill(self, logical: LogicalGroup, data: Callable[[Box], Any]) -> None:
+        """Write every piece in this process; `data` returns the values, or the one value, of a box."""
+        for piece in self.pieces:
+            target = logical.target(piece.member, self.options.get(piece.member, NO_OPTIONS))
+            write_box(target, piece.target, piece.stored(data(piece.source)))
+
+    def settle(self, logical: LogicalGroup) -> None:
+        """Show the data, now that all of it is there."""
+        if self.manifest is not logical.manifest:
+            logical.commit(self.manifest, self.attributes)
+
+    def discard(self, logical: LogicalGroup) -> None:
+        """Give the room back, as the data will not come."""
+        logical.discard(*self.made)
+        for name, shape in self.grown.items():
+            logical.members[name].resize(shape)
+
+    @contextmanager
+    def shown_when_filled(self, logical: LogicalGroup) -> Iterator[None]:
+        """Fill the room inside; then it is settled, or given back if anything fails."""
+        with self.given_back_on_failure(logical):
+            yield
+        self.settle(logical)
+
+    @contextmanager
+    def given_back_on_failure(self, logical: LogicalGroup) -> Iterator[None]:
+        """Fill the room inside; it is given back if anything fails."""
+        try:
+            yield
+        except BaseException as error:
+            clean_up(logical.group.store, error, lambda: self.discard(logical))
+            raise
+
+
+class Room:
+    """A reservation in the making; if one piece finds no room, the pieces before it give theirs back."""
+
+    def __init__(self, logical: LogicalGroup, origin: tuple[int, ...] | None = None) -> None:
+        self._logical = logical
+        self._origin = (0,) * logical.manifest.ndim if origin is None else origin
+        """Where in the array the data starts."""
+        self._pieces: list[Piece] = []
+        self._grown: dict[str, tuple[int, ...]] = {}
+        self._options: dict[str, Options] = {}
+        self.made: tuple[str, ...] = ()
+
+    def in_new_member(
+        self, elements: Box, encoding: Encoding, *fresh: Box, packing: Packing | None = None
+    ) -> None:
+        """Reserve a member for a box of elements, of which the data fills the boxes `fresh`, by default all.
+
+        `packing` is for data that is not packed yet.
+        """
+        with self._all_or_nothing():
+            name, _ = self._logical.create_member(elements.shape, encoding)
+        self.made = (*self.made, name)
+        self._options[name] = encoding.other_options
+        for box in fresh or (elements,):
+            there = box.seen_from(elements.start)
+            self._pieces.append(Piece(name, box.seen_from(self._origin), there, packing))
+
+    def in_region(self, manifest: Manifest, row: Row, fresh: Box, options: Options = NO_OPTIONS) -> None:
+        """Reserve elements that a region of this or the next manifest backs; its member may grow."""
+        name, target = manifest.members[row.member], manifest.to_member(row, fresh)
+        with self._all_or_nothing():
+            member = self._logical.members[name]
+            before, needed = member.shape, tuple(map(max, member.shape, target.stop))
+            if needed != before:
+                member.resize(needed)
+                self._grown.setdefault(name, before)
+        self._options[name] = options
+        looks = manifest.packing_of(row), manifest.view_of(row)
+        self._pieces.append(Piece(name, fresh.seen_from(self._origin), target, *looks))
+
+    def reserved(self, manifest: Manifest) -> Reservation:
+        """The reservation, which `manifest` will show."""
+        return Reservation(tuple(self._pieces), manifest, self.made, self._grown, self._options)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            logical = self._logical
+            clean_up(logical.group.store, error, lambda: self.reserved(logical.manifest).discard(logical))
+            raise
+
+
+def reserve_regions(
+    logical: LogicalGroup,
+    regions: Iterable[tuple[BoundsLike, Encoding]],
+    origin: tuple[int, ...] | None = None,
+) -> Reservation:
+    """New regions over free boxes; `origin` is where the data starts in the array, by default its corner."""
+    manifest = logical.manifest
+    boxes = [(lattice_box(manifest, bounds), encoding) for bounds, encoding in regions]
+    packings, rows = new_rows(manifest, [(box, encoding.packing) for box, encoding in boxes])
+    table = manifest.regions.joined(rows)
+    pair = table.overlap()
+    if pair is not None:
+        named = " and ".join(logical.bounds_text(table.row(i).box) for i in pair)
+        raise OverlapError(f"the regions {named} overlap")
+    room = Room(logical, origin)
+    for box, encoding in boxes:
+        room.in_new_member(manifest.elements(box), encoding, packing=encoding.packing)
+    members = (*manifest.members, *room.made)
+    return room.reserved(manifest.changed(regions=table, members=members, packings=packings))
+
+
+def new_rows(manifest: Manifest, boxes: Iterable[tuple[Box, Packing | None]]) -> tuple[Packings, RegionTable]:
+    """Regions over these boxes, each backed by all of a member that is yet to be made, in this order."""
+    first, origin, packings, rows = len(manifest.members), (0,) * manifest.ndim, manifest.packings, []
+    for i, (box, packing) in enumerate(boxes):
+        packings, number = packings.numbered(packing)
+        rows.append(Row(first + i, box, origin, number))
+    return packings, RegionTable.from_rows(rows, manifest.ndim)
+
+
+def encoding_like(logical: LogicalGroup, row: Row, asked: Encoding) -> Encoding:
+    """An encoding that takes from a region what `asked` leaves open, as far as it fits what is stored."""
+    manifest, view = logical.manifest, logical.manifest.view_of(row)
+    if asked.keep_packing:
+        asked = replace(asked, packing=manifest.packing_of(row), keep_packing=False)
+    if asked.codecs is not None:
+        return asked
+    member: Any = logical.member_of(row)
+    codecs = member.metadata.to_dict()["codecs"]
+    if codecs[0]["name"] == "sharding_indexed":
+        codecs = codecs[0]["configuration"]["codecs"]
+    stored = None if asked.packing is None else asked.packing.stored
+    if manifest.stored_type(row) != stored:
+        codecs = codecs_for_size(codecs, (stored or values_dtype(manifest.data_type)).itemsize)
+    elif view is not None:  # what works on certain axes does not fit others
+        parsed = zip(codecs, parse_codecs(codecs), strict=True)
+        codecs = [given for given, codec in parsed if not isinstance(codec, ArrayArrayCodec)]
+    if asked.chunks is not None or asked.shards is not None:
+        return replace(asked, codecs=codecs)
+    chunks, shards, fill_value = member.chunks, member.shards, asked.fill_value
+    if view is not None:
+        chunks = tuple(size for size, _ in view.grid(chunks))
+        shards = None if shards is None else tuple(size for size, _ in view.grid(shards))
+    plain = row.packing == NONE and asked.packing is None
+    if fill_value is None and plain and member.metadata.dtype == manifest.data_type:
+        fill_value = member.fill_value
+    return replace(asked, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
+
+
+def covered(logical: LogicalGroup, bounds: Sequence[tuple[int, int]]) -> Reservation:
+    """A box of elements that regions back already: the data replaces what is there.
+
+    Replicas of the box are removed before the data is written, whatever happens to it.
+    """
+    asked = Box.of((int(a), int(b)) for a, b in bounds)
+    logical.cut_replicas(logical.manifest.cells(asked))
+    manifest = logical.manifest
+    room = Room(logical, asked.start)
+    for i in manifest.regions.touching(manifest.cells(asked)).tolist():
+        row = manifest.regions.row(i)
+        shared = manifest.elements(row.box).intersect(asked)
+        if shared is not None:
+            logical.member_of(row)  # one that is too small is damaged, and must not grow
+            room.in_region(manifest, row, shared)
+    reserved = room.reserved(manifest)
+    missing = prod(asked.shape) - sum(prod(piece.source.shape) for piece in reserved.pieces)
+    if missing:
+        raise NoRegionError(
+            f"{missing} of the {prod(asked.shape)} elements of {asked.text()} lie in no region.\n"
+            "  Give codecs for a new region where there is none, or bounds that regions cover"
+        )
+    return reserved
+
+
+def clean_up(store: Any, error: BaseException, remove: Callable[[], object]) -> None:
+    """Remove what a change that ended with `error` left in a store, if the store can be used now.
+
+    By the time a write raises an `Exception`, everything that it began has ended. Ctrl-C is raised at once,
+    with writes still on their way. Icechunk may then never answer; nor is there a need to ask, as nothing was
+    committed and the session is given up. Stores that our own threads write to are at rest by then. In all
+    others, `intarsia.vacuum` removes what is left.
+
+    A failure to remove is noted on the error, and does not replace it.
+    """
+    if not isinstance(error, Exception) and not store_supports_sync_io(store):
+        return
+    try:
+        remove()
+    except Exception as problem:  # a store that fails to write may fail at this too
+        error.add_note(f"what was written could not be removed ({problem}); intarsia.vacuum removes it")

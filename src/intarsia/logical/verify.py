@@ -1,0 +1,357 @@
+"""Keeping logical arrays in order: finding everything that is wrong with one, and removing leftovers.
+
+A leftover has a name of our making (`m-` or `t-` and 32 hexadecimal digits), is an array or the remains of
+one, and is in no manifest. Anything else that users keep below a logical array is theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import zarr
+from zarr.errors import ContainsArrayError
+from zarr.storage import LocalStore
+
+from intarsia._compat import RegularChunkGridMetadata, sync
+from intarsia.codecs.stored_chunks import stored_indices
+from intarsia.engine.config import LogicalConfig
+from intarsia.engine.member_source import AnyArray, grain, member_problem
+from intarsia.engine.read import read_request
+from intarsia.engine.request import request
+from intarsia.errors import (
+    IntarsiaError,
+    ManifestError,
+    NotAuthorizedError,
+    NotLogicalArrayError,
+    ReadOnlyError,
+)
+from intarsia.logical.hierarchy import OURS, groups_below, is_logical, names_below, node_type, open_group
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.region import Region
+from intarsia.manifest.box import Box, blocks
+from intarsia.manifest.document import MANIFEST_KEY
+from intarsia.manifest.region_table import NONE
+from intarsia.nullable import NullableValues
+from intarsia.progress import Progress, part_of, silent
+from intarsia.shards.inspection import check_shards
+from intarsia.words import one_line, place_text
+
+type ProblemKind = Literal["manifest", "member", "data", "layer", "access", "leftover"]
+
+UNFINISHED = re.compile(r".*\.[0-9a-f]{32}\.partial\Z")
+"""Files that zarr's LocalStore writes before it gives them their name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a logical array.
+
+    >>> print(Problem("leftover", "a/m-1", "no region refers to it", "intarsia.vacuum removes it"))
+    leftover  a/m-1: no region refers to it (intarsia.vacuum removes it)
+    """
+
+    kind: ProblemKind
+    """What it concerns: the manifest, a member, stored data, a layer that differs from layer 0, files that
+    the repository may not read, or a harmless leftover."""
+
+    where: str
+    """The path in the store, with bounds if that helps."""
+
+    what: str
+    """What is wrong."""
+
+    advice: str = ""
+    """What to do."""
+
+    def __str__(self) -> str:
+        advice = f" ({self.advice})" if self.advice else ""
+        return f"{self.kind:<8}  {self.where}: {self.what}{advice}"
+
+
+def verify(
+    target: Any, path: str = "", *, data: bool = True, deep: bool = False, progress: Progress = silent
+) -> tuple[Problem, ...]:
+    """Everything that is wrong with a logical array: its manifest, its members, every stored chunk.
+
+    Takes an array, or a store and a path, so that an array that does not open can be checked too.
+    `data=False` does not read the chunks; `deep=True` also compares the values of replicas with those of
+    layer 0, chunk by chunk. An empty result means that all is well. Steps of the progress are bytes of
+    values.
+
+    A sharded `zarr.Array` in a local directory is checked shard by shard, slotted or not.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> intarsia.verify(array)
+    ()
+    """
+    if isinstance(target, zarr.Array):
+        return tuple(
+            Problem("data", problem.where, problem.what, problem.advice)
+            for problem in check_shards(target, data=data)
+        )
+    where = path or "/"
+    try:
+        group = open_group(target.group if isinstance(target, LogicalArray) else target, path, "r")
+        where = f"{group.path or '/'} attribute {MANIFEST_KEY!r}"
+        logical = LogicalGroup.load(group)
+        len(logical.manifest.regions)  # a table in a snapshot is read when it is first used
+    except FileNotFoundError as error:
+        raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
+    except ManifestError as error:
+        problems = error.problems or [str(error)]
+        return tuple(Problem("manifest", where, problem) for problem in problems)
+    except ContainsArrayError as error:
+        raise NotLogicalArrayError(
+            f"{path!r} is a Zarr array, not a logical array: {one_line(error)}"
+        ) from error
+    except ValueError as error:  # raised by zarr for a document that is not JSON, or not of this format
+        if isinstance(error, IntarsiaError):
+            raise
+        return (Problem("manifest", where, f"the metadata cannot be understood: {one_line(error)}"),)
+    members = (*_packing_problems(logical), *member_problems(logical))
+    known = {problem.where for problem in members}
+    data_problems = _data_problems(logical, known, progress) if data else ()
+    layers = _layer_problems(logical) if deep else ()
+    return (*members, *data_problems, *layers, *_leftovers(logical))
+
+
+def _packing_problems(logical: LogicalGroup) -> Iterator[Problem]:
+    """Packings that make all values the same, or too large for their type: surely mistakes."""
+    manifest, where = logical.manifest, f"{logical.group.path or '/'} attribute {MANIFEST_KEY!r}"
+    for i, packing in enumerate(manifest.packings):
+        numbers, advice = packing.numbers, "drop its regions, or add them with the right packing"
+        ends = [0, 1] if numbers.kind == "f" else [np.iinfo(numbers).min, np.iinfo(numbers).max]
+        low, high = packing.without_missing().decode(np.array(ends, dtype=numbers).view(packing.stored))
+        if low == high:
+            yield Problem("manifest", where, f"packing {i}, {packing}: every value is {low}", advice)
+        elif not (np.isfinite(low) and np.isfinite(high)):
+            what = f"packing {i}, {packing}: {packing.values} cannot hold its values"
+            yield Problem("manifest", where, what, advice)
+
+
+def member_problems(logical: LogicalGroup) -> Iterator[Problem]:
+    """What is wrong with the members of an array: they do not open, or do not hold what regions need."""
+    manifest, table = logical.manifest, logical.manifest.backings
+    start, stop = manifest.region_bounds(table)
+    lowest = manifest.member_starts(table)
+    highest = lowest + (stop - start)
+    # Regions with one view and one kind of packing need the same of their member as one that shows all of it.
+    kinds = np.where(table.packing == NONE, NONE, np.append(manifest.packings.kind, NONE)[table.packing])
+    for position, name in enumerate(manifest.members):
+        where = f"{logical.group.path}/{name}".lstrip("/")
+        try:
+            member = logical.members[name]
+        except IntarsiaError as error:
+            yield Problem("member", where, str(error).split("\n")[0])
+            continue
+        rows = np.flatnonzero(table.member == position)
+        for kind, number in np.unique(np.stack([kinds[rows], table.view[rows]], axis=1), axis=0).tolist():
+            alike = rows[(kinds[rows] == kind) & (table.view[rows] == number)]
+            row = table.row(int(alike[0]))
+            places = Box(
+                tuple(lowest[alike].min(axis=0).tolist()), tuple(highest[alike].max(axis=0).tolist())
+            )
+            view = manifest.view_of(row)
+            needed = places.stop if view is None else view.member_box(places).stop
+            problem = member_problem(member, manifest, row, needed)
+            if problem:
+                yield Problem("member", where, problem)
+                break
+
+
+def _data_problems(logical: LogicalGroup, known: set[str], progress: Progress) -> Iterator[Problem]:
+    """Read every stored chunk of every region; a failure does not end it, so that all damage is listed."""
+    stored: dict[str, Sequence[tuple[int, ...]]] = {}
+    refused: set[str] = set()
+    regions = [Region.of(logical, i) for i in range(len(logical.manifest.backings))]
+    whole, done = sum(region.nbytes for region in regions), 0
+    progress(0, whole)
+    for region in regions:
+        part, done = part_of(progress, done, region.nbytes, whole), done + region.nbytes
+        where = f"{logical.group.path}/{region.name}".lstrip("/")
+        try:
+            member = region.member
+            if isinstance(member.metadata.chunk_grid, RegularChunkGridMetadata):
+                if region.name not in stored:
+                    stored[region.name] = stored_indices(member)
+                selections = list(_stored_parts(region, member, stored[region.name]))
+            else:
+                selections = [Box.of(region.bounds).slices]
+        except Exception as error:
+            if where not in known:
+                known.add(where)
+                yield Problem("member", where, str(error).split("\n")[0])
+            continue
+        for i, selection in enumerate(selections if region.name not in refused else ()):
+            part(i, len(selections))
+            try:
+                asked = request(logical.manifest.shape, selection, "basic")
+                read_request(logical, asked, LogicalConfig(layer=region.layer))
+            except NotAuthorizedError as error:  # nor can this member's other files be read
+                if not refused:
+                    yield access_problem(error.prefix)
+                refused.add(region.name)
+                break
+            except Exception as error:
+                yield Problem("data", where, str(error) or repr(error))
+        part(1, 1)
+
+
+def _layer_problems(logical: LogicalGroup) -> Iterator[Problem]:
+    """The first chunk of every replica region whose values are not those of layer 0."""
+    manifest = logical.manifest
+    for i in range(len(manifest.regions), len(manifest.backings)):
+        region = Region.of(logical, i)
+        where = f"{logical.group.path}/{region.name}".lstrip("/")
+        try:
+            found = _first_difference(logical, region)
+        except Exception:
+            continue  # unreadable chunks are reported with the data
+        if found is not None:
+            index, bounds, element, values = found
+            yield Problem(
+                "layer",
+                where,
+                f"chunk {index}, {bounds.text()} in layer {region.layer}, does not hold the values of layer "
+                f"0: at {element} it is {values[1]!r} instead of {values[0]!r}",
+                "drop it and make it again: arr.drop_replica(bounds), arr.add_replica(…)",
+            )
+
+
+def _first_difference(
+    logical: LogicalGroup, region: Region
+) -> tuple[tuple[int, ...], Box, tuple[int, ...], tuple[Any, Any]] | None:
+    """The first chunk of a replica whose values are not those of layer 0: its index, its elements, and the
+    first of them that differs, with both values."""
+    member, shape = region.member, logical.manifest.shape
+    for block in blocks(Box.of(region.member_bounds), tuple(member.chunks), 1, most_bytes=1):
+        shown = region.shown_from(block).intersect(Box.of(region.bounds))
+        assert shown is not None
+        asked = request(shape, shown.slices, "basic")
+        one, other = (read_request(logical, asked, LogicalConfig(layer=layer)) for layer in (0, region.layer))
+        same = _same(one, other)
+        if not same.all():
+            place = tuple(int(k) for k in np.argwhere(~same)[0])
+            element = tuple(a + k for a, k in zip(shown.start, place, strict=True))
+            index = tuple(a // c for a, c in zip(block.start, member.chunks, strict=True))
+            return index, shown, element, (one[place], other[place])
+    return None
+
+
+def _same(one: Any, other: Any) -> np.ndarray[Any, np.dtype[np.bool]]:
+    """Where two arrays hold the same: equal values, both NaN, or both null."""
+    if isinstance(one, NullableValues):
+        null, nulls = one.is_null(), other.is_null()
+        return np.asarray((null == nulls) & (null | _same(one.values, other.values)))
+    return np.asarray((one == other) | ((one != one) & (other != other)))
+
+
+def access_problem(prefix: str) -> Problem:
+    """The problem that a repository may not read its sources: reported once for all chunks."""
+    advice = f"if you trust it, open it with authorize=[{prefix!r}]"
+    return Problem("access", "/", f"the repository is not authorised to read below {prefix}", advice)
+
+
+def _stored_parts(
+    region: Region, member: AnyArray, stored: Sequence[tuple[int, ...]]
+) -> Iterator[tuple[slice, ...]]:
+    """The region chunk by chunk, in elements of the logical array; without chunks that are not stored."""
+    inside, unit = Box.of(region.member_bounds), grain(member)
+    for index in stored:
+        corner = tuple(i * n for i, n in zip(index, unit, strict=True))
+        shared = Box.sized(unit, corner).intersect(inside)
+        if shared is not None:
+            for block in blocks(shared, member.chunks, member.dtype.itemsize, most_bytes=1):
+                yield region.shown_from(block).slices
+
+
+def _leftovers(logical: LogicalGroup) -> Iterator[Problem]:
+    for name in leftovers(logical):
+        where = f"{logical.group.path}/{name}".lstrip("/")
+        what = "a writer did not finish it" if name.endswith(".partial") else "no region refers to it"
+        yield Problem("leftover", where, what, "intarsia.vacuum removes it")
+
+
+def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, ...]:
+    """Remove members and tables inside logical arrays that no region refers to; returns their paths.
+
+    Takes an array, or a store (or group) and a path, and visits every logical array below it. Do not run it
+    on a store without transactions while somebody writes there: nothing refers yet to a member that is being
+    written. `dry_run=True` only lists. Arrays and groups that intarsia did not make are left alone.
+
+    Args:
+        target: A logical array, a store or a group.
+        path: Where to look in the store.
+
+    >>> import intarsia, zarr
+    >>> store = zarr.storage.MemoryStore()
+    >>> array = intarsia.create(store, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> _ = array.group.create_array("mine", shape=(4,), dtype="f4")
+    >>> _ = array.group.create_array("m-0123456789abcdef0123456789abcdef", shape=(4,), dtype="f4")
+    >>> vacuum(store, dry_run=True)
+    ('a/m-0123456789abcdef0123456789abcdef',)
+    >>> _ = vacuum(store)
+    >>> sorted(array.group)
+    ['mine']
+    """
+    mode = "r" if dry_run else "r+"
+    group = (
+        open_group(target.group, "", mode)
+        if isinstance(target, LogicalArray)
+        else open_group(target, path, mode)
+    )
+    removed: list[str] = []
+    for node in filter(is_logical, groups_below(group, inside_arrays=True)):
+        logical = LogicalGroup.load(node)
+        remains = leftovers(logical)
+        if remains and not dry_run:
+            _remove(logical, remains)
+        removed += (f"{node.path}/{name}".lstrip("/") for name in remains)
+    return tuple(removed)
+
+
+def _remove(logical: LogicalGroup, remains: list[str]) -> None:
+    logical.check_writable()
+    store = logical.group.store
+    if not store.supports_deletes:
+        raise ReadOnlyError(
+            f"{place_text(logical.group.store_path)} is in a {type(store).__name__}, which does not support "
+            "removal.\n  Copy what is needed into another one"
+        )
+    for name in remains:
+        if OURS.match(name):
+            logical.discard(name)
+        else:
+            sync((logical.group.store_path / name).delete())
+
+
+def leftovers(logical: LogicalGroup) -> list[str]:
+    """The leftovers in a logical array's group: names of arrays, and paths of unfinished files."""
+    group = logical.group
+    document: Any = group.metadata.attributes[MANIFEST_KEY]
+    needed = {*logical.manifest.members, document["regions"] if isinstance(document["regions"], str) else ""}
+    left = [
+        name
+        for name in names_below(group)
+        if OURS.match(name) and name not in needed and node_type(group, name) in ("array", None)
+    ]
+    return left + sorted(_unfinished(group, needed))
+
+
+def _unfinished(group: zarr.Group, needed: set[str]) -> Iterator[str]:
+    """Unfinished files of a killed writer, in this group or in an array that the manifest needs."""
+    if not isinstance(group.store, LocalStore):
+        return
+    root = Path(group.store.root) / group.path
+    yield from (file.name for file in root.glob("zarr.*.partial") if UNFINISHED.match(file.name))
+    for name in needed - {""}:
+        for file in (root / name).rglob("*.partial"):
+            if UNFINISHED.match(file.name):
+                yield file.relative_to(root).as_posix()

@@ -1,0 +1,300 @@
+"""What holds the values of a logical array: NumPy arrays, or nullable data if its data type is optional.
+
+A nullable logical array may have plain members as well; all their values are present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec, Codec
+from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
+from zarr.dtype import ZDType, parse_dtype
+
+from intarsia.casting import Casting, cast, cast_values
+from intarsia.codecs import CodecLike, PackBitsCodec, ReshapeCodec, parse_codecs
+from intarsia.errors import DataTypeError, NullsPresentError, ShapeError
+from intarsia.manifest.packing import Packing
+from intarsia.nullable import NullableCodec, NullableValues, OptionalDType, as_nullable, optional_dtype
+from intarsia.nullable.buffer import OptionalNDBuffer
+from intarsia.nullable.codec import default_serializer, optional_codec
+from intarsia.nullable.elements import MOST_LEVELS, Null, Some, element_type
+from intarsia.nullable.sentinel import on_present_values
+
+if TYPE_CHECKING:
+    from intarsia.manifest.manifest import Manifest
+
+
+type Values = Any
+"""A NumPy array, or `NullableValues`."""
+
+
+def data_type_of(dtype: Any) -> ZDType[Any, Any]:
+    """The data type for a `dtype` given to `intarsia.create`: any that zarr takes, or "optional[float64]".
+
+    >>> data_type_of("optional[float64]")
+    optional[float64]
+    """
+    element = element_type(dtype)
+    if element is not None:
+        return optional_dtype(element.dtype, element.depth)
+    if isinstance(dtype, str) and dtype.strip().startswith("optional["):
+        return optional_dtype(dtype)
+    return parse_dtype(dtype, zarr_format=3)
+
+
+def is_nullable(data_type: ZDType[Any, Any]) -> bool:
+    """Whether values of this data type may be null.
+
+    >>> is_nullable(data_type_of("float64"))
+    False
+    """
+    return isinstance(data_type, OptionalDType)
+
+
+def plain_type(data_type: ZDType[Any, Any]) -> ZDType[Any, Any]:
+    """The data type without its nulls."""
+    return data_type.innermost if isinstance(data_type, OptionalDType) else data_type
+
+
+def values_dtype(data_type: ZDType[Any, Any]) -> np.dtype[Any]:
+    """The NumPy dtype of the values.
+
+    >>> values_dtype(data_type_of("optional[string]"))
+    StringDType()
+    """
+    dtype: np.dtype[Any] = plain_type(data_type).to_native_dtype()
+    return dtype
+
+
+def type_text(data_type: ZDType[Any, Any]) -> str:
+    """The data type in a word, for messages.
+
+    >>> type_text(data_type_of("float32")), type_text(data_type_of("optional[float32]"))
+    ('float32', 'optional[float32]')
+    """
+    return str(data_type) if isinstance(data_type, OptionalDType) else str(data_type.to_native_dtype())
+
+
+def allocated(data_type: ZDType[Any, Any], shape: tuple[int, ...], fill_value: Any = None) -> Values:
+    """Memory for a read, filled if there is a fill value.
+
+    >>> allocated(data_type_of("optional[int8]"), (2,), fill_value=None).shape
+    (2,)
+    """
+    if isinstance(data_type, OptionalDType):
+        if fill_value is None:
+            return NullableValues.empty(shape, data_type.element)
+        return NullableValues.full(shape, fill_value, data_type.element)
+    dtype = data_type.to_native_dtype()
+    return np.empty(shape, dtype=dtype) if fill_value is None else np.full(shape, fill_value, dtype=dtype)
+
+
+def put(out: Values, target: Any, decoded: Any, packing: Packing | None = None) -> None:
+    """Write part of a decoded chunk, with its nulls, where it belongs; packed numbers become their values.
+
+    >>> out = allocated(data_type_of("optional[int8]"), (3,), fill_value=Null())
+    >>> put(out, slice(1, 3), np.array([5, 6], dtype="int8"))
+    >>> out
+    NullableValues([NULL, 5, 6], dtype=int8)
+    """
+    if packing is not None:
+        if target is ... or all(isinstance(selector, slice) for selector in target):
+            packing.decode_into(np.asarray(decoded), out[target])
+        else:
+            out[target] = packing.decode(decoded)
+    elif isinstance(decoded, OptionalNDBuffer):
+        OptionalNDBuffer(out)[target] = decoded
+    else:
+        out[target] = decoded
+
+
+def points_of(member: zarr.Array[Any], points: Any) -> Values:
+    """Single elements of a member; zarr would return a plain array, without their nulls."""
+    if is_nullable(member.metadata.dtype):
+        from intarsia.nullable import NullableArray
+
+        return NullableArray(member).read_nullable(tuple(points))
+    return member.get_coordinate_selection(points)
+
+
+def shown(values: Values) -> Any:
+    """What a user gets from a read: masked arrays, if there is one level of null.
+
+    >>> shown(as_nullable([1, None])).tolist()
+    [1, None]
+    """
+    if not isinstance(values, NullableValues) or values.depth > 1:
+        return values
+    return values.masked()
+
+
+def as_values(
+    manifest: Manifest, value: Any, casting: Casting = "same_kind", *, all_axes: bool = False
+) -> Values:
+    """`value` as an array of the logical data type; an error if its meaning would change.
+
+    With `all_axes` it has every axis of the array, so that its own axis names must be those of the array.
+    """
+    value = _by_name(manifest, value, all_axes=all_axes)
+    data_type = manifest.data_type
+    if isinstance(data_type, OptionalDType):
+        return as_nullable_values(data_type, value, casting)
+    dtype = data_type.to_native_dtype()
+    # NumPy would turn lists of texts into texts of one width, that of the longest, and cut off trailing NULs.
+    if not (dtype.kind in "TUSO" and isinstance(value, list | tuple | str | bytes)):
+        value = np.asanyarray(value)
+    if not isinstance(value, np.ndarray) or (value.dtype == object and dtype.kind in "TUS"):
+        value = as_nullable(value, dtype, casting=casting).masked()
+    if isinstance(value, np.ma.MaskedArray):
+        value = _unmasked(value)
+    return cast_values(value, dtype, casting=casting)
+
+
+def _by_name(manifest: Manifest, value: Any, *, all_axes: bool) -> Any:
+    """Data with named dimensions, like xarray's, in the order of the array's axes.
+
+    Names that the array does not have are refused if the data has every axis: nobody knows which is which.
+    """
+    dimensions, names = getattr(value, "dims", None), manifest.dimension_names
+    if names is None or not isinstance(dimensions, tuple) or dimensions == names:
+        return value
+    if len(dimensions) == len(names) and set(dimensions) == set(names):
+        return value.transpose(*names)
+    given = [name for i, name in enumerate(dimensions) if name != f"dim_{i}"]  # xarray's for unnamed ones
+    strange = [name for name in given if name not in names]
+    free = names.count(None)
+    if all_axes and len(strange) > free:
+        raise ShapeError(
+            f"the data has the dimensions {dimensions}, but the array has {names}.\n"
+            f"  Rename them first, data.rename({{{strange[0]!r}: …}}), or give only the numbers: data.values"
+        )
+    return value
+
+
+def _unmasked(values: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values of a masked array in which nothing is masked."""
+    masked = int(np.ma.count_masked(values))
+    if masked:
+        raise NullsPresentError(
+            f"{masked} of {values.size} values are masked, but the data type of the array has no null.\n"
+            '  Fill them first (values.filled(…)), or create the array with dtype="optional[…]"'
+        )
+    return np.asarray(values)
+
+
+def as_nullable_values(data_type: OptionalDType, value: Any, casting: Casting) -> NullableValues:
+    """What a user writes, as nullable data; an error if present values would change their meaning."""
+    return as_nullable(value, data_type.element.dtype, data_type.depth, casting=casting)
+
+
+def broadcast(values: Values, shape: tuple[int, ...]) -> Values:
+    """Like `numpy.broadcast_to`.
+
+    >>> broadcast(as_nullable(None, "int8"), (3,)).null_count
+    3
+    """
+    if not isinstance(values, NullableValues):
+        result = np.broadcast_to(np.asanyarray(values), shape, subok=True)
+        # The codec for bytes of any length, which are objects, insists on writable memory.
+        return result.copy() if result.dtype == object else result
+    return NullableValues(
+        np.broadcast_to(values.values, shape), np.broadcast_to(values.missing, shape), values.depth
+    )
+
+
+def for_member(member: zarr.Array[Any], values: Values, where: str) -> Values:
+    """The values, or the one value, in the form for the member; a plain member takes no null."""
+    data_type: Any = member.metadata.dtype
+    if isinstance(values, Null | Some):
+        depth = data_type.depth if isinstance(data_type, OptionalDType) else MOST_LEVELS
+        values = as_nullable(values, values_dtype(data_type), depth)
+    if isinstance(data_type, OptionalDType):
+        return as_nullable(values, data_type.element.dtype, data_type.depth)
+    if not isinstance(values, NullableValues):
+        return values
+    count = values.null_count
+    if count:
+        raise NullsPresentError(
+            f"{count} of the values for {where} are null, and the array behind it has the plain data type "
+            f"{type_text(member.metadata.dtype)}.\n"
+            "  Give the region an encoding with nulls first: arr.recode(bounds, codecs=[…])"
+        )
+    return values.values
+
+
+def holds_nulls(values: Values) -> bool:
+    """Whether there is a null among the values.
+
+    >>> holds_nulls(as_nullable([1, None])), holds_nulls(np.zeros(3))
+    (True, False)
+    """
+    return isinstance(values, NullableValues) and values.null_count > 0
+
+
+def fits(data_type: ZDType[Any, Any], member: zarr.Array[Any]) -> bool:
+    """Whether the member decodes to the logical data type, or to the plain type of its values."""
+    own: Any = member.metadata.dtype
+    if isinstance(own, OptionalDType) or not isinstance(data_type, OptionalDType):
+        native, expected = own.to_native_dtype(), data_type.to_native_dtype()
+        return bool(native == expected and element_type(native) == element_type(expected))
+    return bool(own.to_native_dtype() == data_type.element.dtype)
+
+
+def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) -> tuple[Codec, ...] | None:
+    """The codec list of a new member. For nullable data, codecs without `optional` apply to the values.
+
+    >>> (codec,) = codecs_for(data_type_of("optional[int8]"), ["gzip"])
+    >>> [type(nested).__name__ for nested in codec.data_codecs]
+    ['BytesCodec', 'GzipCodec']
+    >>> [type(codec).__name__ for codec in codecs_for(data_type_of("string"), ["gzip"])]
+    ['VLenUTF8Codec', 'GzipCodec']
+    """
+    if not isinstance(data_type, OptionalDType):
+        return None if codecs is None else parse_codecs(codecs, serializer_of(data_type))
+    if codecs is None:
+        return (optional_codec(data_type),)
+    parsed = parse_codecs(codecs, serializer_of(data_type))
+    if any(isinstance(codec, NullableCodec | ShardingCodec) for codec in parsed):
+        return tuple(on_present_values(codec) for codec in parsed)
+    # Values are one-dimensional for the data_codecs, so codecs that move axes stay in front.
+    turning = [codec for codec in parsed if isinstance(codec, TransposeCodec | ReshapeCodec)]
+    values = [codec for codec in parsed if codec not in turning]
+    compressed = any(isinstance(codec, BytesBytesCodec) for codec in values)
+    masks: list[CodecLike] = [PackBitsCodec(), ZstdCodec()] if compressed else [PackBitsCodec()]
+    return (*turning, optional_codec(data_type, mask_codecs=masks, data_codecs=values))
+
+
+def serializer_of(data_type: ZDType[Any, Any]) -> ArrayBytesCodec:
+    """The serializer of a codec list that names none; for nullable data, that of the values.
+
+    >>> serializer_of(data_type_of("string"))
+    VLenUTF8Codec()
+    """
+    return default_serializer(data_type.innermost if isinstance(data_type, OptionalDType) else data_type)
+
+
+def fill_value_of(data_type: ZDType[Any, Any], value: Any) -> Any:
+    """The fill value in the array's data type; an error if that would change it."""
+    with np.errstate(over="ignore"):
+        fill = data_type.cast_scalar(value)
+    if is_nullable(data_type):
+        return fill
+    given, kind = np.asarray(value), values_dtype(data_type).kind
+    if given.ndim or given.dtype.kind not in "biufcU":
+        return fill
+    if kind in "biu" and given.dtype.kind != "U" and fill != value:  # 3.0 is a fine integer, 3.7 is not
+        raise DataTypeError(f"the fill value {value!r} would become {fill!r}, a different value")
+    if (kind in "fc" and given.dtype.kind != "U") or kind == given.dtype.kind == "U":
+        cast(given, values_dtype(data_type), what="fill values")
+    return fill
+
+
+@lru_cache(typed=True)
+def zarr_type(dtype: np.dtype[Any] | str) -> ZDType[Any, Any]:
+    """The Zarr data type, kept: zarr tries one after another, which adds up over thousands of arrays."""
+    return parse_dtype(dtype, zarr_format=3)

@@ -1,0 +1,390 @@
+"""The manifest as JSON, and everything that may be wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import zarr
+from zarr.dtype import parse_dtype
+
+from intarsia import schemas
+from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError, signal_failure
+from intarsia.manifest.coercion import zarr_type
+from intarsia.manifest.packing_columns import NO_PACKINGS, Packings, can_hold
+from intarsia.manifest.region_table import MOST_LAYERS, MOST_REGIONS, NONE, Ints, RegionTable
+from intarsia.manifest.view import MOST_AXES, View
+from intarsia.words import one_line
+
+if TYPE_CHECKING:
+    from intarsia.manifest.manifest import Manifest
+
+MANIFEST_KEY = "intarsia"
+CONVENTIONS_KEY = "zarr_conventions"
+POLICY_KEY = "intarsia_policy"
+"""The attribute that says what an array should look like; readers need not know it."""
+
+VERSIONS = (1, 2)
+"""The versions that are read; the lowest sufficient one is written."""
+
+NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,255}\Z")
+COLUMNS = ("member", "start", "stop", "member_start")
+MORE_COLUMNS = {"packing": -1, "view": -1, "layer": 0}
+"""The columns of version 2, and the values they stand for when left out."""
+
+MOST_ELEMENTS = 1 << 62
+"""Positions of elements are computed with 64 bits, and this leaves room for a sum."""
+SHOWN_PROBLEMS = 20
+
+
+def convention(version: int) -> dict[str, str]:
+    """The entry that identifies a manifest of a version to others.
+
+    >>> convention(1)["name"]
+    'intarsia'
+    """
+    schema = "manifest" if version == 1 else f"manifest-{version}"
+    base = "https://raw.githubusercontent.com/intarsia/intarsia"
+    return {
+        "uuid": "6ad1d1a8-53a4-4d1f-9f0e-3c6f0b8e2a5c",
+        "schema_url": f"{base}/v{version}/src/intarsia/schemas/{schema}.schema.json",
+        "spec_url": f"https://github.com/intarsia/intarsia/blob/v{version}/docs/spec/manifest.md",
+        "name": MANIFEST_KEY,
+        "description": "One logical array assembled from several Zarr arrays, each with its own encoding.",
+    }
+
+
+class Columns(NamedTuple):
+    """What a manifest says about its regions."""
+
+    regions: RegionTable
+    replicas: RegionTable
+    packings: Packings
+    views: tuple[View, ...]
+
+
+def problems_of_fields(document: object) -> list[str]:
+    """Everything wrong with the fields but the columns, which are checked as arrays."""
+    if not isinstance(document, Mapping):
+        return [f"the attribute {MANIFEST_KEY!r} holds {type(document).__name__}, not an object"]
+    version = document.get("version")
+    if type(version) is int and version not in VERSIONS:
+        raise ManifestVersionError(version, max(VERSIONS))
+    fields = dict(document)
+    for name in ("shape", "chunk_shape", "dimension_names"):
+        if isinstance(fields.get(name), list) and len(fields[name]) > MOST_AXES:
+            return [f"{name}: {len(fields[name])} axes; at most {MOST_AXES} are possible"]
+    regions, members = fields.get("regions"), fields.get("members")
+    for name in ("regions", "packings"):
+        if isinstance(fields.get(name), Mapping):
+            columns = fields[name].items()
+            fields[name] = {key: [] if isinstance(column, list) else column for key, column in columns}
+    for name in ("members", "views"):
+        if isinstance(fields.get(name), list):
+            fields[name] = []
+    found = _problems_by_schema("manifest-2" if version == 2 else "manifest", fields)
+    # To JSON Schema, 8.0 is an integer; to code that counts with it, it is not.
+    numbers = [("version", version), ("generation", fields.get("generation"))]
+    for name in ("shape", "chunk_shape"):
+        if isinstance(fields.get(name), list):
+            numbers += [(f"{name}[{i}]", value) for i, value in enumerate(fields[name])]
+    found += [f"{name}: {value!r} is not an integer" for name, value in numbers if isinstance(value, float)]
+    if isinstance(regions, str) and not NAME.match(regions):
+        found.append(f"regions: {regions!r} is not a name of one path segment")
+    if isinstance(members, list):
+        bad = [i for i, name in enumerate(members) if not (isinstance(name, str) and NAME.match(name))]
+        found += [f"members[{i}]: {members[i]!r} is not a name of one path segment" for i in bad]
+        if not bad and len(set(members)) != len(members):
+            found.append("members: a name is listed twice")
+    if not found:
+        ndim = len(fields["shape"])
+        if len(fields["chunk_shape"]) != ndim:
+            found.append(f"chunk_shape: {len(fields['chunk_shape'])} axes, but shape has {ndim}")
+        if fields["dimension_names"] is not None and len(fields["dimension_names"]) != ndim:
+            found.append(f"dimension_names: {len(fields['dimension_names'])} axes, but shape has {ndim}")
+        if max(prod(fields["shape"]), *fields["shape"], *fields["chunk_shape"], 0) >= MOST_ELEMENTS:
+            found.append(
+                f"shape, chunk_shape: {fields['shape']} in chunks of {fields['chunk_shape']} has "
+                "more elements than can be counted"
+            )
+    return found[:SHOWN_PROBLEMS]
+
+
+def _problems_by_schema(schema: str, fields: dict[str, Any]) -> list[str]:
+    """The problems that the schema finds; arrays of one dataset are alike, and each check takes a while."""
+    try:
+        text = json.dumps(fields)
+    except (TypeError, ValueError, RecursionError):  # no JSON: the schema says what is wrong
+        return schemas.problems(schema, fields)
+    return list(_known_problems(schema, text)) if len(text) < 4096 else schemas.problems(schema, fields)
+
+
+@lru_cache(maxsize=256)
+def _known_problems(schema: str, text: str) -> tuple[str, ...]:
+    return tuple(schemas.problems(schema, json.loads(text)))
+
+
+def parse_fields(
+    document: object, table: Ints | zarr.Array[Any] | None, read: Callable[[], Manifest] | None = None
+) -> dict[str, Any]:
+    """The fields of a `Manifest`; of its regions, only the form is checked. See `parse_columns`."""
+    problems = problems_of_fields(document)
+    if problems:
+        raise ManifestError(problems)
+    assert isinstance(document, Mapping)
+    columns, problems = parse_columns(document, table, read)
+    try:
+        named = document["data_type"]
+        data_type = zarr_type(named) if isinstance(named, str) else parse_dtype(named, zarr_format=3)
+        fill_value = data_type.from_json_scalar(document["fill_value"], zarr_format=3)
+    except Exception as error:  # anything that data types may raise for documents that are not theirs
+        problems.append(f"data_type, fill_value: {one_line(error)}")
+    if problems:
+        raise ManifestError(problems)
+    names = document["dimension_names"]
+    return {
+        "generation": document["generation"],
+        "shape": tuple(document["shape"]),
+        "chunk_shape": tuple(document["chunk_shape"]),
+        "data_type": data_type,
+        "fill_value": fill_value,
+        "dimension_names": None if names is None else tuple(names),
+        "members": tuple(document["members"]),
+        "regions": columns.regions,
+        "packings": columns.packings,
+        "views": columns.views,
+        "replicas": columns.replicas,
+    }
+
+
+def parse_columns(
+    document: Mapping[str, Any], table: Any, read: Callable[[], Manifest] | None = None
+) -> tuple[Columns, list[str]]:
+    """The columns in the attributes, or in the array beside the members, and what is wrong with them.
+
+    With `read`, the array is left unread until its columns are needed.
+    """
+    ndim = len(document["shape"])
+    problems: list[str] = []
+    stored: Ints | None = None
+    regions, replicas = RegionTable.from_rows([], ndim), RegionTable.from_rows([], 0)
+    if read is not None:
+        regions = RegionTable.later(lambda: read().regions)
+        replicas = RegionTable.later(lambda: read().replicas)
+    elif isinstance(document["regions"], str):
+        stored = _read_table(document, table)
+        regions = RegionTable.from_columns(stored, ndim)
+    else:
+        columns, problems = _listed_columns(document["regions"], ndim)
+        if not problems:
+            regions = RegionTable.of(**columns)
+    if read is None and regions.layer.any():
+        replicas = regions.take(np.flatnonzero(regions.layer != 0))
+        regions = regions.take(np.flatnonzero(regions.layer == 0))
+    packings = NO_PACKINGS
+    if "packings" in document:
+        try:
+            if read is not None:
+                packings = Packings.described(document["packings"], lambda: read().packings)
+            else:
+                beside = None if stored is None else stored[:, -3:]
+                packings = Packings.from_json(document["packings"], beside)
+        except PackingError as error:
+            problems.append(f"packings: {error}")
+    views = []
+    for i, view in enumerate(document.get("views", ())):
+        try:
+            views.append(View.from_json(view))
+        except ShapeError as error:
+            problems.append(f"views[{i}]: {error}")
+        if len(problems) >= SHOWN_PROBLEMS:
+            break
+    return Columns(regions, replicas, packings, tuple(views)), problems[:SHOWN_PROBLEMS]
+
+
+def _read_table(document: Mapping[str, Any], table: Any) -> Ints:
+    """The rows of the array beside the members; its shape is checked before it is read."""
+    width, name = 1 + 3 * len(document["shape"]), document["regions"]
+    if document["version"] > 1:
+        width += len(MORE_COLUMNS) + 3
+    if table is None or table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != width:
+        what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
+        raise ManifestError([f"regions: the table {name!r} {what}; expected int64 with {width} columns"])
+    cells = prod(-(-n // c) for n, c in zip(document["shape"], document["chunk_shape"], strict=True))
+    if document["version"] > 1:
+        cells *= MOST_LAYERS
+    if table.shape[0] > min(cells, MOST_REGIONS):
+        raise ManifestError(
+            [f"regions: the table {name!r} has {table.shape[0]} rows, but there is room for {cells} regions"]
+            if cells <= MOST_REGIONS
+            else [
+                f"regions: the table {name!r} has {table.shape[0]} rows; at most {MOST_REGIONS} are possible"
+            ]
+        )
+    try:
+        rows: Ints = np.asarray(table[...])
+    except Exception as error:
+        if signal_failure(error) is not None:
+            raise
+        raise ManifestError([f"regions: the table {name!r} cannot be read: {error}"]) from error
+    return rows
+
+
+def _listed_columns(regions: Mapping[str, Any], ndim: int) -> tuple[dict[str, Ints], list[str]]:
+    """The columns of the region table as arrays; those of version 2 only if they are present."""
+    columns: dict[str, Ints] = {}
+    problems = []
+    count = len(regions["member"])
+    for name in (*COLUMNS, *(name for name in MORE_COLUMNS if name in regions)):
+        expected = (count,) if name in MORE_COLUMNS or name == "member" else (count, ndim)
+        try:
+            values = np.array(regions[name])
+        except (ValueError, RecursionError):  # rows of different lengths, or nested without end
+            problems.append(f"regions.{name}: rows of different lengths")
+            continue
+        if values.size == 0 and len(regions[name]) == count and ndim * count == 0:
+            values = values.reshape(expected).astype(np.int64)
+        rows = [regions[name]] if values.ndim == 1 else regions[name]
+        mixed = values.dtype.kind == "i" and any(bool in set(map(type, row)) for row in rows)
+        if values.dtype.kind != "i" or values.shape != expected or mixed:
+            problems.append(
+                f"regions.{name}: expected integers of shape {expected}, "
+                f"got {values.dtype}{' and bool' * mixed} of shape {values.shape}"
+            )
+            continue
+        columns[name] = values.astype(np.int64, copy=False)
+    return columns, problems
+
+
+def problems_of_regions(manifest: Manifest) -> list[str]:
+    """Everything that is wrong with the regions, one line each; empty if nothing is.
+
+    >>> from intarsia.manifest.manifest import Manifest
+    >>> problems_of_regions(Manifest.empty((4,), (2,), "u1"))
+    []
+    """
+    table = manifest.backings
+    found: list[str] = []
+    lists = ("member", manifest.members), ("packing", manifest.packings), ("view", manifest.views)
+    for name, entries in lists:
+        found += _problems_of_numbers(name, getattr(table, name), entries)
+    if found or not len(table):
+        return found
+    found = [*_problems_of_boxes(manifest)]
+    odd = np.flatnonzero((table.layer < 0) | (table.layer >= MOST_LAYERS))
+    if odd.size:
+        found.append(_rows("layer", odd, f"is in no layer: they are numbered from 0 to {MOST_LAYERS - 1}"))
+    if not found:  # the rest computes with bounds that must be possible
+        found = [*_problems_of_packings(manifest), *_problems_of_views(manifest)]
+    return found or [*_problems_of_layers(manifest)]
+
+
+def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
+    """Regions of one layer that overlap, and replicas of what layer 0 does not have."""
+    base = manifest.regions
+    for layer, table in manifest.backings.by_layer().items():
+        # Numbered as in the whole table, in which the regions of layer 0 come first.
+        rows = np.flatnonzero(manifest.backings.layer == layer)
+        if (pair := table.overlap()) is not None:
+            yield f"regions: row {rows[pair[0]]} and row {rows[pair[1]]} overlap"
+        elif layer:
+            boxes = (table.row(i).box for i in range(len(table)))
+            bad = next((box for box in boxes if not base.covers(box)), None)
+            if bad is not None:
+                yield f"regions.layer: the replica {bad.text()} in layer {layer} covers what layer 0 lacks"
+
+
+def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str]:
+    """Rows that refer to entries that do not exist, and entries that no row refers to."""
+    outside = np.flatnonzero((numbers < (0 if name == "member" else NONE)) | (numbers >= len(entries)))
+    if outside.size:
+        yield _rows(name, outside, f"refers past the list of {len(entries)} {name}s")
+    elif len(entries) and not len(numbers):
+        yield f"{name}s: {len(entries)} listed, but there is no region"
+    elif not (used := np.bincount(numbers[numbers >= 0], minlength=len(entries)) > 0).all():
+        unused = int(np.argmin(used))
+        called = f" ({entries[unused]})" if name == "member" else ""
+        yield f"{name}s[{unused}]{called} is not used by any region"
+
+
+def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
+    """Boxes that are empty, or lie outside the array or outside any possible member."""
+    table, lattice = manifest.backings, np.array(manifest.lattice, dtype=np.int64)
+    reach = MOST_ELEMENTS // np.array(manifest.chunk_shape, dtype=np.int64)
+    beyond = f"lies beyond the {manifest.lattice} logical chunks of the array"
+    for column, bad, what in (
+        ("start", table.start < 0, "is negative"),
+        ("member_start", table.member_start < 0, "is negative"),
+        ("stop", table.stop <= table.start, "is not above start"),
+        ("stop", table.stop > lattice, beyond),
+        (
+            "member_start",
+            table.member_start > reach - (table.stop - table.start),
+            "lies further out than any member reaches",
+        ),
+    ):
+        if bad.any():  # the rows are only found then: along them, NumPy takes fifty times as long
+            yield _rows(column, np.flatnonzero(bad.any(axis=1)), what)
+
+
+def _problems_of_packings(manifest: Manifest) -> Iterator[str]:
+    """Kinds of packings whose values the array cannot hold."""
+    name = manifest.data_type.to_json(zarr_format=3)
+    for i, kind in enumerate(manifest.packings.kinds):
+        if not can_hold(manifest, kind):
+            yield f"packings: kinds[{i}].values: {kind.values}, which data_type {name!r} cannot hold"
+
+
+def _problems_of_views(manifest: Manifest) -> Iterator[str]:
+    """Views of another rank, and regions that look where there can be nothing."""
+    if not manifest.views:
+        return
+    table = manifest.backings
+    order = np.argsort(table.view, kind="stable")
+    first = np.searchsorted(table.view[order], np.arange(len(manifest.views)))
+    for i, (view, rows) in enumerate(zip(manifest.views, np.split(order, first)[1:], strict=True)):
+        if view.ndim != manifest.ndim:
+            yield f"views[{i}]: input_rank: {view.ndim}, but shape has {manifest.ndim} axes"
+        else:
+            yield from _problems_of_view(manifest, view, rows, f"views[{i}]")
+
+
+def _problems_of_view(manifest: Manifest, view: View, rows: Ints, name: str) -> Iterator[str]:
+    table, chunk = manifest.backings, np.array(manifest.chunk_shape, dtype=np.int64)
+    place = table.member_start[rows] * chunk
+    lower, upper = table.start[rows] * chunk, np.array(manifest.shape, dtype=np.int64)
+    size = np.minimum(table.stop[rows] * chunk, upper) - lower
+    for axis in view.new_axes:
+        # With a larger logical chunk, the array could grow to show elements that the member does not have.
+        long = (table.stop - table.start)[rows, axis] != 1
+        if chunk[axis] != 1 or long.any() or place[:, axis].any():
+            yield (
+                f"{name}: axis {axis} is new: there, chunk_shape must be 1, and every region must have "
+                "length 1 and member_start 0"
+            )
+    for source, offset, stride in view.axes:
+        if source is not None:
+            lowest = place[:, source] if stride > 0 else 1 - (place + size)[:, source]
+            bad = (lowest < -offset) | (lowest + size[:, source] > MOST_ELEMENTS - offset)
+            if bad.any():
+                yield _rows("view", rows[bad], f"looks with {name} where no member can be")
+
+
+def _rows(column: str, rows: Ints, what: str) -> str:
+    more = f" (and {rows.size - 1} more rows)" if rows.size > 1 else ""
+    return f"regions.{column}: row {rows[0]} {what}{more}"
+
+
+def new_name(kind: str = "m") -> str:
+    """A name that was never used before and never will be again.
+
+    >>> new_name()[:2], len(new_name())
+    ('m-', 34)
+    """
+    return f"{kind}-{uuid.uuid4().hex}"

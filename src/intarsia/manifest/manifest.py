@@ -1,0 +1,388 @@
+"""The manifest of a logical array: what it is, how a group's attributes store it, how it is checked.
+
+The format is specified in docs/spec/manifest.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.dtype import ZDType, parse_dtype
+
+from intarsia.errors import ManifestError
+from intarsia.manifest.box import Box, chunk_grid
+from intarsia.manifest.coercion import data_type_of, fill_value_of, values_dtype
+from intarsia.manifest.document import COLUMNS, MANIFEST_KEY, MORE_COLUMNS, parse_fields, problems_of_regions
+from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
+from intarsia.manifest.region_table import NONE, Ints, RegionTable, Row
+from intarsia.manifest.routing import surviving
+
+if TYPE_CHECKING:
+    from intarsia.manifest.packing import Packing
+    from intarsia.manifest.view import View
+
+
+NO_REPLICAS = RegionTable.from_rows([], 0)
+"""The replicas of an array that is stored once."""
+
+INLINE_REGIONS = 5_000
+"""Above this many regions, the table moves out of the attributes into an array."""
+
+MOST_PLACED = 10_000
+"""The number of regions whose place in the member is remembered."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a logical array is made of.
+
+    >>> manifest = Manifest.empty((1000, 1000), (100, 100), "float32")
+    >>> manifest.lattice, manifest.generation
+    ((10, 10), 0)
+    """
+
+    generation: int
+    """A number that every change of the layout raises."""
+
+    shape: tuple[int, ...]
+    """The shape of the logical array, in elements."""
+
+    chunk_shape: tuple[int, ...]
+    """The lattice that regions align to."""
+
+    data_type: ZDType[Any, Any]
+    """The data type that every member decodes to."""
+
+    fill_value: Any
+    """What holes read as."""
+
+    dimension_names: tuple[str | None, ...] | None
+    """A name, or None, for each axis."""
+
+    members: tuple[str, ...]
+    """The names of the backing arrays."""
+
+    regions: RegionTable
+    """Which member backs which box: layer 0, which says what the array holds."""
+
+    packings: Packings = NO_PACKINGS
+    """How the numbers of members become values, if they are not values themselves."""
+
+    views: tuple[View, ...] = ()
+    """How regions see their members, if not as they are."""
+
+    replicas: RegionTable = field(default_factory=lambda: NO_REPLICAS)
+    """Boxes that other members back as well, with the same values: layers 1 and above."""
+
+    @classmethod
+    def empty(
+        cls,
+        shape: tuple[int, ...],
+        chunk_shape: tuple[int, ...],
+        data_type: Any,
+        fill_value: Any = None,
+        dimension_names: tuple[str | None, ...] | None = None,
+    ) -> Manifest:
+        """A manifest without regions."""
+        # As a reader will find it: byte order is about how a member stores values, not about what they are.
+        stored: Any = data_type_of(data_type).to_json(zarr_format=3)
+        zdtype = parse_dtype(stored, zarr_format=3)
+        fill = zdtype.default_scalar() if fill_value is None else fill_value_of(zdtype, fill_value)
+        table = RegionTable.from_rows([], len(shape))
+        return cls(0, shape, chunk_shape, zdtype, fill, dimension_names, (), table)
+
+    @property
+    def version(self) -> int:
+        """The lowest version of the format that can express this."""
+        return 2 if len(self.packings) or self.views or len(self.replicas) else 1
+
+    @cached_property
+    def backings(self) -> RegionTable:
+        """The regions, followed by the replicas; rows of a plan count in this table."""
+        return self.regions.joined(self.replicas) if len(self.replicas) else self.regions
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy data type of the values; for nullable values, without their nulls."""
+        return values_dtype(self.data_type)
+
+    @cached_property
+    def _placed(self) -> dict[int, tuple[Box, tuple[int, ...]]]:
+        return {}
+
+    def placed(self, i: int) -> tuple[Box, tuple[int, ...]]:
+        """The elements of row `i` of the backings, and what to add to an element to get its place in the
+        member; remembered for the next time.
+
+        >>> table = RegionTable.from_rows([Row(0, Box((1,), (3,)), (0,))], ndim=1)
+        >>> Manifest.empty((250,), (100,), "i4").changed(regions=table, members=("m",)).placed(0)
+        (Box(start=(100,), stop=(250,)), (-100,))
+        """
+        known = self._placed
+        found = known.get(i)
+        if found is None:
+            if len(known) >= MOST_PLACED:
+                known.clear()
+            row = self.backings.row(i)
+            found = known[i] = self.elements(row.box), self.member_shift(row)
+        return found
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The numbers of the layers that back anything; 0 always counts.
+
+        >>> Manifest.empty((4,), (2,), "u1").layers
+        (0,)
+        """
+        return (0, *self.replicas.by_layer()) if len(self.replicas) else (0,)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def lattice(self) -> tuple[int, ...]:
+        """The number of logical chunks along each axis."""
+        return chunk_grid(self.shape, self.chunk_shape)
+
+    def elements(self, box: Box) -> Box:
+        """A box of logical chunks in elements, cut off at the array's edge.
+
+        >>> Manifest.empty((250,), (100,), "i4").elements(Box((1,), (3,)))
+        Box(start=(100,), stop=(250,))
+        """
+        stop = tuple(map(min, self._times_chunk(box.stop), self.shape))
+        return Box(self._times_chunk(box.start), stop)
+
+    def cells(self, elements: Box) -> Box:
+        """The logical chunks that a box of elements lies in.
+
+        >>> Manifest.empty((250,), (100,), "i4").cells(Box((120,), (250,)))
+        Box(start=(1,), stop=(3,))
+        """
+        return elements.in_units(self.chunk_shape)
+
+    def member_shift(self, row: Row) -> tuple[int, ...]:
+        """What to add to an element of a region to get its place in the member.
+
+        >>> Manifest.empty((250,), (100,), "i4").member_shift(Row(0, Box((1,), (3,)), (0,)))
+        (-100,)
+        """
+        return self._times_chunk(row.shift)
+
+    def in_member(self, row: Row) -> Box:
+        """The box of the member that a region shows, in elements.
+
+        >>> Manifest.empty((250,), (100,), "i4").in_member(Row(0, Box((1,), (3,)), (0,)))
+        Box(start=(0,), stop=(150,))
+        """
+        return self.to_member(row, self.elements(row.box))
+
+    def to_member(self, row: Row, elements: Box) -> Box:
+        """The box of the member that backs some elements of a region.
+
+        >>> Manifest.empty((250,), (100,), "i4").to_member(Row(0, Box((1,), (3,)), (0,)), Box((120,), (130,)))
+        Box(start=(20,), stop=(30,))
+        """
+        places, view = elements.shifted(self.member_shift(row)), self.view_of(row)
+        return places if view is None else view.member_box(places)
+
+    def from_member(self, row: Row, box: Box) -> Box:
+        """The elements of the logical array that a box of a region's member corresponds to, shown or not.
+
+        >>> Manifest.empty((250,), (100,), "i4").from_member(Row(0, Box((1,), (3,)), (0,)), Box((20,), (30,)))
+        Box(start=(120,), stop=(130,))
+        """
+        view = self.view_of(row)
+        return (box if view is None else view.places(box)).seen_from(self.member_shift(row))
+
+    def packing_of(self, row: Row) -> Packing | None:
+        """How the numbers of a region's member become values; None if they are values."""
+        return None if row.packing == NONE else self.packings[row.packing]
+
+    def stored_type(self, row: Row) -> np.dtype[Any] | None:
+        """The data type of the numbers in a region's member; None if they are values."""
+        packings = self.packings
+        return None if row.packing == NONE else packings.kinds[packings.kind[row.packing]].stored
+
+    def view_of(self, row: Row) -> View | None:
+        """How a region sees its member; None if it sees it as it is."""
+        return None if row.view == NONE else self.views[row.view]
+
+    def _times_chunk(self, cells: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(i * c for i, c in zip(cells, self.chunk_shape, strict=True))
+
+    def region_bounds(self, table: RegionTable | None = None) -> tuple[Ints, Ints]:
+        """The first and last (excluded) element of every region, or of those in another of its tables."""
+        chunk, rows = np.array(self.chunk_shape, dtype=np.int64), self.regions if table is None else table
+        start = rows.start * chunk
+        return start, np.minimum(rows.stop * chunk, np.array(self.shape, dtype=np.int64))
+
+    def member_starts(self, table: RegionTable | None = None) -> Ints:
+        """Where every region starts in its member, in elements."""
+        rows = self.regions if table is None else table
+        return rows.member_start * np.array(self.chunk_shape, dtype=np.int64)
+
+    def changed(
+        self,
+        *,
+        regions: RegionTable,
+        members: tuple[str, ...] | None = None,
+        replicas: RegionTable | None = None,
+        **fields: Any,
+    ) -> Manifest:
+        """The next generation, with these regions; anything that no region refers to is left out.
+
+        Existing replicas stay where nothing changes beneath them. A caller that changes regions, but no
+        values, says which replicas remain.
+        """
+        names = self.members if members is None else members
+        packings: Packings = fields.pop("packings", self.packings)
+        views: tuple[View, ...] = fields.pop("views", self.views)
+        if replicas is None:
+            after = replace(self, regions=regions, members=names, packings=packings, views=views, **fields)
+            replicas = surviving(self, after)
+        every, count = regions.joined(replicas) if len(replicas) else regions, len(regions)
+        used_members, member = _renumbered(every.member)
+        used_packings, packing = _renumbered(every.packing)
+        used_views, view = _renumbered(every.view)
+        every = replace(every, member=member, packing=packing, view=view)
+        return replace(
+            self,
+            generation=self.generation + 1,
+            members=tuple(names[i] for i in used_members.tolist()),
+            packings=packings.take(used_packings),
+            views=tuple(views[i] for i in used_views.tolist()),
+            regions=every.take(slice(count)) if len(replicas) else every,
+            replicas=every.take(slice(count, None)) if len(replicas) else NO_REPLICAS,
+            **fields,
+        )
+
+    def without_replicas(self, *boxes: Box) -> Manifest:
+        """The next generation, with boxes of logical chunks cut out of all replicas; the manifest itself if
+        no replica is there."""
+        left = self.replicas
+        if not any(left.touching(box).size for box in boxes):
+            return self
+        for box in boxes:
+            left = left.without(box)
+        return self.changed(regions=self.regions, replicas=left)
+
+    def without_regions(self) -> Manifest:
+        """The same array without regions, of the same generation."""
+        nothing = RegionTable.from_rows([], self.ndim)
+        return replace(
+            self, members=(), regions=nothing, packings=NO_PACKINGS, views=(), replicas=NO_REPLICAS
+        )
+
+    def only(self, layer: int) -> Manifest:
+        """The array as if it had only one of its layers, of the same generation; for inspection only.
+
+        >>> Manifest.empty((4,), (2,), "u1").only(0).members
+        ()
+        """
+        if not layer and not len(self.replicas):
+            return self
+        table = self.backings.take(self.backings.layer == layer)
+        return replace(self.changed(regions=table, replicas=NO_REPLICAS), generation=self.generation)
+
+    def check(self) -> None:
+        """Raise any error that a reader of this manifest would raise."""
+        Manifest.from_json(self.to_json("table"), self.table())
+
+    def is_told_by(self, metadata: bytes) -> bool:
+        """Whether a group's metadata document holds this manifest, and not a later or another one."""
+        try:
+            document = json.loads(metadata)["attributes"][MANIFEST_KEY]
+            told = document["generation"], document["members"], document["shape"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False
+        return bool(told == (self.generation, list(self.members), list(self.shape)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Manifest):
+            return NotImplemented
+        mine, theirs = self._document(None), other._document(None)
+        mine |= {"packings": self.packings, "views": self.views, "regions": self.backings}
+        return mine == theirs | {"packings": other.packings, "views": other.views, "regions": other.backings}
+
+    __hash__ = None  # type: ignore[assignment]  # compared by fields that may change
+
+    def _document(self, regions: object) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "generation": self.generation,
+            "shape": list(self.shape),
+            "chunk_shape": list(self.chunk_shape),
+            "data_type": self.data_type.to_json(zarr_format=3),
+            "fill_value": self.data_type.to_json_scalar(self.fill_value, zarr_format=3),
+            "dimension_names": None if self.dimension_names is None else list(self.dimension_names),
+            "members": list(self.members),
+            "regions": regions,
+        }
+
+    def to_json(self, table_name: str | None = None) -> dict[str, Any]:
+        """The manifest as it is in the attributes, with its regions inside or in the array `table_name`.
+
+        >>> Manifest.empty((4,), (2,), "u1").to_json()["regions"]["start"]
+        []
+        """
+        in_table, table = table_name is not None, self.backings
+        if in_table:
+            document = self._document(table_name)
+        else:
+            said = [name for name, usual in MORE_COLUMNS.items() if (getattr(table, name) != usual).any()]
+            document = self._document({name: getattr(table, name).tolist() for name in (*COLUMNS, *said)})
+        if len(self.packings):
+            document["packings"] = self.packings.to_json(in_table=in_table)
+        if self.views:
+            document["views"] = [view.to_json() for view in self.views]
+        return document
+
+    def table(self) -> Ints:
+        """The columns of the regions, and in version 2 also of the packings, as stored in an array."""
+        columns = self.backings.columns()
+        if self.version == 1:
+            return columns[:, : 1 + 3 * self.ndim]
+        return np.column_stack([columns, self.packings.columns(len(columns))])
+
+    @classmethod
+    def from_json(cls, document: object, table: Ints | zarr.Array[Any] | None = None) -> Manifest:
+        """The manifest in an attribute, checked; `table` holds the regions if it names a table.
+
+        A table in a store is only read if its shape is possible.
+
+        >>> Manifest.from_json({"version": 3})
+        Traceback (most recent call last):
+        ...
+        intarsia.errors.ManifestVersionError: the manifest has version 3, but this intarsia ...
+        """
+        manifest = cls(**parse_fields(document, table))
+        problems = problems_of_regions(manifest)
+        if problems:
+            raise ManifestError(problems)
+        return manifest
+
+    @classmethod
+    def described(cls, document: object, read: Callable[[], Manifest]) -> Manifest:
+        """The manifest in an attribute, without its table: `read` reads that when it is needed.
+
+        >>> manifest = Manifest.empty((4,), (2,), "u1")
+        >>> Manifest.described(manifest.to_json("t-1"), lambda: manifest) == manifest
+        True
+        """
+        return cls(**parse_fields(document, None, read))
+
+
+def _renumbered(numbers: Ints) -> tuple[Ints, Ints]:
+    """The numbers in use, without `NONE`, and the column with the position of each among them."""
+    used, position = np.unique(numbers[numbers >= 0], return_inverse=True)
+    column = np.full(numbers.shape, NONE, dtype=np.int64)
+    column[numbers >= 0] = position.reshape(-1)
+    return used, column

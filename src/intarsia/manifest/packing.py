@@ -1,0 +1,397 @@
+"""How stored numbers become values: a scale, an offset and missing values, as in the CF conventions.
+
+Everything is decided and computed as in xarray, so that both give the same values to the last bit. xarray
+decides by the attributes and their types on every read; a `Packing` holds the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NoReturn, Self
+
+import numpy as np
+
+from intarsia.errors import PackingError
+from intarsia.manifest.numbers import (
+    BLOCK,
+    Number,
+    arguments_of_attributes,
+    arguments_of_json,
+    bits_of,
+    blocks,
+    exact,
+    factor,
+    float_type,
+    known_type,
+    numbers_of,
+    value_type,
+)
+
+type Values = np.ndarray[Any, Any]
+
+FEW = 1 << 10
+"""For this few elements it makes no difference how they lie in memory."""
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Packing:
+    """How stored numbers become values: `stored * scale + offset`, and NaN where one means "missing".
+
+    >>> packing = Packing("int16", scale=0.01, offset=273.15, missing=-32768)
+    >>> packing.decode(np.array([0, 100, -32768], dtype="int16"))
+    array([273.15, 274.15,    nan])
+    >>> packing.encode([274.15, np.nan])
+    array([   100, -32768], dtype=int16)
+
+    Values that the packing cannot hold are refused:
+
+    >>> packing.encode([1e6])
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.PackingError: int16 * 0.01 + 273.15, missing -32768: cannot hold 1000000.0 (at [0]): ...
+
+    The type of the values follows from the types of scale and offset, as in xarray, unless it is given:
+
+    >>> Packing("int16", scale=np.float32(0.01)).values
+    dtype('float32')
+    >>> Packing("int16", scale=0.01, values="float32").scale
+    np.float32(0.01)
+    """
+
+    stored: np.dtype[Any]
+    """The data type of the stored numbers."""
+
+    scale: Number | None = None
+    """Stored numbers are multiplied by this…"""
+
+    offset: Number | None = None
+    """… and this is added."""
+
+    missing: tuple[Number, ...] = ()
+    """Stored numbers that mean "missing"; the first of them is written for NaN."""
+
+    unsigned: bool | None = None
+    """Whether signed integers are read as unsigned ones (True), or vice versa (False)."""
+
+    values: np.dtype[Any] = field(kw_only=True)
+    """The data type of the values."""
+
+    def __init__(
+        self,
+        stored: Any,
+        *,
+        scale: Any = None,
+        offset: Any = None,
+        missing: Any = (),
+        unsigned: bool | None = None,
+        values: Any = None,
+    ) -> None:
+        stored = known_type(stored, "the stored data type")
+        if unsigned not in (None, True, False):
+            raise PackingError(f"unsigned is {unsigned!r}: give True, False or None")
+        if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
+            unsigned = None
+        numbers = numbers_of(stored, unsigned)
+        given = list(missing) if isinstance(missing, tuple | list | np.ndarray) else [missing]
+        marks = [exact(mark, numbers) for mark in given if mark == mark]  # NaN is missing anyway
+        if values is None:
+            values = value_type(numbers, scale, offset, masked=bool(marks))
+        values = known_type(values, "the type of the values")
+        if marks and values.kind != "f":
+            raise PackingError(f"missing values become NaN, which {values} cannot hold")
+        put = object.__setattr__
+        put(self, "stored", stored)
+        put(self, "unsigned", unsigned)
+        put(self, "values", values)
+        put(self, "scale", factor(scale, values, "scale"))
+        put(self, "offset", factor(offset, values, "offset"))
+        put(self, "missing", tuple(dict.fromkeys(marks)))
+        vars(self)["numbers"] = numbers
+
+    @classmethod
+    def from_attributes(cls, dtype: Any, attributes: Mapping[str, Any]) -> Self | None:
+        """The packing that the attributes of a variable describe; None if they describe none.
+
+        The types of the attributes matter: NumPy scalars keep the types that they have in a file.
+
+        >>> Packing.from_attributes("uint8", {"_FillValue": np.uint8(255)})
+        Packing('uint8', missing=(255,), values='float32')
+        >>> Packing.from_attributes("int8", {"_Unsigned": "true", "scale_factor": np.float32(0.5)})
+        Packing('int8', scale=float32(0.5), unsigned=True, values='float32')
+        >>> Packing.from_attributes("int8", {"units": "K"})
+        """
+        arguments = arguments_of_attributes(dtype, attributes)
+        return None if arguments is None else cls(**arguments)
+
+    def with_factors(self, scale: Number | None, offset: Number | None) -> Packing:
+        """This packing with another scale and offset of the same types, without checking them again.
+
+        >>> Packing("int16", scale=0.5).with_factors(np.float64(0.25), None)
+        Packing('int16', scale=float64(0.25), values='float64')
+        """
+        other = object.__new__(type(self))
+        vars(other).update(self._kind, scale=scale, offset=offset)
+        return other
+
+    @cached_property
+    def _kind(self) -> dict[str, Any]:
+        """What this packing shares with those of other scales and offsets, computed once for all."""
+        names = ("stored", "missing", "unsigned", "values", "numbers", "_compares_numbers")
+        return {name: getattr(self, name) for name in names}
+
+    def without_missing(self) -> Packing:
+        """This packing without missing values: every number means a value.
+
+        >>> Packing("int8", missing=-1).without_missing()
+        Packing('int8', values='float32')
+        """
+        return Packing(
+            self.stored, scale=self.scale, offset=self.offset, unsigned=self.unsigned, values=self.values
+        )
+
+    @cached_property
+    def numbers(self) -> np.dtype[Any]:
+        """The type that stored numbers are read as: `stored`, unless `unsigned` says otherwise."""
+        return numbers_of(self.stored, self.unsigned)
+
+    def decode(self, stored: Any) -> Values:
+        """The values of stored numbers.
+
+        >>> Packing("int8", unsigned=True).decode(np.array([-1], dtype="int8"))
+        array([255], dtype=uint8)
+        """
+        stored = np.asarray(stored)
+        out = np.empty(stored.shape, dtype=self.values)
+        self.decode_into(stored, out)
+        return out
+
+    def decode_into(self, stored: Values, out: Values) -> None:
+        """Put the values of stored numbers, in either byte order, into an array of the same shape.
+
+        The array may have a wider type than the values; they are still rounded to their own type.
+
+        >>> out = np.empty(2)
+        >>> Packing("int16", scale=np.float32(0.1)).decode_into(np.array([1, 2], dtype="int16"), out)
+        >>> out.tolist()
+        [0.10000000149011612, 0.20000000298023224]
+        """
+        if stored.dtype != self.stored and stored.dtype.newbyteorder("=") != self.stored:
+            raise PackingError(f"{self}: the stored numbers are {stored.dtype}, not {self.stored}")
+        if self.unsigned is not None:
+            stored = stored.view(self.numbers.newbyteorder(stored.dtype.byteorder))
+        # Several passes over contiguous memory, and a copy, take less time than passes over scattered memory.
+        in_place = out.dtype == self.values and (out.size <= FEW or out.flags.c_contiguous)
+        with np.errstate(all="ignore"):
+            if in_place and out.size <= BLOCK:
+                self._decode_block(stored, out)
+                return
+            buffer = np.empty(0 if in_place else min(BLOCK, out.size), dtype=self.values)
+            for block in blocks(stored.shape):
+                place = out[block]
+                if in_place:
+                    self._decode_block(stored[block], place)
+                else:
+                    values = buffer[: place.size].reshape(place.shape)
+                    self._decode_block(stored[block], values)
+                    np.copyto(place, values, casting="same_kind")
+
+    def _decode_block(self, numbers: Values, out: Values) -> None:
+        out[...] = numbers
+        absent = self._absent(numbers, out)
+        # In place, as in xarray: a scale of a wider type than the values multiplies in its own type, and the
+        # product is rounded before the offset is added.
+        if self.scale is not None:
+            np.multiply(out, self.scale, out=out, casting="same_kind")
+        if self.offset is not None:
+            np.add(out, self.offset, out=out, casting="same_kind")
+        if absent is not None and absent.any():
+            np.copyto(out, np.nan, where=absent)
+
+    def _absent(self, numbers: Values, values: Values) -> Values | None:
+        """Where a value is missing; `values` are the numbers, not yet scaled.
+
+        xarray compares after the conversion, in which large integers may lose digits. If they cannot, the
+        stored numbers are compared, which are shorter.
+        """
+        absent: Values | None = None
+        for mark in self.missing:
+            equal = numbers == mark if self._compares_numbers else values == self.values.type(mark)
+            absent = equal if absent is None else absent | equal
+        return absent
+
+    @cached_property
+    def _compares_numbers(self) -> bool:
+        # NumPy calls the conversion of 64-bit integers to float64 safe; it is not.
+        long = self.numbers.kind in "iu" and self.numbers.itemsize == 8
+        return not long and bool(np.can_cast(self.numbers, self.values, "safe"))
+
+    def encode(self, values: Any, origin: Sequence[int] = ()) -> Values:
+        """The numbers to store for values: rounded, and the first missing value where they are NaN.
+
+        `origin` is where the values begin in a larger array; an error gives a refused value's place there.
+
+        >>> Packing("uint8", scale=0.5).encode([0.2, 0.3, 1.0])
+        array([0, 1, 2], dtype=uint8)
+        """
+        values = np.asarray(values)
+        if values.dtype.kind not in "iuf":
+            raise PackingError(f"{self}: got {values.dtype}, not numbers")
+        if self.values.kind == "f" and values.dtype.kind != "f":
+            values = values.astype(self.values)
+        with np.errstate(all="ignore"):
+            encode = self._encode_floats if self.values.kind == "f" else self._encode_integers
+            numbers, bad = encode(values)
+        if bad.any():
+            self._refuse(values, bad, origin)
+        return numbers.view(self.stored)
+
+    def holds(self, values: Any, ulps: int = 0) -> bool:
+        """Whether values survive packing, except for this many units in the last place.
+
+        >>> packing = Packing("int16", scale=0.1)
+        >>> packing.holds([0.1, 0.3]), packing.holds([0.1, 0.3], ulps=4), packing.holds([0.15], ulps=4)
+        (False, True, False)
+        """
+        values = np.asarray(values)
+        try:
+            back = self.decode(self.encode(values))
+        except PackingError:
+            return False
+        if values.dtype.kind != "f":
+            return bool(np.array_equal(back, values))
+        with np.errstate(all="ignore"):
+            # The digits lost are those of the largest intermediate number, which may be the offset.
+            offset = values.dtype.type(0 if self.offset is None else abs(self.offset))
+            largest = np.maximum(np.abs(values), offset)
+            near = np.abs(back - values) <= ulps * np.spacing(largest) if ulps else False
+        return bool(((back == values) | near | (np.isnan(back) & np.isnan(values))).all())
+
+    def _encode_floats(self, values: Values) -> tuple[Values, Values]:
+        absent, numbers = np.isnan(values), self.numbers
+        # xarray computes in the type of the data if it has a missing value to write, and otherwise in the
+        # type that scale and offset ask for.
+        kind = values.dtype.newbyteorder("=")
+        chosen = value_type(numbers, self.scale, self.offset, masked=False)
+        if not self.missing and self.values == chosen and self._is_scaled:
+            kind = float_type(kind, self.scale, self.offset)
+        data = values.astype(kind)
+        if self.offset is not None:
+            np.subtract(data, self.offset, out=data, casting="same_kind")
+        if self.scale is not None:
+            np.divide(data, self.scale, out=data, casting="same_kind")
+        if numbers.kind == "f":
+            packed = data.astype(numbers)
+            bad = (np.isinf(packed) & ~np.isinf(values)) | np.isnan(packed)
+        else:
+            np.rint(data, out=data)
+            limits = np.iinfo(numbers)
+            # One more than the largest integer is a power of two, which every float type holds, or is inf.
+            beyond = data.dtype.type(2.0 ** (limits.bits - (numbers.kind == "i")))
+            bad = ~((data >= limits.min) & (data < beyond))
+            packed = np.where(bad, numbers.type(0), data).astype(numbers)
+        taken = self._absent(packed, packed.astype(self.values))
+        if taken is not None:
+            bad |= taken
+            packed[absent] = self.missing[0]
+            bad &= ~absent
+        elif numbers.kind == "f":
+            bad &= ~absent
+        return packed, bad
+
+    def _encode_integers(self, values: Values) -> tuple[Values, Values]:
+        data = values.astype(self.values)
+        if self.offset is not None:
+            data -= self.offset.astype(self.values)
+        if self.scale is not None:
+            data //= self.scale.astype(self.values)
+        packed = data.astype(self.numbers)
+        return packed, self.decode(packed.view(self.stored)) != values
+
+    def _refuse(self, values: Values, bad: Values, origin: Sequence[int]) -> NoReturn:
+        """Say which value cannot be held, and why."""
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        value, numbers = values[index].item(), self.numbers
+        limits = np.iinfo(numbers) if numbers.kind in "iu" else np.finfo(numbers)
+        ends = np.array([limits.min, limits.max], dtype=numbers).view(self.stored)
+        low, high = sorted(self.without_missing().decode(ends).tolist())
+        why = f"values lie between {low!r} and {high!r}"
+        if value != value:
+            why = "no stored number means missing"
+        elif low <= value <= high:
+            why = "its number means missing" if self.missing else "it lies between two numbers"
+        place = [i + o for i, o in zip(index, origin, strict=True)] if origin else list(index)
+        error = PackingError(f"{self}: cannot hold {value!r} (at {place}): {why}")
+        error.index = index
+        raise error
+
+    @property
+    def _is_scaled(self) -> bool:
+        return self.scale is not None or self.offset is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON that any program can read back to the bit: floats are written as their bytes, as in Zarr.
+
+        >>> Packing("int16", scale=0.01, missing=-1).to_json()  # doctest: +NORMALIZE_WHITESPACE
+        {'stored': 'int16', 'unsigned': None, 'values': 'float64', 'missing': [-1],
+         'scale': ['float64', '0x3f847ae147ae147b'], 'offset': None}
+        """
+        return {
+            "stored": self.stored.name,
+            "unsigned": self.unsigned,
+            "values": self.values.name,
+            "missing": [mark.item() if mark.dtype.kind in "iu" else bits_of(mark) for mark in self.missing],
+            "scale": None if self.scale is None else [self.scale.dtype.name, bits_of(self.scale)],
+            "offset": None if self.offset is None else [self.offset.dtype.name, bits_of(self.offset)],
+        }
+
+    @classmethod
+    def from_json(cls, document: Any) -> Self:
+        """The packing that a JSON document describes.
+
+        >>> packing = Packing("int16", scale=0.01, missing=-1)
+        >>> Packing.from_json(packing.to_json()) == packing
+        True
+        """
+        return cls(**arguments_of_json(document))
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        # By their bits: 0.5 computes differently as float32 and as float64, and so do 0.0 and -0.0.
+        factors = [None if f is None else (f.dtype, f.tobytes()) for f in (self.scale, self.offset)]
+        marks = tuple(mark.tobytes() for mark in self.missing)
+        return self.stored, self.unsigned, self.values, *factors, marks
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, Packing) else NotImplemented
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Packing.from_json, (self.to_json(),)  # without the hash, which differs between processes
+
+    def __repr__(self) -> str:
+        parts = [repr(self.stored.name)]
+        for name in ("scale", "offset"):
+            factor = getattr(self, name)
+            if factor is not None:
+                parts.append(f"{name}={factor.dtype.name}({factor.item()!r})")
+        if self.missing:
+            parts.append(f"missing=({', '.join(repr(mark.item()) for mark in self.missing)},)")
+        if self.unsigned is not None:
+            parts.append(f"unsigned={self.unsigned}")
+        return f"Packing({', '.join([*parts, f'values={self.values.name!r}'])})"
+
+    def __str__(self) -> str:
+        text = self.numbers.name
+        if self.scale is not None:
+            text += f" * {self.scale!s}"
+        if self.offset is not None:
+            text += f" + {self.offset!s}"
+        return text + (f", missing {', '.join(str(mark) for mark in self.missing)}" if self.missing else "")

@@ -1,0 +1,400 @@
+"""The region table: every region of a logical array, by column, in units of logical chunks.
+
+Lookups and checks work on whole columns, so that 100,000 regions cost no Python loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from intarsia.manifest.box import Box
+
+type Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+NONE = -1
+"""The number that means no packing, or no view."""
+
+MOST_REGIONS = 10_000_000
+"""A table that claims more than this is not even read."""
+
+MOST_LAYERS = 64
+"""Layers are numbered below this."""
+
+FEW = 8
+"""Up to this many rows, comparing them one by one takes less time than by columns."""
+
+# Painting all regions onto their compressed lattice is the fastest test for overlaps, up to this many cells.
+MOST_PAINTED_CELLS = 20_000_000
+
+
+class Row(NamedTuple):
+    """One region of the table.
+
+    >>> Row(0, Box((5, 0), (10, 10)), (0, 0)).cropped(Box((6, 0), (7, 10)))
+    Row(member=0, box=Box(start=(6, 0), stop=(7, 10)), member_start=(1, 0), packing=-1, view=-1, layer=0)
+    """
+
+    member: int
+    """The position in the manifest's list of members."""
+
+    box: Box
+    """The part of the array that it backs, in logical chunks."""
+
+    member_start: tuple[int, ...]
+    """Where the box starts in the member, or in the view of it, in logical chunks."""
+
+    packing: int = NONE
+    """The number of the packing of the member's numbers, or `NONE`."""
+
+    view: int = NONE
+    """The number of the view of the member, or `NONE`."""
+
+    layer: int = 0
+    """0, or the number of the replica layer that the region belongs to."""
+
+    @property
+    def shift(self) -> tuple[int, ...]:
+        """What to add to a logical chunk's position to get its position in the member.
+
+        >>> Row(0, Box((5, 0), (10, 10)), (0, 2)).shift
+        (-5, 2)
+        """
+        return tuple(m - a for m, a in zip(self.member_start, self.box.start, strict=True))
+
+    @property
+    def member_box(self) -> Box:
+        """The box of the member, in logical chunks.
+
+        >>> Row(0, Box((5, 0), (10, 10)), (0, 2)).member_box
+        Box(start=(0, 2), stop=(5, 12))
+        """
+        return self.box.shifted(self.shift)
+
+    def cropped(self, box: Box) -> Row:
+        """The same region, showing another box of the same member: a smaller or larger one."""
+        return self._replace(box=box, member_start=box.shifted(self.shift).start)
+
+
+class ReadLater:
+    """Columns, the fields of a dataclass, that can be read on first use.
+
+    This is for stores that do not change: the columns hold the same later on.
+    """
+
+    @classmethod
+    def later(cls, read: Callable[[], Self], **known: Any) -> Self:
+        """The columns that `read` will return; those in `known` need no read."""
+        made = object.__new__(cls)
+        vars(made).update(known, _read=read)
+        return made
+
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name as an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            known, names = vars(self), [column.name for column in fields(self)]
+            if name in names and (read := known.get("_read")) is not None:
+                found = read()
+                known.update({name: getattr(found, name) for name in names})
+                known.pop("_read", None)
+            if name in known:  # perhaps because another thread has read it in the meantime
+                return known[name]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        columns: Any = self
+        return type(self), tuple(getattr(self, column.name) for column in fields(columns))
+
+
+@dataclass(frozen=True, eq=False)
+class RegionTable(ReadLater):
+    """All regions, one row each.
+
+    >>> table = RegionTable.from_rows([Row(0, Box((0,), (4,)), (0,)), Row(1, Box((4,), (9,)), (0,))], ndim=1)
+    >>> table.touching(Box((3,), (5,))).tolist()
+    [0, 1]
+    """
+
+    member: Ints
+    """The position in the list of members; shape (regions,)."""
+
+    start: Ints
+    """The first logical chunk; shape (regions, dimensions)."""
+
+    stop: Ints
+    """The last logical chunk, excluded."""
+
+    member_start: Ints
+    """Where `start` lies in the member, or in the view of it, in logical chunks."""
+
+    packing: Ints
+    """The number of the packing, or `NONE`; shape (regions,)."""
+
+    view: Ints
+    """The number of the view, or `NONE`; shape (regions,)."""
+
+    layer: Ints
+    """0, or the number of a replica layer; shape (regions,)."""
+
+    @classmethod
+    def of(
+        cls,
+        member: Ints,
+        start: Ints,
+        stop: Ints,
+        member_start: Ints,
+        packing: Ints | None = None,
+        view: Ints | None = None,
+        layer: Ints | None = None,
+    ) -> Self:
+        """The table with these columns; version 1 has only the first four.
+
+        >>> RegionTable.of(np.array([0]), np.array([[1]]), np.array([[2]]), np.array([[0]])).packing
+        array([-1])
+        """
+        numbers = [
+            np.full(len(member), usual, dtype=np.int64) if column is None else column
+            for column, usual in ((packing, NONE), (view, NONE), (layer, 0))
+        ]
+        return cls(member, start, stop, member_start, *numbers)
+
+    def __len__(self) -> int:
+        return len(self.member)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RegionTable) and np.array_equal(self.columns(), other.columns())
+
+    __hash__ = None  # type: ignore[assignment]  # its columns are arrays
+
+    @property
+    def ndim(self) -> int:
+        return int(self.start.shape[1])
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Row], ndim: int) -> Self:
+        """The table of these rows.
+
+        >>> len(RegionTable.from_rows([], ndim=2))
+        0
+        """
+        listed = list(rows)
+
+        def column(values: list[tuple[int, ...]]) -> Ints:
+            return np.array(values, dtype=np.int64).reshape(len(listed), ndim)
+
+        numbers = [(row.member, row.packing, row.view, row.layer) for row in listed]
+        member, packing, view, layer = np.array(numbers, dtype=np.int64).reshape(len(listed), 4).T.copy()
+        start, stop = [row.box.start for row in listed], [row.box.stop for row in listed]
+        corners = column(start), column(stop), column([row.member_start for row in listed])
+        return cls(member, *corners, packing, view, layer)
+
+    def row(self, i: int) -> Row:
+        """Row `i` as an object.
+
+        >>> RegionTable.from_rows([Row(3, Box((0,), (4,)), (0,))], ndim=1).row(0).member
+        3
+        """
+        box = Box(tuple(self.start[i].tolist()), tuple(self.stop[i].tolist()))
+        numbers = int(self.packing[i]), int(self.view[i]), int(self.layer[i])
+        return Row(int(self.member[i]), box, tuple(self.member_start[i].tolist()), *numbers)
+
+    def in_order(self) -> Ints:
+        """Rows in the order in which their regions begin: on the first axis, then on the next.
+
+        >>> rows = [Row(0, Box((4, 0), (8, 2)), (0, 0)), Row(1, Box((0, 0), (4, 2)), (0, 0))]
+        >>> RegionTable.from_rows(rows, ndim=2).in_order().tolist()
+        [1, 0]
+        """
+        order: Ints = np.lexsort(self.start.T[::-1]) if self.ndim else np.arange(len(self))
+        return order
+
+    def take(self, rows: Any) -> RegionTable:
+        """The table with some of the rows."""
+        return RegionTable(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+    def joined(self, other: RegionTable) -> RegionTable:
+        """The rows of this table, followed by those of another."""
+        names = [column.name for column in fields(self)]
+        return RegionTable(*(np.concatenate([getattr(self, n), getattr(other, n)]) for n in names))
+
+    def columns(self) -> Ints:
+        """All columns side by side, as they are stored in the table form of the manifest."""
+        return np.column_stack([getattr(self, column.name) for column in fields(self)])
+
+    @classmethod
+    def from_columns(cls, columns: Ints, ndim: int) -> Self:
+        """The table from its stored columns; those from the packing on may be absent.
+
+        >>> RegionTable.from_columns(np.array([[0, 1, 2, 0]]), 1).row(0).box
+        Box(start=(1,), stop=(2,))
+        """
+        corners = [columns[:, 1 + k * ndim : 1 + (k + 1) * ndim] for k in range(3)]
+        numbers = columns[:, 1 + 3 * ndim : 4 + 3 * ndim].T
+        return cls.of(*map(np.ascontiguousarray, (columns[:, 0], *corners, *numbers)))
+
+    @property
+    def along(self) -> int:
+        """The axis that separates most regions."""
+        return self._along[0]
+
+    @cached_property
+    def _along(self) -> tuple[int, Ints, Ints, Ints]:
+        """The axis that separates most regions; the rows in order along it, their starts, and the highest
+        stop up to each row."""
+        # On the axis where regions reach furthest, they mostly follow one another, as appends do; a slice of
+        # the rows ordered by start then holds few that a box does not touch.
+        axis = int(np.argmax(self.start.max(axis=0)))
+        starts = self.start[:, axis]
+        order = np.argsort(starts, kind="stable")
+        return axis, order, starts[order], np.maximum.accumulate(self.stop[order, axis])
+
+    @cached_property
+    def _few(self) -> list[tuple[int, list[int], list[int]]] | None:
+        """The number, start and stop of every row, if there are few."""
+        if len(self) > FEW:
+            return None
+        return list(zip(range(len(self)), self.start.tolist(), self.stop.tolist(), strict=True))
+
+    def touching(self, box: Box) -> Ints:
+        """Rows that share a lattice cell with `box`, in table order."""
+        if not len(self):
+            return np.empty(0, dtype=np.int64)
+        if not self.ndim:
+            return np.arange(len(self))
+        if self._few is not None:
+            near = []
+            for i, start, stop in self._few:
+                for a, b, low, high in zip(start, stop, *box, strict=True):
+                    if not (low < high and low < b and a < high):
+                        break
+                else:
+                    near.append(i)
+            return np.array(near, dtype=np.int64)
+        if any(a >= b for a, b in zip(box.start, box.stop, strict=True)):
+            return np.empty(0, dtype=np.int64)
+        axis, order, starts, highest_stop = self._along
+        # No row before `first` reaches the box, as the highest of their stops does not. The stops themselves
+        # are out of order if a long region starts before short ones; their running maximum is not.
+        first = highest_stop.searchsorted(box.start[axis], side="right")
+        last = starts.searchsorted(box.stop[axis], side="left")
+        rows = order[first:last]
+        inside = ((self.start[rows] < box.stop) & (self.stop[rows] > box.start)).all(axis=1)
+        touched: Ints = rows[inside]
+        touched.sort()
+        return touched
+
+    def cells(self) -> int:
+        """The number of lattice cells that regions cover."""
+        return int(np.prod(self.stop - self.start, axis=1).sum()) if len(self) else 0
+
+    def free(self, box: Box) -> list[Box]:
+        """The parts of `box` that no region covers.
+
+        >>> RegionTable.from_rows([Row(0, Box((2,), (4,)), (0,))], ndim=1).free(Box((0,), (5,)))
+        [Box(start=(0,), stop=(2,)), Box(start=(4,), stop=(5,))]
+        """
+        parts = [box]
+        for i in self.touching(box).tolist():
+            covered = self.row(i).box
+            parts = [left for part in parts for left in part.without(covered)]
+        return parts
+
+    def covers(self, box: Box) -> bool:
+        """Whether regions, no two of which overlap, back all of a box.
+
+        >>> RegionTable.from_rows([Row(0, Box((2,), (4,)), (0,))], ndim=1).covers(Box((1,), (3,)))
+        False
+        """
+        rows = self.touching(box)
+        shared = np.minimum(self.stop[rows], box.stop) - np.maximum(self.start[rows], box.start)
+        return int(shared.prod(axis=1).sum()) == prod(box.shape)
+
+    def by_layer(self) -> dict[int, RegionTable]:
+        """The rows of every layer in the table, in ascending order.
+
+        >>> rows = [Row(0, Box((0,), (4,)), (0,)), Row(1, Box((0,), (2,)), (0,), layer=3)]
+        >>> {layer: len(table) for layer, table in RegionTable.from_rows(rows, ndim=1).by_layer().items()}
+        {0: 1, 3: 1}
+        """
+        layers = np.unique(self.layer).tolist()
+        if len(layers) == 1:
+            return {layers[0]: self}
+        return {layer: self.take(np.flatnonzero(self.layer == layer)) for layer in layers}
+
+    def without(self, box: Box) -> RegionTable:
+        """The table with `box` cut out of every region."""
+        touched = self.touching(box)
+        kept = np.ones(len(self), dtype=bool)
+        kept[touched] = False
+        rows = map(self.row, touched.tolist())
+        pieces = [row.cropped(left) for row in rows for left in row.box.without(box)]
+        return self.take(np.flatnonzero(kept)).joined(RegionTable.from_rows(pieces, self.ndim))
+
+    def overlap(self) -> tuple[int, int] | None:
+        """Two rows that share a lattice cell, or None; the cost grows with the rows, not their square.
+
+        >>> RegionTable.from_rows([Row(0, Box((0,), (4,)), (0,)), Row(1, Box((3,), (5,)), (0,))], 1).overlap()
+        (0, 1)
+        """
+        if len(self) < 2:
+            return None
+        if not self.ndim:
+            return 0, 1
+        axis, order, starts, highest_stop = self._along
+        # From the cheapest test to the most expensive; any that succeeds proves that nothing overlaps.
+        if bool((starts[1:] >= highest_stop[:-1]).all()):
+            return None  # already disjoint along one axis, like a series of appends
+        if self._same_size_tiles_are_distinct() or self._painted_once():
+            return None
+        return self._overlapping_pair(axis, order, starts)
+
+    def _same_size_tiles_are_distinct(self) -> bool:
+        """Whether all regions are equal tiles of one grid, each in a different position."""
+        shape = self.stop - self.start
+        if not (bool((shape == shape[0]).all()) and bool((self.start % shape[0] == 0).all())):
+            return False
+        # Equal tiles on one grid share a cell only if they are the same tile, so numbering them is enough.
+        tiles = self.start // shape[0]
+        extent = tiles.max(axis=0) + 1
+        if prod(extent.tolist()) >= 1 << 62:
+            return False  # the number of a tile must fit into 64 bits
+        places = np.ravel_multi_index(tuple(tiles.T), tuple(extent.tolist()))
+        return bool(np.unique(places).size == len(self))
+
+    def _painted_once(self) -> bool:
+        """Whether no cell is covered twice: paint every region onto the lattice, reduced to their bounds."""
+        # Between two neighbouring bounds nothing changes, so one cell per interval is enough.
+        edges = [np.unique(np.concatenate([self.start[:, d], self.stop[:, d]])) for d in range(self.ndim)]
+        if prod(len(edge) for edge in edges) > MOST_PAINTED_CELLS:
+            return False
+        corners = [
+            (np.searchsorted(edge, self.start[:, d]), np.searchsorted(edge, self.stop[:, d]))
+            for d, edge in enumerate(edges)
+        ]
+        # Each box adds +1 or -1 at its 2^d corners. Summed up along every axis in turn (a difference array),
+        # that is 1 inside the box and 0 outside: the cost is a few operations per box, however large it is.
+        paint = np.zeros([len(edge) for edge in edges], dtype=np.int32)
+        for ends in product((0, 1), repeat=self.ndim):
+            np.add.at(paint, tuple(corners[d][end] for d, end in enumerate(ends)), (-1) ** sum(ends))
+        for d in range(self.ndim):
+            np.cumsum(paint, axis=d, out=paint)
+        return bool(paint.max() <= 1)
+
+    def _overlapping_pair(self, axis: int, order: Ints, starts: Ints) -> tuple[int, int] | None:
+        """Sweep along one axis, comparing each region with those that start before it ends."""
+        # Rows are ordered by start: those that may overlap row i come right after it, up to the first that
+        # starts where i ends.
+        ends = np.searchsorted(starts, self.stop[order, axis], side="left")
+        for position, i in enumerate(order.tolist()):
+            rivals = order[position + 1 : ends[position]]
+            hit = np.all((self.start[rivals] < self.stop[i]) & (self.stop[rivals] > self.start[i]), axis=1)
+            if hit.any():
+                rival = int(rivals[np.argmax(hit)])
+                return min(i, rival), max(i, rival)
+        return None

@@ -1,0 +1,81 @@
+"""Nullable arrays for dask, with blocks of `NullableValues`, so that dask too gives Arrow's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intarsia.errors import DataTypeError
+from intarsia.extras import extra
+from intarsia.nullable.array import NullableArray
+from intarsia.nullable.values import NullableValues
+
+
+def to_dask(array: Any, chunks: Any = None) -> Any:
+    """A `dask.array.Array` with blocks of `NullableValues`, from a nullable array or dask's masked arrays.
+
+    It also takes `NullableValues`, and a logical array by its own `to_dask`. The blocks are the stored chunks
+    or shards, unless `chunks` asks for others, as in dask. The array is read when something is computed.
+
+    >>> from intarsia import nullable
+    >>> a = nullable.create_array({}, data=[[True, None], [None, False]], chunks=(1, 2))
+    >>> lazy = nullable.to_dask(a)
+    >>> (lazy & False).compute()
+    NullableValues([[False, False],
+                    [False, False]], dtype=bool)
+    >>> lazy.sum(axis=0).compute()
+    NullableValues([1, 0], dtype=int64)
+    """
+    da = extra("dask.array", "dask")
+    teach_dask()
+    if isinstance(array, NullableValues):
+        return da.from_array(array, chunks=chunks or "auto", asarray=False, meta=_nothing(array))
+    if not isinstance(array, NullableArray):
+        masked = array if isinstance(array, da.Array) else array.to_dask(chunks)
+        return masked.map_blocks(NullableValues.of, dtype=masked.dtype, meta=_nothing(masked))
+    if array.depth > 1:
+        raise DataTypeError(
+            f"the array is {array.data_type}: computing supports one level of null, not {array.depth}"
+        )
+    return da.from_array(
+        _Blocks(array),
+        chunks=chunks or array.shards or array.chunks,
+        name=False,  # a name made from the content would have to read it, and the array may be written to
+        asarray=False,
+        meta=_nothing(array),
+    )
+
+
+def _nothing(array: Any) -> NullableValues:
+    return NullableValues(np.empty((0,) * array.ndim, dtype=array.dtype))
+
+
+class _Blocks:
+    """A nullable array that reads as `NullableValues`."""
+
+    def __init__(self, array: NullableArray) -> None:
+        self.array = array
+        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+
+    def __getitem__(self, selection: Any) -> NullableValues:
+        teach_dask()  # a worker meets the type here
+        return self.array.read_nullable(selection)
+
+
+def teach_dask() -> None:
+    """Make dask count the present elements: means and variances divide by their number."""
+    dispatch = extra("dask.array.dispatch", "dask")
+    dispatch.numel_lookup.register(NullableValues, _present)
+    dispatch.divide_lookup.register(NullableValues, _divided)
+
+
+def _present(
+    x: NullableValues, *, dtype: Any = "f8", axis: Any = None, keepdims: bool = False, **_: Any
+) -> Any:
+    return np.asarray(x.count(axis, keepdims=keepdims)).astype(dtype)
+
+
+def _divided(a: Any, b: Any, dtype: Any = None) -> Any:
+    """A division by a number of elements, which is null if there are none."""
+    return np.true_divide(a, np.where(NullableValues.of(b) > 0, b, None), dtype=dtype)

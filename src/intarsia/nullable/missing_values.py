@@ -1,0 +1,220 @@
+"""Nullable data for libraries without nulls: NaN and NaT, masked arrays, an `na_object`, or an error.
+
+`na_object` stands for null in NumPy's string arrays: the reader chooses it, never the format.
+"""
+
+import re
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.extras import extra
+from intarsia.nullable.elements import element_type
+from intarsia.nullable.values import NullableValues
+
+type NullsChoice = Literal["nan", "masked", "raise"]
+
+CHOICES = ("nan", "masked", "raise")
+
+_EXACT_FLOAT64 = 2**53
+"""Every integer up to here is a float64 of its own."""
+
+
+def dtype_without_nulls(dtype: np.dtype[Any], nulls: NullsChoice | None = None) -> np.dtype[Any]:
+    """The dtype that `without_nulls` gives for values of `dtype`, whether or not any are null.
+
+    Args:
+        nulls: What nulls become, as in `without_nulls`.
+
+    >>> dtype_without_nulls(np.dtype("int16"), "nan"), dtype_without_nulls(np.dtype("int16"))
+    (dtype('float32'), dtype('int16'))
+    """
+    _check(nulls)
+    if nulls != "nan" or dtype.kind in "fcmM":
+        return dtype
+    if dtype.kind in "iu":
+        return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+    return np.dtype(object)
+
+
+def without_nulls(
+    data: NullableValues, nulls: NullsChoice | None = None, *, what: str = "the array"
+) -> np.ndarray[Any, Any]:
+    """Convert nullable data to an ordinary array; `nulls` says what nulls become.
+
+    "nan": NaN, or NaT for times; integers become floats, and bools and strings become objects. "masked": a
+    masked array. "raise": an error if there is a null. By default, nulls become NaN or NaT if the data type
+    has one, and raise an error otherwise, so that the data type never changes unless asked.
+
+    Args:
+        data: The nullable data.
+        what: What error messages call the data.
+
+    >>> from intarsia.nullable import as_nullable
+    >>> without_nulls(as_nullable([1.5, None]))
+    array([1.5, nan])
+    >>> without_nulls(as_nullable([1, None]), "nan")
+    array([ 1., nan])
+    """
+    _check(nulls)
+    if nulls == "masked":
+        return data.masked(collapse=True)
+    values, missing = data.values, data.is_null()
+    count = data.null_count
+    kind = values.dtype.kind
+    if nulls == "raise" or (nulls is None and kind not in "fcmM"):
+        if count:
+            hint = "" if nulls == "raise" else f"{values.dtype} has no NaN. "
+            raise NullsPresentError(
+                f"{count} of {data.size} elements of {what} are null. {hint}"
+                'Choose what they become: nulls="nan" or nulls="masked"'
+            )
+        return values
+    if kind in "fcmM":
+        if not count:
+            return values
+        out = values.copy()
+        out[missing] = np.nan if kind in "fc" else np.array("NaT", dtype=values.dtype)
+        return out
+    return _promoted(values, missing, what)
+
+
+def _promoted(values: np.ndarray[Any, Any], missing: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
+    dtype = dtype_without_nulls(values.dtype, "nan")
+    if dtype == np.float64 and values.dtype.itemsize == 8:
+        present = values[~missing]
+        if present.size and (present.max() > _EXACT_FLOAT64 or present.min() < -_EXACT_FLOAT64):
+            raise DataTypeError(
+                f'{what} holds integers beyond 2**53, which floats cannot distinguish: choose nulls="masked"'
+            )
+    out = values.astype(dtype)
+    out[missing] = np.nan
+    return out
+
+
+def _check(nulls: object) -> None:
+    if nulls is not None and nulls not in CHOICES:
+        raise DataTypeError(f"nulls={nulls!r}: choose one of {', '.join(map(repr, CHOICES))}")
+
+
+ATTRIBUTE: Final = "na_object"
+"""The attribute of an array that names the `na_object` for its readers."""
+
+_NONE, _NAN, _NA = "None", "numpy.nan", "pandas.NA"
+
+REPRESENTATION: Final = "py_array_representation"
+"""The attribute of an array that names the Python type of its selections, as in the proposal."""
+
+_IN_LIBRARIES = {
+    "pandas.Series": "pandas",
+    "pandas.DataFrame": "pandas",
+    "polars.Series": "polars",
+    "pyarrow.Array": "arrow",
+}
+_SHORT = (("np", "numpy"), ("pd", "pandas"), ("pl", "polars"), ("pa", "pyarrow"))
+_STRINGS = re.compile(r"numpy\.typing\.NDArray\[numpy\.dtypes\.StringDType\(na_object=(.*)\)\]")
+
+
+class Unset:
+    """The type of `UNSET`, which says that no `na_object` was chosen; None is a valid choice.
+
+    >>> UNSET
+    UNSET
+    """
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+    def __reduce__(self) -> str:
+        return "UNSET"  # a single instance, even after pickling
+
+
+UNSET: Final = Unset()
+"""No `na_object` was chosen, so strings are read as masked arrays."""
+
+
+def check_na_object(na_object: Any) -> None:
+    """Refuse what cannot be distinguished from a string."""
+    if isinstance(na_object, str):
+        raise DataTypeError(
+            f"na_object {na_object!r} is a string: NumPy treats such a null as that text, so it would equal "
+            "real values.\n  Use None, numpy.nan or pandas.NA"
+        )
+
+
+def attribute_of(na_object: Any) -> str:
+    """The name of an `na_object` in the attribute; only these three mean the same everywhere."""
+    check_na_object(na_object)
+    if na_object is None:
+        return _NONE
+    if isinstance(na_object, float) and np.isnan(na_object):
+        return _NAN
+    if type(na_object).__module__.startswith("pandas.") and repr(na_object) == "<NA>":
+        return _NA
+    raise DataTypeError(
+        f"na_object {na_object!r} cannot be kept as an attribute: only None, numpy.nan and pandas.NA can. "
+        "Choose it when you open the array: open_array(…, na_object=…)"
+    )
+
+
+def from_attribute(name: Any) -> Any:
+    """The `na_object` that an attribute names."""
+    if name == _NONE:
+        return None
+    if name == _NAN:
+        return np.nan
+    if name == _NA:
+        return extra("pandas", "nullable").NA
+    raise DataTypeError(
+        f"the attribute {ATTRIBUTE!r} is {name!r}, but must be {_NONE!r}, {_NAN!r} or {_NA!r}.\n"
+        "  Override it: open_array(…, na_object=…)"
+    )
+
+
+def representation_of(attribute: Any) -> tuple[str | None, Any]:
+    """The library whose arrays an attribute names, and the `na_object`; unknown names are ignored.
+
+    >>> representation_of("pd.Series")
+    ('pandas', UNSET)
+    >>> representation_of("np.typing.NDArray[np.dtypes.StringDType(na_object=np.nan)]")
+    (None, nan)
+    >>> representation_of("np.ma.MaskedArray"), representation_of("xarray.Variable")
+    ((None, UNSET), (None, UNSET))
+    """
+    name = str(attribute)
+    for short, module in _SHORT:
+        name = re.sub(rf"\b{short}\.", f"{module}.", name)
+    if (match := _STRINGS.fullmatch(name)) and match[1] in (_NONE, _NAN, _NA):
+        return None, from_attribute(match[1])
+    return _IN_LIBRARIES.get(name), UNSET
+
+
+def strings(data: NullableValues, na_object: Any) -> np.ndarray[Any, Any]:
+    """Strings as a plain array of `StringDType(na_object=…)`."""
+    check_na_object(na_object)
+    out: np.ndarray[Any, Any] = np.empty(data.shape, dtype=np.dtypes.StringDType(na_object=na_object))
+    out[...] = data.values
+    out[data.is_null()] = na_object
+    return out
+
+
+def from_strings(array: np.ndarray[Any, Any]) -> NullableValues:
+    """An array of `StringDType(na_object=…)` as nullable data."""
+    dtype: Any = array.dtype
+    if element_type(dtype) is None:
+        missing = _is_na(array, dtype.na_object)
+    else:  # made by np.empty(…, dtype=z.dtype), for example: no element is the note itself
+        missing = np.zeros(array.shape, dtype=np.bool_)
+    plain = np.empty(array.shape, dtype=np.dtypes.StringDType())
+    plain[~missing] = array[~missing].astype(np.dtypes.StringDType())
+    return NullableValues(plain, missing)
+
+
+def _is_na(array: np.ndarray[Any, Any], na_object: object) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """True where an array of strings holds its `na_object`."""
+    if isinstance(na_object, float) and np.isnan(na_object):
+        is_nan: np.ndarray[Any, np.dtype[np.bool_]] = np.isnan(array)
+        return is_nan
+    is_it = [element is na_object for element in array.astype(object).reshape(-1)]
+    return np.array(is_it, dtype=np.bool_).reshape(array.shape)

@@ -1,0 +1,438 @@
+"""`NullableValues`: an array with nulls in memory, as values with a `missing` byte each.
+
+Plain zarr reads a nullable array as this. It never turns a null into a number by itself: `np.asarray`
+raises if there is one, and says what to call instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from intarsia.casting import Casting
+from intarsia.display import terminal_width
+from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.nullable import elements, fields
+from intarsia.nullable.computing import Computing
+
+type Array = np.ndarray[Any, Any]
+type Order = Literal["K", "A", "C", "F"]
+
+_NO_BYTES = (
+    "nullable data cannot be seen as bytes, which would lose the nulls: encode it with the codec 'optional'"
+)
+
+_SHOWN = 10
+"""The most elements per dimension that `repr` shows; of a longer one, it shows both ends."""
+
+_DIGITS = 8
+"""Digits of a long float in `repr`, as in NumPy."""
+
+_WIDTH = 75
+"""Characters of a line of `repr`, as in NumPy, unless the terminal is narrower."""
+
+
+class NullableValues(Computing):
+    """Values, and a byte for each that says whether it is missing: 0 if present, k if null at level k.
+
+    Levels count from the inside. With one level of null, conversion from and to a NumPy masked array
+    shares the memory.
+
+    >>> x = NullableValues(np.array([1.5, 2.5]), np.array([0, 1], dtype="uint8"))
+    >>> x
+    NullableValues([1.5, NULL], dtype=float64)
+    >>> print(x.masked())
+    [1.5 --]
+    >>> np.asarray(x)
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.NullsPresentError: 1 of 2 elements are null...
+    """
+
+    __slots__ = ("depth", "missing", "values")
+
+    values: Array
+    """The values. Beneath a null, anything may lie here (NaN or NaT after a read)."""
+
+    missing: np.ndarray[Any, np.dtype[np.uint8]]
+    """0 where a value is present; k where it is null, k levels from the inside."""
+
+    depth: int
+    """The number of levels of null: 1, unless data types are nested."""
+
+    __hash__ = None  # type: ignore[assignment]  # compared element by element, as NumPy arrays are
+
+    def __init__(self, values: Any, missing: Any = None, depth: int = 1) -> None:
+        if not 1 <= depth <= elements.MOST_LEVELS:
+            raise DataTypeError(f"depth {depth}: there must be 1 to {elements.MOST_LEVELS} levels of null")
+        self.values = values if isinstance(values, np.ndarray) else np.asarray(values)
+        element = elements.element_type(self.values.dtype)
+        if element is not None:
+            # NumPy has no view of strings; no element is the note itself, so none is null.
+            plain = self.values.astype if elements.is_string(element.dtype) else self.values.view
+            self.values = plain(element.dtype)
+        missing = np.zeros(self.values.shape, dtype=np.uint8) if missing is None else np.asarray(missing)
+        if missing.dtype == np.bool_:
+            missing = missing.view(np.uint8)
+        if missing.dtype != np.uint8 or missing.shape != self.values.shape:
+            raise DataTypeError(
+                f"missing must be uint8 or bool of shape {self.values.shape}, "
+                f"not {missing.dtype} of shape {missing.shape}"
+            )
+        self.missing = missing
+        self.depth = depth
+
+    # -- making
+
+    @classmethod
+    def empty(
+        cls, shape: tuple[int, ...], element: elements.ElementType, order: Literal["C", "F"] = "C"
+    ) -> Self:
+        """Uninitialised memory of `shape`."""
+        values: Array = np.empty(shape, dtype=element.dtype, order=order)
+        if element.dtype.kind in "mM":
+            values = values.view(element.dtype)  # allocation drops the scale of a generic time unit
+        return cls(values, np.empty(shape, dtype=np.uint8, order=order), element.depth)
+
+    @classmethod
+    def full(
+        cls,
+        shape: tuple[int, ...],
+        scalar: Any,
+        element: elements.ElementType,
+        order: Literal["C", "F"] = "C",
+    ) -> Self:
+        """An array with every element set to `scalar`: `NULL`, `Some(…)` or a bare value."""
+        made = cls.empty(shape, element, order)
+        made.fill(scalar)
+        return made
+
+    @classmethod
+    def of(cls, array: Any, depth: int = 1) -> NullableValues:
+        """A NumPy array, without a copy: masked, plain, or of strings with an `na_object`.
+
+        >>> NullableValues.of(np.ma.masked_equal([1, 2], 2))
+        NullableValues([1, NULL], dtype=int64)
+        """
+        if isinstance(array, NullableValues):
+            return array.at_depth(depth)
+        array = array if isinstance(array, np.ndarray) else np.asarray(array)
+        if isinstance(array, np.ma.MaskedArray):
+            mask = None if array.mask is np.ma.nomask else np.asarray(array.mask)
+            if mask is not None and mask.dtype != np.bool_:
+                return cls(*fields.from_masked(array.data, mask)).at_depth(depth)
+            plain = cls.of(array.data)  # whose strings may have nulls of their own
+            if mask is not None:
+                plain = cls(plain.values, plain.is_null() | mask if plain.null_count else mask)
+            return plain.at_depth(depth)
+        if elements.is_string(array.dtype) and hasattr(array.dtype, "na_object"):
+            from intarsia.nullable.missing_values import from_strings
+
+            return from_strings(array).at_depth(depth)
+        return cls(array, None, depth)
+
+    def at_depth(self, depth: int) -> NullableValues:
+        """The same data with `depth` levels of null; which level a null goes to must be clear."""
+        if depth == self.depth:
+            return self
+        if self.null_count:
+            raise DataTypeError(
+                f"nulls of {self.depth} level(s) do not say which of {depth} levels they are at.\n"
+                "  Give NullableValues(values, missing, depth) with the levels, or call collapse() first"
+            )
+        return NullableValues(self.values, self.missing, depth)
+
+    def collapse(self) -> NullableValues:
+        """All levels of null as one.
+
+        >>> NullableValues(np.arange(3), np.array([0, 1, 2], dtype="u1"), 2).collapse()
+        NullableValues([0, NULL, NULL], dtype=int64)
+        """
+        return self if self.depth == 1 else NullableValues(self.values, self.missing != 0)
+
+    # -- looking
+
+    @property
+    def element(self) -> elements.ElementType:
+        """The plain dtype and the depth."""
+        return elements.ElementType(self.values.dtype, self.depth)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values, with a note that they are nullable."""
+        return elements.tagged(self.values.dtype, self.depth)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return tuple(self.values.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self.values.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.values.size
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one value and its `missing`."""
+        return self.values.itemsize + 1
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all values and of `missing`."""
+        return self.values.nbytes + self.missing.nbytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The strides of the values."""
+        return self.values.strides
+
+    @property
+    def flags(self) -> Any:
+        """The flags of the values."""
+        return self.values.flags
+
+    @property
+    def null_count(self) -> int:
+        """The number of elements that are null at any level."""
+        return int(np.count_nonzero(self.missing))
+
+    def is_null(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """True where an element is null at any level."""
+        return self.missing.view(np.bool_) if self.depth == 1 else self.missing != 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (part if part.ndim else part.item() for part in (self[i] for i in range(len(self))))
+
+    def __repr__(self) -> str:
+        width = min(terminal_width() or _WIDTH, _WIDTH)
+        text = f"NullableValues({self._listed(width)},"
+        last = f" dtype={fields.described(self.values.dtype)})"
+        fits = len(text.rpartition("\n")[2]) + len(last) <= width
+        return text + (last if fits else "\n" + " " * len("NullableValues") + last)
+
+    def _listed(self, width: int) -> str:
+        if self.ndim == 0:
+            return self._text(())
+        half = _SHOWN // 2  # of a long axis, both ends, and an element between them that NumPy shows as dots
+        axes = [[*range(n)] if n <= _SHOWN else [*range(half + 1), *range(n - half, n)] for n in self.shape]
+        texts = np.empty(tuple(map(len, axes)), dtype=object)
+        for place in np.ndindex(texts.shape):
+            texts[place] = self._text(tuple(axis[i] for axis, i in zip(axes, place, strict=True)))
+        return np.array2string(
+            texts,
+            max_line_width=width,
+            separator=", ",
+            prefix="NullableValues(",
+            formatter={"all": str},
+            threshold=texts.size if texts.shape == self.shape else 0,
+            edgeitems=half,
+        )
+
+    def _text(self, place: tuple[int, ...]) -> str:
+        scalar = self[place].item() if place else self.item()
+        if not isinstance(scalar, np.generic):
+            return repr(scalar)
+        text = str(scalar.item())
+        return (
+            f"{scalar:.{_DIGITS}g}" if isinstance(scalar, np.floating) and len(text) > _DIGITS + 2 else text
+        )
+
+    def equals(self, other: NullableValues) -> bool:
+        """Whether both have the same shape, levels of null, and present values to the bit.
+
+        >>> x = NullableValues(np.array([np.nan, 1.0]), np.array([False, True]))
+        >>> x.equals(NullableValues(np.array([np.nan, 2.0]), np.array([False, True])))
+        True
+        """
+        if self.shape != other.shape or not np.array_equal(self.missing, other.missing):
+            return False
+        present = self.missing == 0
+        mine, theirs = fields.settled(self.values[present]), fields.settled(other.values[present])
+        if mine.dtype != theirs.dtype or mine.dtype.kind in "OT":
+            return bool(np.array_equal(mine, theirs))
+        return bool(mine.tobytes() == theirs.tobytes())
+
+    def item(self) -> Any:
+        """The only element: its value, or the null that it is.
+
+        >>> NullableValues(np.array([5]), np.array([True])).item()
+        NULL
+        """
+        if self.size != 1:
+            raise ValueError(f"item() needs exactly one element; there are {self.size}")
+        value = self.values.reshape(-1)[0]
+        if fields.may_have_nulls(self.values.dtype):
+            value = fields.bare(value, self.values.dtype)
+        return elements.scalar_of(value, int(self.missing.reshape(-1)[0]), self.depth)
+
+    def tolist(self) -> Any:
+        """Nested lists with None for every null, at whichever level."""
+        if self.values.dtype.names is None:
+            return self.masked(collapse=True).tolist()
+        records = np.full(self.shape, None, dtype=object)
+        for at in np.argwhere(self.missing == 0):
+            records[tuple(at)] = fields.bare(self.values[tuple(at)], self.values.dtype)
+        return records.tolist()
+
+    # -- leaving
+
+    def masked(self, *, collapse: bool = False) -> np.ma.MaskedArray[Any, Any]:
+        """A NumPy masked array that shares this memory. With `collapse`, nested levels become one."""
+        if self.depth > 1 and not collapse:
+            raise DataTypeError(
+                f"a masked array has one kind of null, but this data has {self.depth}: "
+                "look at .missing, or give up the difference with masked(collapse=True)"
+            )
+        if fields.may_have_nulls(self.values.dtype):
+            if not collapse:
+                raise DataTypeError(
+                    "a masked array cannot tell a null struct from one whose fields are all null: look at "
+                    "the fields, x[name], or give up the difference with masked(collapse=True)"
+                )
+            return fields.masked(self.values, self.is_null())
+        return np.ma.MaskedArray(self.values, mask=self.is_null())
+
+    def filled(self, value: Any) -> Array:
+        """A plain array with `value` in place of every null.
+
+        >>> NullableValues(np.arange(2), np.array([False, True])).filled(-1)
+        array([ 0, -1])
+        """
+        out = self.values.copy()
+        out[self.is_null()] = self._one(value)
+        return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if count := self.null_count:
+            raise NullsPresentError(
+                f"{count} of {self.size} elements are null, but a plain array has no nulls.\n"
+                "  Call .masked() for a masked array (or intarsia.nullable.open_array, which returns them), "
+                ".filled(value) for a plain one, or .values and .missing.\n"
+                "  In a codec chain, put this codec among the data_codecs of the 'optional' codec"
+            )
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+    # -- what zarr needs from an array
+
+    def __getitem__(self, key: Any) -> NullableValues:
+        if isinstance(key, str):
+            return self._field(key)
+        key = _as_view(key)
+        return NullableValues(self.values[key], self.missing[key], self.depth)
+
+    def _field(self, name: str) -> NullableValues:
+        """A field of the structs: null where the field or the whole struct is null."""
+        values, levels = self.values[name], []
+        while fields.is_pair(values.dtype):
+            levels.append(values[fields.PAIR[1]])
+            values = values[fields.PAIR[0]]
+        depth = len(levels) or 1
+        missing = np.zeros(self.shape, dtype=np.uint8)
+        for level, there in reversed([*enumerate([~self.is_null(), *levels])]):
+            missing[~there] = depth - max(level - 1, 0)
+        return NullableValues(values, missing, depth)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(value, elements.Null | elements.Some) or value is None or value is np.ma.masked:
+            plain, missing = elements.unwrap(value, self.depth)
+            self.values[key] = elements.beneath(self.values.dtype) if plain is None else self._one(plain)
+            self.missing[key] = missing
+            return
+        if isinstance(value, np.ndarray | NullableValues):
+            given = NullableValues.of(value, self.depth)
+            if given.values.dtype != self.values.dtype:
+                given = given.astype(self.dtype)
+            self.values[key] = given.values
+            self.missing[key] = given.missing
+            return
+        self.values[key] = self._one(value)
+        self.missing[key] = 0
+
+    def _one(self, value: Any) -> Any:
+        """A present value in the dtype of the values; one that would change is refused."""
+        if isinstance(value, np.generic) and value.dtype == self.values.dtype:
+            return value
+        from intarsia.nullable.conversions import from_objects
+
+        converted = from_objects(value, self.values.dtype)
+        if converted.null_count:
+            raise NullsPresentError(f"{value!r} is null where a value is needed")
+        return converted.values[()]
+
+    def fill(self, value: Any) -> None:
+        """Set every element to `value`."""
+        self[...] = value
+
+    def copy(self) -> NullableValues:
+        """An independent copy."""
+        return NullableValues(self.values.copy(), self.missing.copy(), self.depth)
+
+    def reshape(self, *shape: Any, **options: Any) -> NullableValues:
+        """The same elements in another `shape`, as in NumPy."""
+        given = {name: option for name, option in options.items() if option is not None}
+        values, missing = self.values.reshape(*shape, **given), self.missing.reshape(*shape, **given)
+        return NullableValues(values, missing, self.depth)
+
+    def ravel(self, order: Order = "C") -> NullableValues:
+        """The elements in one dimension, as in NumPy."""
+        return NullableValues(self.values.ravel(order), self.missing.ravel(order), self.depth)
+
+    def transpose(self, axes: Any = None) -> NullableValues:
+        """The elements with permuted axes, as in NumPy."""
+        return NullableValues(self.values.transpose(axes), self.missing.transpose(axes), self.depth)
+
+    def astype(
+        self, dtype: Any, order: Order = "K", *, copy: bool = True, casting: Casting | None = None
+    ) -> NullableValues:
+        """The present values converted to `dtype`, as in NumPy; nulls keep their level.
+
+        With `casting="same_kind"`, values that would change are refused. This is the default for the dtype
+        of nullable data (`z.dtype`), which zarr passes before it writes.
+
+        >>> NullableValues(np.array([1.0, np.nan]), np.array([False, True])).astype("int8")
+        NullableValues([1, NULL], dtype=int8)
+        """
+        dtype = np.dtype(dtype)
+        element = elements.element_type(dtype)
+        casting = casting or ("unsafe" if element is None else "same_kind")
+        element = element or elements.ElementType(dtype, self.depth)
+        source = self.at_depth(element.depth)
+        if source.values.dtype == element.dtype:
+            return source.copy() if copy else source
+        values: Array
+        if source.null_count == 0:
+            values = fields.cast_fields(source.values, element.dtype, casting)
+        else:
+            # What lies beneath a null need not be convertible, so only present values are converted.
+            present = source.missing == 0
+            cast = fields.cast_fields(source.values[present], element.dtype, casting)
+            values = elements.spread(cast, present)
+        return NullableValues(values, source.missing.copy() if copy else source.missing, element.depth)
+
+    def view(self, dtype: Any = None) -> NullableValues:
+        """Refused: the bytes of the values say nothing about the nulls."""
+        raise DataTypeError(_NO_BYTES)
+
+    def tobytes(self, order: Order | None = "C") -> bytes:
+        """Refused, like `view`; numcodecs expects it of anything that passes for an array."""
+        raise DataTypeError(_NO_BYTES)
+
+
+def _as_view(key: Any) -> Any:
+    """`key`, changed so that NumPy gives an array even for a single element."""
+    if isinstance(key, tuple):
+        return key if any(part is Ellipsis for part in key) else (*key, Ellipsis)
+    if isinstance(key, int | np.integer | slice):
+        return (key, Ellipsis)
+    return key

@@ -1,0 +1,407 @@
+"""Looking after a repository: finding what is wrong, and removing what nobody needs any more."""
+
+import asyncio
+import datetime
+from collections.abc import Callable
+from concurrent.futures import wait
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import icechunk
+from zarr.errors import GroupNotFoundError
+
+from intarsia._compat import event_loop
+from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, ReadOnlyError, RepositoryError
+from intarsia.logical.hierarchy import logical_paths, open_group
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.verify import Problem
+from intarsia.logical.verify import vacuum as vacuum_array
+from intarsia.logical.verify import verify as verify_array
+from intarsia.progress import Progress, part_of, silent
+from intarsia.versions.commit import Backoff
+from intarsia.versions.file_claims import impossible_files, refuse_impossible_files
+from intarsia.versions.locking import commit_lock, directory_of
+from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
+from intarsia.versions.transaction import transaction
+from intarsia.versions.version import Version, as_repository, moment
+
+
+def verify(
+    target: Any,
+    path: str = "",
+    *,
+    data: bool = True,
+    deep: bool = False,
+    progress: Progress = silent,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+) -> tuple[Problem, ...]:
+    """Everything that is wrong with a logical array: its manifest, its members, every stored chunk.
+
+    It takes an array; or a store and a path, so that it can also check an array that does not open; or a
+    repository. In a repository, it checks every logical array below the path, at the tip of `main` unless you
+    choose a version. If the storage allows it, it also lists what interrupted writers left behind (the
+    uploads of a writer at work look the same). `data=False` does not read the chunks; `deep=True` also
+    compares the values of replicas with those of layer 0. An empty result means that all is well. `progress`
+    is called as chunks are read.
+
+    Args:
+        target: A logical array, a store or group, or a repository.
+        path: The logical array; in a repository, also a group with logical arrays below it.
+        branch: Read the tip of this branch. The default is `main`.
+        tag: Read the version with this tag.
+        snapshot_id: Read the snapshot with this id.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
+    >>> intarsia.verify(repo)
+    ()
+    """
+    if isinstance(target, LogicalArray):
+        return verify_array(target, path, data=data, deep=deep, progress=progress)
+    if isinstance(target, icechunk.Session):
+        target = target.store
+    repo = as_repository(target)
+    if repo is None:
+        return verify_array(target, path, data=data, deep=deep, progress=progress)
+    session = Version(branch, tag, snapshot_id).session(repo)
+    with explained(describe(repo)):
+        try:
+            group = open_group(session.store, path, "r")
+        except GroupNotFoundError as error:
+            if path:
+                raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
+            return repository_leftovers(repo)  # nothing was ever created
+        except ManifestError as error:
+            return _damaged(path, error)
+        damaged: dict[str, list[str]] = {}
+        paths = logical_paths(group, inside_arrays=True, damaged=damaged)
+        problems = dict.fromkeys(  # missing authorisation is reported once, not for every array
+            problem
+            for i, inner in enumerate(paths)
+            for problem in verify_array(
+                session.store,
+                inner,
+                data=data,
+                deep=deep,
+                progress=part_of(progress, i * STEPS, STEPS, len(paths) * STEPS),
+            )
+        )
+    unread = (Problem("manifest", where, what) for where, told in damaged.items() for what in told)
+    return (*unread, *problems, *repository_leftovers(repo))
+
+
+def vacuum(
+    target: Any, path: str = "", *, dry_run: bool = False, branch: str | None = None
+) -> tuple[str, ...]:
+    """Remove members and tables inside logical arrays that no region refers to; returns their paths.
+
+    It takes an array, or a store (or group) and a path; then it visits every logical array below the path. Do
+    not run it on a store without transactions while somebody writes there: nothing refers yet to a member
+    that is being written. In a repository, the removal is one commit to the branch; older versions keep it
+    until `intarsia.expire_and_collect` forgets them. `dry_run=True` only lists. Arrays and groups that
+    intarsia did not make are left alone.
+
+    Args:
+        target: A logical array, a store or group, or a repository.
+        path: Where to look in it.
+        branch: In a repository, the branch to commit to. The default is `main`.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     array = tx.create("a", shape=(4,), chunks=(2,), dtype="f4")
+    ...     _ = array.group.create_array("mine", shape=(4,), dtype="f4")
+    ...     _ = array.group.create_array("m-0123456789abcdef0123456789abcdef", shape=(4,), dtype="f4")
+    >>> intarsia.vacuum(repo, dry_run=True)
+    ('a/m-0123456789abcdef0123456789abcdef',)
+    >>> _ = intarsia.vacuum(repo)
+    >>> sorted(intarsia.open(repo, "a").group)
+    ['mine']
+    """
+    if isinstance(target, icechunk.Session):
+        target = target.store
+    repo = None if isinstance(target, LogicalArray) else as_repository(target)
+    if repo is None:
+        if branch is not None:
+            raise TypeError(
+                f"branch={branch!r} needs an Icechunk repository, but this is {type(target).__name__!r}"
+            )
+        return vacuum_array(target, path, dry_run=dry_run)
+    session = Version(branch).session(repo)
+    with explained(describe(repo)):
+        try:
+            remains = vacuum_array(session.store, path, dry_run=True)
+        except GroupNotFoundError as error:
+            if path:
+                raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
+            return ()  # nothing was ever created
+    if dry_run or not remains:
+        return remains  # without a commit that changes nothing
+    with transaction(repo, branch or "main", "vacuum") as changing:
+        return vacuum_array(changing.store, path)
+
+
+def _damaged(path: str, error: ManifestError) -> tuple[Problem, ...]:
+    """The problem with a hierarchy that cannot be walked, which is all that can be said about it."""
+    return tuple(Problem("manifest", path or "/", problem) for problem in error.problems)
+
+
+def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
+    """What no version refers to, as a harmless problem; empty if there is nothing.
+
+    Files that are too damaged to tell are problems of their own.
+    """
+    if impossible := impossible_files(repo):
+        return tuple(Problem("manifest", *told, "restore it from a copy") for told in impossible)
+    try:
+        remains = leftovers(repo)
+    except (RepositoryError, ReadOnlyError):
+        return ()  # storage that cannot be listed, as over HTTP
+    if remains.is_empty:
+        return ()
+    what = f"{remains} that no version refers to"
+    return (Problem("leftover", describe(repo), what, "intarsia.expire_and_collect removes them"),)
+
+
+STEPS = 1000
+"""The steps of the progress for every array of a repository, regardless of its size."""
+
+MINIMUM_AGE = datetime.timedelta(hours=24)
+"""The least age of a cut-off: longer than any writer takes from its first upload to its commit.
+
+What a writer has uploaded is in no version until it commits, so only its age distinguishes it from garbage.
+"""
+
+FIRST_AND_LAST = 2
+"""The versions that always stay in every history: the first, which is empty, and the tip."""
+
+LOOK_SECONDS = 0.002
+"""Seconds between checks whether a collection still needs the lock: less than a commit takes."""
+
+NOTED_COPIES = 16 * 1024 * 1024
+"""Old copies of the list of snapshots are reported from this size on: a few hundred commits make less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was removed from a repository, or would be.
+
+    >>> Collected(frozenset(), 2, 1, 0, 1024).is_empty
+    False
+    """
+
+    expired: frozenset[str]
+    """The ids of the snapshots that are no longer versions."""
+
+    chunks: int
+    """The number of chunk files."""
+
+    snapshots: int
+    """The number of snapshot files."""
+
+    other: int
+    """The number of Icechunk's other files: its chunk manifests, attributes, transaction logs, and the copies
+    that it keeps of the list of snapshots."""
+
+    nbytes: int
+    """The total size of these files."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing to remove."""
+        return not (self.expired or self.chunks or self.snapshots or self.other)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.chunks} chunks, {self.snapshots} snapshots and {self.other} other files, "
+            f"{self.nbytes:,} bytes"
+        )
+
+
+def expire_and_collect(
+    repo: RepositoryLike, older_than: datetime.datetime | datetime.timedelta | str, *, force: bool = False
+) -> Collected:
+    """Forget versions older than a time (or an age), and remove everything that no version refers to.
+
+    The tips of branches and tags always stay. An age counts back from the newest commit, so that versions
+    are not forgotten because nobody committed for a while, or because the clock of this machine is ahead.
+    Uploads of writers that have not committed yet look like garbage, so a cut-off less than 24 hours ago is
+    refused. So is a time after the newest commit, if there are older ones. Pass `force` if nobody is writing
+    and the clock is right. Others may commit meanwhile. Open readers of forgotten versions will fail.
+
+    In a local repository, the copies that Icechunk makes of its list of snapshots before every commit are
+    removed too, if they are a day old or older than the cut-off. Icechunk's log of operations
+    (`repo.ops_log()`) ends where they do.
+
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        older_than: A time, as a `datetime` or as text, or an age, as a `timedelta`.
+        force: Whether to skip the two checks above.
+
+    >>> import datetime, intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> intarsia.expire_and_collect(repo, datetime.timedelta(days=30)).is_empty
+    True
+    >>> intarsia.expire_and_collect(repo, datetime.timedelta(hours=1))
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.CutOffError: ... is less than 24 hours ago: ...
+    """
+    opened = open_repository(repo)
+    with explained(describe(opened)):
+        now = datetime.datetime.now(datetime.UTC)
+        cut_off = _cut_off(opened, older_than, now, force=force)
+        expired = _in_the_end(lambda: _expire(opened, cut_off))
+        summary = _in_the_end(lambda: _collect_garbage(opened, cut_off))
+        copies = _copies(opened, max(cut_off, now - MINIMUM_AGE))
+    removed = [_remove(copy) for copy in copies]
+    return _collected(summary, frozenset(expired), [size for size in removed if size is not None])
+
+
+def _cut_off(
+    repo: icechunk.Repository,
+    older_than: datetime.datetime | datetime.timedelta | str,
+    now: datetime.datetime,
+    *,
+    force: bool,
+) -> datetime.datetime:
+    """The time before which versions and garbage are removed; refused if that could remove too much."""
+    if force:
+        return now - older_than if isinstance(older_than, datetime.timedelta) else moment(older_than)
+    tips = repo.list_branches()
+    histories = [list(islice(repo.ancestry(branch=tip), FIRST_AND_LAST + 1)) for tip in tips]
+    newest = max(versions[0].written_at for versions in histories)
+    if isinstance(older_than, datetime.timedelta):
+        latest = min(now, newest)
+        cut_off = latest - older_than
+    else:
+        latest, cut_off = now, moment(older_than)
+    said = cut_off.isoformat(timespec="seconds")
+    if cut_off > latest - MINIMUM_AGE:
+        raise CutOffError(
+            f"the cut-off {said} is less than 24 hours ago: what a writer "
+            "has uploaded but not committed yet would be removed, and its commit would refer to nothing.\n"
+            "  Give an older one, or, if nobody is writing: "
+            "intarsia.expire_and_collect(repo, older_than, force=True)"
+        )
+    if cut_off > newest and any(len(versions) > FIRST_AND_LAST for versions in histories):
+        raise CutOffError(
+            f"the cut-off {said} is after the newest commit, {newest.isoformat(timespec='seconds')}: all "
+            "versions but the last one would be forgotten.\n"
+            "  Give an age, which counts from the newest commit, or, if all of them may go and the clock of "
+            "this machine is right: intarsia.expire_and_collect(repo, older_than, force=True)"
+        )
+    return cut_off
+
+
+def _in_the_end[T](change: Callable[[], T]) -> T:
+    """Change the list of snapshots; if others change it at the same moment, try again."""
+    last = None
+    for _ in Backoff().tries():
+        try:
+            return change()
+        except icechunk.ConflictError as error:
+            last = error
+    raise RepositoryError(
+        "others changed the repository every time, so nothing old was removed.\n"
+        "  Call expire_and_collect again when there are fewer writers"
+    ) from last
+
+
+def _expire(repo: icechunk.Repository, cut_off: datetime.datetime) -> set[str]:
+    with commit_lock(repo):
+        return repo.expire_snapshots(cut_off)
+
+
+def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> icechunk.GCSummary:
+    """Let Icechunk remove what no version refers to, without keeping others from committing for long.
+
+    Icechunk determines what the versions refer to, writes the list of snapshots without those that nothing
+    points to, and then removes files, which takes longest. Writing the list is like a commit, and must not
+    happen at the same time as one: on a local file system, the later would undo the earlier. So the lock is
+    held until the list is written, which no other process can do meanwhile, and no longer.
+
+    Removing files needs no lock, here as on object stores, which have none. A file is removed only if it is
+    older than the cut-off and no version in the list refers to it. The uploads of active writers are newer,
+    and what their commits share with existing versions is kept by those.
+    """
+    path = directory_of(repo)
+    if path is None:
+        return repo.garbage_collect(cut_off)
+    refuse_impossible_files(repo)
+    with commit_lock(repo):
+        before = _identity(path)
+        running = asyncio.run_coroutine_threadsafe(repo.garbage_collect_async(cut_off), event_loop())
+        try:
+            while not running.done() and _identity(path) == before:
+                wait([running], timeout=LOOK_SECONDS)
+        except BaseException:
+            running.cancel()
+            raise
+    try:
+        return running.result()
+    except BaseException:
+        running.cancel()
+        raise
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What distinguishes a list of snapshots from the one that replaces it; None before Icechunk 2."""
+    try:
+        listed = (path / "repo").stat()
+    except FileNotFoundError:
+        return None
+    return listed.st_ino, listed.st_mtime_ns
+
+
+def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> list[Path]:
+    """The copies from before a time that Icechunk keeps of a local repository's list of snapshots.
+
+    No version needs them. They are for people, after a disaster, and for Icechunk's log of operations.
+    """
+    path = directory_of(repo)
+    folder = None if path is None else path / "overwritten"
+    if folder is None or not folder.is_dir():
+        return []
+    return [copy for copy in folder.iterdir() if copy.stat().st_mtime < cut_off.timestamp()]
+
+
+def _remove(copy: Path) -> int | None:
+    """Remove a file, and return its size, or None if somebody else was faster."""
+    with suppress(FileNotFoundError):
+        size = copy.stat().st_size
+        copy.unlink()
+        return size
+    return None
+
+
+def leftovers(repo: RepositoryLike) -> Collected:
+    """What no version refers to: remains of interrupted writers, or the uploads of active ones.
+
+    Copies of the list of snapshots count if they are a day old and large.
+    """
+    opened = open_repository(repo)
+    now = datetime.datetime.now(datetime.UTC)
+    refuse_impossible_files(opened)
+    with explained(describe(opened)):
+        summary = opened.garbage_collect(now, dry_run=True)
+        copies = [copy.stat().st_size for copy in _copies(opened, now - MINIMUM_AGE)]
+    return _collected(summary, frozenset(), copies if sum(copies) > NOTED_COPIES else [])
+
+
+def _collected(summary: icechunk.GCSummary, expired: frozenset[str], copies: list[int]) -> Collected:
+    files = summary.manifests_deleted + summary.attributes_deleted + summary.transaction_logs_deleted
+    return Collected(
+        expired=expired,
+        chunks=summary.chunks_deleted,
+        snapshots=summary.snapshots_deleted,
+        other=files + len(copies),
+        nbytes=summary.bytes_deleted + sum(copies),
+    )

@@ -1,0 +1,114 @@
+"""Attributes of NetCDF classic files, held against netCDF4; damaged headers."""
+
+import io
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+import intarsia
+from intarsia.archives.formats.virtualizarr import netcdf3_attributes
+from intarsia.errors import IngestError
+from tests.archives.files import netcdf
+
+VERSIONS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_types_and_values_are_netcdfs(tmp_path, version):
+    with netCDF4.Dataset(tmp_path / "a.nc", "w", format=version) as file:
+        file.title = "a title"
+        file.setncattr("numbers", np.array([1, 2, 3], "i2"))
+        file.createDimension("time", None)
+        file.createDimension("x", 3)
+        for name, dims in (("time", ("time",)), ("sst", ("time", "x")), ("odd name", ("x",))):
+            variable = file.createVariable(name, "i2", dims)
+            variable.scale_factor = np.float32(0.5)
+            variable.add_offset = np.float64(1.5)
+            variable.units = "kelvin"
+            variable.setncattr("flag", np.int8(3))
+    with (tmp_path / "a.nc").open("rb") as file:
+        whole, variables = netcdf3_attributes(file)
+    with netCDF4.Dataset(tmp_path / "a.nc") as file:
+        for ours, theirs in ((whole, file), *((variables[name], file[name]) for name in file.variables)):
+            assert ours.keys() == set(theirs.ncattrs())
+            for name, value in ours.items():
+                expected = theirs.getncattr(name)
+                assert np.array_equal(value, expected)
+                if not isinstance(value, str):
+                    assert np.asarray(value).dtype == np.asarray(expected).dtype
+
+
+@given(st.binary(max_size=200), st.sampled_from([1, 2, 5]))
+def test_garbage_is_an_error_not_a_crash(garbage, version):
+    with pytest.raises(ValueError):
+        netcdf3_attributes(io.BytesIO(b"CDF" + bytes([version]) + garbage + b"\xff" * 8))
+
+
+@pytest.mark.parametrize("kind", ["dimension", "variable", "attribute", "attribute of all"])
+def test_names_that_are_not_utf8_are_refused_as_by_netcdf(tmp_path, kind):
+    names = dict.fromkeys(("dimension", "variable", "attribute", "attribute of all"), "name") | {kind: "nXXe"}
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension(names["dimension"], 2)
+        file.createVariable(names["variable"], "f4", (names["dimension"],)).setncattr(names["attribute"], 1)
+        file.setncattr(names["attribute of all"], 1)
+    path.write_bytes(path.read_bytes().replace(b"nXXe", b"n\xe4\xf6e"))
+    with pytest.raises(UnicodeDecodeError), netCDF4.Dataset(path) as file:
+        [each.ncattrs() for each in (file, *file.variables.values())]
+    with pytest.raises(
+        IngestError, match=r"a\.nc: its name b'n\\xe4\\xf6e' is not UTF-8, which NetCDF requires"
+    ):
+        intarsia.ingest(path, tmp_path / "r", concat_dim="time")
+    assert not (tmp_path / "r").exists()
+
+
+def test_another_file_is_told_apart():
+    with pytest.raises(ValueError, match="not a NetCDF classic file"):
+        netcdf3_attributes(io.BytesIO(b"HDF\x01"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_records_that_the_file_cannot_hold_are_refused_before_there_is_room_for_them(tmp_path, version):
+    """16,776,961 records in 480 bytes: the parser would make a table of as many rows, 1.8 GB."""
+    netcdf(tmp_path / "a.nc", 0, version=version)
+    plain = (tmp_path / "a.nc").read_bytes()
+    width = 8 if version == "NETCDF3_64BIT_DATA" else 4
+    (tmp_path / "a.nc").write_bytes(plain[:4] + 0xFFFF01.to_bytes(width, "big") + plain[4 + width :])
+    with pytest.raises(IngestError, match=r"a\.nc: .*last of its 16,776,961 records"):
+        intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time")
+    with pytest.raises(IngestError, match=r"last of its 16,776,961 records"):
+        intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time", group="*")
+
+
+@pytest.mark.parametrize("version", [*VERSIONS, "NETCDF4"])
+def test_a_fill_value_that_integers_cannot_have_is_none(tmp_path, version):
+    with netCDF4.Dataset(tmp_path / "a.nc", "w", format=version) as file:
+        file.createDimension("time", 2)
+        file.createDimension("x", 3)
+        for name, dims in (("count", ("time", "x")), ("month", ("x",))):
+            variable = file.createVariable(name, "i4", dims)
+            variable.set_auto_maskandscale(False)
+            variable[:] = np.arange(variable.size).reshape(variable.shape)
+    _spoil(tmp_path / "a.nc", version)
+    report = intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time", copy="never")
+    opened = xr.open_dataset(report.repository, engine="intarsia")
+    assert opened["count"].values.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert opened["month"].values.tolist() == [0, 1, 2]
+
+
+def _spoil(path, version):
+    """Give integers a `_FillValue` of NaN, which older programs wrote and netCDF4 no longer does."""
+    if version == "NETCDF4":
+        with h5py.File(path, "a") as file:
+            for name in ("count", "month"):
+                file[name].attrs["_FillValue"] = np.nan
+        return
+    with netCDF4.Dataset(path, "a") as file:
+        for name in ("count", "month"):
+            file[name].setncattr("_FillVal__", np.nan)
+    path.write_bytes(path.read_bytes().replace(b"_FillVal__", b"_FillValue"))

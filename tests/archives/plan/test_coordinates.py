@@ -1,0 +1,91 @@
+"""Coordinates whose files disagree about units and packing, as xarray reads them."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intarsia.archives.cf import clean
+from intarsia.archives.parsed_file import ParsedVariable
+from intarsia.archives.plan.coordinates import join, labels
+from intarsia.errors import IngestError
+
+
+def variable(values, **attrs):
+    values = np.asarray(values)
+    return ParsedVariable("time", "joined", ("time",), values.shape, attrs, values.dtype, values=values)
+
+
+def decoded(values, attrs):
+    return xr.conventions.decode_cf_variable("time", xr.Variable(("time",), values, dict(attrs))).values
+
+
+UNITS = [
+    "days since 2000-01-01",
+    "hours since 1999-12-31 06:00",
+    "seconds since 1981-01-01",
+    "minutes since 2002-06-01",
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(UNITS), st.integers(-1000, 1000)), min_size=1, max_size=6))
+def test_times_in_any_units_keep_their_meaning(parts):
+    files = [variable([number], units=units) for units, number in parts]
+    joined = join("time", files)
+    for file, part in zip(files, joined.parts, strict=True):
+        assert (decoded(part, joined.attrs) == decoded(file.values, file.attrs)).all()
+
+
+def test_equal_units_are_not_touched():
+    joined = join("time", [variable([1.5], units=UNITS[0]), variable([2.5], units=UNITS[0])])
+    assert [part.tolist() for part in joined.parts] == [[1.5], [2.5]]
+    assert joined.attrs == {"units": UNITS[0]}
+
+
+def test_finer_units_rewrite_what_is_there():
+    before = (np.array([0, 1]), {"units": "days since 2000-01-01"})
+    joined = join("time", [variable([36], units="hours since 2000-01-01")], before)
+    assert joined.rewritten
+    assert joined.before.tolist() == [0, 24]
+    assert joined.parts[0].tolist() == [36]
+    kept = join("time", [variable([48], units="hours since 2000-01-01")], before)
+    assert not kept.rewritten
+    assert kept.parts[0].tolist() == [2]
+
+
+def test_packed_coordinates_that_differ_are_unpacked():
+    a = variable(np.array([1, 2], "i2"), scale_factor=0.5)
+    b = variable(np.array([30, -1], "i2"), scale_factor=0.1, _FillValue=np.int16(-1))
+    joined = join("depth", [a, b])
+    assert joined.parts[0].tolist() == [0.5, 1.0]
+    assert joined.parts[1][0] == 30 * 0.1
+    assert np.isnan(joined.parts[1][1])
+    assert "scale_factor" not in joined.attrs
+
+
+def test_other_units_are_refused():
+    with pytest.raises(IngestError, match="'depth' has the units 'feet' in one file and 'm' in another"):
+        join("depth", [variable([1.0], units="m"), variable([1.0], units="feet")])
+
+
+def test_texts_are_joined_as_they_are():
+    texts = [np.array([text], dtype=np.dtypes.StringDType()) for text in ("a", "bcd")]
+    joined = join("name", [variable(text) for text in texts])
+    assert [part.tolist() for part in joined.parts] == [["a"], ["bcd"]]
+
+
+def test_labels_are_what_people_write():
+    assert labels(np.array([0.5]), {"units": "days since 2002-06-01"}) == ["2002-06-01 12:00:00"]
+    assert labels(np.array([3]), {}) == ["3"]
+    far = labels(np.array([0.1, 800_000.0]), {"units": "days since 1900-01-01"})  # beyond 2262, no warning
+    assert far == ["1900-01-01 02:24:00", "4090-04-29"]
+    assert labels(np.array([59]), {"units": "days since 2001-01-01", "calendar": "360_day"}) == ["2001-02-30"]
+
+
+def test_attributes_that_are_no_array_are_compared_as_they_are():
+    ragged = [{"name": "bytes"}, [1, [2, 3]]]
+    joined = join("x", [variable([1.0], units=ragged), variable([2.0], units=ragged)])
+    assert [part.tolist() for part in joined.parts] == [[1.0], [2.0]]
+    assert joined.attrs["units"] == ragged
+    assert clean({"units": ragged}) == {"units": ragged}

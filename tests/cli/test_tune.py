@@ -1,0 +1,66 @@
+"""Encodings are advised, taken and joined from the shell."""
+
+import shlex
+
+import numpy as np
+import pytest
+import zarr
+
+import intarsia
+from tests.cli.program import document, failure, succeed
+
+
+def test_advise_lists_the_best_first_and_says_how_to_take_it(store, tmp_path):
+    said = document("advise", store, "--objective", "size")
+    sizes = [each["nbytes_stored"] for each in said["encodings"]]
+    assert sizes == sorted(sizes)
+    best = said["encodings"][0]
+    text = succeed("advise", store, "temperature", "-o", "size", "--bounds", "0:20, :, :")
+    assert "best first for size" in text
+    assert "→" in text
+    program, *command = shlex.split(text.partition("To use it: ")[2])
+    assert program == "intarsia"
+    succeed(*command)
+    assert intarsia.open(intarsia.open_repository(store), "temperature").regions[0].bounds[0] == (0, 20)
+    assert all(option.startswith("-c ") for option in best["options"])
+    assert "did you mean 'speed'" in failure("advise", store, "-o", "spede", code=2)
+
+
+def test_a_plain_array_takes_what_was_advised_by_a_conversion(tmp_path):
+    zarr.create_array(tmp_path / "old.zarr", name="a", data=np.zeros((20, 20), "f4"))
+    said = succeed("advise", tmp_path / "old.zarr", "a", "--bounds", "0:10, :")
+    _, *command = shlex.split(said.partition("To use it: ")[2].replace("NEW_STORE", str(tmp_path / "new")))
+    assert "converted a" in succeed(*command)
+
+
+def test_the_command_that_takes_it_fits_a_narrow_terminal(store, monkeypatch):
+    monkeypatch.setattr("intarsia.cli.tune.terminal_width", lambda: 60)
+    taken = succeed("advise", store, "-o", "size").partition("To use it:\n")[2]
+    assert all("-c" in line for line in taken.splitlines()[1:])
+    assert all(line.endswith("\\") for line in taken.splitlines()[:-1])
+
+
+@pytest.mark.parametrize("where", ["store", "plain"])
+def test_optimize_tells_what_it_changed_and_nothing_else(where, request, data):
+    place = request.getfixturevalue(where)
+    before = document("info", place)["nbytes_stored"]
+    said = document("optimize", place, "--objective", "size")
+    assert said["changes"]
+    assert all(each["nbytes_stored_after"] < each["nbytes_stored_before"] for each in said["changes"])
+    assert document("info", place)["nbytes_stored"] < before
+    np.testing.assert_array_equal(intarsia.open(place, "temperature")[...], data)
+    assert bool(said["snapshot_id"]) == (where == "store")
+    if where == "store":
+        again = document("optimize", place, "--objective", "size")
+        assert (again["changes"], again["snapshot_id"]) == ([], None)
+    else:
+        assert "no region would gain" in succeed("optimize", place, "--objective", "size")
+
+
+def test_consolidate_joins_what_is_encoded_alike(store, data):
+    repo = intarsia.open_repository(store)
+    with intarsia.transaction(repo, message="apart") as tx:
+        tx.open("temperature").append(data[:10], codecs=[], merge=False)
+    said = document("consolidate", store)
+    assert (said["joined"], said["regions"]) == (1, 3)
+    assert "temperature: nothing to join in 3 regions" in succeed("consolidate", store)

@@ -1,0 +1,142 @@
+"""Telling the system of files before they are read: the same bytes, few files at a time, none left open."""
+
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import zarr
+
+import intarsia
+from intarsia.engine.fetch import read_ahead
+from intarsia.engine.fetch.read_ahead import Disk, FilesInTurn, is_in_memory
+from intarsia.errors import ReadError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no advice")
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """No file is in memory before the system was told of it: positions and lengths of what it was told."""
+    heard = []
+
+    def advise(file, offset, nbytes, advice):
+        assert advice == os.POSIX_FADV_WILLNEED
+        heard.append((os.readlink(f"/proc/self/fd/{file}"), offset, nbytes))
+
+    monkeypatch.setattr(read_ahead, "is_in_memory", lambda file, offset=0: False)
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    return heard
+
+
+def files_in_turn(folder, count, *, nbytes=8, missing=(), disk=None):
+    """Files with their number in them, some not there, read from byte 1 on."""
+    for number in range(count):
+        if number not in missing:
+            (folder / f"{number}").write_bytes(number.to_bytes(nbytes, "big"))
+    return FilesInTurn(
+        lambda i: os.open(folder / f"{i}", os.O_RDONLY), [1] * count, [nbytes - 1] * count,
+        SimpleNamespace(nbytes=nbytes, is_raw=False), disk or Disk(), lambda i, error: f"no {i}",
+    )  # fmt: skip
+
+
+def test_the_bytes_are_the_same_and_every_file_is_closed(tmp_path, told):
+    before = open_files()
+    got = list(files_in_turn(tmp_path, 200, missing={0, 3, 64, 199}))
+    expected = [n.to_bytes(7, "big") if n not in {0, 3, 64, 199} else f"no {n}" for n in range(200)]
+    assert got == expected
+    assert open_files() == before
+
+
+def test_the_system_is_told_of_each_file_once_and_of_few_at_a_time(tmp_path, told):
+    disk = Disk()
+    for read, _ in enumerate(files_in_turn(tmp_path, 200, disk=disk), start=1):
+        assert len(told) <= read + read_ahead.MOST_FILES
+    assert [path for path, *_ in told] == [str(tmp_path / f"{n}") for n in range(1, 200)]  # 0 is read itself
+    assert {(offset, nbytes) for _, offset, nbytes in told} == {(1, 8)}
+    assert disk.is_cold
+
+
+def test_no_more_bytes_are_on_their_way_than_a_bound(tmp_path, told, monkeypatch):
+    monkeypatch.setattr(read_ahead, "MOST_BYTES", 40)
+    for read, _ in enumerate(files_in_turn(tmp_path, 30), start=1):
+        assert len(told) <= read + 5
+    told.clear()
+    monkeypatch.setattr(read_ahead, "MOST_BYTES", 4)
+    list(files_in_turn(tmp_path, 30))
+    assert {nbytes for *_, nbytes in told} == {4}
+
+
+def test_files_that_come_soon_are_told_of_only_where_the_last_ones_were_not_in_memory(tmp_path, told):
+    disk = Disk()
+    files_in_turn(tmp_path, 5, disk=disk).begin()
+    assert told == []
+    disk.is_cold = True
+    files = files_in_turn(tmp_path, 5, disk=disk)
+    files.begin()
+    assert len(told) == 5
+    list(files)
+    assert len(told) == 5
+
+
+def test_nothing_is_told_where_files_are_in_memory(tmp_path, told, monkeypatch):
+    asked = []
+    monkeypatch.setattr(read_ahead, "is_in_memory", lambda file, offset=0: asked.append(file) or True)
+    disk = Disk()
+    list(files_in_turn(tmp_path, 100, disk=disk))
+    assert told == []
+    assert len(asked) == -(-100 // read_ahead.LOOK_EVERY)
+    disk.is_cold = True  # of a read before
+    files_in_turn(tmp_path, 100, disk=disk).begin()
+    assert told == []
+    assert not disk.is_cold
+
+
+def test_the_system_says_which_files_are_in_memory(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(100_000))
+    file = os.open(tmp_path / "file", os.O_RDWR)
+    try:
+        os.pread(file, 100_000, 0)
+        assert is_in_memory(file)
+        assert is_in_memory(file, 10**9)
+        os.fsync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        if is_in_memory(file):
+            pytest.skip("this file system keeps its files in memory")
+        assert os.pread(file, 1, 0) == b"\0"
+        assert is_in_memory(file)
+    finally:
+        os.close(file)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_arrays_of_cold_files_read_the_same(tmp_path, told, threads, monkeypatch):
+    monkeypatch.setattr("intarsia.engine.pool.WORTH_A_READING_THREAD", 1 << 10)
+    values = np.arange(200 * 64 * 64, dtype="f4").reshape(200, 64, 64)
+    plain = zarr.create_array(tmp_path / "plain", data=values, chunks=(1, 64, 64))
+    repo = intarsia.open_repository(tmp_path / "repository", create=True)
+    with intarsia.transaction(repo) as tx:
+        array = tx.create("a", shape=(0, 64, 64), chunks=(1, 64, 64), dtype="f4")
+        array.append(values, codecs=["zstd"])
+    before = open_files()
+    for array in (intarsia.reader(plain), intarsia.open(repo, "a")):
+        array = array.with_config(threads=threads)
+        told.clear()
+        np.testing.assert_array_equal(array[...], values)
+        np.testing.assert_array_equal(array[::7, 3, ::5], values[::7, 3, ::5])
+        assert told
+    assert open_files() == before
+
+
+def test_a_link_that_leads_out_is_refused_where_it_is_read(tmp_path, told):
+    values = np.arange(12, dtype="i4").reshape(12, 1)
+    plain = zarr.create_array(tmp_path / "plain", data=values, chunks=(1, 1))
+    (tmp_path / "plain" / "c" / "5" / "0").unlink()
+    (tmp_path / "plain" / "c" / "5" / "0").symlink_to("/etc/hosts")
+    np.testing.assert_array_equal(intarsia.reader(plain)[:5], values[:5])
+    with pytest.raises(ReadError, match="outside"):
+        intarsia.reader(plain)[...]

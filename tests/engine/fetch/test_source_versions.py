@@ -1,0 +1,124 @@
+"""Marks of virtual chunks are what was recorded; files that are not as they should be are refused."""
+
+from datetime import UTC, datetime
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intarsia.engine.fetch.marks import FormatError, Snapshot, body_of, object_name, read_marks
+
+MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+MARKS = ["9a0364b9e99bb480dd25e1f0284c8555", "abc-12", int(MOMENT.timestamp()), None, "ümlaut"]
+
+
+def made(path, config=None, shape=(4, 5)):
+    """A repository with an array of virtual chunks, with marks of all kinds, and what they are."""
+    repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)), config)
+    session = repo.writable_session("main")
+    zarr.create_group(session.store)
+    for name in ("a", "a-b", "b/c"):
+        zarr.create_array(session.store, name=name, shape=shape, chunks=(1, 1), dtype="u1", compressors=None)
+    expected = {}
+    for k, index in enumerate(np.ndindex(shape)):
+        if k % 7 == 6:
+            continue
+        mark = MARKS[k % len(MARKS)]
+        given_mark = datetime.fromtimestamp(mark, tz=UTC) if isinstance(mark, int) else mark
+        key = "b/c/c/" + "/".join(map(str, index))
+        session.store.set_virtual_ref(
+            key, f"s3://b/{k}.nc", offset=k, length=1, checksum=given_mark, validate_container=False
+        )
+        expected[index] = mark
+    zarr.open_array(session.store, path="a")[0] = 7
+    session.commit("marks")
+    return repo.readonly_session("main"), expected
+
+
+def found(path, session, name="b/c"):
+    def read(file):
+        return (path / file).read_bytes()
+
+    marks = read_marks(read, Snapshot(read(f"snapshots/{session.snapshot_id}")), name, 2)
+    return dict(zip(map(tuple, marks.chunk.tolist()), marks.mark, strict=True))
+
+
+def test_marks_are_what_was_recorded(tmp_path):
+    session, expected = made(tmp_path)
+    assert found(tmp_path, session) == expected
+
+
+def test_of_an_array_in_several_manifests(tmp_path):
+    condition, along = icechunk.ManifestSplitCondition.AnyArray(), icechunk.ManifestSplitDimCondition.Axis(0)
+    config = icechunk.RepositoryConfig.default()
+    config.manifest = icechunk.ManifestConfig(
+        splitting=icechunk.ManifestSplittingConfig.from_dict({condition: {along: 1}})
+    )
+    session, expected = made(tmp_path, config)
+    assert len(list((tmp_path / "manifests").iterdir())) >= 4
+    assert found(tmp_path, session) == expected
+
+
+def test_where_locations_are_compressed(tmp_path):
+    session, expected = made(tmp_path, shape=(60, 60))
+    assert found(tmp_path, session) == expected
+
+
+def test_native_chunks_have_none(tmp_path):
+    session, _ = made(tmp_path)
+    assert set(found(tmp_path, session, "a").values()) == {None}
+    assert found(tmp_path, session, "a-b") == {}
+    for nothing in ("b", "nowhere", ""):
+        with pytest.raises(FormatError):
+            found(tmp_path, session, nothing)
+
+
+def test_names_of_objects_are_those_of_icechunk(tmp_path):
+    session, _ = made(tmp_path)
+    raw = b"\x0b\x1c\xc8\xd6xu\x80\xf0\xe3:e4"
+    assert len(object_name(raw)) == len(session.snapshot_id)
+    names = {file.name for file in (tmp_path / "manifests").iterdir()}
+    snapshot = Snapshot((tmp_path / "snapshots" / session.snapshot_id).read_bytes())
+    assert set(snapshot.node("b/c").manifests) <= names
+
+
+@pytest.mark.parametrize("at", [0, 36, 37, 38])
+def test_another_header_is_refused(tmp_path, at):
+    session, _ = made(tmp_path)
+    content = bytearray((tmp_path / "snapshots" / session.snapshot_id).read_bytes())
+    content[at] = 99
+    with pytest.raises(FormatError):
+        Snapshot(bytes(content))
+    with pytest.raises(FormatError):
+        body_of(b"", 1)
+
+
+@pytest.fixture(scope="module")
+def bodies(tmp_path_factory):
+    path = tmp_path_factory.mktemp("repository")
+    session, _ = made(path)
+    (manifest,) = Snapshot((path / "snapshots" / session.snapshot_id).read_bytes()).node("b/c").manifests
+    files = {"snapshots": session.snapshot_id, "manifests": manifest}
+    plain = {}
+    for kind, (folder, name) in enumerate(files.items(), 1):
+        content = (path / folder / name).read_bytes()
+        plain[folder] = content[:38] + b"\0" + body_of(content, kind)
+    return plain
+
+
+@given(st.data())
+def test_damage_is_refused_or_harmless(bodies, data):
+    damaged = dict(bodies)
+    which = data.draw(st.sampled_from(sorted(bodies)))
+    content = bytearray(bodies[which])
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(39, len(content) - 1))] = data.draw(st.integers(0, 255))
+    damaged[which] = bytes(content[: data.draw(st.integers(39, len(content)))])
+    try:
+        marks = read_marks(lambda name: damaged["manifests"], Snapshot(damaged["snapshots"]), "b/c", 2)
+    except FormatError:
+        return
+    assert len(marks.mark) == len(marks.chunk)

@@ -1,0 +1,109 @@
+"""What a chunk costs, by its codecs and by where it lies."""
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+from zarr.storage import MemoryStore
+
+import intarsia
+from intarsia.engine.plan import plan
+from intarsia.engine.prices import ChunkPrice, decoding_work
+from intarsia.engine.replica_choice import LayerChoice
+from intarsia.engine.request import Request, request
+from tests.logical.places import AsyncOnly
+
+
+def member(**options):
+    return zarr.create_array({}, shape=(8, 8), chunks=(4, 4), dtype="f4", **options)
+
+
+def test_slower_codecs_cost_more():
+    blosc = zarr.codecs.BloscCodec
+    chains = [
+        None,
+        blosc(cname="lz4"),
+        zarr.codecs.ZstdCodec(),
+        zarr.codecs.GzipCodec(),
+        [zarr.codecs.numcodecs.Shuffle(elementsize=4), zarr.codecs.GzipCodec()],
+    ]
+    works = [decoding_work(member(compressors=chain)) for chain in chains]
+    assert works == sorted(works)
+    assert len(set(works)) == len(works)
+    assert decoding_work(member(compressors=blosc(cname="lz4"))) < decoding_work(
+        member(compressors=blosc(cname="zstd"))
+    )
+
+
+@pytest.mark.parametrize("options", [{"shards": (8, 8)}, {"zarr_format": 2}])
+def test_codecs_cost_the_same_in_shards_and_in_format_2(options):
+    gzip = numcodecs.GZip() if "zarr_format" in options else zarr.codecs.GzipCodec()
+    assert decoding_work(member(compressors=gzip, **options)) == decoding_work(
+        member(compressors=zarr.codecs.GzipCodec())
+    )
+
+
+def test_far_away_few_requests_count_more():
+    few, many = ChunkPrice(200_000, 1.0), ChunkPrice(30_000, 1.0)
+    assert many.of(4, near=True) < few.of(1, near=True)
+    assert few.of(1, near=False) < many.of(4, near=False)
+
+
+def test_the_choice_depends_on_where_the_chunks_lie():
+    store = MemoryStore()
+    array = intarsia.create(store, "a", shape=(0, 512), chunks=(1, 512), dtype="f4")
+    array.append(np.arange(64 * 512, dtype="f4").reshape(64, 512), codecs=["zstd"])
+    array.add_replica(chunks=(64, 256), codecs=["zstd"])
+    for place, layer in ((store, 0), (AsyncOnly(store), 1)):  # 4 chunks of 2 kB, or 1 of 64 kB
+        explained = intarsia.explain(intarsia.open(place, "a"), np.s_[:4, :64])
+        assert [part.layer for part in explained.parts] == [layer]
+
+
+def test_where_chunks_are_alike_the_faster_codec_wins():
+    array = intarsia.create({}, "a", shape=(0, 64), chunks=(1, 64), dtype="f4")
+    array.append(np.ones((64, 64), "f4"), codecs=["gzip"], chunks=(64, 64))
+    array.add_replica(chunks=(64, 64), codecs=[])
+    assert [part.layer for part in intarsia.explain(array, np.s_[3]).parts] == [1]
+    array.drop_replica(layer=1)
+    array.add_replica(chunks=(64, 64), codecs=["gzip"])
+    assert [part.layer for part in intarsia.explain(array, np.s_[3]).parts] == [0]
+
+
+def random_slices(random, shape):
+    for n in shape:
+        low, high = sorted(random.integers(0, n + 1, 2).tolist())
+        step = int(random.choice([1, 1, 1, 2, 5]))
+        yield (
+            slice(low, high, step)
+            if random.random() < 0.8
+            else slice(high - 1, low - 1 if low else None, -step)
+        )
+
+
+@pytest.mark.parametrize("layer", [None, 0, 1, 2])
+def test_slices_are_planned_by_numbers_as_by_columns(layer, monkeypatch):
+    values = np.arange(28 * 9, dtype="f4").reshape(28, 9)
+    array = intarsia.create({}, "a", shape=(0, 9), chunks=(1, 9), dtype="f4")
+    array.append(values[:24], codecs=["zstd"], chunks=(1, 9))
+    array.add_replica(chunks=(24, 2), codecs=["zstd"])
+    array.add_replica(((4, 16), (0, 9)), chunks=(4, 3), codecs=[])
+    array.append(values[24:], codecs=["gzip"], chunks=(2, 9))
+    assert array.manifest.layers == (0, 1, 2)
+    random = np.random.default_rng(20)
+    selections = [tuple(random_slices(random, values.shape)) for _ in range(150)]
+    layout, reading = array._logical.layout, array.with_config(layer=layer)
+    choose = LayerChoice(layer).among(layout)
+
+    def planned():
+        found = [plan(layout.manifest, request(values.shape, each), choose=choose) for each in selections]
+        return [
+            sorted((part.row, part.source, part.target, part.size) for part in each.parts) for each in found
+        ]
+
+    by_numbers = planned()
+    for selection in selections[:30]:
+        np.testing.assert_array_equal(reading[selection], values[selection])
+    monkeypatch.setattr(Request, "is_slices", False)
+    assert planned() == by_numbers
+    alone = {layout.manifest.backings.layer[parts[0][0]] for parts in by_numbers if len(parts) == 1}
+    assert alone == ({0, 1, 2} if layer is None else {0, layer})

@@ -1,0 +1,32 @@
+"""Requests: what selections mean."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from zarr_indexing import IndexTransform
+from zarr_indexing.boundary import normalize_positional_selection
+
+from intarsia.engine.request import from_transform, request
+from tests.logical import strategies as s
+
+
+@given(st.data())
+def test_integers_and_slices_mean_what_zarr_indexing_says(data):
+    shape = data.draw(st.lists(st.integers(0, 9), max_size=4).map(tuple))
+    selection = data.draw(s.basic(shape))
+    transform = IndexTransform.from_shape(shape)
+    literal = normalize_positional_selection(selection, transform.domain, "basic")
+    assert request(shape, selection) == from_transform(transform[literal])
+
+
+@pytest.mark.parametrize(
+    "selection", [10, -11, (0, 0, 0), slice(None, None, 0), (..., ...), slice("a", None), True, 1.5, "x"]
+)
+def test_mistakes_are_told(selection):
+    with pytest.raises((IndexError, TypeError, ValueError)):
+        request((10, 10), selection)
+
+
+def test_what_has_the_methods_of_an_integer_is_one():
+    assert request((10, 10), (np.int64(3), slice(np.int8(2), None))) == request((10, 10), (3, slice(2, None)))

@@ -1,0 +1,190 @@
+"""Nullable data for libraries without null: NaN, masked arrays, an `na_object`, or an error."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.nullable import (
+    UNSET,
+    NullableValues,
+    as_nullable,
+    create_array,
+    dtype_without_nulls,
+    open_array,
+    without_nulls,
+)
+from intarsia.nullable.missing_values import from_attribute
+
+MASK = np.array([False, True])
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "M8[s]", "m8[ns]"])
+@pytest.mark.parametrize("nulls", [None, "nan"])
+def test_types_with_a_nan_keep_their_dtype(dtype, nulls):
+    data = NullableValues(np.array([1, 2]).astype(dtype), MASK)
+    got = without_nulls(data, nulls)
+    assert got.dtype == np.dtype(dtype) == dtype_without_nulls(got.dtype, nulls)
+    assert (np.isnat(got) if got.dtype.kind in "mM" else np.isnan(got)).tolist() == [False, True]
+    assert data.values[1] == np.array([1, 2]).astype(dtype)[1]  # the data itself is untouched
+
+
+@pytest.mark.parametrize("data", [[1, None], [True, None], ["a", None], [b"a", None]])
+def test_other_types_are_refused_unless_chosen(data):
+    with pytest.raises(NullsPresentError, match=r'1 of 2 elements of temp are null.*nulls="nan"'):
+        without_nulls(as_nullable(data), what="temp")
+    assert without_nulls(as_nullable(data), "masked").tolist() == data
+    plain = without_nulls(as_nullable(data[:1]))
+    assert plain.tolist() == data[:1]
+    assert plain.dtype == dtype_without_nulls(as_nullable(data).values.dtype)
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "becomes"),
+    [
+        ([1, None], "i1", "f4"),
+        ([1, None], "u2", "f4"),
+        ([1, None], "i4", "f8"),
+        ([2**53, None], "i8", "f8"),
+        ([True, None], "bool", "O"),
+    ],
+)
+def test_nan_on_request_changes_the_dtype(data, dtype, becomes):
+    got = without_nulls(as_nullable(data, dtype), "nan")
+    assert got.dtype == np.dtype(becomes) == dtype_without_nulls(np.dtype(dtype), "nan")
+    assert got[0] == data[0]
+    assert np.isnan(got[1])
+    assert without_nulls(as_nullable(data[:1], dtype), "nan").dtype == np.dtype(becomes)
+
+
+def test_integers_that_floats_cannot_tell_apart_are_refused():
+    with pytest.raises(DataTypeError, match="beyond 2"):
+        without_nulls(as_nullable([2**53 + 1, None], "i8"), "nan")
+    beneath = NullableValues(np.array([1, 2**60]), MASK)
+    assert without_nulls(beneath, "nan")[0] == 1
+
+
+def test_raise():
+    with pytest.raises(NullsPresentError, match="1 of 2"):
+        without_nulls(as_nullable([1.5, None]), "raise")
+    assert without_nulls(as_nullable([1.5]), "raise").tolist() == [1.5]
+    with pytest.raises(DataTypeError, match="choose one of"):
+        without_nulls(as_nullable([1.5]), "zero")
+
+
+def test_strings():
+    got = without_nulls(as_nullable(["a", None]), "nan")
+    assert got.dtype == object
+    assert got[0] == "a"
+    assert np.isnan(got[1])
+
+
+STRINGS = ["x", None, "z"]
+
+
+@pytest.mark.parametrize(("na_object", "name"), [(None, "None"), (np.nan, "numpy.nan"), (pd.NA, "pandas.NA")])
+def test_an_array_of_strings_comes_back_as_it_was_written(na_object, name, tmp_path, pipeline):
+    text = np.array(["x", na_object, "z"], dtype=np.dtypes.StringDType(na_object=na_object))
+    create_array(tmp_path, data=text)
+    document = json.loads((tmp_path / "zarr.json").read_text())
+    assert document["attributes"] == {"na_object": name}
+    assert "na_object" not in json.dumps(document["data_type"])
+    read = open_array(tmp_path)[:]
+    assert read.dtype.na_object is na_object or read.dtype.na_object != read.dtype.na_object
+    assert [x is na_object or x for x in read.tolist()] == ["x", True, "z"]
+    assert open_array(tmp_path)[1] is na_object or name == "numpy.nan"
+
+
+def test_the_choice_at_run_time_goes_first(tmp_path):
+    create_array(tmp_path, data=STRINGS, na_object=np.nan)
+    assert open_array(tmp_path, na_object=None)[:].tolist() == STRINGS
+    assert open_array(tmp_path).with_na_object(None).na_object is None
+    marker = object()
+    assert open_array(tmp_path, na_object=marker)[1] is marker
+
+
+def test_without_a_choice_strings_are_masked_arrays(tmp_path):
+    array = create_array(tmp_path, data=STRINGS)
+    assert array.na_object is UNSET
+    assert isinstance(array[:], np.ma.MaskedArray)
+    assert array[:].tolist() == STRINGS
+    assert array[1] is np.ma.masked
+    assert array[0] == "x"
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda path: create_array(path, "b", data=STRINGS, na_object="N/A"),
+        lambda path: open_array(path, "a", na_object="N/A"),
+        lambda path: create_array(
+            path, "b", data=np.array(["x", "N/A"], dtype=np.dtypes.StringDType(na_object="N/A"))
+        ),
+    ],
+)
+def test_a_string_is_refused_with_the_reason(attempt, tmp_path):
+    create_array(tmp_path, "a", data=STRINGS)
+    with pytest.raises(DataTypeError, match="'N/A' is a string: NumPy treats such a null as that text"):
+        attempt(tmp_path)
+    assert not (tmp_path / "b/zarr.json").exists()
+
+
+def test_only_strings_have_one(tmp_path):
+    with pytest.raises(DataTypeError, match="na_object is for strings"):
+        create_array(tmp_path, data=[1, None], na_object=None)
+    array = create_array(tmp_path, data=[1, None])
+    with pytest.raises(DataTypeError, match="na_object is for strings"):
+        array.with_na_object(None)
+
+
+def test_only_three_can_be_kept():
+    with pytest.raises(DataTypeError, match="cannot be kept as an attribute"):
+        create_array({}, data=STRINGS, na_object=object())
+    with pytest.raises(DataTypeError, match="the attribute 'na_object' is 'nil'"):
+        from_attribute("nil")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("pandas.Series", pd.Series),
+        ("pd.DataFrame", pd.Series),
+        ("polars.Series", pl.Series),
+        ("pa.Array", pa.Array),
+    ],
+)
+def test_an_attribute_may_name_the_library(name, kind, tmp_path):
+    def create(path, **options):
+        create_array(tmp_path / path, attributes={"py_array_representation": name}, **options)
+        return open_array(tmp_path / path)
+
+    a = create("a", data=[1, None, 3])
+    assert isinstance(a[1:], kind)
+    assert as_nullable(a[1:]).tolist() == [None, 3]
+    assert a[0] == 1
+    assert a.read_nullable().tolist() == [1, None, 3]
+    a[1:] = a[:2]
+    assert a.read_nullable().tolist() == [1, 1, None]
+    assert isinstance(create("codes", data=pd.Categorical(["x", None]), categories=True)[:], kind)
+    for data in (np.array([1j]), np.array(["NaT"], "M8[s]")):  # not to be had there, or not apart from null
+        assert isinstance(create(data.dtype.kind, data=data)[:], np.ma.MaskedArray)
+    cube = create("cube", data=np.zeros((1, 1, 1)))[:]
+    assert isinstance(cube, np.ma.MaskedArray if kind is pd.Series else kind)
+
+
+def test_an_attribute_may_name_strings_or_masked_arrays():
+    def read(data, name, **options):
+        attributes = {"py_array_representation": name}
+        return create_array({}, data=data, attributes=attributes, **options)[:]
+
+    text = "np.typing.NDArray[np.dtypes.StringDType(na_object={})]"
+    assert np.isnan(read(["a", None], text.format("np.nan")).dtype.na_object)
+    assert read(["a", None], text.format("None")).dtype.na_object is None
+    assert read(["a", None], text.format("pd.NA")).dtype.na_object is pd.NA
+    assert read(["a", None], text.format("np.nan"), na_object=None).dtype.na_object is None
+    for name in ("np.ma.MaskedArray", "torch.Tensor", 3, text.format("'x'"), text.format("np.nan")):
+        assert isinstance(read([1, None], name), np.ma.MaskedArray)
