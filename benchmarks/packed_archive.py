@@ -22,7 +22,7 @@ from tests.servers import seaweedfs
 import intarsia
 from benchmarks.measure import best_times, headed, table
 from intarsia.archives.formats.hdf5 import HDF5
-from intarsia.archives.ingest_batches import BATCH_FILES
+from intarsia.archives.ingestion import BATCH_FILES
 
 FILES, VARIABLES, GRID = 12_000, 14, (6, 8)
 POINT = (slice(None), 3, 4)

@@ -14,7 +14,7 @@ from benchmarks.measure import best_costs, headed, numbers, spread, table, with_
 from benchmarks.mosaic import DEFAULT, FUSED, SIDE, TILES, ZARRS, Mosaic, folder
 from benchmarks.profiled import profile_table, shares
 from benchmarks.read_parts import LIMITS, Reads, call_of_members, limits, limits_table
-from intarsia.codecs import bounded, compressors
+from intarsia.codecs import compressors
 
 WHOLE = np.s_[0:4096, 0:4096]
 STRIDED = np.s_[0:4096:9, 0:4096:7]
@@ -24,12 +24,12 @@ def without_libraries(read):
     """The same read with the inflate of the standard library."""
 
     def slower(selection):
-        stream, inflate = bounded.decompressobj, compressors.inflate
-        bounded.decompressobj, compressors.inflate = zlib.decompressobj, lambda data, memory: False
+        stream, inflate = compressors.decompressobj, compressors.inflate
+        compressors.decompressobj, compressors.inflate = zlib.decompressobj, lambda data, memory: False
         try:
             return read(selection)
         finally:
-            bounded.decompressobj, compressors.inflate = stream, inflate
+            compressors.decompressobj, compressors.inflate = stream, inflate
 
     return slower
 

@@ -3,7 +3,7 @@
 import pytest
 
 import intarsia
-from intarsia.words import codecs_text, count_text, place_text, ratio_text, size_text
+from intarsia.display import codecs_text, count_text, place_text, ratio_text, size_text
 
 
 @pytest.mark.parametrize(

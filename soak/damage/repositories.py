@@ -8,7 +8,7 @@ import zarr
 from tests.archives.files import netcdf
 
 import intarsia
-from intarsia.archives.ledger_form import HEAD, read_ledger, write_ledger
+from intarsia.archives.ledger import HEAD, read_ledger, write_ledger
 from intarsia.logical.hierarchy import LEDGER
 from soak.damage.chunks import quiet
 from soak.damage.verdict import judged

@@ -119,7 +119,7 @@ class ChunkDecodeError(IntarsiaError, ValueError):
 class ChunkIndexUnknownError(IntarsiaError, LookupError):
     """A function asked which chunk it works on, but this is not known.
 
-    >>> from intarsia.codecs.current_chunk import current_chunk_index
+    >>> from intarsia.codecs.context import current_chunk_index
     >>> current_chunk_index()
     Traceback (most recent call last):
     ...

@@ -8,7 +8,7 @@ from examples.cubes import BANDS, CUBES, SCAN_ERAS, open_all
 import intarsia
 from intarsia._icechunk import NATIVE, VIRTUAL, chunk_table
 from intarsia.archives import from_attribute
-from intarsia.archives.ledger_form import DOCUMENT
+from intarsia.archives.ledger import DOCUMENT
 from intarsia.logical.hierarchy import LEDGER
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.archives import ingest_batches, ingest_commits
+from intarsia.archives import ingestion
 from intarsia.archives.formats import hdf5
 from intarsia.errors import IngestError
 from tests.archives.files import netcdf
@@ -59,22 +59,22 @@ def test_files_in_any_order_are_reported_where_they_are_in_the_end(series, tmp_p
 
 
 def test_batches_become_larger_with_what_is_committed(series, tmp_path, monkeypatch):
-    monkeypatch.setattr(ingest_batches, "BATCH_FILES", 1)
-    monkeypatch.setattr(ingest_batches, "BATCH_SHARE", 1)
+    monkeypatch.setattr(ingestion, "BATCH_FILES", 1)
+    monkeypatch.setattr(ingestion, "BATCH_SHARE", 1)
     report = intarsia.ingest(series[:8], tmp_path / "r", concat_dim="time")
     messages = [commit.message for commit in report.repository.ancestry(branch="main")]
     assert messages[:4] == [f"ingest: {count} added" for count in (4, 2, 1, 1)]
 
 
 def test_a_batch_is_bounded_by_memory(series, tmp_path, monkeypatch):
-    monkeypatch.setattr(ingest_commits, "BATCH_BYTES", 3 * ingest_batches.VARIABLE_BYTES)
+    monkeypatch.setattr(ingestion, "BATCH_BYTES", 3 * ingestion.VARIABLE_BYTES)
     report = intarsia.ingest(series, tmp_path / "r", concat_dim="time")
     assert len(intarsia.history(report.repository)) == 9
 
 
 def test_references_count_for_what_icechunk_holds_of_them(series, tmp_path, monkeypatch):
-    monkeypatch.setattr(ingest_batches, "VARIABLE_BYTES", 0)
-    monkeypatch.setattr(ingest_commits, "BATCH_BYTES", 2 * ingest_batches.REFERENCE_BYTES)
+    monkeypatch.setattr(ingestion, "VARIABLE_BYTES", 0)
+    monkeypatch.setattr(ingestion, "BATCH_BYTES", 2 * ingestion.REFERENCE_BYTES)
     report = intarsia.ingest(series, tmp_path / "r", concat_dim="time", batch=4)
     assert len(intarsia.history(report.repository)) == 5
 

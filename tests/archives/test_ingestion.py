@@ -17,7 +17,7 @@ import xarray as xr
 import zarr
 
 import intarsia
-from intarsia.archives.formats import hdf5_storage
+from intarsia.archives.formats import hdf5
 from intarsia.errors import IngestError, MissingExtraError
 from tests.archives.files import netcdf
 
@@ -443,7 +443,7 @@ def test_a_glob_that_matches_nothing_is_an_error(tmp_path):
 
 def test_a_missing_extra_is_named(tmp_path, monkeypatch):
     series(tmp_path, range(1))
-    monkeypatch.setattr(hdf5_storage, "_known", {})
+    monkeypatch.setattr(hdf5, "_known", {})
     monkeypatch.setitem(sys.modules, "virtualizarr.parsers", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'intarsia\[virtual\]'"):
         intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time")

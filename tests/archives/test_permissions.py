@@ -13,7 +13,7 @@ import xarray as xr
 import zarr
 
 import intarsia
-from intarsia.archives.permissions import Permissions
+from intarsia.archives.locations import Permissions
 from intarsia.errors import IngestError
 from tests.archives.conftest import BUCKET
 from tests.cli.program import failure, succeed

@@ -13,9 +13,9 @@ from icechunk import (
 )
 
 import intarsia
-from intarsia.archives import splitting, write_plan
+from intarsia.archives import write_plan
 from intarsia.archives.plan import member_allocation
-from intarsia.archives.splitting import references_a_manifest
+from intarsia.archives.write_plan import references_a_manifest
 from tests.archives.files import netcdf
 
 
@@ -38,7 +38,7 @@ def rules(repo):
 
 
 def test_one_more_file_writes_one_manifest_of_many(series, tmp_path, monkeypatch):
-    monkeypatch.setattr(splitting, "LEAST_REFERENCES", 8)
+    monkeypatch.setattr(write_plan, "LEAST_REFERENCES", 8)
     report = intarsia.ingest(series[:8], tmp_path / "r", concat_dim="time", group="g")
     before, chosen = manifests(report.repository), rules(report.repository)
     (sizes,) = [sizes for rule, sizes in chosen.items() if "/g/" in rule and "m-" in rule]
@@ -66,8 +66,8 @@ def test_what_somebody_said_of_manifests_stays(series, tmp_path):
 
 
 def test_rules_are_as_many_as_sizes_whatever_the_number_of_arrays(tmp_path, monkeypatch):
-    monkeypatch.setattr(splitting, "LEAST_REFERENCES", 6)
-    monkeypatch.setattr(splitting, "ARRAYS", 100)
+    monkeypatch.setattr(write_plan, "LEAST_REFERENCES", 6)
+    monkeypatch.setattr(write_plan, "ARRAYS", 100)
     for day in range(8):
         with h5py.File(tmp_path / f"{day}.h5", "w") as file:
             file["time (UTC)"] = [day]
@@ -91,8 +91,8 @@ def test_rules_are_as_many_as_sizes_whatever_the_number_of_arrays(tmp_path, monk
 
 @pytest.mark.parametrize("batch", [1, 2, 9])
 def test_a_full_member_has_one_manifest_that_nobody_writes_again(series, tmp_path, monkeypatch, batch):
-    monkeypatch.setattr(splitting, "LEAST_REFERENCES", 4)
-    for module in (splitting, member_allocation):
+    monkeypatch.setattr(write_plan, "LEAST_REFERENCES", 4)
+    for module in (write_plan, member_allocation):
         monkeypatch.setattr(module, "FULL", 16)
     report = intarsia.ingest(series[:7], tmp_path / "r", concat_dim="time", batch=batch)
     older = report.repository.lookup_branch("main")
@@ -115,8 +115,8 @@ def test_a_full_member_has_one_manifest_that_nobody_writes_again(series, tmp_pat
 
 
 def test_what_follows_a_full_member_is_split_by_the_same_commit(series, tmp_path, monkeypatch):
-    monkeypatch.setattr(splitting, "LEAST_REFERENCES", 4)
-    for module in (splitting, member_allocation):
+    monkeypatch.setattr(write_plan, "LEAST_REFERENCES", 4)
+    for module in (write_plan, member_allocation):
         monkeypatch.setattr(module, "FULL", 16)
     repo = intarsia.ingest(series[:6], tmp_path / "r", concat_dim="time").repository
     parts = {each.id: each.num_chunk_refs for each in repo.list_manifest_files(repo.lookup_branch("main"))}
@@ -134,9 +134,9 @@ def netcdf_after(series):
 
 
 def test_the_manifest_of_a_coordinate_is_split_too(series, tmp_path, monkeypatch):
-    monkeypatch.setattr(splitting, "TABLE_CHUNKS", 2)
+    monkeypatch.setattr(write_plan, "TABLE_CHUNKS", 2)
     monkeypatch.setattr(write_plan, "COORDINATE_CHUNK", 1)
-    monkeypatch.setattr(splitting, "LEAST_REFERENCES", 1000)
+    monkeypatch.setattr(write_plan, "LEAST_REFERENCES", 1000)
     report = intarsia.ingest(series[:8], tmp_path / "r", concat_dim="time")
     before = manifests(report.repository)
     assert before > 4
@@ -147,5 +147,5 @@ def test_the_manifest_of_a_coordinate_is_split_too(series, tmp_path, monkeypatch
 def test_more_arrays_make_larger_manifests():
     sizes = [references_a_manifest(10**power) for power in range(6)]
     assert sizes == sorted(sizes)
-    assert sizes[0] == splitting.LEAST_REFERENCES
-    assert sizes[-1] == splitting.MOST_REFERENCES
+    assert sizes[0] == write_plan.LEAST_REFERENCES
+    assert sizes[-1] == write_plan.MOST_REFERENCES

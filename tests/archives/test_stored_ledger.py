@@ -8,8 +8,7 @@ import pytest
 import zarr
 from numcodecs import zstd
 
-from intarsia.archives.ledger import Ledger
-from intarsia.archives.ledger_form import DOCUMENT, MOST_MEMBERS, read_ledger, write_ledger
+from intarsia.archives.ledger import DOCUMENT, MOST_MEMBERS, Ledger, read_ledger, write_ledger
 from intarsia.errors import IngestError
 from intarsia.logical.hierarchy import LEDGER
 from intarsia.manifest.box import Box

@@ -14,7 +14,7 @@ from zarr.core.buffer.cpu import Buffer
 import intarsia
 from intarsia._compat import sync
 from intarsia.archives.cf import Decoding
-from intarsia.archives.ledger_form import read_ledger, write_ledger
+from intarsia.archives.ledger import read_ledger, write_ledger
 from intarsia.archives.plan.encodings import filters_of
 from intarsia.logical.logical_state import LogicalGroup
 from intarsia.manifest.region_table import NONE

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.words import EXPLAIN_COLUMNS, PIPELINE_COLUMNS, REGION_COLUMNS
+from intarsia.display import EXPLAIN_COLUMNS, PIPELINE_COLUMNS, REGION_COLUMNS
 from tests.cli.program import document, failure, run, succeed
 
 

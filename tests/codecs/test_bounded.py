@@ -18,11 +18,11 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 from zarr.core.buffer import default_buffer_prototype
 
 import intarsia
-import intarsia.codecs.bounded as unpack_module
+import intarsia.codecs.compressors as unpack_module
 from intarsia import nullable
 from intarsia.codecs.base import parse_codec
-from intarsia.codecs.bounded import decode, decoded_bounds, unpacker
 from intarsia.codecs.codec_path import stored_spec
+from intarsia.codecs.compressors import decode, decoded_bounds, unpacker
 
 CODECS = {"zstd": ZstdCodec(), "blosc": BloscCodec(typesize=4, shuffle="shuffle"), "gzip": GzipCodec()}
 SIZES = [1, 255, 256, 257, 65791, 65792, 65793, 100_000]

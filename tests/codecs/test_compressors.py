@@ -14,7 +14,7 @@ from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 
 import intarsia
 from intarsia.codecs import compressors
-from intarsia.codecs.bounded import unpacker
+from intarsia.codecs.compressors import unpacker
 from intarsia.engine import chunk_codecs
 
 

@@ -28,7 +28,7 @@ from zarr.dtype import Float64, UInt8
 from intarsia import ConditionalCodec, PadCodec, with_decision
 from intarsia.codecs import ShuffleCodec
 from intarsia.codecs.base import address_of
-from intarsia.codecs.current_chunk import working_on
+from intarsia.codecs.context import working_on
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from tests.referees import conditional_format
 

@@ -16,8 +16,15 @@ from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from intarsia import ConditionalCodec, PadCodec
 from intarsia.codecs.codec_path import find_routes
-from intarsia.codecs.context import BatchedPipeline, FusedPipeline
-from intarsia.codecs.current_chunk import Grid, InnerPlace, StoredPlace, current_chunk_index, working_on
+from intarsia.codecs.context import (
+    BatchedPipeline,
+    FusedPipeline,
+    Grid,
+    InnerPlace,
+    StoredPlace,
+    current_chunk_index,
+    working_on,
+)
 from intarsia.errors import ChunkDecodeError, ChunkIndexUnknownError
 from tests.codecs.stores import AsyncOnly
 from tests.grids import spread

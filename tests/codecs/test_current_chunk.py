@@ -6,7 +6,7 @@ from contextvars import copy_context
 import pytest
 import zarr
 
-from intarsia.codecs.current_chunk import (
+from intarsia.codecs.context import (
     UNKNOWN,
     GivenPlace,
     Grid,

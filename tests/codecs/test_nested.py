@@ -14,7 +14,7 @@ from zarr.dtype import UInt8
 
 import intarsia
 from intarsia import PadCodec
-from intarsia.codecs.current_chunk import working_on
+from intarsia.codecs.context import working_on
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError
 

@@ -17,7 +17,7 @@ from zarr.codecs.numcodecs import Zlib
 
 from intarsia import OffsetCodec, PadCodec, with_padding
 from intarsia.codecs import n5_header, parse_codecs, tiff_header
-from intarsia.codecs.current_chunk import working_on
+from intarsia.codecs.context import working_on
 from intarsia.errors import (
     ChunkDecodeError,
     ChunkEncodeError,

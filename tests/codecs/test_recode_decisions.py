@@ -8,7 +8,7 @@ from zarr.storage import MemoryStore
 from intarsia import ConditionalCodec, with_decision
 from intarsia.codecs.chunk_rewrite import Recoder
 from intarsia.codecs.codec_path import find_routes, stored_spec
-from intarsia.codecs.current_chunk import Grid, StoredPlace
+from intarsia.codecs.context import Grid, StoredPlace
 
 LITTLE = BytesCodec(endian="little")
 

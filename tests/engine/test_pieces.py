@@ -13,7 +13,7 @@ from zarr.core.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore
 
 import intarsia
-from intarsia.codecs import bounded
+from intarsia.codecs import compressors
 from intarsia.engine import inner_chunks
 from tests.engine.test_inner_chunks import Watched
 from tests.grids import dear
@@ -104,13 +104,13 @@ def test_no_more_than_the_stretch_is_fetched_of_raw_chunks(shards):
 
 def test_no_more_than_the_blocks_are_decompressed_of_blosc_chunks():
     array, values = filled(MemoryStore(), "blosc")
-    with mock.patch.object(bounded.compressors, "decompress_blosc", side_effect=AssertionError):
+    with mock.patch.object(compressors, "decompress_blosc", side_effect=AssertionError):
         np.testing.assert_array_equal(intarsia.reader(array)[160:163, 7], values[160:163, 7])
 
 
 def test_where_numcodecs_shows_no_blosc_chunks_are_decompressed_as_a_whole():
     array, values = filled(MemoryStore(), "blosc")
-    with mock.patch.object(bounded.compressors, "blosc_elements", None):
+    with mock.patch.object(compressors, "blosc_elements", None):
         np.testing.assert_array_equal(intarsia.reader(array)[160:163, 7], values[160:163, 7])
 
 

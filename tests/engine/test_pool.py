@@ -108,7 +108,7 @@ def test_all_runs_together_have_no_more_helpers_than_one():
 
 
 def test_helpers_see_the_context_of_the_caller():
-    from intarsia.codecs.current_chunk import current_chunk_index, working_on
+    from intarsia.codecs.context import current_chunk_index, working_on
 
     seen = []
     together = threading.Barrier(2, timeout=30)

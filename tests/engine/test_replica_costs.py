@@ -8,8 +8,7 @@ from zarr.storage import MemoryStore
 
 import intarsia
 from intarsia.engine.plan import plan
-from intarsia.engine.prices import ChunkPrice, decoding_work
-from intarsia.engine.replica_choice import LayerChoice
+from intarsia.engine.replica_choice import ChunkPrice, LayerChoice, decoding_work
 from intarsia.engine.request import Request, request
 from tests.logical.places import AsyncOnly
 

@@ -15,7 +15,7 @@ from zarr.core.buffer import cpu
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia.engine import member_source, put
+from intarsia.engine import member_source, write_chunks
 from intarsia.engine.member_source import Source
 from intarsia.engine.write import write_box
 from intarsia.manifest.box import Box
@@ -213,7 +213,7 @@ def test_threads_write_different_chunks_of_one_shard_and_none_is_lost(place, tmp
         for thread in threads:
             thread.join()
         assert array[::4].tolist() == list(range(1, 17))
-    assert len(put.locks) == 0
+    assert len(write_chunks.locks) == 0
 
 
 def test_threads_that_hold_several_shards_do_not_wait_in_a_circle():

@@ -17,7 +17,7 @@ from zarrista.store import FilesystemStore
 
 import intarsia
 from intarsia.codecs import ConditionalCodec, PadCodec
-from intarsia.engine import put, write
+from intarsia.engine import write, write_chunks
 from intarsia.engine.member_source import EngineSource, Source
 from intarsia.engine.write import write_box
 from intarsia.engine.write_chunks import ShardWriter
@@ -225,6 +225,9 @@ def test_a_file_is_written_to_its_end_however_little_the_system_takes_at_a_time(
         content.extend(offered[:taken])
         return taken
 
-    with mock.patch.object(put, "MOST_PIECES", most), mock.patch.object(put.os, "writev", take_a_little):
-        put._write_all(0, pieces)
+    with (
+        mock.patch.object(write_chunks, "MOST_PIECES", most),
+        mock.patch.object(write_chunks.os, "writev", take_a_little),
+    ):
+        write_chunks._write_all(0, pieces)
     assert content == b"".join(pieces)

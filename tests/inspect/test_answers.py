@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.inspect import answers, sample, viewer
+from intarsia.inspect import sample, viewer
 from tests.inspect import stores
 from tests.inspect.samples import HOSTILE
 from tests.inspect.test_server import ask
@@ -231,7 +231,7 @@ def test_regions_of_a_layer(tmp_path):
 
 
 def test_of_many_regions_the_largest_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(answers, "MOST_RECTANGLES", 2)
+    monkeypatch.setattr(viewer, "MOST_RECTANGLES", 2)
     array = intarsia.create(tmp_path, "a", shape=(6, 4), chunks=(1, 4), dtype="u1")
     for bounds in ([(0, 1), (0, 4)], [(1, 4), (0, 4)], [(4, 6), (0, 4)]):
         array.add_region(bounds, data=np.ones((bounds[0][1] - bounds[0][0], 4), "u1"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from intarsia.words import embedded_json, markup, plain
+from intarsia.display import embedded_json, markup, plain
 
 EVERY_CHARACTER = st.text(st.characters(exclude_categories=()))
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 import intarsia
-from intarsia.words import PIPELINE_COLUMNS, REGION_COLUMNS
+from intarsia.display import PIPELINE_COLUMNS, REGION_COLUMNS
 from tests.inspect import samples
 
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 
 import intarsia
 from intarsia.inspect.heat_map import _boxes, heat_cells, heat_scale
-from intarsia.inspect.page import render_page
-from intarsia.inspect.sections import mask_uses
+from intarsia.inspect.page import mask_uses, render_page
 from intarsia.inspect.survey import survey
 from intarsia.inspect.write_report import moments_of, report_of
 from intarsia.manifest.box import Box

@@ -8,7 +8,7 @@ import xarray as xr
 from examples.archives import ERAS, aodn_like, mur_like
 
 import intarsia
-from intarsia.inspect.sections import timelines
+from intarsia.inspect.page import timelines
 from intarsia.inspect.survey import survey
 from tests.archives.files import netcdf
 from tests.inspect import samples

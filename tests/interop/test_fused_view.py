@@ -19,7 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia.interop.tree import ArrayView
+from intarsia.interop.fused_view import ArrayView
 from intarsia.logical.logical_state import LogicalGroup
 from tests.conftest import PIPELINES
 from tests.grids import dear

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intarsia.errors import PackingError
-from intarsia.manifest.numbers import BLOCK, KINDS
-from intarsia.manifest.packing import Packing
+from intarsia.manifest.packing import BLOCK, KINDS, Packing
 
 STORED = [
     "i1",

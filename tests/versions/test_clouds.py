@@ -6,7 +6,7 @@ import pytest
 
 import intarsia
 from intarsia.errors import ReadError
-from intarsia.versions.storage_options import for_obstore
+from intarsia.versions.access import for_obstore
 from tests import servers
 from tests.archives.files import netcdf
 

@@ -4,7 +4,7 @@ import pytest
 
 import intarsia
 from intarsia.errors import IngestError
-from intarsia.versions.storage_options import OF_REPOSITORIES, TAKEN, for_obstore, source_options
+from intarsia.versions.access import OF_REPOSITORIES, TAKEN, for_obstore, source_options
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,12 @@ from intarsia.archives.dataset import Dataset
 from intarsia.archives.ingestion import ingest, remove
 from intarsia.archives.locations import WILDCARDS, Sources, url_of
 from intarsia.archives.source_states import marked
+from intarsia.display import count_text
 from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError
 from intarsia.logical.hierarchy import open_group
 from intarsia.versions.access import FILE, SECRETS
 from intarsia.versions.locking import locked
 from intarsia.versions.repository import open_repository
-from intarsia.words import count_text
 
 CACHE = "INTARSIA_CACHE"
 """The environment variable that says where the cache is."""

@@ -15,8 +15,7 @@ import numpy as np
 from intarsia.archives.parsed_file import Description, Want, read_stored
 from intarsia.errors import IngestError, PackingError
 from intarsia.logical.attributes import NONFINITE_KEY, RESERVED
-from intarsia.manifest.numbers import KINDS
-from intarsia.manifest.packing import Packing
+from intarsia.manifest.packing import KINDS, Packing
 
 if TYPE_CHECKING:
     from intarsia.archives.plan.reconcile import Conversion

@@ -11,11 +11,11 @@ import numpy as np
 import zarr
 
 from intarsia.archives.cf import Decoding, decoded_fill_attribute
-from intarsia.archives.ledger import Ledger
-from intarsia.archives.ledger_form import entries_of, read_ledger
+from intarsia.archives.ledger import Ledger, entries_of, read_ledger
 from intarsia.archives.locations import Identity, Sources
 from intarsia.archives.parse import made_alike, parse_one
 from intarsia.archives.parsed_file import Description, ParsedFile, ParsedVariable, Want, lacking, roles
+from intarsia.display import one_line
 from intarsia.engine.reader import Reader
 from intarsia.errors import IngestError
 from intarsia.extras import extra
@@ -23,7 +23,6 @@ from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_state import LogicalGroup
 from intarsia.manifest.document import MANIFEST_KEY
-from intarsia.words import one_line
 
 END_STEPS = 2
 """How many steps of an axis are read if files go after it: they tell whether it rises or falls."""

@@ -16,7 +16,7 @@ from intarsia.logical.hierarchy import joined_path, open_group
 if TYPE_CHECKING:
     from intarsia.archives.locations import Sources
     from intarsia.archives.parsed_file import ParsedFile, Want
-    from intarsia.archives.plan.draft import Draft
+    from intarsia.archives.plan.ingest_plan import Draft
 
 ALL = "*"
 """The `source_group` that means every group in the files."""

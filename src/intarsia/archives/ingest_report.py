@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from intarsia.archives.lint_findings import COLUMNS as DRIFT_COLUMNS
 from intarsia.archives.lint_findings import Drift, drifts_text
 from intarsia.archives.plan.coordinates import labels
-from intarsia.display import table_html, table_text, terminal_width
-from intarsia.words import count_text, markup, size_text
+from intarsia.display import count_text, markup, size_text, table_html, table_text, terminal_width
 
 if TYPE_CHECKING:
-    from intarsia.archives.plan.draft import Draft
-    from intarsia.archives.plan.ingest_plan import Contribution
+    from intarsia.archives.plan.ingest_plan import Contribution, Draft
 
 type Status = Literal["added", "replaced", "extended", "unchanged", "failed"]
 

@@ -26,6 +26,7 @@ from zarr.core.sync import sync
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.locations import local_path
+from intarsia.display import bounds_text, codecs_text
 from intarsia.errors import IngestError, UnreachableMembersError
 from intarsia.extras import extra
 from intarsia.logical.hierarchy import LEDGER
@@ -35,7 +36,6 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.packing import Packing
 from intarsia.versions.access import Allowed
 from intarsia.versions.version import Version, resolve
-from intarsia.words import bounds_text, codecs_text
 
 EXPORT = "Copy the values to plain Zarr: intarsia.export"
 """What to do if a copy cannot be avoided."""

@@ -1,17 +1,33 @@
-"""What was already ingested: the ledger of the sources, what each of them shows, and which of them moved."""
+"""What was already ingested: the ledger of the sources, what each of them shows, and which of them moved.
+
+How a ledger is stored: arrays that grow by rows, an index of names, and older versions of this form.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import zarr
+from zarr.codecs import ZstdCodec
 
+from intarsia._compat import sync
 from intarsia.archives.locations import split_entry
+from intarsia.display import one_line, place_text
+from intarsia.engine.reader import Reader
+from intarsia.errors import IngestError, ReadError
+from intarsia.logical.hierarchy import LEDGER
 from intarsia.manifest.region_table import RegionTable
 
 if TYPE_CHECKING:
     from intarsia.archives.locations import Identity
+    from intarsia.manifest.region_table import Ints
 
 
 class Rows(NamedTuple):
@@ -140,3 +156,287 @@ def prefixes_of_move(old: str, new: str) -> tuple[str, str]:
 def _depth(parts: list[str]) -> int:
     """How many names follow `scheme://`: the host, if there is one, and directories."""
     return sum(1 for part in parts[2:] if part)
+
+
+HEAD = "head"
+"""The name of the array that holds everything small: JSON, as bytes."""
+
+DOCUMENT = "document"
+"""The name of the array that held everything, as JSON, in versions 1 and 2."""
+
+SOURCES, CLAIMS, INDEX = "sources", "claims", "index"
+"""The names of the arrays with a row for each source, for each claim, and for each indexed source."""
+
+MOST_MEMBERS = 1_000
+"""How many encodings of a variable are remembered; a forgotten one gets a new member when it returns."""
+
+ROWS_A_CHUNK = 1 << 10
+"""Each further file rewrites the last chunk: a few kilobytes. A million files make a thousand chunks."""
+
+INDEX_CHUNK = 1 << 17
+"""A megabyte: for a million files, eight requests tell whether one of them is known."""
+
+MOST_HITS = 64
+"""Up to this many sources are looked up one by one."""
+
+INDEX_LAG = 1 << 11
+"""The index is updated once this many files are missing from it; until then they are looked up by name."""
+
+VERSION = 3
+DESCRIPTION = "the sources of this dataset, what each shows of it, and the member of every encoding"
+
+DAMAGE = (
+    ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError, RuntimeError,
+    MemoryError,
+)  # fmt: skip
+"""What damaged documents and chunks raise; a failing store raises other errors."""
+
+
+def read_ledger(group: zarr.Group, *, rows: bool = True) -> Ledger:
+    """The ledger of a dataset, or without its `rows` only the small parts; an empty one if it has none."""
+    with _named(group):
+        if LEDGER not in group:
+            return Ledger()
+        node: Any = group[LEDGER]
+        version = node.attrs.get("version")
+        if version not in (1, 2, VERSION):
+            raise IngestError(
+                f"the ledger of {place_text(group.store_path)} has version {version}, which this intarsia "
+                "cannot read"
+            )
+        ledger = _parsed(version, node, rows=rows)
+        ledger.check()
+        return ledger
+
+
+@contextmanager
+def _named(group: zarr.Group) -> Iterator[None]:
+    """Turn any error in here into one that names the ledger of this group.
+
+    The engine reads the ledger's arrays, and limits what damaged chunks may take.
+    """
+    try:
+        yield
+    except ReadError as why:
+        place = place_text(group.store_path)
+        raise IngestError(f"the ledger of {place} cannot be read: {one_line(why)}") from why
+    except DAMAGE as why:
+        if isinstance(why, IngestError):
+            raise
+        reason = f"{type(why).__name__}: {one_line(why)}"
+        raise IngestError(f"the ledger of {place_text(group.store_path)} is damaged: {reason}") from why
+
+
+def _parsed(version: int, node: Any, *, rows: bool) -> Ledger:
+    if version == 1:
+        return _from_version_1(str(node.attrs["concat_dim"]), _read_json(node[DOCUMENT]))
+    dims = tuple(node.attrs["concat_dims"])
+    if version == 2:
+        document = _read_json(node[DOCUMENT])
+        listed, rank = document.pop("claims"), len(dims) + 1
+        file, *ends = (np.array(listed[name], dtype=np.int64) for name in ("file", "start", "stop"))
+        start, stop = (each.reshape(len(file), rank) for each in ends)
+        return Ledger(dims, **document, claims=RegionTable.of(file, start, stop, np.zeros_like(start)))
+    head = _read_json(node[HEAD])
+    ledger = Ledger(dims, claims=RegionTable.from_rows([], len(dims) + 1), **head)
+    if not rows:
+        ledger.unread = Rows(node[SOURCES].shape[0], node[CLAIMS].shape[0])
+    elif node[SOURCES].shape[0]:
+        locations, contents, moments = _table(node[SOURCES], 3).T.tolist()
+        ledger.locations, ledger.contents = locations, contents
+        ledger.moments = [float(moment) if moment else None for moment in moments]
+        ledger.claims = _claims_of(_table(node[CLAIMS], 1 + 2 * (len(dims) + 1)))
+    # its lists are never changed in place, only replaced
+    ledger.stored = replace(ledger, members={name: dict(own) for name, own in ledger.members.items()})
+    return ledger
+
+
+def _from_version_1(dim: str, document: dict[str, Any]) -> Ledger:
+    """A ledger from the time when sources followed one another on one axis."""
+    locations, lengths, members = (document[key] for key in ("locations", "lengths", "members"))
+    ends = np.cumsum([0, *lengths], dtype=np.int64)
+    variables = np.zeros(len(lengths), dtype=np.int64)
+    start = np.stack([ends[:-1], variables], axis=1)
+    stop = np.stack([ends[1:], variables + max(len(members), 1)], axis=1)
+    table = RegionTable.of(np.arange(len(lengths)), start, stop, np.zeros_like(start))
+    moments: list[float | None] = [None] * len(locations)
+    return Ledger((dim,), locations, document["contents"], moments, list(members), table, members)
+
+
+def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
+    """Store the ledger: what is already there, and stays, is not written again."""
+    node, before = group.require_group(LEDGER), ledger.stored
+    attrs: dict[str, Any] = {
+        "version": VERSION,
+        "concat_dims": list(ledger.dims),
+        "description": DESCRIPTION,
+    }
+    if node.attrs.asdict() != attrs:
+        node.attrs.put(attrs)
+    if DOCUMENT in node:
+        del node[DOCUMENT]
+    head = _head(ledger)
+    if before is None or head != _head(before):
+        data = np.frombuffer(head, dtype=np.uint8)
+        array = node.create_array(
+            HEAD, shape=data.shape, dtype=data.dtype, chunks=data.shape, fill_value=0,
+            compressors=ZstdCodec(level=3), overwrite=True,
+        )  # fmt: skip
+        array[...] = data
+    files, claims = (0, 0) if before is None else (_same_files(ledger, before), _same_claims(ledger, before))
+    texts = np.array(_source_rows(ledger, files), dtype=np.dtypes.StringDType()).reshape(-1, 3)
+    set_rows(node, SOURCES, ledger.unread.files + files, texts, before is None)
+    set_rows(node, CLAIMS, ledger.unread.claims + claims, _columns(ledger.claims)[claims:], before is None)
+    _write_index(ledger, node, ledger.unread.files + files)
+
+
+def _head(ledger: Ledger) -> bytes:
+    members = {name: dict(list(known.items())[-MOST_MEMBERS:]) for name, known in ledger.members.items()}
+    head: dict[str, Any] = {
+        "variables": ledger.variables, "stacked": ledger.stacked, "members": members
+    }  # fmt: skip
+    if ledger.dropped_attrs:
+        head["dropped_attrs"] = ledger.dropped_attrs
+    return json.dumps(head, separators=(",", ":")).encode()
+
+
+def _source_rows(ledger: Ledger, first: int) -> list[tuple[str, str, str]]:
+    moments = ("" if moment is None else repr(moment) for moment in ledger.moments[first:])
+    return list(zip(ledger.locations[first:], ledger.contents[first:], moments, strict=True))
+
+
+def _same_files(ledger: Ledger, before: Ledger) -> int:
+    """How many sources, from the first on, are in the store as they are here."""
+    for names in ("locations", "contents", "moments"):
+        if getattr(ledger, names)[: len(before.locations)] != getattr(before, names):
+            mine = zip(ledger.locations, ledger.contents, ledger.moments, strict=True)
+            theirs = zip(before.locations, before.contents, before.moments, strict=True)
+            same = (a == b for a, b in zip(mine, theirs, strict=False))
+            return sum(1 for _ in takewhile(bool, same))
+    return len(before.locations)
+
+
+def _same_claims(ledger: Ledger, before: Ledger) -> int:
+    mine, theirs = _columns(ledger.claims), _columns(before.claims)
+    if mine.shape[1] != theirs.shape[1]:
+        return 0
+    return same_rows(mine, theirs)
+
+
+def _write_index(ledger: Ledger, node: Any, kept: int) -> None:
+    """Update the index now and then; entries for sources that changed are removed."""
+    index = node.get(INDEX)
+    known = 0 if index is None else int(index.shape[0])
+    valid = min(known, kept)
+    if valid == known and ledger.count - known < INDEX_LAG:
+        if index is None:
+            set_rows(node, INDEX, 0, np.empty(0, dtype=np.uint64), False, INDEX_CHUNK)
+        return
+    first = min(valid, ledger.unread.files)
+    names = _locations_from(ledger, node, first)
+    marks = np.array([mark_of(url) for url in names[valid - first :]], dtype=np.uint64)
+    set_rows(node, INDEX, valid, marks, False, INDEX_CHUNK)
+
+
+def _locations_from(ledger: Ledger, node: Any, first: int) -> list[str]:
+    if first >= ledger.unread.files:
+        return ledger.locations[first - ledger.unread.files :]
+    stored = np.asarray(Reader.of(node[SOURCES])[first : ledger.unread.files, 0]).tolist()
+    return [*stored, *ledger.locations]
+
+
+def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
+    """Which of these sources a dataset knows: their numbers, and what identified their content.
+
+    If there are few, they are looked up in the index.
+    """
+    with _named(group):
+        node: Any = group.get(LEDGER, None) if urls else None
+        return {} if node is None else _entries(group, node, set(urls))
+
+
+def _entries(group: zarr.Group, node: Any, wanted: set[str]) -> dict[str, tuple[int, str]]:
+    hits, marks = [0], np.empty(0, dtype=np.uint64)
+    if node.attrs.get("version") == VERSION:
+        marks = np.asarray(Reader.of(node[INDEX])[...])
+        asked = np.array([mark_of(url) for url in wanted], dtype=np.uint64)
+        hits = np.flatnonzero(np.isin(marks, asked)).tolist()
+    if len(hits) > MOST_HITS or node.attrs.get("version") != VERSION:
+        ledger = read_ledger(group)
+        known = zip(ledger.locations, ledger.contents, strict=True)
+        return {url: (i, content) for i, (url, content) in enumerate(known) if url in wanted}
+    found, sources = {}, Reader.of(node[SOURCES])
+    unmarked = slice(len(marks), None)
+    for some in (*(slice(i, i + 1) for i in hits), unmarked):  # two names may have the same mark
+        for number, (url, content, _) in enumerate(np.asarray(sources[some]).tolist(), start=some.start):
+            if url in wanted:
+                found[url] = number, content
+    return found
+
+
+def mark_of(url: str) -> int:
+    """The number that stands for a source in the index.
+
+    >>> mark_of("file:///data/a.nc")
+    17324501145922268550
+    """
+    return int.from_bytes(blake2b(url.encode(), digest_size=8).digest(), "little")
+
+
+def set_rows(
+    node: Any, name: str, first: int, rows: np.ndarray[Any, Any], anew: bool, chunk: int = ROWS_A_CHUNK
+) -> None:
+    """Make an array end with these rows, from `first` on; the rows before them stay as they are."""
+    array = None if anew else node.get(name)
+    if array is None or array.shape[1:] != rows.shape[1:]:
+        texts = isinstance(rows.dtype, np.dtypes.StringDType)
+        made = node.create_array(
+            name, shape=rows.shape, dtype="string" if texts else rows.dtype, chunks=(chunk, *rows.shape[1:]),
+            compressors=ZstdCodec(level=3), overwrite=True,
+        )  # fmt: skip
+        made[...] = rows
+        return
+    total = first + len(rows)
+    if array.shape[0] != total:
+        array.resize((total, *array.shape[1:]))
+    if len(rows):
+        array[first:] = rows
+
+
+def same_rows(mine: Ints, theirs: Ints) -> int:
+    """How many rows, from the first on, two tables have in common.
+
+    >>> same_rows(np.array([[1], [2], [3]]), np.array([[1], [2], [4]]))
+    2
+    """
+    both = min(len(mine), len(theirs))
+    differs = (mine[:both] != theirs[:both]).any(axis=1)
+    return int(np.argmax(differs)) if differs.any() else both
+
+
+def _read_json(array: Any) -> dict[str, Any]:
+    if array.shape != array.chunks:  # it was written as one chunk
+        raise ValueError(f"{array.name} has the shape {array.shape}, but chunks of {array.chunks}")
+    document: dict[str, Any] = json.loads(np.asarray(Reader.of(array)[...]).tobytes())
+    return document
+
+
+def _table(array: Any, width: int) -> np.ndarray[Any, Any]:
+    """All rows of an array that `set_rows` made; if it claims more, an error before anything is read."""
+    rows, *others = array.shape
+    if others != [width]:
+        raise ValueError(f"{array.name} has the shape {array.shape}, but rows of {width} are needed")
+    last = ((rows - 1) // array.chunks[0], 0)
+    if not sync(array.store.exists(f"{array.path}/{array.metadata.encode_chunk_key(last)}")):
+        raise ValueError(f"{array.name} has the shape {array.shape}, but its last chunk {last} is missing")
+    return np.asarray(Reader.of(array)[...])
+
+
+def _columns(claims: RegionTable) -> Ints:
+    return np.column_stack([claims.member, claims.start, claims.stop])
+
+
+def _claims_of(columns: Ints) -> RegionTable:
+    file, ends = np.ascontiguousarray(columns[:, 0]), columns[:, 1:]
+    start, stop = (np.ascontiguousarray(each) for each in np.split(ends, 2, axis=1))
+    return RegionTable.of(file, start, stop, np.zeros_like(start))

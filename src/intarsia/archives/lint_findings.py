@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable
     from intarsia.archives.plan.axis_union import Span
     from intarsia.archives.plan.compatibility import Rules
-    from intarsia.archives.plan.draft import Draft
-    from intarsia.archives.plan.ingest_plan import ArrayDraft, Contribution
+    from intarsia.archives.plan.ingest_plan import ArrayDraft, Contribution, Draft
 
 SHOWN_WORDS = 3
 """How many drifts of one kind in one variable are spelled out."""

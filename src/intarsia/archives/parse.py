@@ -27,10 +27,10 @@ from intarsia.archives.parsed_file import Failure, ParsedFile, ParsedVariable, W
 from intarsia.archives.plan.coordinates import counts_time
 from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.preprocess import as_stored, preprocessed
+from intarsia.display import is_misspelt, names_text
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
 from intarsia.versions.access import scheme_of
-from intarsia.words import is_misspelt, names_text
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from intarsia.display import is_misspelt, names_text
 from intarsia.errors import IngestError
-from intarsia.words import is_misspelt, names_text
 
 if TYPE_CHECKING:
     from intarsia.archives.locations import Identity

@@ -14,7 +14,7 @@ from intarsia.archives import source_states
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.locations import Sources
 from intarsia.archives.source_states import State
-from intarsia.display import table_html, table_text, terminal_width
+from intarsia.display import bounds_text, table_html, table_text, terminal_width
 from intarsia.engine.request import request
 from intarsia.errors import BoundsError, IngestError, NotLogicalArrayError
 from intarsia.logical.hierarchy import is_logical, open_group
@@ -22,7 +22,6 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_array
 from intarsia.manifest.box import Box
 from intarsia.versions.version import Version, resolve
-from intarsia.words import bounds_text
 
 if TYPE_CHECKING:
     from intarsia.archives.ledger import Ledger

@@ -21,19 +21,18 @@ import numpy as np
 import zarr
 
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table, safe_store
-from intarsia.archives.ledger import Ledger
-from intarsia.archives.ledger_form import read_ledger, write_ledger
+from intarsia.archives.ledger import Ledger, read_ledger, write_ledger
 from intarsia.archives.locations import Identity, Sources, split_entry, url_of
 from intarsia.archives.source_access import with_containers
 from intarsia.archives.source_states import HEADS_AT_ONCE
 from intarsia.archives.write_plan import Written
+from intarsia.display import count_text
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_state import LogicalGroup
 from intarsia.versions.commit import Commit, settle
 from intarsia.versions.repository import open_repository
-from intarsia.words import count_text
 
 SHOWN = 10
 """How many unsuitable files are listed at most."""

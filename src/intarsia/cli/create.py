@@ -11,7 +11,7 @@ import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, verb, waiting
-from intarsia.words import count_text, size_text
+from intarsia.display import count_text, size_text
 
 
 @verb

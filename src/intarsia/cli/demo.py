@@ -12,12 +12,11 @@ import typer
 import intarsia
 from intarsia.cli.arguments import Json
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb
-from intarsia.display import terminal_width, wrapped
+from intarsia.display import REGION_COLUMNS, ratio_text, size_text, terminal_width, wrapped
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.survey import survey
 from intarsia.inspect.write_report import write_report
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.words import REGION_COLUMNS, ratio_text, size_text
 
 SHAPE, LATTICE = (80, 180, 360), (20, 90, 180)
 """The shapes of one of the three parts, and of the chunks: large enough to measure, but quick."""

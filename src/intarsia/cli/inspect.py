@@ -10,12 +10,18 @@ import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_facts, show_table, verb, waiting
-from intarsia.display import terminal_width
+from intarsia.display import (
+    EXPLAIN_COLUMNS,
+    PIPELINE_COLUMNS,
+    count_text,
+    ratio_text,
+    size_text,
+    terminal_width,
+)
 from intarsia.errors import BoundsError
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.survey import harmonised, survey
 from intarsia.inspect.write_report import MOST_VERSIONS, whole_file, write_report
-from intarsia.words import EXPLAIN_COLUMNS, PIPELINE_COLUMNS, count_text, ratio_text, size_text
 
 
 @verb

@@ -13,14 +13,13 @@ import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import LS_COLUMNS, NamedStore, row_of
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb
-from intarsia.display import SHOWN_ROWS
+from intarsia.display import SHOWN_ROWS, count_text, names_text
 from intarsia.errors import VersionNotFoundError
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import explained
 from intarsia.versions.version import Version, snapshot_named
-from intarsia.words import count_text, names_text
 
 Delete = Annotated[bool, typer.Option("--delete", help="Remove it; its snapshot stays.")]
 Which = Annotated[

@@ -18,7 +18,7 @@ import intarsia
 from intarsia._icechunk import safe_store
 from intarsia.cli.arguments import Existing, Making, parse_options
 from intarsia.cli.verb import CommandError
-from intarsia.display import lay_out
+from intarsia.display import lay_out, names_text, size_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.interop.block_copies import Found, node_of, walked
@@ -28,7 +28,6 @@ from intarsia.versions.access import Allowed
 from intarsia.versions.locking import lock_file
 from intarsia.versions.repository import check_name, is_plain_zarr, is_repository
 from intarsia.versions.version import LATEST, Version, as_repository
-from intarsia.words import names_text, size_text
 
 LS_COLUMNS = ("Array", "Shape", "Data type", "Size", "Regions")
 """The columns of a table of all arrays in a store."""

@@ -9,11 +9,11 @@ import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore, expect_place, expect_store
 from intarsia.cli.verb import CommandError, print_json, say, verb, waiting
+from intarsia.display import bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError
 from intarsia.inspect.survey import survey
 from intarsia.interop.block_copies import node_of, walked
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.words import bounds_text, count_text, size_text
 
 Source = Annotated[
     str,

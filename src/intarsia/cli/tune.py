@@ -9,7 +9,7 @@ import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
-from intarsia.display import terminal_width, wrapped
+from intarsia.display import bounds_text, count_text, names_text, size_text, terminal_width, wrapped
 from intarsia.inspect.survey import survey
 from intarsia.logical.advice import ADVICE_COLUMNS, BANDWIDTH
 from intarsia.logical.hierarchy import logical_arrays
@@ -19,7 +19,6 @@ from intarsia.logical.policy import Policy
 from intarsia.logical.replicas import gaps
 from intarsia.progress import Progress
 from intarsia.versions.replicate import Upkeep
-from intarsia.words import bounds_text, count_text, names_text, size_text
 
 Objective = Annotated[
     str,

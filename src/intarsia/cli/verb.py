@@ -22,10 +22,9 @@ from rich.console import Console
 from rich.text import Text
 
 from intarsia import errors
-from intarsia.display import GAP, lay_out, table_text, wrapped
+from intarsia.display import GAP, lay_out, plain, table_text, wrapped
 from intarsia.progress import Progress, progress_bar, silent
 from intarsia.versions.repository import translated
-from intarsia.words import plain
 
 TRACEBACK = "INTARSIA_TRACEBACK"
 """Set this variable to see where an unexpected error comes from."""

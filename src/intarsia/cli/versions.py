@@ -10,13 +10,13 @@ import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, Exit, in_options, print_json, say, show_table, verb, waiting
+from intarsia.display import bounds_text, count_text, size_text
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.progress import part_of
 from intarsia.versions.collect import repository_leftovers
 from intarsia.versions.diff import ArrayChange
 from intarsia.versions.history import history
 from intarsia.versions.version import moment
-from intarsia.words import bounds_text, count_text, size_text
 
 
 @verb

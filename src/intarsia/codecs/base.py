@@ -31,8 +31,8 @@ from zarr.registry import get_codec_class
 
 from intarsia import schemas
 from intarsia._compat import codec_registries
+from intarsia.display import names_text
 from intarsia.errors import CodecConfigurationError, IntarsiaError, no_thread
-from intarsia.words import names_text
 
 
 @cache  # once: another pipeline that is chosen afterwards stays

@@ -10,7 +10,6 @@ import zarr
 from zarr.abc.codec import BytesBytesCodec
 
 from intarsia._compat import ArraySpec, ChunkGrid
-from intarsia.codecs.bounded import likely_bound
 from intarsia.codecs.codec_path import (
     Route,
     array_codecs,
@@ -19,8 +18,9 @@ from intarsia.codecs.codec_path import (
     resolved,
     stored_spec,
 )
+from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.current_chunk import ChunkPlace, Grid, Index, InnerPlace, StoredPlace, at_place
+from intarsia.codecs.context import ChunkPlace, Grid, Index, InnerPlace, StoredPlace, at_place
 from intarsia.codecs.nested import undo
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, firsts, margins, stored_indices

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from intarsia.codecs.current_chunk import named_chunk
+from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 

@@ -17,7 +17,6 @@ from zarr.core.buffer import Buffer
 
 from intarsia._compat import ArraySpec
 from intarsia.codecs.bitmasks import stored_shape
-from intarsia.codecs.bounded import likely_bound
 from intarsia.codecs.codec_path import (
     Route,
     array_codecs,
@@ -26,8 +25,9 @@ from intarsia.codecs.codec_path import (
     resolved,
     stored_spec,
 )
+from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.current_chunk import ChunkPlace, Grid, InnerPlace, StoredPlace, at_place, named_chunk
+from intarsia.codecs.context import ChunkPlace, Grid, InnerPlace, StoredPlace, at_place, named_chunk
 from intarsia.codecs.decisions import DecisionLike, apply
 from intarsia.codecs.nested import redo, undo
 from intarsia.codecs.runtime_options import Luggage, options_in

@@ -11,7 +11,7 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.current_chunk import axes_after, to_array_axes
+from intarsia.codecs.context import axes_after, to_array_axes
 from intarsia.codecs.runtime_options import config_of
 from intarsia.errors import CodecConfigurationError
 

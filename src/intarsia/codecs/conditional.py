@@ -15,8 +15,8 @@ from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec
 from intarsia.codecs import base, decisions, runtime_options
-from intarsia.codecs.bounded import encoded_bound, likely_bound, unknown_bound
-from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
+from intarsia.codecs.compressors import encoded_bound, likely_bound, unknown_bound
+from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 

@@ -1,4 +1,10 @@
-"""Pipelines that tell codecs, and their functions, the index of the chunk they work on.
+"""Which chunk am I? The chunk being encoded or decoded, and where it is in its array.
+
+It is a context variable, because concurrent chunks must never see each other's. Where a chunk is follows from
+its key in the store and its position in a shard. Everything is computed on demand; for most chunks there is
+none.
+
+Pipelines that tell codecs, and their functions, the index of the chunk they work on.
 
 zarr calls a codec without telling it which chunk it works on. The two pipelines here, which extend zarr's own
 and otherwise behave like them, do tell it; so can anybody with `working_on` in `current_chunk.py`, where
@@ -8,9 +14,12 @@ codecs read it. The names of the two are in `zarr.config`, and in users' configu
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
+import inspect
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -20,6 +29,7 @@ from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Co
 from zarr.abc.store import ByteGetter, Store
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.core.buffer import NDBuffer, default_buffer_prototype
+from zarr.core.chunk_key_encodings import ChunkKeyEncoding
 from zarr.core.indexing import SelectorTuple
 from zarr.core.metadata import ArrayMetadata
 from zarr.errors import BaseZarrError
@@ -27,8 +37,308 @@ from zarr.registry import get_pipeline_class, register_pipeline
 from zarr.storage import StorePath
 
 from intarsia import _compat, errors
-from intarsia.codecs import current_chunk
+from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
 from intarsia.codecs.base import in_own_thread, without_copies
+from intarsia.errors import ChunkIndexUnknownError
+
+type Index = tuple[int, ...]
+
+SMALLEST_PROBE = 1009
+"""The sizes of a probe's axes start here: no codec names such a size, which could pass for moved axes."""
+
+
+class ChunkPlace(ABC):
+    """A chunk being worked on.
+
+    >>> GivenPlace((3, 1)).index()
+    (3, 1)
+    """
+
+    @abstractmethod
+    def index(self) -> Index | None:
+        """Its index in the chunk grid, in the order of the array's axes; None if it cannot be known."""
+
+    def origin(self) -> Index | None:
+        """Its first element in the array; None if it cannot be known."""
+        return None
+
+    def axes(self) -> Index | None:
+        """The axis of the array that each axis inside this chunk is, after its array -> array codecs."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class GivenPlace(ChunkPlace):
+    """A chunk whose index was given.
+
+    >>> GivenPlace(None).index() is None
+    True
+    """
+
+    given: Index | None
+    """The given index."""
+
+    def index(self) -> Index | None:
+        return self.given
+
+
+UNKNOWN = GivenPlace(None)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The chunk grid of one array, and how the store names its chunks.
+
+    >>> import zarr
+    >>> z = zarr.create(store={}, shape=(6, 6), chunks=(2, 3), dtype="u1")
+    >>> Grid.of(z.metadata).index_of("group/array/c/2/1")
+    (2, 1)
+    """
+
+    key_encoding: ChunkKeyEncoding
+    """How an index becomes a key."""
+
+    chunks: ChunkGrid
+    """Where each chunk starts."""
+
+    @classmethod
+    def of(cls, metadata: ArrayV3Metadata) -> Self:
+        """The grid of the array with this metadata."""
+        return cls(metadata.chunk_key_encoding, ChunkGrid.from_metadata(metadata))
+
+    def index_of(self, path: str) -> Index | None:
+        """The index of the chunk stored under `path`, which ends in the chunk's key."""
+        ndim = self.chunks.ndim
+        segments = self.key_encoding.encode_chunk_key((0,) * ndim).count("/") + 1
+        key = "/".join(path.split("/")[-segments:])
+        if ndim == 0:
+            return () if key == self.key_encoding.encode_chunk_key(()) else None
+        try:
+            index = self.key_encoding.decode_chunk_key(key)
+        except (ValueError, NotImplementedError):  # an encoding that cannot be decoded
+            return None
+        # Decoding a key may succeed by accident; only encoding the index to the same key is proof.
+        return index if len(index) == ndim and self.key_encoding.encode_chunk_key(index) == key else None
+
+    def origin_of(self, index: Index) -> Index | None:
+        """The first element of the chunk at `index`."""
+        try:
+            return tuple(axis.chunk_offset(i) for axis, i in zip(self.chunks.dimensions, index, strict=True))
+        except IndexError:  # beyond the edges that a rectilinear grid knows
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlace(ChunkPlace):
+    """A chunk or shard with its own key in the store."""
+
+    grid: Grid
+    path: str
+    """Where the store keeps it."""
+    spec: ArraySpec
+    codecs: tuple[ArrayArrayCodec, ...]
+    """The array -> array codecs between the chunk and what may be inside it."""
+
+    def index(self) -> Index | None:
+        return self.grid.index_of(self.path)
+
+    def origin(self) -> Index | None:
+        index = self.index()
+        return None if index is None else self.grid.origin_of(index)
+
+    def axes(self) -> Index | None:
+        return axes_after(self.codecs, self.spec, tuple(range(len(self.spec.shape))))
+
+
+@dataclass(frozen=True, slots=True)
+class InnerPlace(ChunkPlace):
+    """A chunk inside a shard."""
+
+    shard: ChunkPlace
+    """The shard, which may be in another shard."""
+    coordinates: Index
+    """Its position among the chunks of the shard."""
+    spec: ArraySpec
+    codecs: tuple[ArrayArrayCodec, ...]
+    """The array -> array codecs between the chunk and what may be inside it."""
+
+    def index(self) -> Index | None:
+        origin, axes = self.origin(), self.shard.axes()
+        if origin is None or axes is None:
+            return None
+        shape = to_array_axes(self.spec.shape, axes)
+        return tuple(start // size for start, size in zip(origin, shape, strict=True))
+
+    def origin(self) -> Index | None:
+        start, axes = self.shard.origin(), self.shard.axes()
+        if start is None or axes is None or len(axes) != len(self.coordinates):
+            return None
+        shape = to_array_axes(self.spec.shape, axes)
+        coordinates = to_array_axes(self.coordinates, axes)
+        return tuple(s + c * size for s, c, size in zip(start, coordinates, shape, strict=True))
+
+    def axes(self) -> Index | None:
+        return axes_after(self.codecs, self.spec, self.shard.axes())
+
+
+def to_array_axes(values: Sequence[int], axes: Index) -> Index:
+    """`values`, one for each axis inside a chunk, in the order of the array's axes.
+
+    >>> to_array_axes((10, 20, 30), axes=(2, 0, 1))
+    (20, 30, 10)
+    """
+    ordered = [0] * len(axes)
+    for value, axis in zip(values, axes, strict=True):
+        ordered[axis] = value
+    return tuple(ordered)
+
+
+def axes_after(codecs: tuple[ArrayArrayCodec, ...], spec: ArraySpec, axes: Index | None) -> Index | None:
+    """Where `axes` go after array -> array codecs; None if a codec does more than reorder them.
+
+    The codecs are tried on a chunk whose axes all differ in size.
+
+    >>> import zarr
+    >>> from zarr.codecs import TransposeCodec
+    >>> from intarsia._compat import ArrayConfig, ArraySpec
+    >>> from zarr.core.buffer import default_buffer_prototype
+    >>> config, prototype = ArrayConfig.from_dict({}), default_buffer_prototype()
+    >>> spec = ArraySpec((4, 4, 4), zarr.dtype.UInt8(), 0, config, prototype)
+    >>> axes_after((TransposeCodec(order=(2, 0, 1)),), spec, (0, 1, 2))
+    (2, 0, 1)
+    """
+    if axes is None or not codecs:
+        return axes
+    sizes = tuple(range(SMALLEST_PROBE, SMALLEST_PROBE + len(axes)))
+    probe = replace(spec, shape=sizes)
+    try:
+        for codec in codecs:
+            probe = codec.resolve_metadata(probe)
+    except Exception:  # whatever a foreign codec raises for the probe, we learned nothing
+        return None
+    if sorted(probe.shape) != list(sizes):
+        return None
+    return tuple(axes[size - SMALLEST_PROBE] for size in probe.shape)
+
+
+current_place: ContextVar[ChunkPlace] = ContextVar("intarsia_place", default=UNKNOWN)
+"""Where the chunk being worked on is."""
+
+
+@contextmanager
+def working_on(chunk_index: tuple[int, ...] | None) -> Iterator[None]:
+    """Say which chunk is being worked on, during a `with` block.
+
+    >>> with working_on((3, 1)):
+    ...     current_chunk_index()
+    (3, 1)
+    """
+    with at_place(GivenPlace(chunk_index)):
+        yield
+
+
+@contextmanager
+def at_place(place: ChunkPlace) -> Iterator[None]:
+    """Like `working_on`, for callers that know where a chunk is, but need not know its index.
+
+    >>> from intarsia.codecs.context import UNKNOWN
+    >>> with at_place(UNKNOWN):
+    ...     named_chunk()
+    ''
+    """
+    token = current_place.set(place)
+    try:
+        yield
+    finally:
+        current_place.reset(token)
+
+
+def current_chunk_index() -> tuple[int, ...]:
+    """The index in the chunk grid of the chunk being worked on.
+
+    Inside shards it counts the inner chunks, over the whole array.
+
+    >>> with working_on((0,)):
+    ...     current_chunk_index()
+    (0,)
+    """
+    index = current_place.get().index()
+    if index is None:
+        raise ChunkIndexUnknownError(
+            "a function asks for chunk_index, or a plan needs it, but the codec pipeline in use "
+            f"({zarr.config.get('codec_pipeline.path')!r}) does not provide it, or not for this array.\n"
+            "  Use one that does, and open the array afterwards: zarr.config.set({'codec_pipeline.path': "
+            "'intarsia.codecs.context.BatchedPipeline'})"
+        )
+    return index
+
+
+def named_chunk() -> str:
+    """How an error message names the chunk being worked on: " of chunk (3, 1)", or nothing.
+
+    >>> with working_on((3, 1)):
+    ...     named_chunk()
+    ' of chunk (3, 1)'
+    >>> named_chunk()
+    ''
+    """
+    index = current_place.get().index()
+    return "" if index is None else f" of chunk {index}"
+
+
+def needs_chunk_index(codec: Codec, chunk_spec: ArraySpec) -> bool:
+    """Whether `codec`, or one inside it, must be told which chunk it encodes, or may wait for zarr.
+
+    A codec says so with a method of this name. Our pipelines then encode chunk by chunk, in threads that zarr
+    does not need.
+
+    >>> from intarsia.codecs import ShuffleCodec
+    >>> needs_chunk_index(ShuffleCodec(element_size=2), None)
+    False
+    """
+    if isinstance(codec, ShardingCodec):
+        return any(needs_chunk_index(inner, chunk_spec) for inner in codec.codecs)
+    asked: Callable[[ArraySpec], bool] | None = getattr(codec, "needs_chunk_index", None)
+    return asked is not None and asked(chunk_spec)
+
+
+def names_chunks(codec: Codec) -> bool:
+    """Whether errors of `codec`, or of one inside it, name the chunk if they can.
+
+    >>> from intarsia.codecs import ShuffleCodec
+    >>> from zarr.codecs import ZstdCodec
+    >>> names_chunks(ShuffleCodec(element_size=2)), names_chunks(ZstdCodec())
+    (True, False)
+    """
+    inside: Iterable[Codec] = getattr(codec, "codecs", ())
+    return bool(getattr(codec, "names_chunks", False)) or any(map(names_chunks, inside))
+
+
+def asks_for(function: Callable[..., object], keyword: str) -> bool:
+    """Whether `function` takes an argument called `keyword`.
+
+    >>> asks_for(lambda encoded, *, chunk_index: b"", "chunk_index")
+    True
+    """
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # some built-ins have no signature
+        return False
+    return keyword in parameters
+
+
+NOTE = "while encoding with"
+"""How the note that says which nested codec failed begins."""
+
+
+def failed_to_encode(error: BaseException) -> bool:
+    """Whether a nested codec raised this while it encoded a chunk.
+
+    >>> failed_to_encode(RuntimeError())
+    False
+    """
+    return any(note.startswith(NOTE) for note in getattr(error, "__notes__", ()))
+
 
 if TYPE_CHECKING:
     from intarsia.codecs.decisions import Decision
@@ -53,16 +363,14 @@ def _is_about_a_chunk(error: BaseException) -> bool:
 
 def _concerns_a_chunk(error: Exception) -> bool:
     """Whether the error would name the chunk, had it been known."""
-    return isinstance(
-        error, errors.ChunkDecodeError | errors.ChunkEncodeError
-    ) or current_chunk.failed_to_encode(error)
+    return isinstance(error, errors.ChunkDecodeError | errors.ChunkEncodeError) or failed_to_encode(error)
 
 
 @dataclass(frozen=True)
 class _TellsTheIndex:
     """What our two pipelines share: for each item of a batch, the place it works on."""
 
-    grid: current_chunk.Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
+    grid: Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
     """The chunk grid; None inside shards, where only the position in the shard is known."""
 
     default: Decision | None = field(default=None, kw_only=True, compare=False, repr=False)
@@ -82,7 +390,7 @@ class _TellsTheIndex:
         So arrays without our codecs never notice that the pipeline was switched.
         """
         chain = _taken_together(tuple(codecs))
-        if any(map(current_chunk.names_chunks, chain)):
+        if any(map(names_chunks, chain)):
             return super().from_codecs(without_copies(chain), **options)  # type: ignore[misc]  # of zarr's pipeline
         return cls.zarrs_own.from_codecs(chain, **options)
 
@@ -94,7 +402,7 @@ class _TellsTheIndex:
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
         if not isinstance(array_metadata, _compat.ArrayV3Metadata) or not any(
-            map(current_chunk.names_chunks, _taken_together(array_metadata.codecs))
+            map(names_chunks, _taken_together(array_metadata.codecs))
         ):
             raise NotImplementedError  # zarr then calls `from_codecs`
         # zarr imports this module for everybody: the rest waits for an array that has our codecs.
@@ -110,7 +418,7 @@ class _TellsTheIndex:
             prototype=default_buffer_prototype(),
         )
         pipeline: Self = cls.from_codecs(array_metadata.codecs).evolve_from_array_spec(spec)
-        object.__setattr__(pipeline, "grid", current_chunk.Grid.of(array_metadata))
+        object.__setattr__(pipeline, "grid", Grid.of(array_metadata))
         object.__setattr__(pipeline, "default", remembered_decision(array_metadata.attributes))
         return pipeline
 
@@ -121,7 +429,7 @@ class _TellsTheIndex:
         batch = list(batch_info)
         if not self.verifies(batch):  # no other codec needs the index for decoding
             try:
-                with current_chunk.at_place(current_chunk.UNKNOWN):
+                with at_place(UNKNOWN):
                     result: tuple[GetResult, ...] = await super().read(batch, out, drop_axes)  # type: ignore[misc]
                     return result
             except BaseException as error:
@@ -134,10 +442,10 @@ class _TellsTheIndex:
     ) -> None:
         """Like zarr's own if no codec asks for the index; if one fails, again, to name the chunk."""
         batch = self.to_write(batch_info)
-        if batch and any(current_chunk.needs_chunk_index(codec, batch[0][1]) for codec in self._codecs):
+        if batch and any(needs_chunk_index(codec, batch[0][1]) for codec in self._codecs):
             return await self._write_knowing(batch, value, drop_axes)
         try:
-            with current_chunk.at_place(current_chunk.UNKNOWN):
+            with at_place(UNKNOWN):
                 return await super().write(batch, value, drop_axes)  # type: ignore[misc, no-any-return]
         except Exception as error:
             if not _concerns_a_chunk(error):
@@ -167,7 +475,7 @@ class _TellsTheIndex:
         asked = options_in(spec.config).verify_header or any(
             getattr(codec, "verify_header", False) for codec in all_codecs(self._codecs)
         )
-        return asked and any(current_chunk.needs_chunk_index(codec, spec) for codec in self._codecs)
+        return asked and any(needs_chunk_index(codec, spec) for codec in self._codecs)
 
     def to_write(self, batch_info: Iterable[Item]) -> list[Item]:
         """The items, with codecs that are told what the array remembers."""
@@ -185,24 +493,22 @@ class _TellsTheIndex:
             for setter, spec, *selections in batch_info
         ]
 
-    def places(self, batch: list[Item]) -> list[current_chunk.ChunkPlace]:
+    def places(self, batch: list[Item]) -> list[ChunkPlace]:
         """The place of every item; must be called before leaving the caller's context."""
-        outer = current_chunk.current_place.get()
+        outer = current_place.get()
         if isinstance(self.array_bytes_codec, ShardingCodec) and not issubclass(
             get_pipeline_class(), _TellsTheIndex
         ):
             # The chunks inside would run in a pipeline that knows no more than this one.
-            return [current_chunk.UNKNOWN] * len(batch)
+            return [UNKNOWN] * len(batch)
         return [self._place_of(getter, spec, outer) for getter, spec, *_ in batch]
 
-    def _place_of(
-        self, getter: ByteGetter, spec: _compat.ArraySpec, outer: current_chunk.ChunkPlace
-    ) -> current_chunk.ChunkPlace:
+    def _place_of(self, getter: ByteGetter, spec: _compat.ArraySpec, outer: ChunkPlace) -> ChunkPlace:
         if isinstance(getter, _compat.ShardingByteGetter):
-            return current_chunk.InnerPlace(outer, getter.chunk_coords, spec, self.array_array_codecs)
+            return InnerPlace(outer, getter.chunk_coords, spec, self.array_array_codecs)
         if self.grid is not None and isinstance(getter, StorePath):
-            return current_chunk.StoredPlace(self.grid, getter.path, spec, self.array_array_codecs)
-        return current_chunk.UNKNOWN
+            return StoredPlace(self.grid, getter.path, spec, self.array_array_codecs)
+        return UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -230,8 +536,8 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
     ) -> tuple[GetResult, ...]:
         """Like `read`, but slower, and with errors that name the chunk."""
 
-        async def read_one(place: current_chunk.ChunkPlace, item: Item) -> GetResult:
-            current_chunk.current_place.set(place)  # of this task alone
+        async def read_one(place: ChunkPlace, item: Item) -> GetResult:
+            current_place.set(place)  # of this task alone
             try:
                 (result,) = await self.read_batch([item], out, drop_axes)
             except BaseException as error:
@@ -240,7 +546,7 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
                     raise
                 # From a codec that is not ours, such as `crc32c` after `conditional`, or one that panicked.
                 raise errors.ChunkDecodeError(
-                    f"the data{current_chunk.named_chunk()} cannot be decoded: {error}"
+                    f"the data{named_chunk()} cannot be decoded: {error}"
                 ) from error
             return result
 
@@ -253,8 +559,8 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
     async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
         """Like `write`, with codecs that know which chunk they work on."""
 
-        async def write_one(place: current_chunk.ChunkPlace, item: Item) -> None:
-            current_chunk.current_place.set(place)  # of this task alone
+        async def write_one(place: ChunkPlace, item: Item) -> None:
+            current_place.set(place)  # of this task alone
             await self.write_batch([item], value, drop_axes)
 
         await _compat.concurrent_map(list(zip(self.places(batch), batch, strict=True)), write_one, self.limit)
@@ -334,7 +640,7 @@ class FusedPipeline(_TellsTheIndex, _compat.FusedCodecPipeline):
                     place, item = left.popleft()
                 except IndexError:  # another thread was faster
                     return
-                with current_chunk.at_place(place):
+                with at_place(place):
                     write_sync([item], value, drop_axes)
 
         workers = min(_compat.resolve_max_workers(), len(batch))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from zarr.core.buffer import Buffer
 
-from intarsia.codecs.current_chunk import current_chunk_index, named_chunk
+from intarsia.codecs.context import current_chunk_index, named_chunk
 from intarsia.codecs.nested import Chain
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 

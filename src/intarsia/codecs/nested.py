@@ -11,8 +11,8 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import ArraySpec, codec_supports_sync
-from intarsia.codecs import bounded
-from intarsia.codecs.current_chunk import NOTE, named_chunk
+from intarsia.codecs import compressors
+from intarsia.codecs.context import NOTE, named_chunk
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, has_panicked
 
 
@@ -107,7 +107,7 @@ class Chain:
         codec = named.codec
         try:
             decoded: Buffer = (
-                bounded.decode(codec, data, self.spec, most)
+                compressors.decode(codec, data, self.spec, most)
                 if named.synchronous
                 else _run(codec._decode_single(data, self.spec))
             )
@@ -133,7 +133,7 @@ def undo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> 
     """`data` before `codecs` encoded it; damage is a `ChunkDecodeError`."""
     chain = Chain(None, tuple(NamedCodec(codec) for codec in codecs), spec)
     for position in reversed(range(len(chain))):
-        data = chain.decode(position, data, bounded.likely_bound(spec))
+        data = chain.decode(position, data, compressors.likely_bound(spec))
     return data
 
 

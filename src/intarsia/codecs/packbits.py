@@ -18,7 +18,7 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 
 from intarsia._compat import JSON
 from intarsia.codecs.base import ChunkNamingCodec, as_int, check_configuration, read_configuration
-from intarsia.codecs.current_chunk import named_chunk
+from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 type Bytes = np.ndarray[Any, np.dtype[np.uint8]]

@@ -12,7 +12,7 @@ from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON
 from intarsia.codecs import base
-from intarsia.codecs.current_chunk import asks_for, current_chunk_index, named_chunk
+from intarsia.codecs.context import asks_for, current_chunk_index, named_chunk
 from intarsia.codecs.runtime_options import Options, PaddingFunction, options_in, remembered, remembering
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
 

@@ -18,7 +18,7 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.dtype import UInt64
 
 from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, evolve_codecs
-from intarsia.codecs.current_chunk import named_chunk
+from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError
 
 type Table = np.ndarray[Any, np.dtype[np.uint64]]

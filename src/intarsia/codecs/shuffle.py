@@ -10,7 +10,7 @@ from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON, as_numpy_array_wrapper
 from intarsia.codecs.base import SynchronousBytesCodec, as_int, check_configuration, read_configuration
-from intarsia.codecs.current_chunk import named_chunk
+from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError
 
 

@@ -18,7 +18,7 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from intarsia._compat import store_supports_sync_io, sync
-from intarsia.codecs.current_chunk import Grid, Index
+from intarsia.codecs.context import Grid, Index
 from intarsia.codecs.pad import OffsetCodec, PadCodec
 
 

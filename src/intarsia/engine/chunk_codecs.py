@@ -19,18 +19,18 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, ChunkTransform, chunk_is_empty, resolve_aa_specs, stages
 from intarsia.codecs.base import without_copies
-from intarsia.codecs.bounded import (
+from intarsia.codecs.compressors import (
     Bytes,
     Unpack,
     check_count,
     decode,
     decoded_bounds,
+    deflate,
     unknown_bound,
     unpack_blosc_part,
     unpacker,
 )
-from intarsia.codecs.compressors import deflate
-from intarsia.codecs.current_chunk import needs_chunk_index
+from intarsia.codecs.context import needs_chunk_index
 from intarsia.engine.fetch.store import Encoded, FileSpan
 from intarsia.engine.inner_chunks import WORTH_A_PIECE, piece_of
 from intarsia.errors import ChunkDecodeError, has_panicked

@@ -25,9 +25,9 @@ from intarsia._compat import (
 )
 from intarsia.codecs.runtime_options import Options, config_of, options_in, options_of, with_codecs
 from intarsia.engine.chunk_codecs import Decoder, Encoder
-from intarsia.engine.format2 import codecs_of, guarded, guarded_format2
 from intarsia.engine.inner_chunks import Shards
-from intarsia.engine.prices import decoding_work
+from intarsia.engine.replica_choice import decoding_work
+from intarsia.engine.zarr_fallback import codecs_of, guarded, guarded_format2
 from intarsia.errors import MemberError
 from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.coercion import fits, is_nullable, type_text, values_dtype

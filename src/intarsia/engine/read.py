@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import icechunk
 import numpy as np
 
-from intarsia.codecs.current_chunk import working_on
+from intarsia.codecs.context import working_on
 from intarsia.codecs.runtime_options import NO_OPTIONS, Options
 from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.chunk_plan import Work

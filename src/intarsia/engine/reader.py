@@ -13,7 +13,7 @@ import zarr
 from intarsia._compat import ArrayV2Metadata, ArrayV3Metadata, RectilinearChunksDisabledError
 from intarsia._icechunk import safe_store
 from intarsia.codecs.runtime_options import with_codecs
-from intarsia.display import table_html
+from intarsia.display import one_line, place_text, table_html
 from intarsia.engine.fetch.store import read_key
 from intarsia.engine.member_source import Source, fill_value_of
 from intarsia.engine.state import Ground, Layout, Told
@@ -24,7 +24,6 @@ from intarsia.manifest.coercion import type_text
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import RegionTable, Row
 from intarsia.parallel import check_travels
-from intarsia.words import one_line, place_text
 
 if TYPE_CHECKING:
     from zarr.storage import StorePath

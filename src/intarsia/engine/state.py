@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from intarsia.display import place_text
 from intarsia.engine.fetch import fetcher_for, is_lasting
 from intarsia.engine.fetch.store import Fetcher
 from intarsia.engine.member_source import AnyArray, AnySource, Source, checked_member
 from intarsia.errors import DataTypeError, ReadError, signal_failure
 from intarsia.manifest.coercion import type_text
 from intarsia.manifest.region_table import NONE
-from intarsia.words import place_text
 
 if TYPE_CHECKING:
     from zarr.storage import StorePath

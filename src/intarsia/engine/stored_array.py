@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.display import fitted
+from intarsia.display import fitted, place_text
 from intarsia.engine.accessors import LazyComputing
 from intarsia.engine.chunk_cache import ChunkCache
 from intarsia.engine.config import LogicalConfig
@@ -23,7 +23,6 @@ from intarsia.engine.read import read_request, read_request_async
 from intarsia.engine.request import Mode, Request, lazy_view, request
 from intarsia.manifest.coercion import shown, type_text
 from intarsia.parallel import snapshot_of
-from intarsia.words import place_text
 
 if TYPE_CHECKING:
     from zarr.dtype import ZDType

@@ -18,10 +18,9 @@ from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import EngineSource, Source
 from intarsia.engine.plan import AxisSelector, Part, SelectionPlan, plan
 from intarsia.engine.pool import run, threads_for
-from intarsia.engine.put import Look, held_for
 from intarsia.engine.read import read_layout
 from intarsia.engine.replica_choice import LayerChoice
-from intarsia.engine.write_chunks import ChunkWriter, ShardWriter
+from intarsia.engine.write_chunks import ChunkWriter, Look, ShardWriter, held_for
 from intarsia.engine.zarr_fallback import write_part_by_zarr
 from intarsia.errors import CrossRegionWriteError, NoRegionError, PackingError, ShapeError
 from intarsia.manifest.box import Box

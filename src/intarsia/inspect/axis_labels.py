@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import zarr
 
+from intarsia.display import plain
 from intarsia.engine.reader import Reader
 from intarsia.inspect.sample import FAILURES
-from intarsia.logical import reader
 from intarsia.logical.hierarchy import is_logical
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.opening import reader
 from intarsia.nullable import NullableValues
-from intarsia.words import plain
 
 SINCE = re.compile(
     r"\s*(day|hour|minute|second|millisecond|microsecond|hr|min|sec|[dhs])s?\s+since\s+(\d{1,4}-.*)"

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from intarsia.display import markup
 from intarsia.inspect.survey import Survey
 from intarsia.manifest.region_table import Ints
-from intarsia.words import markup
 
 # Tol's "muted" scheme, reordered so that neighbours in a legend differ most, and made a little lighter or
 # darker where text in the page's colour must be legible on it.

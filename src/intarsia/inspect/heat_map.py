@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.display import markup, ratio_text, size_text
 from intarsia.inspect import drawing
 from intarsia.inspect.survey import Survey, shown_chunks
 from intarsia.manifest.region_table import NONE, Ints
 from intarsia.manifest.view import View
-from intarsia.words import markup, ratio_text, size_text
 
 HEAT_ROWS, HEAT_COLUMNS = 60, 80
 """The number of cells in the map: more cannot be told apart on a screen."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.display import count_text, markup, one_line, plain
 from intarsia.inspect import drawing
 from intarsia.inspect.axis_labels import AxisLabels, texts_of
 from intarsia.inspect.sample import DAMAGED, FAILURES, HOLE, VALUE, Sample, sample
 from intarsia.inspect.survey import Survey
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.words import count_text, markup, one_line, plain
 
 COLUMNS, ROWS = 240, 150
 """The most pixels of the picture: on a page with twenty arrays, that is a few hundred kilobytes."""

@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import prod
 
-from intarsia.display import wrapped
-from intarsia.inspect import drawing
-from intarsia.inspect.preview import preview_html
-from intarsia.inspect.survey import Survey, harmonised, survey
-from intarsia.logical.logical_array import LogicalArray
-from intarsia.words import (
+from intarsia.display import (
     PIPELINE_COLUMNS,
     bounds_text,
     count_text,
@@ -21,7 +16,12 @@ from intarsia.words import (
     percent_text,
     ratio_text,
     size_text,
+    wrapped,
 )
+from intarsia.inspect import drawing
+from intarsia.inspect.preview import preview_html
+from intarsia.inspect.survey import Survey, harmonised, survey
+from intarsia.logical.logical_array import LogicalArray
 
 MOST_PLANE_CELLS = 240
 MOST_STRIP_CELLS = 160

@@ -22,8 +22,7 @@ from intarsia.engine.fetch.session_access import check_access
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import IntarsiaError
 from intarsia.extras import extra
-from intarsia.inspect.answers import Answers
-from intarsia.inspect.viewer import Viewer
+from intarsia.inspect.viewer import Answers, Viewer
 from intarsia.interop.fused_view import ViewStore, view_store
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray

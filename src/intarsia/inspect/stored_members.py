@@ -21,10 +21,10 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import sync
 from intarsia._icechunk import VIRTUAL, chunk_table
+from intarsia.display import codecs_text
 from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Ints
-from intarsia.words import codecs_text
 
 AT_ONCE = 256
 """The number of metadata documents, or sizes, requested together."""

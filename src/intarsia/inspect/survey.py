@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.display import REGION_COLUMNS, bounds_text, codecs_text, ratio_text, size_text
 from intarsia.inspect.axis_labels import AxisLabels
 from intarsia.inspect.sample import FAILURES
 from intarsia.inspect.stored_members import (
@@ -23,7 +24,6 @@ from intarsia.inspect.stored_members import (
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Ints
-from intarsia.words import REGION_COLUMNS, bounds_text, codecs_text, ratio_text, size_text
 
 MOST_PIPELINES = 8
 """More kinds than this cannot be told apart by colour: they are named more coarsely, then combined."""

@@ -1,4 +1,8 @@
-"""The page to look at data, and what it asks this server: bounded answers, for itself and nobody else.
+"""Answers to the page's questions about arrays: which there are, what they are, values, regions, versions.
+
+Everything that is sent comes from somebody else. Texts are made plain here, and stay text in the page.
+
+The page to look at data, and what it asks this server: bounded answers, for itself and nobody else.
 
 The server decodes. So a page of a few files shows every data type and codec, a hundred million elements are
 not sent to draw one pixel, and damage comes with a reason.
@@ -8,26 +12,413 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
+from math import prod
 from typing import TYPE_CHECKING, Any
 
+import icechunk
+import numpy as np
+import zarr
+from icechunk import IcechunkStore
+
+from intarsia._compat import sync
+from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table, safe_store
 from intarsia.codecs.base import in_thread_for
+from intarsia.display import codecs_text, plain, size_text
+from intarsia.engine.fetch import is_lasting
+from intarsia.engine.member_source import grain
+from intarsia.engine.reader import chunk_shape
+from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundError
+from intarsia.inspect.axis_labels import AxisLabels, open_array, texts_of
 from intarsia.inspect.drawing import COLOURS, LETTERS
 from intarsia.inspect.preview import COLOUR_MAPS
-from intarsia.inspect.sample import Span
+from intarsia.inspect.region_map import MOST_REQUESTS
+from intarsia.inspect.sample import FAILURES, Sample, Span, sample
+from intarsia.inspect.survey import survey
+from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.manifest.box import Box
+from intarsia.manifest.coercion import type_text
+from intarsia.versions.history import history
+from intarsia.versions.version import Version
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
-    from intarsia.inspect.answers import Answers
 
 LOG = logging.getLogger("uvicorn.error")
+
+MOST_ARRAYS = 2_000
+MOST_ATTRIBUTES = 100
+MOST_VERSIONS = 200
+"""The most versions that are listed: the newest ones."""
+
+MOST_RECTANGLES = 4_000
+"""More regions than this cannot be seen in one picture: the largest ones are drawn."""
+
+MOST_MEASURED = 1_000_000
+"""For arrays with more logical chunks than this, stored sizes would take too long."""
+
+MOST_LABELS = 256
+MOST_CHANGES = 200
+"""The most changed boxes of a version that are drawn."""
+
+
+class Recent:
+    """Results that were made recently, by name; those unused for longest are dropped and made again.
+
+    >>> recent = Recent(1)
+    >>> [recent.get(name, lambda name=name: name.upper()) for name in "ab"], len(recent)
+    (['A', 'B'], 1)
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._made = most, OrderedDict[Hashable, Any]()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def get[T](self, name: Hashable, make: Callable[[], T]) -> T:
+        """The result with this name, made now if necessary."""
+        with self._lock:
+            if name in self._made:
+                self._made.move_to_end(name)
+                kept: T = self._made[name]
+                return kept
+        made = make()
+        with self._lock:
+            self._made[name] = made
+            if len(self._made) > self._most:
+                self._made.popitem(last=False)
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The arrays below `root` of a store; for a repository, also as they were in earlier versions."""
+
+    store: Any
+    """The version that is served."""
+
+    root: str
+    """The path in the store of what is served."""
+
+    repo: icechunk.Repository | None = None
+    """The repository, if the store is a version of one."""
+
+    snapshot_id: str = ""
+    """The id of that version."""
+
+    title: str = ""
+    """A title for people."""
+
+    _stores: Recent = field(default_factory=lambda: Recent(8))
+    _opened: Recent = field(default_factory=lambda: Recent(64))
+    _surveys: Recent = field(default_factory=lambda: Recent(8))
+    _tables: Recent = field(default_factory=lambda: Recent(4))
+    _once: Recent = field(default_factory=lambda: Recent(64))
+
+    # Where things are
+
+    def _store_at(self, at: str) -> Any:
+        """The store of a version, but only of one that led to the served version."""
+        if not at or at == self.snapshot_id:
+            return self.store
+        repo = self.repo
+        if repo is None:
+            raise VersionNotFoundError("there are no versions here")
+        known = self._once.get(
+            "ancestry", lambda: {s.id for s in repo.ancestry(snapshot_id=self.snapshot_id)}
+        )
+        if at not in known:
+            raise VersionNotFoundError("no version that is served")
+        return self._stores.get(at, lambda: safe_store(Version(snapshot_id=at).session(repo).store))
+
+    def _inside(self, path: str) -> str:
+        """A path of the page as a path of the store; it never leaves the root."""
+        segments = path.split("/") if path else []
+        if any(s in ("", ".", "..") or "\\" in s or "\0" in s for s in segments):
+            raise FileNotFoundError("no such array")
+        return "/".join(filter(None, (self.root, path)))
+
+    def open(self, path: str, at: str = "") -> Any:
+        """The array at a path in a version; opened once if it cannot change."""
+        store, inside = self._store_at(at), self._inside(path)
+        if not is_lasting(store):
+            return open_array(store, inside)
+        return self._opened.get((at or self.snapshot_id, inside), lambda: open_array(store, inside))
+
+    # What there is
+
+    def arrays(self, at: str = "") -> dict[str, Any]:
+        """All arrays, by path."""
+        listed: list[dict[str, Any]] = []
+        for inside, array in self._walk(self._store_at(at)):
+            if len(listed) == MOST_ARRAYS:
+                break
+            path = inside[len(self.root) :].strip("/")
+            if array is None:
+                listed.append({"path": path, "shape": [], "dtype": "?", "logical": True, "damaged": True})
+                continue
+            data_type = array.manifest.data_type if isinstance(array, LogicalArray) else array.metadata.dtype
+            listed.append(
+                {
+                    "path": path,
+                    "shape": list(array.shape),
+                    "dtype": type_text(data_type),
+                    "logical": isinstance(array, LogicalArray),
+                }
+            )
+        return {"title": plain(self.title), "arrays": listed, "snapshot": self.snapshot_id}
+
+    def _walk(self, store: Any) -> Iterator[tuple[str, Any]]:
+        """Paths and arrays; None for a logical array that cannot be opened."""
+        node = zarr.open(store, path=self.root or None, mode="r", zarr_format=3)
+        if isinstance(node, zarr.Array):
+            yield node.path, node
+            return
+        for group in groups_below(open_group(store, self.root, "r")):
+            if is_logical(group):
+                try:
+                    yield group.path, open_array(store, group.path)
+                except FAILURES as error:
+                    LOG.error("%s: %s", group.path, error)
+                    yield group.path, None
+            elif group.path.rpartition("/")[2] != LEDGER:
+                for _, array in sorted(group.arrays()):
+                    yield array.path, array
+
+    def about(self, path: str, at: str = "") -> dict[str, Any]:
+        """What an array is."""
+        array = self.open(path, at)
+        logical = isinstance(array, LogicalArray)
+        attributes = {key: value for key, value in array.attrs.items() if isinstance(key, str)}
+        axes = []
+        for axis, (name, size) in enumerate(zip(_names(array), array.shape, strict=True)):
+            labels = self._labels(path, at, axis)
+            axes.append(
+                {
+                    "name": plain(name or f"axis {axis}", 60),
+                    "size": size,
+                    "chunk": chunk_shape(array)[axis],
+                    "labelled": labels is not None,
+                    "units": labels.units if labels is not None else "",
+                }
+            )
+        said = {name: attributes.get(name) for name in ("units", "long_name", "standard_name")}
+        return {
+            "path": path,
+            "shape": list(array.shape),
+            "dtype": type_text(array.data_type),
+            "kind": _kind(array.dtype),
+            "logical": logical,
+            "regions": len(array.manifest.regions) if logical else 0,
+            "members": len(array.manifest.members) if logical else 0,
+            "layers": list(array.manifest.layers) if logical else [0],
+            "fill": plain(array.fill_value, 80),
+            "nbytes": size_text(prod(array.shape) * array.dtype.itemsize),
+            "axes": axes,
+            "units": plain(said["units"], 60) if isinstance(said["units"], str) else "",
+            "name": next((plain(said[n], 200) for n in ("long_name", "standard_name") if said[n]), ""),
+            "attributes": [
+                [plain(key, 100), plain(json.dumps(value, ensure_ascii=False, default=str))]
+                for key, value in sorted(attributes.items())[:MOST_ATTRIBUTES]
+            ],
+        }
+
+    def _labels(self, path: str, at: str, axis: int) -> AxisLabels | None:
+        array, store = self.open(path, at), self._store_at(at)
+
+        def find() -> AxisLabels | None:
+            return AxisLabels.beside(store, self._inside(path), _names(array)[axis], array.shape[axis])
+
+        name = (at or self.snapshot_id, path, axis, array.shape[axis])
+        return self._once.get(name, find) if is_lasting(store) else find()
+
+    def labels(self, path: str, at: str, axis: int, places: Sequence[int]) -> dict[str, Any]:
+        """Labels for positions on an axis; none if it has no coordinate, or one that cannot be read."""
+        array = self.open(path, at)
+        if not 0 <= axis < array.ndim or len(places) > MOST_LABELS:
+            raise BoundsError(f"at most {MOST_LABELS} places of one of {array.ndim} axes")
+        inside = [place for place in places if 0 <= place < array.shape[axis]]
+        labels = self._labels(path, at, axis)
+        try:
+            texts = labels.at(inside) if labels is not None else []
+        except FAILURES:
+            texts = []
+        return {"labels": dict(zip(map(str, inside), texts, strict=False))}
+
+    # Values
+
+    def values(self, path: str, at: str, spans: Callable[[tuple[int, ...]], Sequence[Span]]) -> Sample:
+        """Some of an array's values; `spans` says which, given the shape."""
+        array = self.open(path, at)
+        return sample(array, spans(tuple(array.shape)))
+
+    def place(self, path: str, at: str, index: Sequence[int]) -> dict[str, Any]:
+        """One element: its value, its region, and the stored chunk that holds it."""
+        array = self.open(path, at)
+        point = tuple(index)
+        if len(point) != array.ndim or any(not 0 <= i < n for i, n in zip(point, array.shape, strict=True)):
+            raise BoundsError(f"the index {point} is outside the shape {tuple(array.shape)}")
+        told: dict[str, Any] = {"index": list(point), "value": None, "region": None, "chunk": None}
+        place = point
+        if isinstance(array, LogicalArray):
+            region = array.region_at(point)
+            if region is None:
+                return told | {"value": f"{plain(array.fill_value, 80)} (fill value)"}
+            told["region"] = {
+                "bounds": [list(pair) for pair in region.bounds],
+                "member": plain(region.name, 80),
+                "packing": None if region.packing is None else plain(region.packing, 200),
+                "view": None if region.view is None else plain(region.view, 200),
+            }
+            try:
+                member = region.member
+            except FAILURES:
+                return told | {"error": "its member cannot be opened: see the log of the server"}
+            one = Box(point, tuple(i + 1 for i in point))
+            place = array.manifest.to_member(region.row, one).start
+        else:
+            member = array.zarr_array
+        codecs = [codec.to_dict() for codec in getattr(member.metadata, "codecs", ())]
+        told["codecs"] = plain(codecs_text(codecs, settings=True), 200)
+        told["chunks"] = list(member.chunks) if isinstance(array, LogicalArray) else list(chunk_shape(array))
+        told["chunk"] = self._chunk(at, member, place)
+        try:
+            told["value"] = texts_of(array[point], dict(array.attrs))[0]
+        except FAILURES:
+            told["error"] = "this chunk cannot be read: see the log of the server"
+        return told
+
+    def _chunk(self, at: str, member: zarr.Array[Any], place: tuple[int, ...]) -> dict[str, Any] | None:
+        """The stored chunk (or shard) that holds an element of a member, and the file that it is in."""
+        index: tuple[int, ...] = ()
+        try:
+            index = tuple(i // g for i, g in zip(place, grain(member), strict=True))
+            store, key = member.store_path.store, f"{member.path}/{member.metadata.encode_chunk_key(index)}"
+            if not isinstance(store, IcechunkStore):
+                return {
+                    "index": list(index),
+                    "file": plain(key),
+                    "nbytes": size_text(sync(store.getsize(key))),
+                }
+            table = self._table(at, store, member)
+        except FileNotFoundError:
+            return None
+        except FAILURES:
+            return {"index": list(index), "file": None, "nbytes": "?"}
+        found = np.flatnonzero(np.all(table.index == np.array(index, dtype=np.int64), axis=1))
+        if not found.size:
+            return None
+        row = int(found[0])
+        kind = int(table.kind[row])
+        where = table.location[row] if kind == VIRTUAL else None
+        return {
+            "index": list(index),
+            "nbytes": size_text(int(table.nbytes[row])),
+            "offset": int(table.offset[row]),
+            "virtual": kind == VIRTUAL,
+            "file": plain(where) if where else "in the manifest" if kind == INLINE else "in the repository",
+        }
+
+    def _table(self, at: str, store: IcechunkStore, member: zarr.Array[Any]) -> ChunkTable:
+        def make() -> ChunkTable:
+            return chunk_table(store, member.path, member.ndim)
+
+        lasting = is_lasting(store)
+        return self._tables.get((at or self.snapshot_id, member.path), make) if lasting else make()
+
+    # Regions and versions
+
+    def regions(
+        self, path: str, at: str, axes: Sequence[int], index: Sequence[int], layer: int = 0
+    ) -> dict[str, Any]:
+        """The regions of a layer that a plane cuts, as rectangles in it; the plane extends along `axes`
+        through `index`."""
+        array = self.open(path, at)
+        if not isinstance(array, LogicalArray):
+            return {"pipelines": [], "rectangles": [], "left_out": 0}
+        if (
+            len(index) != array.ndim
+            or len(set(axes)) != len(axes)
+            or any(not 0 <= a < array.ndim for a in axes)
+        ):
+            raise BoundsError(f"axes {tuple(axes)} and index {tuple(index)} of {array.ndim} axes")
+        if layer not in array.manifest.layers:
+            raise BoundsError(f"layer {layer}: the array has the layers {array.manifest.layers}")
+        name = (at or self.snapshot_id, path, array.generation, layer, array.manifest.members[:1])
+        most = MOST_REQUESTS if prod(array.manifest.lattice) <= MOST_MEASURED else 0
+        seen = self._surveys.get(name, lambda: survey(array, most, layer))
+        others = [axis for axis in range(array.ndim) if axis not in axes]
+        fixed = np.array([index[axis] for axis in others], dtype=np.int64)
+        cut = np.all((seen.start[:, others] <= fixed) & (seen.stop[:, others] > fixed), axis=1)
+        rows = np.flatnonzero(cut)
+        chosen = list(axes)
+        boxes = np.concatenate([seen.start[rows][:, chosen], seen.stop[rows][:, chosen]], axis=1)
+        if len(rows) > MOST_RECTANGLES:
+            sizes = np.prod(boxes[:, len(chosen) :] - boxes[:, : len(chosen)], axis=1)
+            largest = np.sort(np.argsort(-sizes, kind="stable")[:MOST_RECTANGLES])
+            boxes, kept = boxes[largest], rows[largest]
+        else:
+            kept = rows
+        return {
+            "pipelines": [
+                {"label": plain(kind.label, 200), "place": kind.place, "cells": list(kind.cells()[1:])}
+                for kind in seen.pipelines()
+            ],
+            "rectangles": np.column_stack([boxes, seen.group[kept]]).tolist(),
+            "left_out": len(rows) - len(kept),
+        }
+
+    def versions(self, path: str) -> dict[str, Any]:
+        """The versions of a logical array that led to the served one, oldest first."""
+        repo = self.repo
+        if repo is None:
+            return {"versions": []}
+        return self._once.get(("versions", path), lambda: self._history(repo, self._inside(path)))
+
+    def _history(self, repo: icechunk.Repository, path: str) -> dict[str, Any]:
+        entries = history(repo, path, snapshot_id=self.snapshot_id, limit=MOST_VERSIONS)
+        told = []
+        for entry in reversed(entries):
+            if not entry.changes or entry.changes[0].shape_after is None:
+                continue
+            change = entry.changes[0]
+            told.append(
+                {
+                    "id": entry.snapshot_id,
+                    "message": plain(entry.message, 200),
+                    "when": f"{entry.written_at:%Y-%m-%d %H:%M} UTC",
+                    "lines": [plain(line, 200) for line in change.lines()],
+                    "boxes": [
+                        [region.kind, [list(pair) for pair in region.bounds]]
+                        for region in change.regions[:MOST_CHANGES]
+                    ],
+                }
+            )
+        return {"versions": told}
+
+
+def _names(array: StoredArray) -> tuple[str | None, ...]:
+    return array.dimension_names or (None,) * array.ndim
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    """How values look to people: numbers on a scale, times, true or false, or words."""
+    return {"M": "time", "b": "bool"}.get(dtype.kind, "number" if dtype.kind in "iufcm" else "text")
+
 
 PREFIX = "__view__"
 """Everything that belongs to the page is below this. The Zarr specification reserves such names."""

@@ -15,9 +15,8 @@ import icechunk
 import numpy as np
 
 from intarsia.errors import IntarsiaError, NotLogicalArrayError
-from intarsia.inspect.page import ArrayReport, Moment, render_page
+from intarsia.inspect.page import ArrayReport, Moment, mask_uses, render_page, slot_uses, timelines
 from intarsia.inspect.preview import preview_html
-from intarsia.inspect.sections import mask_uses, slot_uses, timelines
 from intarsia.inspect.survey import harmonised, survey
 from intarsia.logical.hierarchy import PLAIN_ADVICE, logical_arrays
 from intarsia.logical.logical_array import LogicalArray

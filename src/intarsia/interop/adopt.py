@@ -27,6 +27,7 @@ from intarsia.archives.formats.zarr import translated
 from intarsia.archives.locations import Identity, Sources, local_path, url_of
 from intarsia.archives.source_access import with_containers
 from intarsia.codecs.stored_chunks import stored_indices
+from intarsia.display import bounds_text
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import AdoptionError, AlignmentError, DataTypeError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
@@ -38,10 +39,9 @@ from intarsia.manifest.box import BoundsLike, chunk_grid, element_bounds
 from intarsia.manifest.document import new_name
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.view import View
-from intarsia.versions.storage_options import source_options
+from intarsia.versions.access import source_options
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import as_repository, open, resolve
-from intarsia.words import bounds_text
 
 type How = Literal["auto", "reference", "copy", "move"]
 HOWS = ("auto", "reference", "copy", "move")

@@ -9,21 +9,21 @@ from typing import Any
 
 import zarr
 
+from intarsia.display import one_line
 from intarsia.engine.member_source import grain
 from intarsia.engine.read import read_request
 from intarsia.engine.reader import Reader, chunk_shape
 from intarsia.engine.request import request
 from intarsia.errors import NotLogicalArrayError
-from intarsia.logical import reader
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.members import Encoding, encoding_of
+from intarsia.logical.opening import reader
 from intarsia.manifest.box import Box, blocks
 from intarsia.manifest.coercion import Values, data_type_of
 from intarsia.manifest.manifest import Manifest
 from intarsia.progress import Progress
 from intarsia.versions.version import LATEST, Version, resolve
-from intarsia.words import one_line
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute where xarray keeps dimension names in Zarr v2, which has no place for them."""

@@ -16,6 +16,7 @@ from zarr.storage import StorePath
 
 from intarsia._compat import sync
 from intarsia.codecs import CodecLike
+from intarsia.display import one_line, place_text
 from intarsia.engine.member_source import Source
 from intarsia.engine.write import write_box
 from intarsia.errors import OverwriteError, ReadOnlyError, ShapeError
@@ -30,7 +31,6 @@ from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.repository import check_name
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import Version, as_repository, open, resolve
-from intarsia.words import one_line, place_text
 
 
 def convert(

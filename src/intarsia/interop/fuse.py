@@ -18,6 +18,7 @@ from zarr.core.sync import sync
 
 from intarsia.codecs import ConditionalCodec
 from intarsia.codecs.bitmasks import masks_by_codec
+from intarsia.display import bounds_text
 from intarsia.engine.fetch import check_links
 from intarsia.engine.fetch.session_access import check_access
 from intarsia.errors import CodecConfigurationError
@@ -26,7 +27,6 @@ from intarsia.logical.members import Encoding, create_member
 from intarsia.logical.opening import create
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE, RegionTable, Row
-from intarsia.words import bounds_text
 
 COPIES_AT_ONCE = 64
 

@@ -12,6 +12,7 @@ import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
+from intarsia.display import bounds_text
 from intarsia.engine.member_source import checked_member
 from intarsia.errors import UnreachableMembersError
 from intarsia.logical.hierarchy import joined_path
@@ -21,7 +22,6 @@ from intarsia.manifest.coercion import type_text
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Row
 from intarsia.manifest.view import View
-from intarsia.words import bounds_text
 
 DATA_TYPES = frozenset(
     ("bool", "float16", "float32", "float64", "complex64", "complex128")

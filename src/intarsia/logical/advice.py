@@ -15,14 +15,13 @@ import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec
-from intarsia.display import table_html, table_text, terminal_width, wrapped
+from intarsia.display import markup, names_text, size_text, table_html, table_text, terminal_width, wrapped
 from intarsia.errors import DataTypeError, ShapeError
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.members import Encoding, create_member
 from intarsia.manifest.box import Bounds, BoundsLike, element_bounds
 from intarsia.manifest.manifest import Manifest
 from intarsia.nullable import NullableValues
-from intarsia.words import markup, names_text, size_text
 
 type Objective = Literal["size", "balanced", "speed"]
 

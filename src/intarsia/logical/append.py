@@ -11,6 +11,7 @@ import numpy as np
 
 from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import Options, with_codecs
+from intarsia.display import names_text
 from intarsia.errors import BoundsError, ShapeError
 from intarsia.logical.members import Encoding, create_member, encoding_of
 from intarsia.logical.recode import recode
@@ -18,7 +19,6 @@ from intarsia.logical.staging import Reservation, Room, check_shape, encoding_li
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import Values, as_values, holds_nulls, is_nullable
 from intarsia.manifest.region_table import NONE, Row
-from intarsia.words import names_text
 
 if TYPE_CHECKING:
     from intarsia.logical.logical_state import LogicalGroup

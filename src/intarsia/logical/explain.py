@@ -6,16 +6,24 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from intarsia.display import table_html, table_text, terminal_width, wrapped
+from intarsia.display import (
+    EXPLAIN_COLUMNS,
+    bounds_text,
+    count_text,
+    markup,
+    size_text,
+    table_html,
+    table_text,
+    terminal_width,
+    wrapped,
+)
 from intarsia.engine.fetch.store import Cost
 from intarsia.engine.pool import Batch, by_fetcher, cut, threads_for
-from intarsia.engine.prices import LayerPrice
 from intarsia.engine.read import prepare
-from intarsia.engine.replica_choice import LayerChoice, layer_prices
+from intarsia.engine.replica_choice import LayerChoice, LayerPrice, layer_prices
 from intarsia.engine.request import Mode, request
 from intarsia.logical.members import short_codecs
 from intarsia.manifest.coercion import type_text
-from intarsia.words import EXPLAIN_COLUMNS, bounds_text, count_text, markup, size_text
 
 if TYPE_CHECKING:
     from intarsia.engine.chunk_plan import Work

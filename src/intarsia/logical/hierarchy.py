@@ -16,6 +16,7 @@ from zarr.storage import StorePath
 
 from intarsia._compat import start_event_loop, sync
 from intarsia._icechunk import safe_store
+from intarsia.display import one_line, place_text
 from intarsia.engine.fetch.store import read_key
 from intarsia.errors import (
     IntarsiaError,
@@ -27,7 +28,6 @@ from intarsia.errors import (
 )
 from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.parallel import check_store
-from intarsia.words import one_line, place_text
 
 OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
 """The names that `new_name` makes, for parts of a logical array."""

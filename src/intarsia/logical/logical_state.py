@@ -13,6 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
 from intarsia.codecs.runtime_options import NO_OPTIONS, Luggage, Options, remembered_decision
+from intarsia.display import one_line, place_text
 from intarsia.engine.fetch import is_lasting
 from intarsia.engine.fetch.store import read_key
 from intarsia.engine.member_source import checked_member
@@ -24,7 +25,6 @@ from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, conv
 from intarsia.manifest.manifest import INLINE_REGIONS, Manifest
 from intarsia.manifest.routing import keeps_routing
 from intarsia.manifest.stored_table import TableEnd, most_inline, store_table
-from intarsia.words import one_line, place_text
 
 if TYPE_CHECKING:
     from zarr.storage import StorePath

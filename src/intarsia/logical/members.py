@@ -23,18 +23,13 @@ from intarsia.codecs.runtime_options import (
     remembering,
     with_codecs,
 )
+from intarsia.display import codecs_text, one_line, place_text
 from intarsia.engine.accessors import provided
 from intarsia.engine.member_source import AnyArray
 from intarsia.errors import MemberError, MissingMemberError, ShapeError, signal_failure
 from intarsia.manifest.box import sizes_of
-from intarsia.manifest.coercion import (
-    as_values,
-    codecs_for,
-    data_type_of,
-    values_dtype,
-)
+from intarsia.manifest.coercion import as_values, codecs_for, data_type_of, values_dtype
 from intarsia.parallel import check_store
-from intarsia.words import codecs_text, one_line, place_text
 
 if TYPE_CHECKING:
     from intarsia.casting import Casting

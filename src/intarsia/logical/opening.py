@@ -10,6 +10,7 @@ import zarr
 from zarr.errors import ContainsArrayError, ContainsGroupError
 
 from intarsia._icechunk import safe_store
+from intarsia.display import names_text, one_line, place_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import (
     IntarsiaError,
@@ -38,7 +39,6 @@ from intarsia.manifest.coercion import data_type_of, plain_type
 from intarsia.manifest.document import MOST_ELEMENTS
 from intarsia.manifest.manifest import Manifest
 from intarsia.parallel import check_store
-from intarsia.words import names_text, one_line, place_text
 
 
 def create(

@@ -8,14 +8,13 @@ import zarr
 from zarr.abc.codec import ArrayArrayCodec
 from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
-from intarsia.display import Listing
+from intarsia.display import Listing, bounds_text, size_text
 from intarsia.logical.advice import Objective, advise_in_chunks
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.members import Encoding, short_codecs
 from intarsia.logical.recode import recode
 from intarsia.logical.region import Region, stored_size
 from intarsia.progress import Progress, part_of, silent
-from intarsia.words import bounds_text, size_text
 
 CHANGE_COLUMNS = ("Region", "Codecs before", "Codecs after", "Stored before", "Stored", "Saved")
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from intarsia.codecs import parse_codecs
+from intarsia.display import one_line
 from intarsia.errors import PolicyError
 from intarsia.logical.members import Encoding, create_member
 from intarsia.manifest.box import Box, sizes_of
 from intarsia.manifest.coercion import serializer_of
 from intarsia.manifest.document import POLICY_KEY
-from intarsia.words import one_line
 
 if TYPE_CHECKING:
     from zarr.dtype import ZDType

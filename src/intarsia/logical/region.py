@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import zarr
 from zarr.core.sync import sync
 
-from intarsia.display import Listing
+from intarsia.display import Listing, bounds_text, size_text
 from intarsia.engine.member_source import checked_member, grain
 from intarsia.errors import MemberError
 from intarsia.logical.members import Members, short_codecs
@@ -16,7 +16,6 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.region_table import Row
 from intarsia.manifest.view import View
-from intarsia.words import bounds_text, size_text
 
 if TYPE_CHECKING:
     from intarsia.logical.logical_state import LogicalGroup

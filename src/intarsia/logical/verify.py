@@ -19,6 +19,7 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import RegularChunkGridMetadata, sync
 from intarsia.codecs.stored_chunks import stored_indices
+from intarsia.display import one_line, place_text
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import AnyArray, grain, member_problem
 from intarsia.engine.read import read_request
@@ -40,7 +41,6 @@ from intarsia.manifest.region_table import NONE
 from intarsia.nullable import NullableValues
 from intarsia.progress import Progress, part_of, silent
 from intarsia.shards.inspection import check_shards
-from intarsia.words import one_line, place_text
 
 type ProblemKind = Literal["manifest", "member", "data", "layer", "access", "leftover"]
 

@@ -15,12 +15,12 @@ import zarr
 from zarr.dtype import parse_dtype
 
 from intarsia import schemas
+from intarsia.display import one_line
 from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError, signal_failure
 from intarsia.manifest.coercion import zarr_type
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings, can_hold
 from intarsia.manifest.region_table import MOST_LAYERS, MOST_REGIONS, NONE, Ints, RegionTable
 from intarsia.manifest.view import MOST_AXES, View
-from intarsia.words import one_line
 
 if TYPE_CHECKING:
     from intarsia.manifest.manifest import Manifest

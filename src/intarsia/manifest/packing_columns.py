@@ -18,8 +18,7 @@ import numpy as np
 
 from intarsia.errors import PackingError
 from intarsia.manifest.coercion import is_nullable, type_text, values_dtype
-from intarsia.manifest.numbers import KINDS
-from intarsia.manifest.packing import Packing
+from intarsia.manifest.packing import KINDS, Packing
 from intarsia.manifest.region_table import MOST_REGIONS, NONE, Ints, ReadLater
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
-from .array import NullableArray
+from .array import NullableArray, create_array, open_array
 from .categories import Categories
 from .codec import NullableCodec
 from .conversions import as_masked, as_nullable, from_anndata, from_geff
-from .create import create_array, open_array
 from .dask_blocks import to_dask
 from .dtype import NullDType, OptionalDType, optional_dtype
 from .elements import NULL, Null, Some

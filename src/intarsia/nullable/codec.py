@@ -16,7 +16,7 @@ from zarr.dtype import Bool, VariableLengthBytes, VariableLengthUTF8, ZDType
 
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
 from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs, read_configuration
-from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
+from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import Gathered, NullableNDBuffer, OptionalNDBuffer, gather, nullable_of

@@ -18,8 +18,8 @@ from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Co
 from zarr.core.buffer import Buffer, NDBuffer
 
 from intarsia._compat import ArraySpec, codec_supports_sync, codecs_from_list_unchecked, evolve_codecs
-from intarsia.codecs.bounded import check_count, decode, decoded_bounds, unknown_bound
-from intarsia.codecs.current_chunk import named_chunk
+from intarsia.codecs.compressors import check_count, decode, decoded_bounds, unknown_bound
+from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError, has_panicked
 
 HEADER = struct.Struct("<QQ")

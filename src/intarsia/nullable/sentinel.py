@@ -19,7 +19,7 @@ from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec, codec_supports_sync
 from intarsia.codecs import base
-from intarsia.codecs.current_chunk import named_chunk
+from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
 from intarsia.nullable.dtype import OptionalDType

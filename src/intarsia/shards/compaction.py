@@ -13,7 +13,7 @@ import numpy as np
 
 from intarsia.codecs.chunk_rewrite import Recoder
 from intarsia.codecs.codec_path import Route, array_codecs, routes
-from intarsia.codecs.current_chunk import Grid, InnerPlace, StoredPlace
+from intarsia.codecs.context import Grid, InnerPlace, StoredPlace
 from intarsia.codecs.decisions import DecisionLike
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ReadOnlyError

@@ -13,7 +13,7 @@ from zarr.core.buffer import Buffer, NDBuffer
 from intarsia import _compat
 from intarsia.codecs.codec_path import Divided, array_codecs
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.current_chunk import InnerPlace, at_place, current_place
+from intarsia.codecs.context import InnerPlace, at_place, current_place
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import NoSlotBoundError
 

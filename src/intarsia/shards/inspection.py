@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from intarsia.codecs.current_chunk import working_on
+from intarsia.codecs.context import working_on
 from intarsia.codecs.shard_index import Table, absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files

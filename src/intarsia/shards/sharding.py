@@ -17,7 +17,7 @@ from intarsia import _compat
 from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs
 from intarsia.codecs.codec_path import array_codecs
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.current_chunk import ChunkPlace, InnerPlace, at_place, current_place, needs_chunk_index
+from intarsia.codecs.context import ChunkPlace, InnerPlace, at_place, current_place, needs_chunk_index
 from intarsia.codecs.runtime_options import all_codecs
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
 from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError

@@ -13,7 +13,7 @@ from zarr.abc.codec import Codec
 from zarr.codecs import ShardingCodec, TransposeCodec
 
 from intarsia._compat import morton_order_coords
-from intarsia.codecs.current_chunk import to_array_axes
+from intarsia.codecs.context import to_array_axes
 from intarsia.codecs.shard_index import ENTRY, ShardIndex, Table, absent
 from intarsia.errors import SlotsUnsupportedError
 from intarsia.shards.inner_codecs import EncodedBound

@@ -1,7 +1,11 @@
-"""Looking after a repository: finding what is wrong, and removing what nobody needs any more."""
+"""Files of a repository that claim more than they can hold, noticed before anybody makes room for it.
+
+Looking after a repository: finding what is wrong, and removing what nobody needs any more.
+"""
 
 import asyncio
 import datetime
+import os
 from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import suppress
@@ -14,6 +18,7 @@ import icechunk
 from zarr.errors import GroupNotFoundError
 
 from intarsia._compat import event_loop
+from intarsia.codecs.compressors import ZSTD_LARGEST_BLOCK, zstd_content
 from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.logical.hierarchy import logical_paths, open_group
 from intarsia.logical.logical_array import LogicalArray
@@ -22,11 +27,42 @@ from intarsia.logical.verify import vacuum as vacuum_array
 from intarsia.logical.verify import verify as verify_array
 from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.commit import Backoff
-from intarsia.versions.file_claims import impossible_files, refuse_impossible_files
 from intarsia.versions.locking import commit_lock, directory_of
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import Version, as_repository, moment
+
+ICECHUNK_HEADER = 39
+"""Bytes of Icechunk's files before their content, which is a frame of zstd."""
+
+MOST_PER_BYTE = ZSTD_LARGEST_BLOCK // 4
+"""What a byte of zstd may hold: a block, of one byte again and again, takes four."""
+
+
+def impossible_files(repo: icechunk.Repository) -> list[tuple[str, str]]:
+    """Files of a local repository that claim more than they can hold, and what they claim.
+
+    Icechunk makes room for that when it looks what versions refer to, and ends the process if it gets none.
+    """
+    path, told = directory_of(repo), []
+    for kind in ("manifests", "snapshots", "transactions"):
+        folder = None if path is None else path / kind
+        for entry in os.scandir(folder) if folder is not None and folder.is_dir() else ():
+            with suppress(FileNotFoundError), open(entry, "rb") as file:  # others may collect meanwhile
+                file.seek(ICECHUNK_HEADER)
+                claim, held = zstd_content(file.read(18)), entry.stat().st_size
+                if claim is not None and claim > held * MOST_PER_BYTE:
+                    what = f"{held:,} bytes cannot hold the {claim:,} they claim"
+                    told.append((f"{kind}/{entry.name}", what))
+    return sorted(told)
+
+
+def refuse_impossible_files(repo: icechunk.Repository) -> None:
+    """Raise `RepositoryError` if there are any."""
+    if told := impossible_files(repo):
+        raise RepositoryError(
+            f"{describe(repo)}: {' '.join(told[0])}.\n  The file is damaged: restore it from a copy"
+        )
 
 
 def verify(

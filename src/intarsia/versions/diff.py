@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import icechunk
 import zarr
 
-from intarsia.display import Listing
+from intarsia.display import Listing, bounds_text, count_text, markup, size_text
 from intarsia.engine.member_source import grain
 from intarsia.logical.attributes import RESERVED
 from intarsia.logical.chunk_copies import chunk_refs
@@ -17,7 +17,6 @@ from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.region_table import Row
 from intarsia.manifest.routing import Rerouted, disturbed, rerouted, rows_of, shown_in
 from intarsia.versions.version import group_at
-from intarsia.words import bounds_text, count_text, markup, size_text
 
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
 type Written = Mapping[str, Iterable[tuple[int, ...]]]

@@ -12,7 +12,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
 from intarsia._icechunk import safe_store
-from intarsia.display import Listing
+from intarsia.display import Listing, size_text
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.logical.chunk_copies import Move, chunk_refs, copy_chunks
 from intarsia.logical.hierarchy import open_group
@@ -24,7 +24,6 @@ from intarsia.versions.diff import ArrayChange, State, compare
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.version import Version, group_at, manifest_at, same_node, snapshot_named
-from intarsia.words import size_text
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.codecs import CodecLike
+from intarsia.display import bounds_text
 from intarsia.errors import NotLogicalArrayError
 from intarsia.logical.edit import consolidate
 from intarsia.logical.hierarchy import logical_arrays
@@ -32,7 +33,6 @@ from intarsia.versions.repository import RepositoryLike, describe, explained, op
 from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.uploads import Recoded, Reserve
 from intarsia.versions.version import group_at, group_to_edit
-from intarsia.words import bounds_text
 
 
 def add_replica(

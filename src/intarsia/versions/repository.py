@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import icechunk
 
 from intarsia._compat import storage_path, storage_text
+from intarsia.display import names_text, storage_hint
 from intarsia.errors import (
     ReadOnlyError,
     RepositoryError,
@@ -21,10 +22,8 @@ from intarsia.errors import (
     has_panicked,
 )
 from intarsia.parallel import check_process
-from intarsia.versions.access import Allowed, allowed, cloud_config, current
+from intarsia.versions.access import Allowed, allowed, check_options, cloud_config, current, headers_of
 from intarsia.versions.locking import directory_of, lock_file, locked
-from intarsia.versions.storage_options import check_options, headers_of
-from intarsia.words import names_text, storage_hint
 
 LOG_ENTRIES = 20
 """Entries of Icechunk's log of operations in the file that every commit rewrites; the default is 1,000."""

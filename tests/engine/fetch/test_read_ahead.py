@@ -8,8 +8,8 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.engine.fetch import read_ahead
-from intarsia.engine.fetch.read_ahead import Disk, FilesInTurn, is_in_memory
+from intarsia.engine.fetch import local_files
+from intarsia.engine.fetch.local_files import Disk, FilesInTurn, is_in_memory
 from intarsia.errors import ReadError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no advice")
@@ -28,7 +28,7 @@ def told(monkeypatch):
         assert advice == os.POSIX_FADV_WILLNEED
         heard.append((os.readlink(f"/proc/self/fd/{file}"), offset, nbytes))
 
-    monkeypatch.setattr(read_ahead, "is_in_memory", lambda file, offset=0: False)
+    monkeypatch.setattr(local_files, "is_in_memory", lambda file, offset=0: False)
     monkeypatch.setattr(os, "posix_fadvise", advise)
     return heard
 
@@ -55,18 +55,18 @@ def test_the_bytes_are_the_same_and_every_file_is_closed(tmp_path, told):
 def test_the_system_is_told_of_each_file_once_and_of_few_at_a_time(tmp_path, told):
     disk = Disk()
     for read, _ in enumerate(files_in_turn(tmp_path, 200, disk=disk), start=1):
-        assert len(told) <= read + read_ahead.MOST_FILES
+        assert len(told) <= read + local_files.MOST_FILES
     assert [path for path, *_ in told] == [str(tmp_path / f"{n}") for n in range(1, 200)]  # 0 is read itself
     assert {(offset, nbytes) for _, offset, nbytes in told} == {(1, 8)}
     assert disk.is_cold
 
 
 def test_no_more_bytes_are_on_their_way_than_a_bound(tmp_path, told, monkeypatch):
-    monkeypatch.setattr(read_ahead, "MOST_BYTES", 40)
+    monkeypatch.setattr(local_files, "MOST_BYTES", 40)
     for read, _ in enumerate(files_in_turn(tmp_path, 30), start=1):
         assert len(told) <= read + 5
     told.clear()
-    monkeypatch.setattr(read_ahead, "MOST_BYTES", 4)
+    monkeypatch.setattr(local_files, "MOST_BYTES", 4)
     list(files_in_turn(tmp_path, 30))
     assert {nbytes for *_, nbytes in told} == {4}
 
@@ -85,11 +85,11 @@ def test_files_that_come_soon_are_told_of_only_where_the_last_ones_were_not_in_m
 
 def test_nothing_is_told_where_files_are_in_memory(tmp_path, told, monkeypatch):
     asked = []
-    monkeypatch.setattr(read_ahead, "is_in_memory", lambda file, offset=0: asked.append(file) or True)
+    monkeypatch.setattr(local_files, "is_in_memory", lambda file, offset=0: asked.append(file) or True)
     disk = Disk()
     list(files_in_turn(tmp_path, 100, disk=disk))
     assert told == []
-    assert len(asked) == -(-100 // read_ahead.LOOK_EVERY)
+    assert len(asked) == -(-100 // local_files.LOOK_EVERY)
     disk.is_cold = True  # of a read before
     files_in_turn(tmp_path, 100, disk=disk).begin()
     assert told == []

@@ -11,7 +11,7 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 import intarsia
 from intarsia.codecs.shard_index import ShardIndex
-from intarsia.engine.fetch import shard_files
+from intarsia.engine.fetch import local_files
 
 FIRST = np.arange(256, dtype="i4").reshape(16, 16)
 SECOND = FIRST[::-1].copy()
@@ -32,7 +32,7 @@ def shard(place, data, inner=(), **options):
 def later(monkeypatch):
     """What was written is old enough for its index to be kept."""
     now = time.time_ns
-    monkeypatch.setattr(shard_files.time, "time_ns", lambda: now() + 2 * shard_files.SETTLED_NS)
+    monkeypatch.setattr(local_files.time, "time_ns", lambda: now() + 2 * local_files.SETTLED_NS)
 
 
 @pytest.fixture

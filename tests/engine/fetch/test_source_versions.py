@@ -9,7 +9,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.engine.fetch.marks import FormatError, Snapshot, body_of, object_name, read_marks
+from intarsia.engine.fetch.references import FormatError, Snapshot, body_of, object_name, read_marks
 
 MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 MARKS = ["9a0364b9e99bb480dd25e1f0284c8555", "abc-12", int(MOMENT.timestamp()), None, "ümlaut"]

@@ -17,7 +17,7 @@ import zarr
 
 from intarsia._compat import manifest_table, parsed_group
 from intarsia.archives.cf import decoded_fill_attribute, loaded, with_texts
-from intarsia.archives.locations import Identity, Sources, local_path
+from intarsia.archives.locations import Identity, Sources, folder_of, local_path, local_url
 from intarsia.archives.parsed_file import (
     ChunkRanges,
     Description,
@@ -28,7 +28,6 @@ from intarsia.archives.parsed_file import (
     lacking,
     roles,
 )
-from intarsia.archives.permissions import folder_of, local_url
 from intarsia.engine.fetch.symlinks import links_below
 from intarsia.errors import IngestError
 from intarsia.manifest.box import chunk_grid

@@ -19,11 +19,11 @@ from zarr.registry import get_codec_class
 
 from intarsia.archives.cf import Decoding
 from intarsia.archives.parsed_file import ParsedVariable
+from intarsia.display import codecs_text
 from intarsia.errors import IngestError
 from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.coercion import zarr_type
 from intarsia.nullable import NULL, OptionalDType, Some
-from intarsia.words import codecs_text
 
 
 def _unpacked(decoding: Decoding) -> np.dtype[Any]:

@@ -25,7 +25,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import get_many
 from intarsia._icechunk import INLINE, NATIVE, chunk_table, session_bytes
 from intarsia.engine.fetch.byte_ranges import coalesced
-from intarsia.engine.fetch.read_ahead import Disk, FilesInTurn
+from intarsia.engine.fetch.local_files import Disk, FilesInTurn
 from intarsia.engine.fetch.references import load, load_marks
 from intarsia.engine.fetch.session_access import Grants, grants_of, local_grants
 from intarsia.engine.fetch.store import (

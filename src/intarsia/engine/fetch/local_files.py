@@ -1,20 +1,285 @@
-"""Fetching encoded chunks from files on this machine, opened and read in the thread that decodes them."""
+"""Telling the system which files come next, if they are not in memory yet.
+
+Reading many small files from a disk means waiting for one after the other, unless the system is told about
+them beforehand: it then reads many at a time. Asking whether a file is in memory takes less than a
+microsecond, and nothing else is done for files that are.
+
+Inner chunks of shards that are files on this machine: one open file serves the index and the chunks.
+
+A shard that is replaced during a read is read as it was, its chunks by its own index. Indexes are kept for as
+long as the file is the same, which the system tells for the open file.
+
+Fetching encoded chunks from files on this machine, opened and read in the thread that decodes them.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from zarr.storage import LocalStore
 
+from intarsia.codecs.shard_index import ABSENT, LONGEST, points_outside
 from intarsia.engine.fetch.byte_ranges import FILES, joined_in_order
-from intarsia.engine.fetch.read_ahead import Disk, FilesInTurn
-from intarsia.engine.fetch.shard_files import inner_chunks
-from intarsia.engine.fetch.store import Cost, Encoded, Pending, Plain, Spans, cost_of, cut_out
+from intarsia.engine.fetch.store import (
+    Cost,
+    Encoded,
+    FileSpan,
+    Pending,
+    Plain,
+    Spans,
+    cost_of,
+    cut_out,
+    file_bytes,
+    one_span,
+)
 from intarsia.engine.fetch.symlinks import Folders
+from intarsia.errors import IntarsiaError, signal_failure
+
+if TYPE_CHECKING:
+    from intarsia.engine.chunk_codecs import Decoder
+    from intarsia.engine.fetch.symlinks import Folders
+    from intarsia.engine.inner_chunks import Shards
+    from intarsia.manifest.region_table import Ints
+
+
+MOST_FILES = 64
+"""This many files are on their way at a time: with 32, reads took a third longer."""
+
+MOST_BYTES = 16 << 20
+"""This many bytes are on their way at a time, and no more than that of a single file."""
+
+LOOK_EVERY = 16
+"""After a file that is in memory, this many are passed over before the next check."""
+
+_NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
+_CAN_TELL = _NO_WAIT != 0 and hasattr(os, "posix_fadvise")
+
+
+def is_in_memory(file: int, offset: int = 0) -> bool:
+    """Whether the byte at this place of an open file can be read without waiting for a disk.
+
+    If the system does not say, the byte counts as being in memory.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     is_in_memory(file.fileno())
+    True
+    """
+    if not _CAN_TELL:
+        return True
+    try:
+        os.preadv(file, [bytearray(1)], offset, _NO_WAIT)
+    except BlockingIOError:
+        return False
+    except OSError:  # this file system cannot say
+        return True
+    return True
+
+
+class Disk:
+    """What was last seen of files that lie together."""
+
+    def __init__(self) -> None:
+        self.is_cold = False
+        """Whether the system had to be told about the files that came next."""
+
+
+class FilesInTurn:
+    """Bytes of files that are read one after the other, while the system is told which come next.
+
+    `open_file` opens the file at a position; if it raises OSError, `otherwise` says what replaces the file's
+    bytes, or raises. The bytes of each file are wanted from `starts` on, all of them if the length is None.
+    """
+
+    def __init__(
+        self,
+        open_file: Callable[[int], int],
+        starts: Sequence[int],
+        lengths: Sequence[int | None],
+        decoder: Decoder,
+        disk: Disk,
+        otherwise: Callable[[int, OSError], Encoded | None],
+    ) -> None:
+        self._open, self._starts, self._lengths = open_file, starts, lengths
+        self._disk, self._otherwise, self._is_compressed = disk, otherwise, not decoder.is_raw
+        self._each = min(max(decoder.nbytes, 1), MOST_BYTES)
+        self._step = min(MOST_FILES, MOST_BYTES // self._each)
+        self._told = 0
+        """The system has been told about the files before this one."""
+
+    def begin(self) -> None:
+        """Announce that the files will soon be read."""
+        if self._disk.is_cold:
+            self._tell(self._step)
+
+    def __iter__(self) -> Iterator[Encoded | None]:
+        look_at = 0
+        for i, (first, length) in enumerate(zip(self._starts, self._lengths, strict=True)):
+            try:
+                file = self._open(i)
+            except OSError as error:
+                if error.errno is None:  # not from the system: a signal handler may raise a TimeoutError
+                    raise
+                yield self._otherwise(i, error)
+                continue
+            if i >= look_at:
+                look_at = i + self._look(i, file)
+            yield from one_span(file, first, length, self._is_compressed)
+
+    def _look(self, position: int, file: int) -> int:
+        """Check whether this file, which is being read, is in memory, and act on it; returns how many files
+        later to look again."""
+        if position >= self._told:
+            self._disk.is_cold = not is_in_memory(file, max(0, self._starts[position]))
+            self._told = position + 1
+        if not self._disk.is_cold:
+            return LOOK_EVERY
+        self._tell(position + 1 + self._step)
+        return max(1, self._step // 2)
+
+    def _tell(self, until: int) -> None:
+        first, self._told = self._told, min(until, len(self._starts))
+        for position in range(first, self._told):
+            try:
+                file = self._open(position)
+            except (OSError, IntarsiaError) as error:
+                if signal_failure(error) is not None:
+                    raise
+                continue  # the error is raised when it is read
+            try:
+                start = max(0, self._starts[position])
+                if position == first and is_in_memory(file, start):
+                    self._disk.is_cold = False  # and so are those after it, as far as can be told
+                    return
+                os.posix_fadvise(file, start, self._each, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(file)
+
+
+SMALL_CHUNK = 16 << 10
+"""Stored bytes: asking the system for a chunk this small takes longer than copying it once more."""
+
+SETTLED_NS = 3_000_000_000
+"""A file that was changed less than this ago may change again without a new time: file systems count in steps
+of up to two seconds. Its index is not kept."""
+
+_NO_ENTRY = int(ABSENT)
+
+
+class FileStamp(NamedTuple):
+    """What the system says about an open file; if it says the same again, the file has not changed."""
+
+    device: int
+    inode: int
+    nbytes: int
+    modified: int
+    """When the file was written to, which anybody may set."""
+    changed: int
+    """When the file, or its name, was changed, which nobody may set."""
+
+    @classmethod
+    def of(cls, file: int) -> FileStamp:
+        """The stamp of an open file."""
+        told = os.fstat(file)
+        return cls(told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether any change from now on will show."""
+        return time.time_ns() - max(self.modified, self.changed) > SETTLED_NS
+
+
+def index_of(file: int, shards: Shards, blob: int) -> Any:
+    """The offset and length of every inner chunk of an open shard, either kept from before or read."""
+    stamp = FileStamp.of(file)
+    entries = shards.kept(blob, stamp)
+    if entries is None:
+        settled = stamp.is_settled  # before it is read: any later change is younger
+        form = shards.form
+        entries = form.decode(file_bytes(file, max(0, form.start(stamp.nbytes)), form.nbytes))
+        if settled:
+            shards.keep(blob, entries, stamp)
+    return entries
+
+
+def inner_chunks(folders: Folders, item: Spans) -> Iterator[Encoded | None]:
+    """The requested parts of inner chunks, None for what is not stored.
+
+    A file stays open for as long as its chunks follow one another.
+    """
+    source, shards, blobs = item.source, item.source.shards, item.blob
+    assert shards is not None
+    ends = [*(np.flatnonzero(blobs[1:] != blobs[:-1]) + 1).tolist(), blobs.size] if blobs.size > 1 else [1]
+    start = 0
+    for end in ends:
+        some = item if len(ends) == 1 else item.some(slice(start, end))
+        start = end
+        (key,) = source.keys(some.blob[:1])
+        try:
+            file = folders.open(key)
+        except (FileNotFoundError, NotADirectoryError):
+            yield from (None for _ in range(some.blob.size))
+            continue
+        try:
+            entries = index_of(file, shards, int(some.blob[0]))
+            yield from _one(file, entries, some) if some.blob.size == 1 else _several(file, entries, some)
+        finally:
+            os.close(file)
+
+
+def _one(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
+    assert item.within is not None
+    offset, length = entries[item.within[0]].tolist()
+    if offset == _NO_ENTRY:
+        yield None
+        return
+    if offset > LONGEST or length > LONGEST:
+        raise points_outside()
+    decoder = item.source.decoder
+    if item.start is not None and item.nbytes is not None and length == decoder.nbytes:
+        offset, length = offset + int(item.start[0]), int(item.nbytes[0])
+    yield FileSpan(file, offset, length) if decoder.is_raw else file_bytes(file, offset, length)
+
+
+def _several(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
+    entry, decoder = entries[item.within], item.source.decoder
+    stored = entry[:, 0] != ABSENT
+    bad = stored & ((entry > LONGEST).any(axis=1))
+    first_bad = int(np.argmax(bad)) if bad.any() else -1
+    start, nbytes = (np.where(stored & ~bad, column, 0).astype(np.int64) for column in entry.T)
+    if item.start is not None and item.nbytes is not None:
+        whole = nbytes == decoder.nbytes  # else it is damaged, and decoding it says so
+        start, nbytes = np.where(whole, start + item.start, start), np.where(whole, item.nbytes, nbytes)
+    if int(nbytes.max()) <= SMALL_CHUNK:
+        pieces: Iterator[Encoded] = _joined(file, item, start[stored], nbytes[stored])
+    elif decoder.is_raw:
+        columns = start[stored].tolist(), nbytes[stored].tolist()
+        pieces = (FileSpan(file, *span) for span in zip(*columns, strict=True))
+    else:
+        columns = start[stored].tolist(), nbytes[stored].tolist()
+        pieces = (file_bytes(file, *span) for span in zip(*columns, strict=True))
+    for k, is_stored in enumerate(stored.tolist()):
+        if k == first_bad:
+            raise points_outside()
+        yield next(pieces) if is_stored else None
+
+
+def _joined(file: int, item: Spans, start: Ints, nbytes: Ints) -> Iterator[bytes]:
+    """Small pieces of one file: neighbours are read in one go."""
+    blob = np.full(start.shape, item.blob[0])
+    ranges, cuts = joined_in_order(item._replace(blob=blob, start=start, nbytes=nbytes), 0, FILES.most_gap)
+    assert ranges.start is not None
+    assert ranges.nbytes is not None
+    spans = zip(ranges.start.tolist(), ranges.nbytes.tolist(), strict=True)
+    contents = [os.pread(file, length, first) for first, length in spans]
+    return (cut_out(contents[request], first, last) for request, first, last in cuts)
+
 
 SMALL_PIECE = 128 << 10
 """In a local file, finding a piece this small takes longer than copying it once more."""

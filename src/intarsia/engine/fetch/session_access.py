@@ -27,11 +27,11 @@ from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._icechunk import VIRTUAL, chunk_table
+from intarsia.display import common_prefix, storage_hint
 from intarsia.engine.fetch.store import start
 from intarsia.engine.fetch.symlinks import Folders
 from intarsia.errors import NotAuthorizedError, ReadError, signal_failure
 from intarsia.extras import is_there
-from intarsia.words import common_prefix, storage_hint
 
 STORAGE, RESOLVER = 2, 4
 """Positions in a session's form: its repository's storage, and what resolves virtual chunks."""

@@ -17,6 +17,7 @@ from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEn
 from zarr.errors import ContainsArrayError
 
 from intarsia.archives.cache import is_archive, open_archive
+from intarsia.display import names_text, one_line, place_text
 from intarsia.errors import MissingGroupError, NotLogicalArrayError
 from intarsia.interop.xarray.variables import plain_variables, variables_of
 from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
@@ -28,7 +29,6 @@ from intarsia.parallel import check_travels, snapshot_of
 from intarsia.versions.access import Allowed
 from intarsia.versions.repository import is_repository
 from intarsia.versions.version import Version, resolve
-from intarsia.words import names_text, one_line, place_text
 
 
 class IntarsiaBackendEntrypoint(BackendEntrypoint):
