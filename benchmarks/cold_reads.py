@@ -46,7 +46,7 @@ def of_source_files(place):
         expected.append(values)
     os.sync()
     intarsia.ingest(sorted(place.glob("*.nc")), place / "repository", concat_dim="time")
-    store = intarsia.authorize(place / "repository").readonly_session("main").store
+    store = intarsia.archives.authorize(place / "repository").readonly_session("main").store
     array = intarsia.open(store, "sst")
     (region,) = array.regions
     theirs = zarr.open_array(store, path=f"sst/{region.name}", mode="r")

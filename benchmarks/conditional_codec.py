@@ -52,7 +52,7 @@ def array(codecs: list, store: object = None) -> zarr.Array:
 
 
 def conditional(level: int, decision: object) -> list:
-    return [intarsia.ConditionalCodec(codecs=[ZstdCodec(level=level)], decision=decision)]
+    return [intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec(level=level)], decision=decision)]
 
 
 def sizes(z: zarr.Array) -> np.ndarray:
@@ -208,7 +208,7 @@ def headers() -> str:
     rows = []
     for sharded in (False, True):
         store = Counting(MemoryStore())
-        chain = [LITTLE, intarsia.ConditionalCodec(codecs=[Crc32cCodec()])]
+        chain = [LITTLE, intarsia.codecs.ConditionalCodec(codecs=[Crc32cCodec()])]
         if sharded:
             chain = [zarr.codecs.ShardingCodec(chunk_shape=(64, 64), codecs=chain)]
         z = zarr.create(
@@ -221,9 +221,9 @@ def headers() -> str:
         z[:] = 1.5
         stored = sum(len(v) for k, v in store._store._store_dict.items() if k != "zarr.json")
         store.total = 0
-        times = best_times({"masks": lambda z=z: intarsia.masks(z)})
+        times = best_times({"masks": lambda z=z: intarsia.codecs.masks(z)})
         store.total = 0
-        assert intarsia.masks(z).count() == 10_000
+        assert intarsia.codecs.masks(z).count() == 10_000
         rows.append((
             "100 shards of 100 chunks" if sharded else "10,000 chunks", f"{stored:,}", f"{store.total:,}",
             f"{store.total / stored:.3%}", f"{times['masks'] * 1e3:.0f} ms",

@@ -103,7 +103,9 @@ def run() -> str:
         intarsia.ingest(urls, repo, concat_dim="time", storage_options=options)
 
         def opened() -> Any:
-            return intarsia.authorize(intarsia.open_repository(location, **options), storage_options=options)
+            return intarsia.archives.authorize(
+                intarsia.open_repository(location, **options), storage_options=options
+            )
 
         proxy.latency = LATENCY
         for name, selection in READS.items():

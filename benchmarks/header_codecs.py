@@ -18,9 +18,9 @@ CHUNKS, CHUNK_BYTES = 64, 1 << 20
 
 CHAINS = {
     "plain": [],
-    "pad at the start": [intarsia.PadCodec(location="start", nbytes=110)],
-    "pad at the end": [intarsia.PadCodec(location="end", nbytes=110)],
-    "offset": [intarsia.OffsetCodec(offset=110)],
+    "pad at the start": [intarsia.codecs.PadCodec(location="start", nbytes=110)],
+    "pad at the end": [intarsia.codecs.PadCodec(location="end", nbytes=110)],
+    "offset": [intarsia.codecs.OffsetCodec(offset=110)],
 }
 PIPELINES = ("BatchedPipeline", "FusedPipeline")
 

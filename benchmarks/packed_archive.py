@@ -102,7 +102,7 @@ class Archive:
     def opened(self) -> icechunk.Repository:
         """The repository as a process sees it that has just begun: nothing is cached."""
         location, options = self.place
-        return intarsia.authorize(intarsia.open_repository(location, **options))
+        return intarsia.archives.authorize(intarsia.open_repository(location, **options))
 
     def array(self) -> intarsia.LogicalArray:
         return intarsia.open(self.opened(), NAMES[0])

@@ -45,7 +45,7 @@ def rewriting(directory: Path) -> str:
     for name, codecs in CHAINS.items():
         plain = make(directory / f"plain {name}", 64 * MIB, MIB, codecs)
         plain[:] = noise(64 * MIB)
-        slots = intarsia.slotted(make(directory / f"slots {name}", 64 * MIB, MIB, codecs))
+        slots = intarsia.shards.slotted(make(directory / f"slots {name}", 64 * MIB, MIB, codecs))
         slots[:] = noise(64 * MIB)
         turn = iter(range(10**9))
 
@@ -69,7 +69,7 @@ def fill(
     data = noise(share, me)
     for job in jobs:
         path = directory / job
-        array = None if job.startswith("raw") else intarsia.slotted(zarr.open_array(path, mode="r+"))
+        array = None if job.startswith("raw") else intarsia.shards.slotted(zarr.open_array(path, mode="r+"))
         together = job.startswith(RAW_TOGETHER)
         barrier.wait()
         start = time.perf_counter()
@@ -141,7 +141,7 @@ def compaction(directory: Path, rounds: int = 9) -> str:
 def _compaction(directory: Path, kind: str, rounds: int) -> list[tuple[str, ...]]:
     array = make(directory / "array", 256 * MIB, MIB, CHAINS["bytes, crc32c"], shard=32 * MIB)
     twice = kind.startswith("two")
-    slots = intarsia.slotted(array, safe_readers=twice)
+    slots = intarsia.shards.slotted(array, safe_readers=twice)
     data = noise(256 * MIB)
     slots[:] = data
     if twice:
@@ -151,14 +151,14 @@ def _compaction(directory: Path, kind: str, rounds: int) -> list[tuple[str, ...]
     )
     copying = ["cp", "-r", "--sparse=always"]
     subprocess.run([*copying, shards, slotted], check=True)
-    intarsia.compact(array)
+    intarsia.shards.compact(array)
     subprocess.run([*copying, shards, compacted], check=True)
     of, to, old = (shlex.quote(str(path)) for path in (compacted, copy, shards))
     jobs = {
         "cp": f"cp -r {of} {to}",
         "cp, then sync": f"cp -r {of} {to} && sync {to}/*",
         "cp, sync, rm of the old files": f"cp -r {of} {to} && sync {to}/* && rm -r {old}",
-        "intarsia.compact": None,
+        "intarsia.shards.compact": None,
     }
     best = dict.fromkeys(jobs, float("inf"))
     for _ in range(rounds):
@@ -168,7 +168,9 @@ def _compaction(directory: Path, kind: str, rounds: int) -> list[tuple[str, ...]
             subprocess.run([*copying, slotted, shards], check=True)
             os.sync()  # nobody pays for what others left to be written
             start = time.perf_counter()
-            intarsia.compact(array) if command is None else subprocess.run(command, shell=True, check=True)
+            intarsia.shards.compact(array) if command is None else subprocess.run(
+                command, shell=True, check=True
+            )
             best[name] = min(best[name], time.perf_counter() - start)
     return [(kind, name, f"{took * 1e3:.0f} ms", f"{best['cp'] / took:.2f}") for name, took in best.items()]
 
@@ -187,7 +189,7 @@ def run() -> str:
     speed = "times the speed of cp"
     ours, removed = (
         spread(numbers(text, speed, lambda row, name=name: row[1] == name))
-        for name in ("intarsia.compact", "cp, sync, rm of the old files")
+        for name in ("intarsia.shards.compact", "cp, sync, rm of the old files")
     )
     heading = (
         f"slots rewrite a chunk {spread(numbers(text, 'times faster'))} times as fast as zarr; shards are "

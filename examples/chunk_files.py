@@ -26,7 +26,7 @@ def main() -> None:
     for name, compression, compressors in (("plain", "none", []), ("zstd", "zstd", [ZstdCodec(level=9)])):
         path = OUTPUT / f"{name}.zarr"
         header = intarsia.codecs.tiff_header(TILE, data.dtype, compression=compression)
-        pad = intarsia.PadCodec(location="start", nbytes=len(header), padding_func=header)
+        pad = intarsia.codecs.PadCodec(location="start", nbytes=len(header), padding_func=header)
         z = zarr.create(
             store=path,
             shape=data.shape,

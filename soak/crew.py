@@ -17,7 +17,7 @@ from tests.archives.files import netcdf
 from tests.versions.processes import CONTEXT
 
 import intarsia
-from intarsia import ConditionalCodec
+from intarsia.codecs import ConditionalCodec
 from intarsia.versions.repository import explained
 from soak.linear import Operation
 from soak.target import Wrong
@@ -152,7 +152,7 @@ class Doing:
     def _rewrite(self, _number):
         self._begin("rewrite", None)
         try:
-            self._retry(lambda array: intarsia.rewrite(array, "compress_if_smaller"))
+            self._retry(lambda array: intarsia.codecs.rewrite(array, "compress_if_smaller"))
         except intarsia.errors.CodecConfigurationError as error:  # no chunk of it has a decision
             raise NothingThereError from error
 

@@ -64,13 +64,13 @@ class Slots:
             str(place), shape=256, chunks=256, dtype="<i4", compressors=None,
             serializer=ShardingCodec(chunk_shape=(64,), codecs=CHECKED, index_codecs=CHECKED),
         )  # fmt: skip
-        intarsia.slotted(z, fsync=True)[...] = 1
+        intarsia.shards.slotted(z, fsync=True)[...] = 1
 
     def change(self, place):
-        intarsia.slotted(zarr.open_array(str(place), mode="r+"), fsync=True)[64:128] = 5
+        intarsia.shards.slotted(zarr.open_array(str(place), mode="r+"), fsync=True)[64:128] = 5
 
     def state(self, place):
-        slots = intarsia.slotted(zarr.open_array(str(place), mode="r+"))
+        slots = intarsia.shards.slotted(zarr.open_array(str(place), mode="r+"))
         return [self._value(slots[64 * i : 64 * i + 64]) for i in range(4)]
 
     @staticmethod
@@ -85,10 +85,10 @@ class Compaction(Slots):
 
     def make(self, place):
         super().make(place)
-        intarsia.slotted(zarr.open_array(str(place), mode="r+"))[64:128] = 5
+        intarsia.shards.slotted(zarr.open_array(str(place), mode="r+"))[64:128] = 5
 
     def change(self, place):
-        intarsia.compact(zarr.open_array(str(place), mode="r+"))
+        intarsia.shards.compact(zarr.open_array(str(place), mode="r+"))
 
     old = new = [1, 5, 1, 1]  # noqa: RUF012  # never changed
 

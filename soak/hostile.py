@@ -154,7 +154,7 @@ def decisions_by_name(folder, _canary):
     """A decision that is called as a function of Python's."""
     z = zarr.create_array(
         str(folder), name="a", shape=4, chunks=2, dtype="u1", filters=None,
-        compressors=[intarsia.ConditionalCodec(codecs=["gzip"], decision="always_apply")],
+        compressors=[intarsia.codecs.ConditionalCodec(codecs=["gzip"], decision="always_apply")],
         attributes={"intarsia": {"decision": "os.system"}, "intarsia.decision": "builtins.exec"},
     )  # fmt: skip
     z[...] = 1

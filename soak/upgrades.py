@@ -92,16 +92,16 @@ def single_arrays(place, rng):
         raise Wrong("other nulls")
     same(found.compressed(), NULLS.compressed(), "nullable data")
     z = zarr.open_array(str(place / "slots"), mode="r+")
-    slots = intarsia.slotted(z)
+    slots = intarsia.shards.slotted(z)
     same(slots[...], np.arange(256), "slots")
     chunk = rng.randrange(4)
     slots[64 * chunk : 64 * chunk + 64] = 7
-    intarsia.compact(z)
+    intarsia.shards.compact(z)
     expected = np.arange(256)
     expected[64 * chunk : 64 * chunk + 64] = 7
     same(intarsia.reader(z)[...], expected, "slots that were compacted")
     same(intarsia.reader(str(place / "conditional"))[...], VALUES, "conditional chunks")
-    intarsia.rewrite(zarr.open_array(str(place / "conditional"), mode="r+"), "compress_if_smaller")
+    intarsia.codecs.rewrite(zarr.open_array(str(place / "conditional"), mode="r+"), "compress_if_smaller")
     same(intarsia.reader(str(place / "conditional"))[...], VALUES, "conditional chunks that were rewritten")
 
 

@@ -90,12 +90,12 @@ def test_regions_in_a_table(unpacked):
 
 def test_an_archive_of_files_goes_on(unpacked):
     folder = unpacked("archive")
-    moved = intarsia.relocate(folder / "repository", {earlier.FILES: folder / "files"})
+    moved = intarsia.archives.relocate(folder / "repository", {earlier.FILES: folder / "files"})
     assert moved.files == 3
     assert np.array_equal(
         intarsia.open(moved.repository, "sst")[...], np.concatenate([earlier.sst(day) for day in range(3)])
     )
-    assert [file.state for file in intarsia.sources(moved.repository)] == ["present"] * 3
+    assert [file.state for file in intarsia.archives.sources(moved.repository)] == ["present"] * 3
 
     earlier.netcdf(folder / "files" / "3.nc", 3, 0.125)
     report = intarsia.ingest(folder / "files/*.nc", folder / "repository", concat_dim="time")
@@ -128,7 +128,7 @@ def test_a_nullable_array(unpacked):
 def test_an_array_with_the_conditional_codec(unpacked):
     folder = unpacked("plain") / "conditional"
     assert np.array_equal(zarr.open_array(folder)[...], field(12))
-    array = intarsia.with_decision(zarr.open_array(folder), "always_apply")
+    array = intarsia.codecs.with_decision(zarr.open_array(folder), "always_apply")
     array.resize((15, 20))
     array[12:] = field(3, first=12)
     assert np.array_equal(zarr.open_array(folder)[...], field(15))
@@ -138,9 +138,9 @@ def test_slots_in_a_shard(unpacked):
     folder = unpacked("plain") / "slots"
     array = zarr.open_array(folder)
     assert np.array_equal(array[...], np.arange(256))
-    intarsia.slotted(array)[128:192] = 7
+    intarsia.shards.slotted(array)[128:192] = 7
     expected = np.arange(256)
     expected[128:192] = 7
     assert np.array_equal(array[...], expected)
-    assert intarsia.compact(array).replaced == 1
+    assert intarsia.shards.compact(array).replaced == 1
     assert np.array_equal(array[...], expected)

@@ -103,7 +103,7 @@ def test_a_configuration_may_name_our_pipelines_before_any_codec_is_made(kind):
 @pytest.mark.parametrize(
     ("thing", "key"),
     [
-        (intarsia.PackBitsCodec(), "codec_pipeline.path"),
+        (intarsia.codecs.PackBitsCodec(), "codec_pipeline.path"),
         (intarsia.codecs.ShuffleCodec(element_size=2), "codec_pipeline.path"),
         (intarsia.nullable.optional_dtype("int8"), "ndbuffer"),
     ],
@@ -171,7 +171,7 @@ def test_plain_arrays_are_the_same_before_and_after(pipeline):
 
         import intarsia
         from intarsia import nullable
-        conditional = intarsia.ConditionalCodec(codecs=[ZstdCodec()], decision="always_apply")
+        conditional = intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()], decision="always_apply")
         zarr.create(store={}, shape=8, dtype="u1", codecs=[BytesCodec(), conditional])[:] = 1
         assert nullable.create_array({}, data=[1, None])[:].tolist() == [1, None]
         assert zarr.config.get("codec_pipeline.path").startswith("intarsia.")

@@ -49,7 +49,7 @@ def test_the_printed_codecs_of_example_1_open_from_zarr_json(tmp_path, our_pipel
     ]""")
     document = array_document((20,), (10,), "float32", 0, codecs)
     (tmp_path / "zarr.json").write_text(json.dumps(document))
-    z = intarsia.with_decision(zarr.open_array(tmp_path, mode="r+"), "always_apply")
+    z = intarsia.codecs.with_decision(zarr.open_array(tmp_path, mode="r+"), "always_apply")
     z[:] = np.arange(20)
     assert [(tmp_path / f"c/{i}").read_bytes()[0] for i in range(2)] == [0b11, 0b11]
     np.testing.assert_array_equal(zarr.open_array(tmp_path)[:], np.arange(20))
@@ -83,11 +83,11 @@ def test_what_a_compressor_would_inflate_is_stored_raw(content, tmp_path):
         dtype="u1",
         codecs=[
             BytesCodec(),
-            intarsia.ConditionalCodec(codecs=[GzipCodec()], decision="compress_if_smaller"),
+            intarsia.codecs.ConditionalCodec(codecs=[GzipCodec()], decision="compress_if_smaller"),
         ],
     )
     z[:] = np.frombuffer(content, dtype="u1")
-    assert intarsia.masks(z).tolist() == [0]
+    assert intarsia.codecs.masks(z).tolist() == [0]
     assert (tmp_path / "c/0").read_bytes() == b"\0" + content
 
 
@@ -101,11 +101,11 @@ def test_a_fast_compressor_by_default_and_a_strong_one_where_it_pays():
         return unencoded_chunk.size == 4000 and not pays(unencoded_chunk)  # not what zstd has made smaller
 
     fast = BloscCodec(cname="lz4", clevel=1, typesize=1)
-    strong_then_fast = intarsia.ConditionalCodec(codecs=[ZstdCodec(level=19), fast], decision=decide)
+    strong_then_fast = intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec(level=19), fast], decision=decide)
     z = zarr.create(store={}, shape=8000, chunks=4000, dtype="u1", codecs=[BytesCodec(), strong_then_fast])
     z[:4000] = 7
     z[4000:] = np.arange(4000) % 251
-    assert intarsia.masks(z, names=True).tolist() == ["zstd", "blosc"]
+    assert intarsia.codecs.masks(z, names=True).tolist() == ["zstd", "blosc"]
     np.testing.assert_array_equal(z[4000:], np.arange(4000) % 251)
 
 
@@ -247,8 +247,8 @@ def create_tiff_header(compressed_chunk):
 
 def padded(kind):
     if kind == "pad":
-        return intarsia.PadCodec(nbytes=110, padding_func=create_tiff_header)
-    return intarsia.OffsetCodec(offset=110, prefix_func=create_tiff_header)
+        return intarsia.codecs.PadCodec(nbytes=110, padding_func=create_tiff_header)
+    return intarsia.codecs.OffsetCodec(offset=110, prefix_func=create_tiff_header)
 
 
 @pytest.mark.parametrize("kind", ["pad", "offset"])
@@ -317,7 +317,7 @@ def test_the_n5_dataset_is_read_through_the_printed_document_once_its_errata_are
     if kind == "pad":  # erratum: without `padding`, writing would give headers of zeros
         with pytest.raises(ChunkEncodeError, match="it is not known which 12 bytes"):
             opened()[:64, :64] = 1
-        intarsia.with_padding(opened(), n5_header((64, 64)))[:64, :64] = 1
+        intarsia.codecs.with_padding(opened(), n5_header((64, 64)))[:64, :64] = 1
     else:
         opened()[:64, :64] = 1
     data[:64, :64] = 1

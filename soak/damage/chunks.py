@@ -8,8 +8,8 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 import intarsia
-from intarsia import ConditionalCodec, nullable
-from intarsia.codecs import OffsetCodec, PackBitsCodec, PadCodec, ReshapeCodec, ShuffleCodec
+from intarsia import nullable
+from intarsia.codecs import ConditionalCodec, OffsetCodec, PackBitsCodec, PadCodec, ReshapeCodec, ShuffleCodec
 from soak.damage.verdict import judged
 from soak.mutations import bombs, damaged
 from soak.target import Target

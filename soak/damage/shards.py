@@ -97,7 +97,7 @@ class Slotted:
                 str(path), shape=SLOTS * 64, chunks=SLOTS * 64, dtype="<i4", compressors=None, fill_value=-1,
                 serializer=ShardingCodec(chunk_shape=(64,), codecs=codecs, index_codecs=CHECKED),
             )  # fmt: skip
-            slots = intarsia.slotted(z)
+            slots = intarsia.shards.slotted(z)
             for chunk in (0, 2, 3, 5, 7):
                 slots[64 * chunk : 64 * chunk + 64] = chunk
             file = path / "c" / "0"
@@ -124,7 +124,7 @@ class Slotted:
         if way == 2:
             return judged(lambda: _nothing(intarsia.verify(z)), (), None, *names)
         if way == 3:
-            return judged(lambda: _nothing(intarsia.compact(z)), (), None, *names)
+            return judged(lambda: _nothing(intarsia.shards.compact(z)), (), None, *names)
         return judged(lambda: slots.__setitem__(slice(64 * 4, 64 * 5), np.arange(64)), (), None, *names)
 
 

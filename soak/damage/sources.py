@@ -79,7 +79,7 @@ class Files:
 
     def _ingested(self, rng):
         if rng.random() < 0.2:
-            str(intarsia.lint(self._place, concat_dim=self._axis))
+            str(intarsia.archives.lint(self._place, concat_dim=self._axis))
             return
         report = intarsia.ingest(self._place, "memory://", concat_dim=self._axis)
         str(report)

@@ -505,7 +505,7 @@ class NoSlotBoundError(IntarsiaError, ValueError):
     >>> import tempfile, intarsia, zarr
     >>> with tempfile.TemporaryDirectory() as directory:
     ...     z = zarr.create_array(directory, shape=64, chunks=8, shards=64, dtype="u2", compressors="auto")
-    ...     intarsia.slotted(z)
+    ...     intarsia.shards.slotted(z)
     Traceback (most recent call last):
     ...
     intarsia.errors.NoSlotBoundError: codec 'zstd' may enlarge a chunk by ...
@@ -519,7 +519,7 @@ class SlotsGoneError(IntarsiaError, RuntimeError):
     >>> with tempfile.TemporaryDirectory() as directory:
     ...     z = zarr.create_array(directory, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
     ...     z[:8] = 1
-    ...     intarsia.slotted(z)[8:16] = 2
+    ...     intarsia.shards.slotted(z)[8:16] = 2
     Traceback (most recent call last):
     ...
     intarsia.errors.SlotsGoneError: the shard ... does not have 2 slots of 16 bytes per chunk: ...
@@ -530,7 +530,7 @@ class SlotsUnsupportedError(IntarsiaError, ValueError):
     """This array, its store or its file system cannot have slotted shards; the message says why.
 
     >>> import intarsia, zarr
-    >>> intarsia.slotted(zarr.create_array({}, shape=64, chunks=8, shards=64, dtype="u2", compressors=None))
+    >>> intarsia.shards.slotted(zarr.create_array({}, shape=64, chunks=8, shards=64, dtype="u2", compressors=None))
     Traceback (most recent call last):
     ...
     intarsia.errors.SlotsUnsupportedError: the array is in a MemoryStore; ...

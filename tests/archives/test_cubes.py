@@ -58,7 +58,7 @@ def test_lint_knows_what_is_special_about_it(cube):
         "cmip": {"order", "hole", "chunks", "codecs", "packing", "stored type", "time units", "dimension"},
         "tiles": {"order", "hole", "chunks", "codecs"},
     }
-    assert {drift.kind for drift in intarsia.lint(files, **options).drifts} >= told[name]
+    assert {drift.kind for drift in intarsia.archives.lint(files, **options).drifts} >= told[name]
 
 
 def test_channels_that_are_missing_are_holes(tmp_path):

@@ -27,7 +27,7 @@ def archive(tmp_path):
 
 def test_every_run_is_what_intarsia_reads(archive, tmp_path):
     pytest.importorskip("kerchunk")
-    written = intarsia.to_kerchunk(archive, "", tmp_path / "out/refs.json")
+    written = intarsia.archives.to_kerchunk(archive, "", tmp_path / "out/refs.json")
     assert [each.bounds for each in written] == [{"time": (0, 4)}, {"time": (4, 7)}, {"time": (7, 9)}]
     assert [each.chunks for each in written] == [4, 12, 1]
     dataset = xr.open_dataset(archive, engine="intarsia")
@@ -44,7 +44,7 @@ def test_every_run_is_what_intarsia_reads(archive, tmp_path):
 def test_one_run_is_one_file_with_the_name_that_was_given(tmp_path):
     netcdf(tmp_path / "a b.nc", 0)
     repo = intarsia.ingest(tmp_path / "a b.nc", tmp_path / "r", concat_dim="time").repository
-    (written,) = intarsia.to_kerchunk(repo, out=tmp_path / "refs.json")
+    (written,) = intarsia.archives.to_kerchunk(repo, out=tmp_path / "refs.json")
     assert written.path == str(tmp_path / "refs.json")
     refs = json.loads((tmp_path / "refs.json").read_text())["refs"]
     assert refs["sst/0.0.0"][0] == str(tmp_path / "a b.nc")
@@ -53,20 +53,20 @@ def test_one_run_is_one_file_with_the_name_that_was_given(tmp_path):
 
 def test_what_cannot_be_expressed_is_refused_before_anything_is_written(archive, tmp_path):
     with intarsia.transaction(archive, message="another codec") as tx:
-        conditional = intarsia.ConditionalCodec(codecs=[zarr.codecs.GzipCodec()])
+        conditional = intarsia.codecs.ConditionalCodec(codecs=[zarr.codecs.GzipCodec()])
         tx.open("sst").recode([(7, 9), (0, 6), (0, 8)], codecs=[conditional])
     with pytest.raises(UnreachableMembersError, match=r"(?s)conditional.*intarsia\.export"):
-        intarsia.to_kerchunk(archive, "", tmp_path / "refs.json")
+        intarsia.archives.to_kerchunk(archive, "", tmp_path / "refs.json")
     assert not list(tmp_path.glob("refs*"))
     with pytest.raises(IngestError, match="no dataset"):
-        intarsia.to_kerchunk(archive, "nowhere", tmp_path / "refs.json")
+        intarsia.archives.to_kerchunk(archive, "nowhere", tmp_path / "refs.json")
 
 
 def test_data_that_were_copied_stand_in_the_references(tmp_path):
     pytest.importorskip("kerchunk")
     netcdf(tmp_path / "0.nc", 0)
     repo = intarsia.ingest(tmp_path / "0.nc", tmp_path / "r", concat_dim="time", copy="all").repository
-    (written,) = intarsia.to_kerchunk(repo, out=tmp_path / "refs.json")
+    (written,) = intarsia.archives.to_kerchunk(repo, out=tmp_path / "refs.json")
     assert written.chunks == 0
     (tmp_path / "0.nc").unlink()
     with xr.open_dataset(written.path, engine="kerchunk") as foreign:
@@ -76,8 +76,8 @@ def test_data_that_were_copied_stand_in_the_references(tmp_path):
 def test_parquet_says_the_same_as_json(archive, tmp_path):
     pytest.importorskip("pyarrow")
     reference = pytest.importorskip("fsspec.implementations.reference")
-    documents = intarsia.to_kerchunk(archive, "", tmp_path / "refs.json")
-    tables = intarsia.to_kerchunk(archive, "", tmp_path / "refs.parquet", parquet=True)
+    documents = intarsia.archives.to_kerchunk(archive, "", tmp_path / "refs.json")
+    tables = intarsia.archives.to_kerchunk(archive, "", tmp_path / "refs.parquet", parquet=True)
     for document, table in zip(documents, tables, strict=True):
         by_json = reference.ReferenceFileSystem(document.path)
         by_parquet = reference.ReferenceFileSystem(

@@ -33,8 +33,8 @@ def parsed(log):
 def committed(repository):
     """The files that readers see, after looking at all that they show."""
     try:
-        repo = intarsia.authorize(intarsia.open_repository(repository))
-        sources = intarsia.sources(repo, check=False)
+        repo = intarsia.archives.authorize(intarsia.open_repository(repository))
+        sources = intarsia.archives.sources(repo, check=False)
     except (intarsia.errors.RepositoryNotFoundError, intarsia.errors.IngestError, FileNotFoundError):
         return []
     except intarsia.errors.NotLogicalArrayError:
@@ -58,7 +58,7 @@ def test_a_killed_ingest_goes_on_where_it_was(tmp_path, kills):
         attrs = {"scale_factor": 1.0 + day % 2 * 0.0}
         netcdf(folder / f"{day:02d}.nc", day, values=values, attrs=attrs, extra=("other",))
     took = run(folder, tmp_path / "whole", tmp_path / "whole.log")
-    whole = xr.open_dataset(intarsia.authorize(tmp_path / "whole"), engine="intarsia").load()
+    whole = xr.open_dataset(intarsia.archives.authorize(tmp_path / "whole"), engine="intarsia").load()
     assert len(intarsia.open(tmp_path / "whole", "sst").members) == 3
     rng = random.Random(kills)
     number, done = 0, 0
@@ -76,5 +76,5 @@ def test_a_killed_ingest_goes_on_where_it_was(tmp_path, kills):
         assert run(folder, repository, log) is not None
         assert set(parsed(log)[before:]) == set(parsed(tmp_path / "whole.log")) - set(known)
         assert len(committed(repository)) == FILES
-        again = xr.open_dataset(intarsia.authorize(repository), engine="intarsia").load()
+        again = xr.open_dataset(intarsia.archives.authorize(repository), engine="intarsia").load()
         xr.testing.assert_identical(again, whole)

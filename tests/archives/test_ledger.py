@@ -30,7 +30,7 @@ def test_the_advice_for_a_moved_archive_is_to_relocate_and_that_works(moved):
         intarsia.ingest(files, repo, concat_dim="time")
     advice = set(re.findall(r"intarsia\.relocate\(repo, \{'(.*?)': '(.*?)'\}\)", str(caught.value)))
     assert len(advice) == 1
-    assert intarsia.relocate(repo, dict(advice)).files == 2
+    assert intarsia.archives.relocate(repo, dict(advice)).files == 2
     assert intarsia.ingest(files, repo, concat_dim="time").summary == "nothing to do: 2 unchanged"
 
 
@@ -85,7 +85,7 @@ def test_files_restored_without_their_times_are_recognised_by_their_bytes(restor
     report = intarsia.ingest(files, repo, concat_dim="time", replace=replace)
     assert report.summary == "nothing to do: 3 unchanged"
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], values)
-    assert [file.state for file in intarsia.sources(repo)] == ["present"] * 3
+    assert [file.state for file in intarsia.archives.sources(repo)] == ["present"] * 3
     message = next(intarsia.open_repository(repo).ancestry(branch="main")).message
     assert message == "the same bytes with another time: 3 files"
     commits = len(list(intarsia.open_repository(repo).ancestry(branch="main")))

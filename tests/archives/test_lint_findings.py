@@ -66,7 +66,7 @@ def linted(tmp_path, drift, **options):
     files = [save(day(0), tmp_path / "0", "netcdf4"), save(drift(day(2)), tmp_path / "1", "netcdf4")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of parsers
-        return intarsia.lint(files, concat_dim="time", **options)
+        return intarsia.archives.lint(files, concat_dim="time", **options)
 
 
 @pytest.mark.parametrize("kind", TAKEN)
@@ -97,7 +97,7 @@ def test_every_drift_that_is_refused_names_the_option_that_takes_it(tmp_path, ki
 def test_files_that_are_alike_do_not_drift(tmp_path):
     for first in (0, 2):
         save(day(first), tmp_path / str(first), "netcdf4")
-    report = intarsia.lint(tmp_path / "*.nc")
+    report = intarsia.archives.lint(tmp_path / "*.nc")
     assert report.drifts == ()
     assert [run.files for run in report.runs] == [2]
     assert report.snapshot_id is None
@@ -107,7 +107,7 @@ def test_changes_of_encoding_are_counted(tmp_path):
     for first in range(6):
         chunks = (1, 6, 8) if first < 2 else (1, 3, 8)
         netcdf(tmp_path / f"{first}.nc", first, chunks=chunks, level=4 if first < 4 else 7)
-    report = intarsia.lint(tmp_path / "*.nc", concat_dim="time")
+    report = intarsia.archives.lint(tmp_path / "*.nc", concat_dim="time")
     told = {each.kind: (each.what, each.files, each.first[-4:]) for each in report.drifts}
     assert told == {
         "chunks": ("1x3x8 instead of 1x6x8", 4, "2.nc"),
@@ -119,7 +119,7 @@ def test_thousands_of_packings_are_one_line(tmp_path):
     for first in range(7):
         attrs = {"scale_factor": 0.5 + first}
         netcdf(tmp_path / f"{first}.nc", first, kind="i2", chunks=(1, 6, 8), attrs=attrs)
-    (drift,) = intarsia.lint(tmp_path / "*.nc", concat_dim="time").drifts
+    (drift,) = intarsia.archives.lint(tmp_path / "*.nc", concat_dim="time").drifts
     assert (drift.kind, drift.files) == ("packing", 6)
     assert drift.what.endswith("* 3.5 + 0 instead of * 0.5 + 0; and 3 others")
 
@@ -129,7 +129,7 @@ def test_holes_overlaps_copies_and_missing_variables_are_told(tmp_path):
     tile(tmp_path, "b", [1, 2], [0, 1], 2)
     tile(tmp_path, "c", [4], [5], 3, name="w")
     options = {"concat_dim": ["y", "x"], "missing": "fill", "overlap": "last", "copy": "all"}
-    report = intarsia.lint(tmp_path / "*.h5", **options)
+    report = intarsia.archives.lint(tmp_path / "*.h5", **options)
     told = {(each.kind, each.variable): each for each in report.drifts}
     assert told["hole", "v"].what == "no file has 6 of 12 places along y and x"
     assert told["hole", "w"].what == "no file has 11 of 12 places along y and x"
@@ -149,9 +149,11 @@ def test_files_are_held_against_the_dataset_that_is_there(tmp_path):
     first = save(day(0), tmp_path / "0", "netcdf4")
     repo = intarsia.ingest(first, "memory://", concat_dim="time").repository
     second = save(day(2).isel(lat=slice(None, None, -1)), tmp_path / "1", "netcdf4")
-    report = intarsia.lint(second, repo, concat_dim="time")
+    report = intarsia.archives.lint(second, repo, concat_dim="time")
     assert [(each.kind, each.what) for each in report.drifts] == [("order", "reversed")]
-    assert intarsia.lint([first, second], repo).summary == "1 added, 1 unchanged"  # along its own dimension
+    assert (
+        intarsia.archives.lint([first, second], repo).summary == "1 added, 1 unchanged"
+    )  # along its own dimension
     assert intarsia.open(repo, "v").shape[0] == 2
 
 
@@ -159,7 +161,7 @@ def test_stacked_variables_and_dimensions_from_attributes(tmp_path):
     for member in range(2):
         bands = {f"b{i}": (("x",), np.full(3, float(i))) for i in range(2 if member else 1)}
         xr.Dataset(bands, attrs={"realization": member}).to_netcdf(tmp_path / f"{member}.nc")
-    report = intarsia.lint(
+    report = intarsia.archives.lint(
         tmp_path / "*.nc", dims={"member": from_attribute("realization")}, missing="fill",
         stack={"b": ("band", ["b0", "b1"])},
     )  # fmt: skip
@@ -173,11 +175,11 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     save(day(0), tmp_path / "0", "netcdf4")
     (tmp_path / "1.nc").write_text("nonsense")
     (tmp_path / "2.nc").write_bytes(b"")
-    report = intarsia.lint(tmp_path / "*.nc", concat_dim="time")
+    report = intarsia.archives.lint(tmp_path / "*.nc", concat_dim="time")
     assert [each.options for each in report.drifts if each.refused] == [("parser",), ()]
     for option in ("dry_run", "message"):
         with pytest.raises(TypeError, match=f"no argument {option}"):
-            intarsia.lint(tmp_path / "*.nc", **{option: True})
+            intarsia.archives.lint(tmp_path / "*.nc", **{option: True})
 
 
 def test_refusals_of_one_sentence_are_told_once():

@@ -93,7 +93,7 @@ def test_authorised_references_are_read_and_point_to_the_file_itself(source, nam
     prefix = True if allowed is True else source.parent / allowed
     report = intarsia.ingest(path, "memory://", concat_dim="n", authorize=prefix)
     assert intarsia.open(report.repository, "x")[...].tobytes() == SECRET
-    (chunk,) = next(iter(intarsia.sources(report.repository, "x", at=0))).chunks
+    (chunk,) = next(iter(intarsia.archives.sources(report.repository, "x", at=0))).chunks
     assert chunk.url == f"file://{source.parent}/secret" or name == "dots"
 
 
@@ -191,7 +191,7 @@ def test_a_named_file_that_is_a_link_out_of_its_folder(source):
     with pytest.raises(IngestError, match=r"main.h5 .which leads to .*other.h5.*outside of"):
         ingested(source / "main.h5")
     report = intarsia.ingest(source / "main.h5", "memory://", concat_dim="n", authorize=source.parent)
-    (file,) = intarsia.sources(report.repository, "x", at=0)
+    (file,) = intarsia.archives.sources(report.repository, "x", at=0)
     assert file.url.endswith("main.h5")
     assert file.chunks[0].url == f"file://{source.parent}/other.h5"
     assert intarsia.open(report.repository, "x")[...].tobytes() == SECRET

@@ -33,7 +33,7 @@ def test_if_every_file_is_refused_nothing_happens(tmp_path):
         )
         assert report.summary == "nothing added: 2 failed"
     (tmp_path / "a.nc").write_bytes(b"nonsense, too")
-    report = intarsia.lint(tmp_path / "*.nc")  # which looks for dimensions first
+    report = intarsia.archives.lint(tmp_path / "*.nc")  # which looks for dimensions first
     for file in report.failed:
         assert re.search(r"none of HDF5, .*: it starts with b'nonsense' \(parser= reads other", file.reason)
     with pytest.raises(IngestError, match="2 of 2 files cannot be ingested") as caught:

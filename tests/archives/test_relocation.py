@@ -31,13 +31,13 @@ def test_a_moved_archive_is_read_again_after_one_commit_that_parses_nothing(arch
     before = intarsia.open_repository(repo).lookup_branch("main")
     (tmp_path / "old").rename(tmp_path / "new")
     monkeypatch.setattr(parse, "parse_one", lambda *_: pytest.fail("parsed again"))
-    done = intarsia.relocate(repo, {tmp_path / "old": tmp_path / "new"})
+    done = intarsia.archives.relocate(repo, {tmp_path / "old": tmp_path / "new"})
     assert (done.files, done.chunks, done.unmarked) == (2, 2, 0)
     assert np.array_equal(intarsia.open(done.repository, "sst")[...], values)
     assert np.array_equal(intarsia.open(repo, "sst", authorize=True)[...], values)
     ancestry = [each.id for each in intarsia.open_repository(repo).ancestry(branch="main")]
     assert ancestry[1] == before
-    files = intarsia.sources(repo)
+    files = intarsia.archives.sources(repo)
     assert [file.state for file in files] == ["present"] * 2
     assert all("/new/" in file.url for file in files)
     with pytest.raises(ReadError):
@@ -47,7 +47,7 @@ def test_a_moved_archive_is_read_again_after_one_commit_that_parses_nothing(arch
 def test_ingest_goes_on_after_a_move(archive, tmp_path):
     repo, _ = archive
     (tmp_path / "old").rename(tmp_path / "new")
-    intarsia.relocate(repo, {f"{tmp_path}/old/": f"{tmp_path}/new/"})
+    intarsia.archives.relocate(repo, {f"{tmp_path}/old/": f"{tmp_path}/new/"})
     netcdf(tmp_path / "new/b/2.nc", 2)
     report = intarsia.ingest(tmp_path / "new/*/*.nc", repo, concat_dim="time")
     assert report.summary == "1 added, 2 unchanged"
@@ -60,7 +60,7 @@ def test_files_restored_without_their_times_are_taken_again(archive, tmp_path):
         os.utime(file, (2_000_000_000, 2_000_000_000))
     with pytest.raises(ReadError):
         intarsia.open(repo, "sst", authorize=True)[...]
-    done = intarsia.relocate(repo, {tmp_path / "old": tmp_path / "old"})
+    done = intarsia.archives.relocate(repo, {tmp_path / "old": tmp_path / "old"})
     assert done.unmarked == 2
     assert "2 files with another mark" in str(done)
     assert np.array_equal(intarsia.open(repo, "sst", authorize=True)[...], values)
@@ -74,20 +74,20 @@ def test_files_that_cannot_be_the_same_are_named_and_nothing_is_changed(archive,
         file.write(b"more")
     (tmp_path / "new/b/1.nc").unlink()
     with pytest.raises(IngestError) as caught:
-        intarsia.relocate(repo, {tmp_path / "old": tmp_path / "new"})
+        intarsia.archives.relocate(repo, {tmp_path / "old": tmp_path / "new"})
     assert "2 of 2 files" in str(caught.value)
     assert "0.nc: it has" in str(caught.value)
     assert "1.nc: it is not there" in str(caught.value)
     for nothing in ({tmp_path / "else": tmp_path / "new"}, {}):
         with pytest.raises(IngestError, match=r"refers to nothing below|say what has moved"):
-            intarsia.relocate(repo, nothing)
+            intarsia.archives.relocate(repo, nothing)
     assert intarsia.open_repository(repo).lookup_branch("main") == before
 
 
 def test_the_longest_prefix_counts_and_the_rest_stays(archive, tmp_path):
     repo, values = archive
     shutil.move(tmp_path / "old/a", tmp_path / "elsewhere")
-    done = intarsia.relocate(repo, {tmp_path / "old/a": tmp_path / "elsewhere"})
+    done = intarsia.archives.relocate(repo, {tmp_path / "old/a": tmp_path / "elsewhere"})
     assert done.files == 1
     assert np.array_equal(intarsia.open(repo, "sst", authorize=True)[...], values)
     (tmp_path / "elsewhere").rename(tmp_path / "third")
@@ -97,7 +97,7 @@ def test_the_longest_prefix_counts_and_the_rest_stays(archive, tmp_path):
         tmp_path / "elsewhere/0.nc": tmp_path / "third/0.nc",
         tmp_path / "old": tmp_path / "fourth",
     }
-    intarsia.relocate(repo, moves)
+    intarsia.archives.relocate(repo, moves)
     assert np.array_equal(intarsia.open(repo, "sst", authorize=True)[...], values)
 
 
@@ -106,7 +106,7 @@ def test_to_a_bucket(archive, tmp_path, bucket, s3):
     for file in (tmp_path / "old").rglob("*.nc"):
         obstore.put(bucket, f"{file.parent.name}/{file.name}", file.read_bytes())
     shutil.rmtree(tmp_path / "old")
-    done = intarsia.relocate(repo, {tmp_path / "old": f"s3://{BUCKET}"}, storage_options=s3)
+    done = intarsia.archives.relocate(repo, {tmp_path / "old": f"s3://{BUCKET}"}, storage_options=s3)
     assert (done.files, done.unmarked) == (2, 2)
     opened = intarsia.open(repo, "sst", authorize=True, storage_options=s3)
     assert np.array_equal(opened[...], values)
@@ -122,6 +122,6 @@ def test_a_zarr_source_moves_as_one(tmp_path):
         group.create_array("v", data=np.full((1, 4), day + 1.0), chunks=(1, 2), dimension_names=["time", "x"])
     intarsia.ingest([tmp_path / f"old/{day}.zarr" for day in range(2)], tmp_path / "r", concat_dim="time")
     (tmp_path / "old").rename(tmp_path / "new")
-    done = intarsia.relocate(tmp_path / "r", {tmp_path / "old": tmp_path / "new"})
+    done = intarsia.archives.relocate(tmp_path / "r", {tmp_path / "old": tmp_path / "new"})
     assert (done.files, done.chunks) == (2, 4)
     assert intarsia.open(tmp_path / "r", "v", authorize=True)[:, 3].tolist() == [1, 2]

@@ -43,7 +43,10 @@ def test_only_the_directories_of_the_sources_are_authorised(tmp_path):
     assert report.repository.authorized_virtual_container_prefixes == {f"file://{tmp_path}/a/"}
     report = intarsia.ingest(tmp_path / "b/1.nc", report.repository, concat_dim="time")
     assert report.containers == (f"file://{tmp_path}/b/",)
-    assert intarsia.containers(report.repository) == (f"file://{tmp_path}/a/", f"file://{tmp_path}/b/")
+    assert intarsia.archives.containers(report.repository) == (
+        f"file://{tmp_path}/a/",
+        f"file://{tmp_path}/b/",
+    )
     assert intarsia.open(report.repository, "sst")[...].shape[0] == 2  # both
 
 
@@ -57,11 +60,11 @@ def test_a_repository_opened_elsewhere_says_what_to_authorise(tmp_path):
     with pytest.raises(ReadError) as caught:
         sst[...]
     assert f"{prefix}0.nc" in str(caught.value)
-    assert f"repo = intarsia.authorize(repo, [{prefix!r}])" in str(caught.value)
-    again = intarsia.authorize(repo, [prefix])
+    assert f"repo = intarsia.archives.authorize(repo, [{prefix!r}])" in str(caught.value)
+    again = intarsia.archives.authorize(repo, [prefix])
     assert np.array_equal(intarsia.open(again, "sst")[...], values)
     with pytest.raises(IngestError, match="no virtual chunk container for file:///etc/"):
-        intarsia.authorize(repo, ["file:///etc/"])
+        intarsia.archives.authorize(repo, ["file:///etc/"])
 
 
 def test_authorising_all_and_some(tmp_path):
@@ -70,10 +73,10 @@ def test_authorising_all_and_some(tmp_path):
         netcdf(tmp_path / name / "0.nc", ord(name))
     intarsia.ingest(tmp_path / "*/0.nc", tmp_path / "r", concat_dim="time")
     repo = intarsia.open_repository(tmp_path / "r")
-    some = intarsia.authorize(repo, [f"file://{tmp_path}/a"])
+    some = intarsia.archives.authorize(repo, [f"file://{tmp_path}/a"])
     assert intarsia.open(some, "sst")[0].shape == (6, 8)
     with pytest.raises(ReadError, match="authori"):
         intarsia.open(some, "sst")[1]
     for known in (some, tmp_path / "r", str(tmp_path / "r")):
-        assert len(intarsia.containers(known)) == 2
-        assert intarsia.open(intarsia.authorize(known), "sst")[...].shape == (2, 6, 8)
+        assert len(intarsia.archives.containers(known)) == 2
+        assert intarsia.open(intarsia.archives.authorize(known), "sst")[...].shape == (2, 6, 8)

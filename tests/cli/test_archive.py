@@ -41,7 +41,9 @@ def test_dimensions_in_names_and_attributes_stacked_and_renamed_variables(tmp_pa
         "--stack", "b=band:1=b1,2=b2", "--rename", "width=x", "--workers", "2", "--copy", "never",
     )  # fmt: skip
     succeed("ingest", tmp_path / "*.nc", tmp_path / "store", *arguments)
-    ds = xr.open_dataset(intarsia.authorize(intarsia.open_repository(tmp_path / "store")), engine="intarsia")
+    ds = xr.open_dataset(
+        intarsia.archives.authorize(intarsia.open_repository(tmp_path / "store")), engine="intarsia"
+    )
     assert ds.b.sizes == {"band": 2, "start": 2, "member": 2, "x": 3}
     assert ds.band.values.tolist() == [1, 2]
     assert ds.b.sel(band=2, member=1, start="2002-06-02").values.tolist() == [12, 12, 12]
@@ -83,7 +85,7 @@ def test_load_coordinate_nulls_and_units(tmp_path):
         ds.to_netcdf(tmp_path / f"{i}.nc")
     arguments = ("--concat-dim", "t", "--load", "w", "--nulls", "--units", "ignore", "--dtype", "v=int32")
     succeed("ingest", tmp_path / "*.nc", tmp_path / "store", *arguments)
-    opened = intarsia.authorize(intarsia.open_repository(tmp_path / "store"))
+    opened = intarsia.archives.authorize(intarsia.open_repository(tmp_path / "store"))
     assert intarsia.open(opened, "v")[...].tolist() == [0, None, 1, None]
     assert intarsia.open(opened, "v").dtype == "int32"
     assert xr.open_dataset(opened, engine="intarsia").w.values.tolist() == [0, 2, 1, 2]
@@ -95,7 +97,7 @@ def test_load_coordinate_nulls_and_units(tmp_path):
         one.to_netcdf(path)
     arguments = ("--concat-dim", "t", "--coordinate", r"name:-(\d)", "--units", "ignore")
     succeed("ingest", tmp_path / "x-*.nc", tmp_path / "other", *arguments)
-    opened = intarsia.authorize(intarsia.open_repository(tmp_path / "other"))
+    opened = intarsia.archives.authorize(intarsia.open_repository(tmp_path / "other"))
     assert xr.open_dataset(opened, engine="intarsia").t.values.tolist() == [3, 7]
 
 
@@ -237,7 +239,7 @@ def test_what_may_not_be_read_has_an_exit_code_of_its_own_and_is_said_once(tmp_p
     for verb in (("read", store, "sst"), ("serve", store)):
         said = failure(*verb, code=9)
         assert said.count(f"--allow {prefix}") == 1
-        assert "intarsia.authorize" not in said
+        assert "intarsia.archives.authorize" not in said
     ran = run("verify", store)
     assert ran.code == 9
     assert ran.out.count(f"--allow {prefix}") == 1

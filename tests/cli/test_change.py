@@ -195,7 +195,7 @@ def test_recode_refuses(store, arguments, code):
 
 
 def conditional():
-    return intarsia.ConditionalCodec(codecs=[ZstdCodec()])
+    return intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()])
 
 
 def test_rewrite_members_of_a_logical_array_and_plain_arrays(store, plain):
@@ -235,7 +235,7 @@ def slotted(place):
     z = zarr.create_array(
         place, name="images", shape=(64, 64), chunks=(8, 8), shards=(32, 32), dtype="u2", compressors=None
     )
-    intarsia.slotted(z)[:16, :16] = 7
+    intarsia.shards.slotted(z)[:16, :16] = 7
     return z
 
 

@@ -11,7 +11,8 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 from zarr.storage import MemoryStore, WrapperStore
 
 import intarsia
-from intarsia import ConditionalCodec, OffsetCodec, PadCodec, masks, nullable
+from intarsia import nullable
+from intarsia.codecs import ConditionalCodec, OffsetCodec, PadCodec, masks
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 LITTLE = BytesCodec(endian="little")
@@ -281,7 +282,7 @@ def test_a_turned_region_has_the_bitmasks_of_the_chunks_that_it_shows():
     assert seen(masks(array)) == {((1, 2), (0, 6)): [0, 1, 1]}
     array.drop_region(((1, 2), (0, 2)))  # the last two that it showed of the member
     assert seen(masks(array)) == {((1, 2), (2, 6)): [0, 1]}
-    assert intarsia.rewrite(array, 0).rewritten == 2
+    assert intarsia.codecs.rewrite(array, 0).rewritten == 2
     assert seen(masks(array)) == {((1, 2), (2, 6)): [0, 0]}
     np.testing.assert_array_equal(array[1, 2:], expected[1, 2:])
 

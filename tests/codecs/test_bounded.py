@@ -207,7 +207,7 @@ def test_each_codec_of_a_chain_has_a_bound():
         BytesCodec(),
         Crc32cCodec(),
         GzipCodec(),
-        intarsia.PadCodec(location="end", nbytes=8),
+        intarsia.codecs.PadCodec(location="end", nbytes=8),
         ZstdCodec(),
     ]
     assert decoded_bounds(codecs, SPEC) == [4, 8, 8 + 1 + 65536, 8 + 1 + 65536 + 8]
@@ -222,9 +222,9 @@ def stored(kind, compressor):
             {}, shape=4, chunks=4, dtype="u1", mask_codecs=["packbits"], data_codecs=["bytes", compressor]
         ).zarr_array
         return z, lambda raw: struct.pack("<QQ", 1, len(raw)) + b"\x0f" + raw
-    codec = intarsia.ConditionalCodec(codecs=[compressor])
+    codec = intarsia.codecs.ConditionalCodec(codecs=[compressor])
     if kind == "nested":
-        codec = intarsia.ConditionalCodec(codecs=[codec])
+        codec = intarsia.codecs.ConditionalCodec(codecs=[codec])
     z = zarr.create(store={}, shape=4, chunks=4, dtype="u1", codecs=[BytesCodec(), codec])
     return z, lambda raw: (b"\x01\x01" if kind == "nested" else b"\x01") + raw
 
@@ -255,7 +255,7 @@ def test_the_engine_decodes_no_bomb():
         ["gzip"],
         ["crc32c", "gzip"],
         ["gzip", "zstd"],
-        [intarsia.ConditionalCodec(codecs=["gzip"])],
+        [intarsia.codecs.ConditionalCodec(codecs=["gzip"])],
     ):
         array = intarsia.create({}, "a", shape=(4,), chunks=(4,), dtype="u1")
         array.append([1, 2, 3, 4], codecs=codecs)
@@ -289,7 +289,7 @@ def of_texts(kind, compressor):
         (key, store), frame = ("c/0", found.zarr_array.store), struct.pack("<QQ", 1, 0)
         return found, store, key, lambda raw: frame[:8] + struct.pack("<Q", len(raw)) + b"\xff" + raw
     found = intarsia.create({}, "a", shape=(0,), chunks=(8,), dtype="string", fill_value="")
-    codecs = [intarsia.ConditionalCodec(codecs=compressor)] if kind == "conditional" else compressor
+    codecs = [intarsia.codecs.ConditionalCodec(codecs=compressor)] if kind == "conditional" else compressor
     found.append(TEXTS, codecs=["vlen-utf8", *codecs])
     store, mask = found.group.store, bytes([(1 << len(compressor)) - 1])
     (key,) = (key for key in store._store_dict if key.endswith("/c/0"))

@@ -12,8 +12,7 @@ from PIL import Image
 from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 import intarsia
-from intarsia import OffsetCodec, PadCodec, with_padding
-from intarsia.codecs import fits_header, npy_header, tiff_header
+from intarsia.codecs import OffsetCodec, PadCodec, fits_header, npy_header, tiff_header, with_padding
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadError
 from tests.grids import spread
 

@@ -22,8 +22,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore
 
 import intarsia
-from intarsia import ConditionalCodec, PadCodec, masks, rewrite, with_decision
-from intarsia.codecs import ShuffleCodec
+from intarsia.codecs import ConditionalCodec, PadCodec, ShuffleCodec, masks, rewrite, with_decision
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
 from intarsia.types import Rewritten
 from tests.codecs.stores import NotedWrites
@@ -326,7 +325,7 @@ def kill_a_rewrite(path, rounds, seed):
         z = zarr.open_array(sys.argv[1], mode="r+")
         decision = "compress_if_smaller"
         while True:
-            intarsia.rewrite(z, decision, progress=lambda done, total: print(done, flush=True))
+            intarsia.codecs.rewrite(z, decision, progress=lambda done, total: print(done, flush=True))
             decision = "never_apply" if decision == "compress_if_smaller" else "compress_if_smaller"
     """)
     rng = random.Random(seed)
@@ -372,7 +371,7 @@ def always(codec):
 
 
 def test_headers_are_written_anew_or_nothing_is(tmp_path):
-    pad = intarsia.PadCodec(location="start", nbytes=8, padding_func=length)
+    pad = intarsia.codecs.PadCodec(location="start", nbytes=8, padding_func=length)
     chain = [BytesCodec(), ConditionalCodec(codecs=[ZstdCodec()]), pad]
     zarr.create(store=tmp_path, shape=100, dtype="u1", codecs=chain)[:] = 7
     before = (tmp_path / "c/0").read_bytes()
@@ -380,12 +379,12 @@ def test_headers_are_written_anew_or_nothing_is(tmp_path):
     with pytest.raises(intarsia.errors.ChunkEncodeError, match="with_padding"):
         rewrite(again, "always_apply")
     assert (tmp_path / "c/0").read_bytes() == before
-    rewrite(intarsia.with_padding(again, length), "always_apply")
+    rewrite(intarsia.codecs.with_padding(again, length), "always_apply")
     assert (tmp_path / "c/0").read_bytes()[:9] == b"LEN%05d\x01" % ((tmp_path / "c/0").stat().st_size - 8)
 
 
 def test_workers_get_what_the_codecs_were_made_with(tmp_path):
-    pad = intarsia.PadCodec(location="start", nbytes=8, padding_func=length)
+    pad = intarsia.codecs.PadCodec(location="start", nbytes=8, padding_func=length)
     chain = [BytesCodec(), ConditionalCodec(codecs=[ZstdCodec()], decision=always), pad]
     z = zarr.create(store=tmp_path, shape=100, dtype="u1", codecs=chain)
     with_decision(z, "never_apply")[:] = 7

@@ -5,8 +5,7 @@ import pytest
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
-from intarsia import ConditionalCodec
-from intarsia.codecs import ShuffleCodec
+from intarsia.codecs import ConditionalCodec, ShuffleCodec
 from intarsia.codecs.codec_path import find_routes, routes
 from intarsia.codecs.stored_decisions import grid_shape
 

@@ -25,8 +25,7 @@ from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.dtype import Float64, UInt8
 
-from intarsia import ConditionalCodec, PadCodec, with_decision
-from intarsia.codecs import ShuffleCodec
+from intarsia.codecs import ConditionalCodec, PadCodec, ShuffleCodec, with_decision
 from intarsia.codecs.base import address_of
 from intarsia.codecs.context import working_on
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError

@@ -10,8 +10,7 @@ import zarr
 from zarr.codecs import BytesCodec as Bytes
 from zarr.codecs import Crc32cCodec as Crc32c
 
-from intarsia import masks, rewrite, with_decision
-from intarsia.codecs import OptionalCodec
+from intarsia.codecs import OptionalCodec, masks, rewrite, with_decision
 
 
 def decide_based_on_size(chunk_index, codec, unencoded_chunk, trial_encoded_chunk):

@@ -3,8 +3,7 @@
 import pytest
 from zarr.codecs import BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
 
-from intarsia import PackBitsCodec
-from intarsia.codecs import parse_codecs
+from intarsia.codecs import PackBitsCodec, parse_codecs
 from intarsia.errors import CodecConfigurationError
 
 

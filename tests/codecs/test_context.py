@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
-from intarsia import ConditionalCodec, PadCodec
+from intarsia.codecs import ConditionalCodec, PadCodec
 from intarsia.codecs.codec_path import find_routes
 from intarsia.codecs.context import (
     BatchedPipeline,
@@ -379,8 +379,8 @@ def test_pipelines_pickle(our_pipeline):
 def test_the_first_codec_replaces_zarrs_pipelines_and_no_others(before, after):
     script = (
         f"import zarr, intarsia; zarr.config.set({{'codec_pipeline.path': {before!r}}}); "
-        f"intarsia.PadCodec; assert zarr.config.get('codec_pipeline.path') == {before!r}; "
-        f"intarsia.PadCodec(location='end', nbytes=1); "
+        f"intarsia.codecs.PadCodec; assert zarr.config.get('codec_pipeline.path') == {before!r}; "
+        f"intarsia.codecs.PadCodec(location='end', nbytes=1); "
         f"assert zarr.config.get('codec_pipeline.path') == {after!r}"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)

@@ -7,8 +7,7 @@ import pytest
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 
-from intarsia import ConditionalCodec, masks, with_decision
-from intarsia.codecs import ShuffleCodec
+from intarsia.codecs import ConditionalCodec, ShuffleCodec, masks, with_decision
 from intarsia.codecs.decisions import (
     DecisionFunction,
     MaskPerChunk,

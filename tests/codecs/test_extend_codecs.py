@@ -10,8 +10,8 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Sharding
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia import ConditionalCodec, extend_codecs, masks, nullable, rewrite, with_decision
-from intarsia.codecs import decision_of
+from intarsia import nullable
+from intarsia.codecs import ConditionalCodec, decision_of, extend_codecs, masks, rewrite, with_decision
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError, ReadOnlyError
 from tests.codecs.stores import NotedWrites
 

@@ -13,7 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.dtype import UInt8
 
 import intarsia
-from intarsia import PadCodec
+from intarsia.codecs import PadCodec
 from intarsia.codecs.context import working_on
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError

@@ -63,7 +63,7 @@ def test_never_larger_than_the_best_single_choice(seed, size, order):
         alone = sizes(stored(data, size, pipeline)[1])
         assert all(ours[key] <= alone[key] + 1 for key in ours)
     assert all(size_of <= 4 * size + 1 for size_of in ours.values())
-    chosen = set(intarsia.masks(z).compressed().tolist())
+    chosen = set(intarsia.codecs.masks(z).compressed().tolist())
     assert chosen <= {0, *z.metadata.codecs[1].decision.alternatives}
 
 
@@ -72,14 +72,14 @@ def test_what_was_chosen_has_names(tmp_path):
         [KINDS[kind](np.random.default_rng(0), 2000) for kind in ("ramp", "noise", "sevens")]
     )
     z, _ = stored(data, 2000, [one_of(["gzip", [SHUFFLE, "zstd"]])])
-    assert intarsia.masks(z, names=True).tolist() == ["shuffle+zstd", "raw", "shuffle+zstd"]
+    assert intarsia.codecs.masks(z, names=True).tolist() == ["shuffle+zstd", "raw", "shuffle+zstd"]
     shard = ShardingCodec(chunk_shape=(2000,), codecs=[BytesCodec(), one_of(["gzip", [SHUFFLE, "zstd"]])])
     sharded = zarr.create(store={}, shape=6000, chunks=6000, dtype="i4", codecs=[shard])
     sharded[:4000] = data[:4000]
-    assert intarsia.masks(sharded, names=True).tolist() == ["shuffle+zstd", "raw", None]
+    assert intarsia.codecs.masks(sharded, names=True).tolist() == ["shuffle+zstd", "raw", None]
     logical = intarsia.create(tmp_path / "l", "a", shape=(0,), chunks=(2000,), dtype="i4")
     logical.append(data, codecs=[one_of(["gzip", [SHUFFLE, "zstd"]])])
-    named = intarsia.masks(logical, names=True)
+    named = intarsia.codecs.masks(logical, names=True)
     assert {bounds: part.tolist() for bounds, part in named.items()} == {
         ((0, 6000),): ["shuffle+zstd", "raw", "shuffle+zstd"]
     }
@@ -88,10 +88,10 @@ def test_what_was_chosen_has_names(tmp_path):
 def test_a_slow_line_weighs_size_alone_and_an_infinitely_fast_one_decoding_alone():
     data = mixed(1, 6, 20_000)
     pipelines = [["gzip"], [SHUFFLE, "zstd"], [{"name": "zstd", "configuration": {"level": 9}}]]
-    small = intarsia.masks(stored(data, 20_000, [one_of(pipelines)])[0])
-    slow = intarsia.masks(stored(data, 20_000, [one_of(pipelines, weight=1e-3)])[0])
+    small = intarsia.codecs.masks(stored(data, 20_000, [one_of(pipelines)])[0])
+    slow = intarsia.codecs.masks(stored(data, 20_000, [one_of(pipelines, weight=1e-3)])[0])
     assert small.tolist() == slow.tolist()
-    endless = intarsia.masks(stored(data, 20_000, [one_of(pipelines, weight=1e300)])[0])
+    endless = intarsia.codecs.masks(stored(data, 20_000, [one_of(pipelines, weight=1e300)])[0])
     assert endless.tolist() == [0] * 6  # nothing is decoded faster than what is not encoded
 
 
@@ -99,15 +99,15 @@ def test_an_array_that_was_opened_again_chooses_on(tmp_path):
     codec = one_of(["gzip", [SHUFFLE, "zstd"]])
     z = zarr.create(store=tmp_path / "a", shape=4000, chunks=2000, dtype="i4", codecs=[BytesCodec(), codec])
     z[:2000] = KINDS["ramp"](None, 2000)
-    again = intarsia.with_decision(zarr.open_array(tmp_path / "a"), codec.decision)
+    again = intarsia.codecs.with_decision(zarr.open_array(tmp_path / "a"), codec.decision)
     again[2000:] = KINDS["ramp"](None, 2000)
-    assert intarsia.masks(again, names=True).tolist() == ["shuffle+zstd"] * 2
+    assert intarsia.codecs.masks(again, names=True).tolist() == ["shuffle+zstd"] * 2
 
 
 def test_a_pipeline_that_cannot_work_on_a_chunk_is_passed_over():
     shuffle = ShuffleCodec(element_size=7)  # 4 bytes an element: never a whole number of sevens
     z, _ = stored(np.full(1000, 7, "i4"), 1000, [one_of([[shuffle, "zstd"], "gzip"])])
-    assert intarsia.masks(z, names=True).tolist() == ["gzip"]
+    assert intarsia.codecs.masks(z, names=True).tolist() == ["gzip"]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import pytest
 import zarr
 from zarr.codecs import BytesCodec
 
-from intarsia import ConditionalCodec, with_decision
-from intarsia.codecs import OptionalCodec, conditional
+from intarsia.codecs import ConditionalCodec, OptionalCodec, conditional, with_decision
 from intarsia.errors import CodecConfigurationError
 
 FIELDS = {"codecs": [{"name": "zstd", "configuration": {"level": 5, "checksum": False}}], "header_bits": 16}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 from zarrista.store import FilesystemStore
 
-from intarsia import PackBitsCodec
+from intarsia.codecs import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 INTEGERS = [f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)]

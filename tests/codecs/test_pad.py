@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, CastValue, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr.codecs.numcodecs import Zlib
 
-from intarsia import OffsetCodec, PadCodec, with_padding
-from intarsia.codecs import n5_header, parse_codecs, tiff_header
+from intarsia.codecs import OffsetCodec, PadCodec, n5_header, parse_codecs, tiff_header, with_padding
 from intarsia.codecs.context import working_on
 from intarsia.errors import (
     ChunkDecodeError,

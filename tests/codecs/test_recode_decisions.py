@@ -5,7 +5,7 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
-from intarsia import ConditionalCodec, with_decision
+from intarsia.codecs import ConditionalCodec, with_decision
 from intarsia.codecs.chunk_rewrite import Recoder
 from intarsia.codecs.codec_path import find_routes, stored_spec
 from intarsia.codecs.context import Grid, StoredPlace

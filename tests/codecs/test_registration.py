@@ -12,8 +12,8 @@ import pytest
 import zarr
 from jsonschema import Draft202012Validator
 
-from intarsia import OffsetCodec, PackBitsCodec, PadCodec, schemas
-from intarsia.codecs import ShuffleCodec
+from intarsia import schemas
+from intarsia.codecs import OffsetCodec, PackBitsCodec, PadCodec, ShuffleCodec
 
 CODECS = [
     ["bytes", PadCodec(location="start", nbytes=3, padding=b"abc")],

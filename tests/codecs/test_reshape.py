@@ -129,7 +129,7 @@ def test_the_chunk_index_is_unknown_rather_than_wrong_behind_it():
         seen.append(chunk_index)
         return False
 
-    inner = [LITTLE, intarsia.ConditionalCodec(codecs=["zstd"], decision=note)]
+    inner = [LITTLE, intarsia.codecs.ConditionalCodec(codecs=["zstd"], decision=note)]
     codecs = [ReshapeCodec(shape=[3, -1]), ShardingCodec(chunk_shape=(1, 2), codecs=inner)]
     z = zarr.create(store={}, shape=(4, 6), chunks=(4, 6), dtype="i2", codecs=codecs)
     with pytest.raises(intarsia.errors.ChunkIndexUnknownError):

@@ -9,7 +9,8 @@ import pytest
 import zarr
 from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
-from intarsia import ConditionalCodec, OffsetCodec, PadCodec, masks, nullable, with_decision
+from intarsia import nullable
+from intarsia.codecs import ConditionalCodec, OffsetCodec, PadCodec, masks, with_decision
 from intarsia.codecs.decisions import parse_decision
 from intarsia.codecs.runtime_options import Luggage, Options, default_decision, runtime_config
 from intarsia.codecs.trials import Sampled

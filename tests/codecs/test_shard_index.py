@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec
 from zarr.storage import MemoryStore
 
-from intarsia import PadCodec
+from intarsia.codecs import PadCodec
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import ChunkDecodeError
 

@@ -11,7 +11,7 @@ from zarr.codecs import Crc32cCodec, GzipCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
-from intarsia import OffsetCodec, PadCodec
+from intarsia.codecs import OffsetCodec, PadCodec
 from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, margins, stored_indices
 from tests.codecs.stores import AsyncOnly
 

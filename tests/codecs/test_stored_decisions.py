@@ -13,8 +13,16 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, 
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia import ConditionalCodec, PadCodec, masks, nullable, with_decision, with_padding
-from intarsia.codecs import OptionalCodec, decision_of
+from intarsia import nullable
+from intarsia.codecs import (
+    ConditionalCodec,
+    OptionalCodec,
+    PadCodec,
+    decision_of,
+    masks,
+    with_decision,
+    with_padding,
+)
 from intarsia.codecs.decisions import AlwaysApply, NeverApply
 from intarsia.errors import CodecConfigurationError
 

@@ -21,7 +21,7 @@ def test_decisions_that_read_other_arrays_do_not_wait_for_each_other(kind, tmp_p
             return int(plan[chunk_index[0]].max()) % 2
 
         for sharded in (False, True):
-            chain = [BytesCodec(), intarsia.ConditionalCodec(codecs=[Crc32cCodec()], decision=decide)]
+            chain = [BytesCodec(), intarsia.codecs.ConditionalCodec(codecs=[Crc32cCodec()], decision=decide)]
             if sharded:
                 chain = [ShardingCodec(chunk_shape=(4,), codecs=chain)]
             z = zarr.create(
@@ -29,7 +29,7 @@ def test_decisions_that_read_other_arrays_do_not_wait_for_each_other(kind, tmp_p
                 chunks=16 if sharded else 4, codecs=chain,
             )
             z[:] = 7
-            assert intarsia.masks(z).tolist() == [0, 1] * 32
+            assert intarsia.codecs.masks(z).tolist() == [0, 1] * 32
     """)
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=300)
 
@@ -42,10 +42,10 @@ def test_threads_do_not_survive_a_fork_but_the_child_gets_new_ones(tmp_path):
         from zarr.codecs import BytesCodec, Crc32cCodec
 
         def write():
-            codec = intarsia.ConditionalCodec(codecs=[Crc32cCodec()], decision=lambda chunk_index: True)
+            codec = intarsia.codecs.ConditionalCodec(codecs=[Crc32cCodec()], decision=lambda chunk_index: True)
             z = zarr.create(store={}, shape=64, chunks=4, dtype="u1", codecs=[BytesCodec(), codec])
             z[:] = 7
-            return intarsia.masks(z).tolist() == [1] * 16
+            return intarsia.codecs.masks(z).tolist() == [1] * 16
 
         assert write()
         child = os.fork()
@@ -67,7 +67,7 @@ NESTED = """
     zarr.config.set({{"async.concurrency": CHUNKS, "codec_pipeline.max_workers": CHUNKS}})
 
     def made(decision, kind="plain"):
-        codecs = [BytesCodec(), intarsia.ConditionalCodec(codecs=[Crc32cCodec()], decision=decision)]
+        codecs = [BytesCodec(), intarsia.codecs.ConditionalCodec(codecs=[Crc32cCodec()], decision=decision)]
         if kind == "nullable":
             found = nullable.create_array({{}}, shape=CHUNKS, chunks=1, dtype="u1", data_codecs=codecs)
             return found.zarr_array
@@ -109,7 +109,7 @@ def test_decisions_that_ask_for_nothing_may_read_arrays_too(kind):
 
         z = made(Mine())
         z[:] = 7
-        assert intarsia.masks(z).tolist() == [1] * CHUNKS
+        assert intarsia.codecs.masks(z).tolist() == [1] * CHUNKS
     """)
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=300)
 
@@ -127,11 +127,11 @@ def test_whoever_waits_for_a_slot_does_not_stop_the_decision_that_holds_it(kind,
             def encode(self, data, chain):
                 return (0, data) if other[:].all() else (1, chain.encode(0, data))
 
-        codec = intarsia.ConditionalCodec(codecs=[Crc32cCodec()], decision=Mine())
+        codec = intarsia.codecs.ConditionalCodec(codecs=[Crc32cCodec()], decision=Mine())
         shards = ShardingCodec(chunk_shape=(CHUNKS,), codecs=[BytesCodec(), codec, Crc32cCodec()])
         z = zarr.create_array({str(tmp_path)!r}, shape=CHUNKS, chunks=CHUNKS, dtype="u1", compressors=None,
                               serializer=shards)
-        s = intarsia.slotted(z)
+        s = intarsia.shards.slotted(z)
         s[:] = 1
 
         def write_a_part(i):

@@ -8,8 +8,7 @@ from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.dtype import Float32
 
-from intarsia import ConditionalCodec, PadCodec
-from intarsia.codecs import Sampled, ShuffleCodec, Smallest
+from intarsia.codecs import ConditionalCodec, PadCodec, Sampled, ShuffleCodec, Smallest
 from intarsia.codecs.trials import CompressIfSmaller
 from intarsia.errors import CodecConfigurationError
 

@@ -11,7 +11,7 @@ from intarsia.engine.config import LEAST_WINDOW_BYTES, LogicalConfig, cores
 
 
 def masks(array):
-    return [intarsia.masks(member).tolist() for member in array.members.values()]
+    return [intarsia.codecs.masks(member).tolist() for member in array.members.values()]
 
 
 def test_settings_carry_over_and_the_old_handle_keeps_its_own():
@@ -37,7 +37,7 @@ def test_nonsense_is_refused(name, value):
 
 
 def test_a_decision_of_the_handle_is_for_everything_written_through_it(tmp_path):
-    codecs = [intarsia.ConditionalCodec(codecs=["zstd"])]
+    codecs = [intarsia.codecs.ConditionalCodec(codecs=["zstd"])]
     array = intarsia.create(tmp_path, "a", shape=(0,), chunks=(100,), dtype="u1")
     compressing = array.with_config(decision="always_apply")
     compressing.append(np.full(150, 7), codecs=codecs)
@@ -59,7 +59,7 @@ def test_a_decision_of_the_handle_is_for_everything_written_through_it(tmp_path)
 
 def test_what_only_writers_need_stays_behind_where_nobody_writes(tmp_path):
     array = intarsia.create(tmp_path, "a", shape=(0,), chunks=(100,), dtype="u1")
-    array.append([1], codecs=[intarsia.ConditionalCodec(codecs=["zstd"], decision=lambda codec: True)])
+    array.append([1], codecs=[intarsia.codecs.ConditionalCodec(codecs=["zstd"], decision=lambda codec: True)])
     reading = intarsia.open(tmp_path, "a").with_config(decision=lambda codec: True, threads=1)
     assert pickle.loads(pickle.dumps(reading))[...].tolist() == [1]
     with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
@@ -68,10 +68,12 @@ def test_what_only_writers_need_stays_behind_where_nobody_writes(tmp_path):
 
 def test_a_logical_array_remembers_a_decision(tmp_path):
     array = intarsia.create(tmp_path, "a", shape=(0,), chunks=(100,), dtype="u1")
-    intarsia.with_decision(array, "always_apply", remember=True)
+    intarsia.codecs.with_decision(array, "always_apply", remember=True)
     again = intarsia.open(tmp_path, "a", mode="r+")
-    again.append(np.full(250, 7), codecs=[intarsia.ConditionalCodec(codecs=["zstd"])])
-    again.append(np.full(100, 7), codecs=[intarsia.ConditionalCodec(codecs=["zstd"], decision="never_apply")])
+    again.append(np.full(250, 7), codecs=[intarsia.codecs.ConditionalCodec(codecs=["zstd"])])
+    again.append(
+        np.full(100, 7), codecs=[intarsia.codecs.ConditionalCodec(codecs=["zstd"], decision="never_apply")]
+    )
     assert masks(again) == [[1, 1, 0, 0]]
     again = intarsia.open(tmp_path, "a", mode="r+")
     again[...] = 8
@@ -80,7 +82,7 @@ def test_a_logical_array_remembers_a_decision(tmp_path):
         again[...] = 9
     assert masks(again) == [[1] * 4]
     with pytest.raises(intarsia.errors.CodecConfigurationError, match="cannot be remembered"):
-        intarsia.with_decision(again, lambda codec: True, remember=True)
+        intarsia.codecs.with_decision(again, lambda codec: True, remember=True)
 
 
 def test_a_plan_is_for_one_member():
@@ -88,4 +90,4 @@ def test_a_plan_is_for_one_member():
     with pytest.raises(
         intarsia.errors.CodecConfigurationError, match="every member of a logical array has its own"
     ):
-        intarsia.with_decision(array, [0, 1])
+        intarsia.codecs.with_decision(array, [0, 1])

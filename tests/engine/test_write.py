@@ -176,11 +176,11 @@ def test_decisions_learn_which_chunk_they_decide_about():
         seen.append(chunk_index)
         return chunk_index[0] % 2 == 0
 
-    codec = intarsia.ConditionalCodec(codecs=["zstd"], decision=decide)
+    codec = intarsia.codecs.ConditionalCodec(codecs=["zstd"], decision=decide)
     array = intarsia.create({}, "a", shape=(8, 100), chunks=(2, 100), dtype="u1")
     array.add_region(((0, 8), (0, 100)), codecs=[codec], data=np.ones((8, 100), dtype="u1"))
     assert sorted(seen) == [(0, 0), (1, 0), (2, 0), (3, 0)]
-    assert intarsia.masks(array.regions[0].member).ravel().tolist() == [1, 0, 1, 0]
+    assert intarsia.codecs.masks(array.regions[0].member).ravel().tolist() == [1, 0, 1, 0]
     assert (array[...] == 1).all()
 
 

@@ -160,7 +160,7 @@ def test_a_place_tells_value_region_and_chunk(versions):
 
 def test_a_place_in_a_file_tells_which_file(folder):
     place, file = stores.with_a_file(folder)
-    repo = intarsia.authorize(intarsia.open_repository(place))
+    repo = intarsia.archives.authorize(intarsia.open_repository(place))
     with intarsia.serving(repo) as server:
         chunk = good(server.url, "place", path="rain", index="2,7")["chunk"]
         assert chunk["virtual"]

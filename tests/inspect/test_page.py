@@ -130,7 +130,7 @@ def test_every_heat_colour_has_a_meaning():
 def conditional():
     array = intarsia.create({}, "a", shape=(0, 40), chunks=(10, 10), dtype="f4")
     decision = np.arange(16).reshape(4, 4) % 2
-    codec = intarsia.ConditionalCodec(codecs=[zarr.codecs.ZstdCodec()], decision=decision)
+    codec = intarsia.codecs.ConditionalCodec(codecs=[zarr.codecs.ZstdCodec()], decision=decision)
     array.append(np.ones((40, 40)), codecs=[codec])
     return array
 
@@ -159,7 +159,7 @@ def test_slots_are_told(tmp_path):
     array = intarsia.create(tmp_path / "s", "a", shape=(0, 64), chunks=(32, 32), dtype="u2")
     array.append(np.zeros((64, 64), dtype="u2"), codecs=[], chunks=(8, 8), shards=(32, 32))
     (member,) = array.members.values()
-    intarsia.slotted(member)[:8, :8] = 7
+    intarsia.shards.slotted(member)[:8, :8] = 7
     page = page_of(array)
     assert "Slots of" in page
     assert "1 of 16" in page

@@ -170,7 +170,7 @@ def test_the_pointer_tells_value_region_codecs_and_chunk(browser, versions):
 
 def test_the_file_of_a_virtual_chunk_is_told(browser, folder):
     place, file = stores.with_a_file(folder)
-    with intarsia.serving(intarsia.authorize(intarsia.open_repository(place))) as server:
+    with intarsia.serving(intarsia.archives.authorize(intarsia.open_repository(place))) as server:
         show(browser, server.url, "rain")
         browser.mouse(*cell(browser, 1, 20))
         browser.until("document.querySelector('#facts').dataset.index === '1,20'")

@@ -134,8 +134,8 @@ def test_a_plain_array_alone_is_ingested_and_told_from_other_things(tmp_path):
             intarsia.open_repository(tmp_path / name)
     with pytest.raises(intarsia.errors.NotLogicalArrayError, match=r"there is only /"):
         xr.open_dataset(report.repository, engine="intarsia", group="nowhere")
-    prefix, *_ = intarsia.containers(report.repository)
-    granted = intarsia.authorize(report.repository, prefix)  # one prefix is no list of characters
+    prefix, *_ = intarsia.archives.containers(report.repository)
+    granted = intarsia.archives.authorize(report.repository, prefix)  # one prefix is no list of characters
     assert prefix in granted.authorized_virtual_container_prefixes
     with pytest.raises(intarsia.errors.ReadOnlyError, match=r"intarsia\.transaction"):
         intarsia.open(granted, "new")[0] = 1

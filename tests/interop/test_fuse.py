@@ -124,7 +124,7 @@ def test_packed_and_turned_regions_have_to_be_recoded_first(backing, how):
 
 def test_what_cannot_be_split_is_refused_with_the_reason():
     store = memory()
-    codecs = [BytesCodec(), intarsia.ConditionalCodec(codecs=[ZstdCodec()]), Crc32cCodec()]
+    codecs = [BytesCodec(), intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()]), Crc32cCodec()]
     z = zarr.create(store=store, path="z", shape=4, dtype="u1", codecs=codecs)
     before = stored(store)
     with pytest.raises(intarsia.errors.CodecConfigurationError, match="last codec of the array is 'crc32c'"):

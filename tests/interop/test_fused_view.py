@@ -114,7 +114,11 @@ def test_the_keys_and_bytes_are_those_that_zarr_would_have_stored(case, data):
         [TransposeCodec(order=(1, 0)), ZstdCodec()],
         [BytesCodec(endian="big")],
         [ShardingCodec(chunk_shape=(1, 2), codecs=[BytesCodec(), ZstdCodec()])],
-        [intarsia.ConditionalCodec(codecs=[GzipCodec()], decision=lambda chunk_index: chunk_index[0] % 2)],
+        [
+            intarsia.codecs.ConditionalCodec(
+                codecs=[GzipCodec()], decision=lambda chunk_index: chunk_index[0] % 2
+            )
+        ],
     ],
     ids=["default", "none", "gzip", "transpose", "big endian", "shards", "conditional"],
 )
@@ -488,10 +492,10 @@ def test_decisions_that_read_a_view_do_not_wait_for_each_other(tmp_path):
         array.append([[i % 2, 0] for i in range(64)], codecs=["gzip"])
         plan = intarsia.fused_view(array)
         decide = lambda chunk_index: int(plan[chunk_index[0]].max())
-        codec = intarsia.ConditionalCodec(codecs=[Crc32cCodec()], decision=decide)
+        codec = intarsia.codecs.ConditionalCodec(codecs=[Crc32cCodec()], decision=decide)
         z = zarr.create(store={{}}, shape=256, chunks=4, dtype="u1", codecs=[BytesCodec(), codec])
         z[:] = 7
-        assert intarsia.masks(z).tolist() == [0, 1] * 32
+        assert intarsia.codecs.masks(z).tolist() == [0, 1] * 32
     """)
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=300)
 

@@ -9,7 +9,7 @@ import xarray as xr
 import zarr
 
 import intarsia
-from intarsia import ConditionalCodec, PadCodec
+from intarsia.codecs import ConditionalCodec, PadCodec
 
 ROWS = np.full((8, 64), 7, "u2")
 
@@ -27,7 +27,7 @@ def padding(function=length):
 
 
 def masks(array):
-    return [intarsia.masks(member).ravel().tolist() for member in array.members.values()]
+    return [intarsia.codecs.masks(member).ravel().tolist() for member in array.members.values()]
 
 
 def heads(array):
@@ -97,7 +97,7 @@ def test_the_partial_last_chunk_is_filled_as_the_append_says(merge, codecs, open
     opened().append(ROWS[:4], codecs=[deciding("never_apply")])
     opened().append(ROWS, codecs=codecs, merge=merge)
     (first, *_) = intarsia.open(opened().store, "x").members.values()
-    assert intarsia.masks(first)[0, 0] == (codecs[0] != "gzip")
+    assert intarsia.codecs.masks(first)[0, 0] == (codecs[0] != "gzip")
     assert (opened()[...] == 7).all()
 
 
@@ -111,7 +111,7 @@ def test_headers_are_those_of_the_append_or_it_is_refused(opened):
         opened()[...] = 1
     assert opened().shape == (18, 64)
     assert (opened()[...] == 7).all()
-    array = intarsia.with_padding(opened(), length)
+    array = intarsia.codecs.with_padding(opened(), length)
     array.append(ROWS)
     array[...] = 9
     assert heads(opened()) == [b"LEN"] * 4

@@ -363,8 +363,8 @@ def test_codecs_that_are_fitted_to_another_size_keep_their_decision(mask):
     array = created(shape=(6,), chunks=(4,), fill_value=7.3)
     array.add_region([(0, 4)], data=np.ones(4))
     shuffle = {"name": "shuffle", "configuration": {"element_size": 2}}
-    codec = intarsia.ConditionalCodec(codecs=[shuffle, "gzip"], decision=mask)
+    codec = intarsia.codecs.ConditionalCodec(codecs=[shuffle, "gzip"], decision=mask)
     array.append(np.arange(8.0), codecs=[codec], packing=HALVES)
-    decided = {region.packing: intarsia.masks(region.member).tolist() for region in array.regions[1:]}
+    decided = {region.packing: intarsia.codecs.masks(region.member).tolist() for region in array.regions[1:]}
     assert decided == {HALVES: [mask, mask], None: [mask]}
     assert array[...].tolist() == [1, 1, 1, 1, 7.3, 7.3, *range(8)]

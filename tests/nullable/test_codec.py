@@ -14,7 +14,8 @@ from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, Zs
 from zarr.core.buffer.cpu import Buffer
 from zarr.registry import get_codec_class
 
-from intarsia import ConditionalCodec, PackBitsCodec, nullable
+from intarsia import nullable
+from intarsia.codecs import ConditionalCodec, PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable import NULL, NullableCodec, NullableValues, Some, optional_dtype
 

@@ -9,7 +9,7 @@ import pytest
 import zarr
 from zarr.codecs import BytesCodec, GzipCodec, ZstdCodec
 
-from intarsia import PackBitsCodec
+from intarsia.codecs import PackBitsCodec
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable import NULL, Some, as_nullable, create_array, open_array, optional_dtype
 

@@ -14,7 +14,8 @@ from zarr.codecs import BytesCodec, ShardingCodec, VLenUTF8Codec, ZstdCodec
 from zarr.dtype import Bool, Float64, Int8, Struct, UInt8, parse_dtype
 from zarr.registry import get_ndbuffer_class
 
-from intarsia import PackBitsCodec, nullable
+from intarsia import nullable
+from intarsia.codecs import PackBitsCodec
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable import NULL, NullableCodec, OptionalDType, Some, optional_dtype
 from intarsia.nullable.buffer import NullableNDBuffer

@@ -89,7 +89,7 @@ def _perform(outbox, function, arguments):
 def handle(path, options, mode="r+"):
     """The array at `path`, slotted with `options`, or plain if they are None."""
     array = zarr.open_array(path, mode=mode)
-    return array if options is None else intarsia.slotted(array, **options)
+    return array if options is None else intarsia.shards.slotted(array, **options)
 
 
 def chunk_slice(array, chunk):
@@ -217,7 +217,7 @@ def rebuild_for_ever(path, outbox):
     """Compact and reslot an array in turn; meant to be killed."""
     array = zarr.open_array(path, mode="r+")
     while True:
-        intarsia.compact(array)
+        intarsia.shards.compact(array)
         outbox.send("compacted")
         intarsia.shards.reslot(array)
         outbox.send("slotted")
@@ -271,7 +271,7 @@ def assign(path, options, start, stop, value):
 
 def compact_array(path):
     """Compact, returning nothing."""
-    intarsia.compact(zarr.open_array(path, mode="r+"))
+    intarsia.shards.compact(zarr.open_array(path, mode="r+"))
 
 
 def reslot_array(path, options):

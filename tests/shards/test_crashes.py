@@ -55,7 +55,7 @@ def test_a_write_that_dies_harms_nothing_else(tmp_path, kind, safe_readers, shar
     array = fleet.make_array(
         tmp_path, shape=CHUNKS * SIZE, chunks=SIZE, shards=CHUNKS * SIZE, fill_value=-1, **KINDS[kind]
     )
-    path, slots = str(tmp_path), intarsia.slotted(array, **options)
+    path, slots = str(tmp_path), intarsia.shards.slotted(array, **options)
     settled = dict.fromkeys(range(CHUNKS), -1)
     if action != "create":
         for chunk in (0, 2, 3, 4, 7):
@@ -78,7 +78,7 @@ def test_a_write_that_dies_harms_nothing_else(tmp_path, kind, safe_readers, shar
     expected = np.repeat(np.array(list(settled.values()), dtype="int32"), SIZE)
     expected[start + (action == "update") : stop] = value
     assert np.array_equal(array[:], expected)
-    intarsia.compact(array)
+    intarsia.shards.compact(array)
     assert np.array_equal(array[:], expected)
 
 
@@ -109,7 +109,7 @@ def restore(slots, settled, chunks):
 def test_a_compaction_that_dies_loses_nothing(tmp_path, kind, safe_readers, share, action):
     options = {"safe_readers": safe_readers}
     array = fleet.make_array(tmp_path, shape=CHUNKS * SIZE, chunks=SIZE, shards=CHUNKS * SIZE, **KINDS[kind])
-    path, slots = str(tmp_path), intarsia.slotted(array, **options)
+    path, slots = str(tmp_path), intarsia.shards.slotted(array, **options)
     expected = np.zeros(CHUNKS * SIZE, dtype="int32")
     for chunk in (0, 2, 3, 4, 7):  # with holes, so that compaction moves chunks
         part = fleet.chunk_slice(array, chunk)
@@ -117,7 +117,7 @@ def test_a_compaction_that_dies_loses_nothing(tmp_path, kind, safe_readers, shar
         slots[part] = expected[part] = 100 + chunk
     work = (fleet.compact_array,) if action == "compact" else (fleet.reslot_array, options)
     if action == "reslot":
-        intarsia.compact(array)
+        intarsia.shards.compact(array)
     for _ in moments(path, share, *work):
         assert np.array_equal(slots[:], expected)
         try:
@@ -126,9 +126,9 @@ def test_a_compaction_that_dies_loses_nothing(tmp_path, kind, safe_readers, shar
             assert stale(array)
         else:
             assert np.array_equal(values, expected)
-        (intarsia.shards.reslot if action == "compact" else intarsia.compact)(slots)
+        (intarsia.shards.reslot if action == "compact" else intarsia.shards.compact)(slots)
         assert intarsia.verify(array) == ()
         assert np.array_equal(array[:], expected)
     assert np.array_equal(array[:], expected)
-    intarsia.compact(array)
+    intarsia.shards.compact(array)
     assert sorted(p.name for p in (tmp_path / "c").iterdir()) == ["0"]  # no leftovers

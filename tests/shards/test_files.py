@@ -108,7 +108,7 @@ def test_a_replaced_or_removed_file_is_no_longer_current(tmp_path):
 
 def test_a_truncated_shard_says_so(tmp_path):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:] = 1
     os.truncate(tmp_path / "c/0", 20)
     with pytest.raises(intarsia.errors.ChunkDecodeError, match="20 bytes, but its index alone needs 132"):

@@ -21,9 +21,9 @@ def test_memory_and_archives_are_refused(tmp_path):
         with pytest.raises(
             intarsia.errors.SlotsUnsupportedError, match=f"{type(store).__name__}.*as a whole"
         ):
-            intarsia.slotted(array)
+            intarsia.shards.slotted(array)
         with pytest.raises(intarsia.errors.SlotsUnsupportedError):
-            intarsia.compact(array)
+            intarsia.shards.compact(array)
     archive.close()
 
 
@@ -31,7 +31,7 @@ def test_object_stores_are_refused(tmp_path):
     obstore = pytest.importorskip("obstore")
     store = zarr.storage.ObjectStore(obstore.store.MemoryStore())
     with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"ObjectStore.*object stores"):
-        intarsia.slotted(zarr.create_array(store, **SHARDED))
+        intarsia.shards.slotted(zarr.create_array(store, **SHARDED))
 
 
 def test_icechunk_is_refused_with_a_pointer_to_members():
@@ -40,7 +40,7 @@ def test_icechunk_is_refused_with_a_pointer_to_members():
     with pytest.raises(
         intarsia.errors.SlotsUnsupportedError, match=r"immutable(.|\n)*members.*intarsia.append"
     ):
-        intarsia.slotted(array)
+        intarsia.shards.slotted(array)
 
 
 @pytest.mark.parametrize(
@@ -58,20 +58,20 @@ def test_network_file_systems_are_refused(tmp_path, monkeypatch, kind):
     with pytest.raises(
         intarsia.errors.SlotsUnsupportedError, match=f"on a {kind} file system.*locks"
     ) as caught:
-        intarsia.slotted(array)
+        intarsia.shards.slotted(array)
     assert "local disk" in str(caught.value)
-    for action in (intarsia.compact, intarsia.shards.reslot):
+    for action in (intarsia.shards.compact, intarsia.shards.reslot):
         with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="any_filesystem=True"):
             action(array)
-    slots = intarsia.slotted(array, any_filesystem=True)
+    slots = intarsia.shards.slotted(array, any_filesystem=True)
     slots[:8] = 1
-    assert intarsia.compact(slots).replaced == 1  # it has been said
+    assert intarsia.shards.compact(slots).replaced == 1  # it has been said
     assert intarsia.shards.reslot(array, any_filesystem=True) == 1
-    assert intarsia.compact(array, any_filesystem=True).replaced == 1
-    assert intarsia.slot_stats(array).shards == 1  # who only looks is not asked
+    assert intarsia.shards.compact(array, any_filesystem=True).replaced == 1
+    assert intarsia.shards.slot_stats(array).shards == 1  # who only looks is not asked
     assert intarsia.verify(array) == ()
     other = fleet.make_array(tmp_path / "elsewhere", shape=64, chunks=8, shards=32)
-    intarsia.slotted(other)[:8] = 1
+    intarsia.shards.slotted(other)[:8] = 1
 
 
 def test_the_mount_that_counts_is_the_innermost_and_the_last(tmp_path, monkeypatch):

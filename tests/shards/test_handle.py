@@ -22,7 +22,7 @@ def test_an_array_without_shards_is_refused(tmp_path):
         zarr.create_array(tmp_path / "b", shape=64, chunks=8, dtype="u2", zarr_format=2),
     ):
         with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="no shards"):
-            intarsia.slotted(array)
+            intarsia.shards.slotted(array)
 
 
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
@@ -36,22 +36,22 @@ def test_codecs_around_the_shard_are_refused(tmp_path):
         compressors="auto",
     )
     with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="codecs around its shards"):
-        intarsia.slotted(array)
+        intarsia.shards.slotted(array)
 
 
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
 def test_a_transpose_before_the_shard_takes_one_of_our_pipelines(tmp_path):
     array = fleet.make_array(tmp_path, shape=(8, 8), chunks=(2, 4), shards=(4, 8), order=(1, 0))
-    ours = intarsia.slotted(array)
+    ours = intarsia.shards.slotted(array)
     with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"}):
         with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"as a whole(.|\n)*BatchedPipeline"):
-            intarsia.slotted(array)
+            intarsia.shards.slotted(array)
         ours[0:2, 0:4] = 1  # what was made before goes on
         again = ours.with_config({"write_empty_chunks": True})  # which makes another pipeline
         with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"slot by slot(.|\n)*Batched"):
             again[2:4, 0:4] = 1
     assert array[:].sum() == 8
-    assert intarsia.slot_stats(array).slots_used == 1
+    assert intarsia.shards.slot_stats(array).slots_used == 1
 
 
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
@@ -62,13 +62,13 @@ def test_other_codecs_before_a_transposed_shard_are_refused(tmp_path):
         serializer=ShardingCodec(chunk_shape=(8,)), compressors=None,
     )  # fmt: skip
     with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="'transpose' may come before"):
-        intarsia.slotted(array)
+        intarsia.shards.slotted(array)
 
 
 def test_a_logical_array_is_refused_with_a_pointer_to_members(tmp_path):
     array = intarsia.create(str(tmp_path), "a", shape=(4,), chunks=(2,), dtype="f4")
     with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"LogicalArray.*arr\.members"):
-        intarsia.slotted(array)
+        intarsia.shards.slotted(array)
 
 
 def test_shards_that_differ_in_shape_are_refused(tmp_path):
@@ -78,7 +78,7 @@ def test_shards_that_differ_in_shape_are_refused(tmp_path):
             compressors=None,
         )  # fmt: skip
         with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="regular grid"):
-            intarsia.slotted(array)
+            intarsia.shards.slotted(array)
 
 
 def test_a_pipeline_with_a_sharding_of_its_own_is_refused(tmp_path):
@@ -87,7 +87,7 @@ def test_a_pipeline_with_a_sharding_of_its_own_is_refused(tmp_path):
         zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}),
         pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"ZarrsCodecPipeline(.|\n)*can read"),
     ):
-        intarsia.slotted(array)
+        intarsia.shards.slotted(array)
 
 
 class Slow(BytesBytesCodec):
@@ -110,13 +110,13 @@ class Slow(BytesBytesCodec):
 def test_a_codec_that_only_works_in_an_event_loop_is_refused(tmp_path):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=32, codecs=(BytesCodec(), Slow()))
     with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="event loop"):
-        intarsia.slotted(array)
+        intarsia.shards.slotted(array)
 
 
 def test_an_array_inside_a_group_is_written_where_it_is(tmp_path):
     group = zarr.create_group(tmp_path)
     array = group.create_array("a/b", shape=64, chunks=8, shards=32, dtype="u2", compressors=None)
-    intarsia.slotted(array)[8:16] = 1
+    intarsia.shards.slotted(array)[8:16] = 1
     assert (tmp_path / "a/b/c/0").is_file()
     assert array[:].sum() == 8
 
@@ -126,9 +126,9 @@ def test_other_chunk_key_encodings_work(tmp_path):
         tmp_path, shape=(8, 8), chunks=(2, 2), shards=(4, 4), dtype="u2", compressors=None,
         chunk_key_encoding={"name": "v2", "configuration": {"separator": "."}},
     )  # fmt: skip
-    intarsia.slotted(array)[4:, 4:] = 1
+    intarsia.shards.slotted(array)[4:, 4:] = 1
     assert (tmp_path / "1.1").is_file()
-    intarsia.compact(array)
+    intarsia.shards.compact(array)
     assert array[:].sum() == 16
 
 
@@ -143,14 +143,14 @@ def test_other_chunk_key_encodings_work(tmp_path):
 )
 def test_a_chunk_has_two_slots_unless_told_otherwise(tmp_path, codecs, safe_readers, copies):
     array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640, codecs=codecs)
-    intarsia.slotted(array, safe_readers=safe_readers)[:80] = 1
-    size = intarsia.slot_stats(array).bytes_stored
+    intarsia.shards.slotted(array, safe_readers=safe_readers)[:80] = 1
+    size = intarsia.shards.slot_stats(array).bytes_stored
     assert size // (8 * (320 + 8 * (codecs == fleet.CHECKED))) == copies
 
 
 def test_with_two_slots_a_rewrite_leaves_the_old_bytes_until_the_next(tmp_path):
     array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640, codecs=fleet.BARE)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     entries = []
     for value in (1, 2, 3):
         slots[:80] = value
@@ -169,12 +169,12 @@ def files_index(path, array):
 
 def test_two_slots_are_the_default_and_a_shard_with_one_is_refused(tmp_path):
     array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640)
-    one = intarsia.slotted(array, safe_readers=False)
+    one = intarsia.shards.slotted(array, safe_readers=False)
     one[:] = 1
     with pytest.raises(intarsia.errors.SlotsGoneError, match="2 slots of 328 bytes"):
-        intarsia.slotted(array)[:80] = 3
+        intarsia.shards.slotted(array)[:80] = 3
     assert intarsia.shards.reslot(array) == 1
-    intarsia.slotted(array)[:80] = 2
+    intarsia.shards.slotted(array)[:80] = 2
     one[80:160] = 3
     assert array[:240].sum() == 80 * 6
 
@@ -199,7 +199,7 @@ def calls(monkeypatch):
 def test_with_fsync_the_payload_is_on_disk_before_the_index_names_it(tmp_path, calls, codecs, safe):
     array = fleet.make_array(tmp_path / "a", shape=640, chunks=80, shards=640, codecs=codecs)
     calls.clear()
-    slots = intarsia.slotted(array, fsync=True, safe_readers=safe)
+    slots = intarsia.shards.slotted(array, fsync=True, safe_readers=safe)
     slots[:80] = 1
     written = ["pwritev", "fdatasync 0"]
     assert calls[:2] == ["pwritev", "link"]
@@ -214,9 +214,9 @@ def test_with_fsync_all_is_on_disk_without_which_the_array_cannot_be_opened(tmp_
     group = zarr.open_group(tmp_path / "g.zarr", mode="w")
     array = fleet.make_array(tmp_path / "g.zarr/a", shape=640, chunks=80, shards=640)
     assert group["a"].shape == (640,)
-    intarsia.slotted(array)[:80] = 1  # creates the shard, and promises nothing
+    intarsia.shards.slotted(array)[:80] = 1  # creates the shard, and promises nothing
     assert "fsync c" not in calls
-    slots = intarsia.slotted(array, fsync=True)
+    slots = intarsia.shards.slotted(array, fsync=True)
     slots[:80] = 2
     others = {f"fsync {parent.name}" for parent in tmp_path.parents}  # change while other tests run
 
@@ -239,7 +239,7 @@ def test_with_fsync_all_is_on_disk_without_which_the_array_cannot_be_opened(tmp_
 
 def test_without_fsync_nothing_waits_for_the_disk_until_it_is_flushed(tmp_path, calls):
     array = fleet.make_array(tmp_path / "a", shape=640, chunks=80, shards=320)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:] = 1
     assert not [call for call in calls if "sync" in call]
     assert intarsia.shards.flush_slots(slots) == 2
@@ -266,12 +266,12 @@ def disk_full_after(allocations):
 @pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize("allocations", [0, 1])
 def test_a_full_disk_leaves_the_old_values(tmp_path, size, safe_readers, checked, allocations):
-    codec = intarsia.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")
+    codec = intarsia.codecs.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")
     codecs = (BytesCodec(), codec, *fleet.CHECKED[1:][:checked])
     array = fleet.make_array(
         tmp_path, shape=8 * size, chunks=size, shards=8 * size, codecs=codecs, dtype="u1"
     )
-    slots = intarsia.slotted(array, safe_readers=safe_readers)
+    slots = intarsia.shards.slotted(array, safe_readers=safe_readers)
     slots[:] = 1
     noise = np.random.default_rng(0).integers(0, 255, 2 * size, dtype="u1")
     noise[: size // 2] = 3  # the first of two chunks leaves room in its slot, so that there are two writes
@@ -291,7 +291,7 @@ def test_threads_of_one_process_may_write_one_shard(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 
     array = fleet.make_array(tmp_path, shape=6400, chunks=100, shards=6400)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
 
     def write(chunk):
         slots[chunk * 100 : (chunk + 1) * 100] = chunk
@@ -305,7 +305,7 @@ def test_two_writers_may_even_update_parts_of_the_same_chunk(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 
     array = fleet.make_array(tmp_path, shape=64, chunks=64, shards=64)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
 
     def write(element):
         slots[element] = element
@@ -321,7 +321,7 @@ def test_dask_stores_its_blocks_into_one_shard_without_a_lock(tmp_path):
     array = fleet.make_array(tmp_path, shape=(64, 64), chunks=(8, 8), shards=(64, 64))
     values = np.arange(64 * 64).reshape(64, 64)
     blocks = dask.array.from_array(values, chunks=(8, 8))
-    dask.array.store(blocks, intarsia.slotted(array), lock=False, compute=True)
+    dask.array.store(blocks, intarsia.shards.slotted(array), lock=False, compute=True)
     assert np.array_equal(array[:], values)
 
 
@@ -346,7 +346,7 @@ def tensorstore_(path, values):
 
 @pytest.mark.parametrize("writer", [plain_zarr, zarrs, tensorstore_])
 def test_a_shard_that_another_program_rewrote_is_refused_until_it_has_slots_again(tmp_path, array, writer):
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:] = 1
     values = np.arange(144, dtype="int32").reshape(12, 12)
     values[0:4, 0:4] = 0  # a chunk that is not stored
@@ -362,14 +362,14 @@ def test_a_shard_that_another_program_rewrote_is_refused_until_it_has_slots_agai
     assert intarsia.shards.reslot(slots) == 1
     slots[4:8, 4:8] = values[4:8, 4:8] = 5
     assert np.array_equal(array[:12, :12], values)
-    assert intarsia.slot_stats(array).slotted == 4
+    assert intarsia.shards.slot_stats(array).slotted == 4
     assert intarsia.verify(array) == ()
 
 
 def test_a_write_that_another_program_undoes_at_that_moment_does_not_pass_for_done(
     tmp_path, array, monkeypatch
 ):
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:] = 1
     pwritev = os.pwritev
 
@@ -385,7 +385,10 @@ def test_a_write_that_another_program_undoes_at_that_moment_does_not_pass_for_do
 
 
 def test_it_changes_between_one_and_two_slots_a_chunk(array):
-    one, two = intarsia.slotted(array, safe_readers=False), intarsia.slotted(array, safe_readers=True)
+    one, two = (
+        intarsia.shards.slotted(array, safe_readers=False),
+        intarsia.shards.slotted(array, safe_readers=True),
+    )
     one[:] = 1
     with pytest.raises(intarsia.errors.SlotsGoneError, match="2 slots of 72 bytes per chunk"):
         two[0, 0] = 2
@@ -397,7 +400,7 @@ def test_it_changes_between_one_and_two_slots_a_chunk(array):
 
 
 def test_chunks_that_are_too_large_for_a_slot_are_named(tmp_path):
-    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec(level=1)], decision="always_apply")
+    codec = intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec(level=1)], decision="always_apply")
     array = fleet.make_array(
         tmp_path, shape=32, chunks=8, shards=32, codecs=(BytesCodec(), codec), dtype="u1"
     )
@@ -406,7 +409,7 @@ def test_chunks_that_are_too_large_for_a_slot_are_named(tmp_path):
     with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"chunk \(0,\).*slot holds only 9"):
         intarsia.shards.reslot(array)
     assert (tmp_path / "c/0").read_bytes() == before
-    intarsia.rewrite(array, "compress_if_smaller")
+    intarsia.codecs.rewrite(array, "compress_if_smaller")
     assert intarsia.shards.reslot(array) == 1
 
 

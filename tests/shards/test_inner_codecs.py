@@ -32,9 +32,9 @@ def bound(codecs, dtype="u2", **more):
         ([BytesCodec()], 50, 56, False),
         ([BytesCodec(), Crc32cCodec()], 54, 56, True),
         ([TransposeCodec(order=(1, 0)), BytesCodec()], 50, 56, False),
-        ([BytesCodec(), intarsia.PadCodec(location="end", nbytes=6)], 56, 56, False),
-        ([BytesCodec(), Crc32cCodec(), intarsia.OffsetCodec(offset=10)], 64, 64, True),
-        ([intarsia.PackBitsCodec(last_bit=2)], 10, 16, False),
+        ([BytesCodec(), intarsia.codecs.PadCodec(location="end", nbytes=6)], 56, 56, False),
+        ([BytesCodec(), Crc32cCodec(), intarsia.codecs.OffsetCodec(offset=10)], 64, 64, True),
+        ([intarsia.codecs.PackBitsCodec(last_bit=2)], 10, 16, False),
     ],
 )
 def test_fixed_chains_have_the_size_that_they_really_encode_to(tmp_path, codecs, nbytes, slot, checksum):
@@ -44,15 +44,15 @@ def test_fixed_chains_have_the_size_that_they_really_encode_to(tmp_path, codecs,
     array = fleet.make_array(
         tmp_path, shape=(10, 10), chunks=(5, 5), shards=(10, 10), codecs=codecs, dtype="u2"
     )
-    intarsia.slotted(array)[0:5, 0:5] = 3
-    assert intarsia.slot_stats(array).bytes_used == nbytes
+    intarsia.shards.slotted(array)[0:5, 0:5] = 3
+    assert intarsia.shards.slot_stats(array).bytes_used == nbytes
 
 
 def nested(*codecs, shape=(1, 5)):
     return ShardingCodec(chunk_shape=shape, codecs=codecs)
 
 
-CONDITIONAL = intarsia.ConditionalCodec(codecs=[ZstdCodec()])
+CONDITIONAL = intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()])
 INDEX = 16 * 5 + 4
 
 
@@ -82,8 +82,8 @@ def test_chunks_with_parts_have_the_size_of_their_largest_parts(tmp_path, codecs
     array = fleet.make_array(
         tmp_path, shape=(10, 10), chunks=(5, 5), shards=(10, 10), codecs=codecs, dtype=dtype
     )
-    intarsia.slotted(array)[0:5, 0:5] = 3  # no nulls, nothing left out: the largest
-    assert intarsia.slot_stats(array).bytes_used == nbytes
+    intarsia.shards.slotted(array)[0:5, 0:5] = 3  # no nulls, nothing left out: the largest
+    assert intarsia.shards.slot_stats(array).bytes_used == nbytes
 
 
 def test_only_a_checksum_over_all_parts_shows_that_some_are_old():
@@ -105,7 +105,7 @@ def test_what_has_no_bound_inside_is_named():
 
 @pytest.mark.parametrize("decision", [None, "compress_if_smaller", "always_apply", lambda codec: True])
 def test_a_conditional_codec_adds_its_header_whatever_decides(decision):
-    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec()], header_bits=16, decision=decision)
+    codec = intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()], header_bits=16, decision=decision)
     assert bound([BytesCodec(), codec, Crc32cCodec()]) == EncodedBound(56, fixed=False, checksum=True)
 
 
@@ -139,12 +139,12 @@ def test_codecs_in_nested_shards_are_told_the_index_of_their_chunk(tmp_path, our
         seen.add(chunk_index)
         return bytes(chunk_index)
 
-    pad = intarsia.PadCodec(location="start", nbytes=2, padding_func=number)
+    pad = intarsia.codecs.PadCodec(location="start", nbytes=2, padding_func=number)
     nested = ShardingCodec(chunk_shape=(1, 1), codecs=[TransposeCodec(order=(1, 0)), BytesCodec(), pad])
     array = fleet.make_array(
         tmp_path, shape=(8, 8), chunks=(2, 2), shards=(4, 4), codecs=(nested,), order=order
     )
-    intarsia.slotted(array)[2:4, 6:8] = 1
+    intarsia.shards.slotted(array)[2:4, 6:8] = 1
     assert seen == {(2, 6), (2, 7), (3, 6), (3, 7)}
     seen.clear()
     array[4:5, 7:8] = 1  # plain zarr tells the same
@@ -159,16 +159,16 @@ def test_a_nested_shard_is_byte_for_byte_what_zarr_writes(tmp_path):
         for name in "ab"
     ]
     arrays[0][:] = values
-    intarsia.slotted(arrays[1])[:] = values
-    intarsia.compact(arrays[1])
+    intarsia.shards.slotted(arrays[1])[:] = values
+    intarsia.shards.compact(arrays[1])
     assert (tmp_path / "a/c/0/0").read_bytes() == (tmp_path / "b/c/0/0").read_bytes()
 
 
 def test_damage_in_a_nested_shard_names_the_chunk(tmp_path, our_pipeline):
-    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec()])
+    codec = intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()])
     nested = ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec(), codec])
     array = fleet.make_array(tmp_path, shape=16, chunks=4, shards=16, codecs=(nested,), dtype="u1")
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:] = 1
     shard = (tmp_path / "c/0").read_bytes()
     place = shard.index(b"\0\1\1\0\1\1", 1)  # the second inner chunk, and its two chunks
@@ -190,7 +190,7 @@ def deciding(decision=always, depth=1):
     """A `conditional` codec, in others of its kind."""
     codec = ZstdCodec(level=1)
     for _ in range(depth):
-        codec = intarsia.ConditionalCodec(codecs=[codec], decision=decision)
+        codec = intarsia.codecs.ConditionalCodec(codecs=[codec], decision=decision)
     return codec
 
 
@@ -209,7 +209,7 @@ DECIDING = {
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
 def test_what_decisions_make_too_large_at_any_depth_is_stored_raw(tmp_path, codecs):
     array = fleet.make_array(tmp_path, shape=4000, chunks=1000, shards=4000, codecs=codecs, dtype="u1")
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     values = NOISE.copy()
     values[1000:2000] = 7
     slots[:] = values
@@ -217,7 +217,7 @@ def test_what_decisions_make_too_large_at_any_depth_is_stored_raw(tmp_path, code
     values[3900:] = 1
     assert np.array_equal(array[:], values)
     largest = slots.metadata.codecs[0].slot_settings(slots_spec(slots)).bound.nbytes
-    stats = intarsia.slot_stats(array)
+    stats = intarsia.shards.slot_stats(array)
     assert stats.slotted == 1
     assert 2900 < stats.bytes_used < 3 * largest + 300  # one of four was compressed
     assert intarsia.verify(array) == ()
@@ -229,7 +229,7 @@ def slots_spec(array):
 
 def nullable_array(path, decision=None, **more):
     codec = intarsia.nullable.NullableCodec(
-        mask_codecs=[intarsia.PackBitsCodec(), deciding(decision)],
+        mask_codecs=[intarsia.codecs.PackBitsCodec(), deciding(decision)],
         data_codecs=[BytesCodec(), deciding(decision)],
     )
     return fleet.make_array(
@@ -239,7 +239,7 @@ def nullable_array(path, decision=None, **more):
 
 def test_nullable_chunks_have_slots_for_any_number_of_nulls(tmp_path, our_pipeline):
     array = nullable_array(tmp_path, always, fill_value=0)  # so that chunks of nulls are stored
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     expected = np.ma.masked_array(NOISE.copy(), mask=np.zeros(4000, dtype=bool))
     expected[0:1000] = np.ma.masked
     expected[1000:2000:2] = np.ma.masked
@@ -250,17 +250,17 @@ def test_nullable_chunks_have_slots_for_any_number_of_nulls(tmp_path, our_pipeli
         found = reader[:].masked()
         assert np.array_equal(found.mask, expected.mask)
         assert np.array_equal(found.compressed(), expected.compressed())
-    assert intarsia.slot_stats(array).slots_used == 4
+    assert intarsia.shards.slot_stats(array).slots_used == 4
     assert intarsia.verify(array) == ()
 
 
 def test_compaction_decides_anew_in_both_parts_of_nullable_data(tmp_path):
     array = nullable_array(tmp_path)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:] = np.ma.masked_array(np.full(4000, 7, dtype="u1"), mask=np.arange(4000) < 2000)
-    before = intarsia.slot_stats(array).bytes_used
-    intarsia.compact(slots, decision="compress_if_smaller")
-    assert intarsia.slot_stats(array).bytes_used < before / 10
+    before = intarsia.shards.slot_stats(array).bytes_used
+    intarsia.shards.compact(slots, decision="compress_if_smaller")
+    assert intarsia.shards.slot_stats(array).bytes_used < before / 10
     found = array[:].masked()
     assert found.mask.sum() == 2000
     assert (found.compressed() == 7).all()

@@ -124,6 +124,11 @@ def test_a_forked_child_does_not_keep_what_its_parent_held(tmp_path):
 def test_a_platform_without_such_locks_is_refused(tmp_path, monkeypatch):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=32)
     monkeypatch.setattr(locks, "fcntl", None)
-    for action in (intarsia.slotted, intarsia.compact, intarsia.shards.reslot, intarsia.slot_stats):
+    for action in (
+        intarsia.shards.slotted,
+        intarsia.shards.compact,
+        intarsia.shards.reslot,
+        intarsia.shards.slot_stats,
+    ):
         with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="Linux"):
             action(array)

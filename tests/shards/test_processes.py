@@ -108,8 +108,11 @@ def test_the_same_processes_with_plain_zarr_lose_chunks(tmp_path):
     assert write_together(str(tmp_path), None, members=4, rounds=2, seed=1)
 
 
-MANY = intarsia.ConditionalCodec(
-    codecs=[intarsia.ConditionalCodec(codecs=[ZstdCodec()], decision=fleet.decide_by_index), Crc32cCodec()],
+MANY = intarsia.codecs.ConditionalCodec(
+    codecs=[
+        intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()], decision=fleet.decide_by_index),
+        Crc32cCodec(),
+    ],
     decision=fleet.decide_by_index,
 )
 TURNED = TransposeCodec(order=(1, 0))
@@ -149,7 +152,7 @@ SHARDS_AND_PIPELINES = [
 def test_processes_share_every_kind_of_shard_with_bounded_chunks(tmp_path, what, our_pipeline):
     kind, others = SHARDS[what]
     array = fleet.make_array(tmp_path, shape=(16, 32), chunks=(4, 8), shards=(16, 16), **kind)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     everything = list(np.ndindex(4, 4))
     barrier = fleet.processes.Barrier(4)
     with fleet.crew(*((fleet.write_boxes, slots, everything[i::4], 3, barrier) for i in range(4))) as crew:
@@ -160,17 +163,17 @@ def test_processes_share_every_kind_of_shard_with_bounded_chunks(tmp_path, what,
     def check(*, slotted):
         for name, values in (("slots", slots[...]), *readers(tmp_path, others)):
             assert np.array_equal(getattr(values, "values", values), expected), name
-        stats = intarsia.slot_stats(array)
+        stats = intarsia.shards.slot_stats(array)
         assert (stats.shards, stats.slotted, stats.slots_used) == (2, slotted, 8 * slotted)
         assert intarsia.verify(array) == ()
 
     check(slotted=2)
-    intarsia.compact(slots)
+    intarsia.shards.compact(slots)
     check(slotted=0)
     assert intarsia.shards.reslot(slots) == 2
     check(slotted=2)
     if not others:
-        intarsia.compact(array, decision="compress_if_smaller")
+        intarsia.shards.compact(array, decision="compress_if_smaller")
         check(slotted=0)
     slots[3, 5] = expected[3, 5] = 77  # makes slots again where compaction took them
     slots[9:, 20:] = expected[9:, 20:] = 78
@@ -236,7 +239,7 @@ def test_a_killed_writer_leaves_old_or_new_values_or_loud_errors(tmp_path, any_k
         settled = mended(path, options, after_a_kill(path, options, settled, in_flight))
     array = fleet.handle(path, options)
     assert intarsia.verify(array) == ()
-    intarsia.compact(array)
+    intarsia.shards.compact(array)
     assert intarsia.verify(array) == ()
     for _, values in readers(tmp_path):
         assert np.array_equal(values.reshape(chunks, size)[:, 0], list(settled.values()))
@@ -259,7 +262,7 @@ def test_a_killed_compaction_loses_nothing(tmp_path, any_kind, kills):
     rng = random.Random(seed)
     path = str(tmp_path)
     array = fleet.make_array(tmp_path, shape=16 * 4096, chunks=4096, shards=8 * 4096, **any_kind)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     expected = np.zeros(16 * 4096, dtype="int32")
     for chunk in (1, 2, 3, 6, 7, 8, 11):
         expected[chunk * 4096 : (chunk + 1) * 4096] = slots[chunk * 4096 : (chunk + 1) * 4096] = chunk
@@ -279,7 +282,7 @@ def test_a_killed_compaction_loses_nothing(tmp_path, any_kind, kills):
         except Exception:  # it may fail, until the compaction is done again
             continue
         assert np.array_equal(values, expected), "a wrong value"
-    intarsia.compact(array)
+    intarsia.shards.compact(array)
     for _, values in readers(tmp_path):
         assert np.array_equal(values, expected)
     assert [p.name for p in (tmp_path / "c").iterdir() if p.name not in "01"] == []  # nothing left over
@@ -291,7 +294,7 @@ def test_compaction_beside_writers_and_readers_loses_nothing(tmp_path, any_kind,
     path, options = str(tmp_path), {}
     array = fleet.make_array(tmp_path, shape=CHUNKS * SIZE, chunks=SIZE, shards=CHUNKS * SIZE, **any_kind)
     own = [c for c in range(CHUNKS) if chunks_written == "all" or c % 3]
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     for chunk in own:
         slots[fleet.chunk_slice(array, chunk)] = chunk << 20
     # Other programs must fail where they would read something wrong; that takes a checksum of the chunk.
@@ -303,7 +306,7 @@ def test_compaction_beside_writers_and_readers_loses_nothing(tmp_path, any_kind,
         (fleet.watch, path, other, CHUNKS, 2, stop, other is None),
     ) as crew:
         for _ in range(compactions):
-            intarsia.compact(array)
+            intarsia.shards.compact(array)
         stop.set()
         last = dict(itertools.chain(*(writer.result().items() for writer in crew[:4])))
         for reader in crew[4:]:

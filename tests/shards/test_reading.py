@@ -12,14 +12,14 @@ from tests.shards import fleet
 
 def test_a_file_that_is_replaced_between_index_and_chunk_makes_no_difference(tmp_path, monkeypatch):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, codecs=fleet.BARE)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[24:] = np.arange(40)
     locked_index = chunks.locked_index
 
     def replaced_meanwhile(fd, form):
         found = locked_index(fd, form)
         monkeypatch.setattr(chunks, "locked_index", locked_index)
-        assert intarsia.compact(array).replaced == 1  # which moves every chunk
+        assert intarsia.shards.compact(array).replaced == 1  # which moves every chunk
         return found
 
     monkeypatch.setattr(chunks, "locked_index", replaced_meanwhile)
@@ -28,8 +28,8 @@ def test_a_file_that_is_replaced_between_index_and_chunk_makes_no_difference(tmp
 
 def test_damage_is_named_with_shard_and_chunk(tmp_path):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, index_codecs=fleet.BARE)
-    intarsia.slotted(array)[:] = 1
-    slots = intarsia.slotted(array)
+    intarsia.shards.slotted(array)[:] = 1
+    slots = intarsia.shards.slotted(array)
     with (tmp_path / "c/0").open("r+b") as file:
         file.seek(-3 * 16, os.SEEK_END)
         file.write((1 << 50).to_bytes(8, "little"))
@@ -40,7 +40,7 @@ def test_damage_is_named_with_shard_and_chunk(tmp_path):
 
 def test_reading_needs_no_permission_to_write(tmp_path):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:] = 1
     (tmp_path / "c/0").chmod(0o444)
     opened = []
@@ -54,14 +54,14 @@ def test_reading_needs_no_permission_to_write(tmp_path):
         patch.setattr(os, "open", recorded)
         assert (slots[:] == 1).all()
         assert intarsia.verify(array) == ()
-        assert intarsia.slot_stats(array).slots_used == 8
+        assert intarsia.shards.slot_stats(array).slots_used == 8
     assert set(opened) == {os.O_RDONLY}
 
 
 @pytest.mark.parametrize("action", ["read", "write a part"])
 def test_a_chunk_that_does_not_match_its_checksum_is_named_with_its_shard(tmp_path, action):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, index_codecs=fleet.BARE)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:] = 1
     with (tmp_path / "c/0").open("r+b") as file:
         file.seek(5)
@@ -73,10 +73,12 @@ def test_a_chunk_that_does_not_match_its_checksum_is_named_with_its_shard(tmp_pa
         attempt()
 
 
-@pytest.mark.parametrize("action", [intarsia.compact, lambda a: intarsia.slotted(a).__setitem__(0, 3)])
+@pytest.mark.parametrize(
+    "action", [intarsia.shards.compact, lambda a: intarsia.shards.slotted(a).__setitem__(0, 3)]
+)
 def test_a_file_that_is_shorter_than_its_index_is_named(tmp_path, action):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64)
-    intarsia.slotted(array)[:] = 1
+    intarsia.shards.slotted(array)[:] = 1
     os.truncate(tmp_path / "c/0", 100)
     with pytest.raises(
         intarsia.errors.ChunkDecodeError, match=r"the shard .*c/0 has 100 bytes, but its index"

@@ -26,12 +26,12 @@ CHAINS = {
     "crc32c": fleet.CHECKED,
     "big endian": (BytesCodec(endian="big"),),
     "shuffle and crc32c": (BytesCodec(), intarsia.codecs.ShuffleCodec(element_size=4), fleet.CHECKED[1]),
-    "odd padding": (BytesCodec(), intarsia.PadCodec(location="start", nbytes=3)),
+    "odd padding": (BytesCodec(), intarsia.codecs.PadCodec(location="start", nbytes=3)),
     "conditional in conditional": (
         BytesCodec(),
-        intarsia.ConditionalCodec(
+        intarsia.codecs.ConditionalCodec(
             codecs=[
-                intarsia.ConditionalCodec(codecs=[ZstdCodec(level=1)], decision=lambda codec: True),
+                intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec(level=1)], decision=lambda codec: True),
                 Crc32cCodec(),
             ],
             decision=lambda codec: True,
@@ -39,7 +39,7 @@ CHAINS = {
     ),
     "conditional": (
         BytesCodec(),
-        intarsia.ConditionalCodec(codecs=[ZstdCodec(level=1)], decision="compress_if_smaller"),
+        intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec(level=1)], decision="compress_if_smaller"),
         fleet.CHECKED[1],
     ),
 }
@@ -134,7 +134,7 @@ def test_every_write_does_what_numpy_does(data, geometry):
         ),
     ):
         array = fleet.make_array(directory, shape=shape, chunks=chunks, shards=shards, **more)
-        slots = intarsia.slotted(array, **options)
+        slots = intarsia.shards.slotted(array, **options)
         expected = np.full(shape, more["fill_value"], dtype="int32")
         number = 1
         for _ in range(data.draw(st.integers(1, 5))):
@@ -155,7 +155,7 @@ def test_every_write_does_what_numpy_does(data, geometry):
                 assert np.array_equal(slots.vindex[selection], selected(expected, way, selection))
         assert np.array_equal(zarr.open_array(directory, mode="r")[...], expected)
         assert intarsia.verify(array) == ()
-        intarsia.compact(slots)
+        intarsia.shards.compact(slots)
         assert np.array_equal(zarr.open_array(directory, mode="r")[...], expected)
 
 
@@ -166,7 +166,7 @@ def array(tmp_path):
 
 def test_the_metadata_on_disk_never_changes(tmp_path, array, pipeline):
     plain = json.loads((tmp_path / "zarr.json").read_text())
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:] = 1
     assert json.loads((tmp_path / "zarr.json").read_text()) == plain
     slots.attrs["units"] = "K"
@@ -177,25 +177,25 @@ def test_the_metadata_on_disk_never_changes(tmp_path, array, pipeline):
         "attributes": {"units": "K"},
     }
     assert (zarr.open_array(tmp_path)[48:] == 2).all()
-    assert intarsia.slot_stats(slots).slotted == 8  # the appended shards too
+    assert intarsia.shards.slot_stats(slots).slotted == 8  # the appended shards too
 
 
 @pytest.mark.parametrize("way", [lambda a: pickle.loads(pickle.dumps(a)), copy.copy, copy.deepcopy])
 def test_a_copied_or_pickled_array_still_writes_slots(array, way):
-    slots = way(intarsia.slotted(array, safe_readers=True, fsync=True))
+    slots = way(intarsia.shards.slotted(array, safe_readers=True, fsync=True))
     slots[0:4, 0:8] = 1
     codec = slots.metadata.codecs[0]
     assert (codec.safe_readers, codec.fsync) == (True, True)
-    assert intarsia.slot_stats(array).slotted == 1
+    assert intarsia.shards.slot_stats(array).slotted == 1
     assert array[0:4, 0:8].all()
 
 
 def test_another_process_gets_the_array_by_pickling(array):
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     with fleet.crew((set_corner, slots)) as (member,):
         member.result()
     assert array[0, 0] == 9
-    assert intarsia.slot_stats(array).slotted == 1
+    assert intarsia.shards.slot_stats(array).slotted == 1
 
 
 def set_corner(slots):
@@ -203,7 +203,7 @@ def set_corner(slots):
 
 
 def test_writing_one_chunk_touches_no_other_byte(tmp_path, array):
-    slots = intarsia.slotted(array, safe_readers=False)
+    slots = intarsia.shards.slotted(array, safe_readers=False)
     slots[:] = np.arange(1600).reshape(40, 40)
     before = np.fromfile(tmp_path / "c/0/0", dtype="u1")
     slots[4:8, 8:16] = -1
@@ -215,20 +215,20 @@ def test_writing_one_chunk_touches_no_other_byte(tmp_path, array):
 
 
 def test_chunks_of_the_fill_value_take_no_room_and_erase_what_was_there(tmp_path, array):
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:] = 0
     assert not (tmp_path / "c").exists()
     slots[0:16, 0:32] = 1
     slots[0:4, 0:8] = 0
-    stats = intarsia.slot_stats(array)
+    stats = intarsia.shards.slot_stats(array)
     assert (stats.slots, stats.slots_used) == (16, 15)
     assert not array[0:4, 0:8].any()
 
 
 def test_unwritten_slots_take_no_blocks(tmp_path):
     array = fleet.make_array(tmp_path, shape=64 << 20, chunks=1 << 20, shards=64 << 20, dtype="u1")
-    intarsia.slotted(array)[5 << 20 : 6 << 20] = 1
-    stats = intarsia.slot_stats(array)
+    intarsia.shards.slotted(array)[5 << 20 : 6 << 20] = 1
+    stats = intarsia.shards.slot_stats(array)
     assert stats.bytes_stored > 64 << 20
     assert 1 << 20 <= stats.bytes_on_disk <= (1 << 20) + 64 * 1024
     assert stats.bytes_on_disk == (tmp_path / "c/0").stat().st_blocks * 512
@@ -236,7 +236,7 @@ def test_unwritten_slots_take_no_blocks(tmp_path):
 
 def test_a_zero_dimensional_array_has_one_slot(tmp_path):
     array = fleet.make_array(tmp_path, shape=(), chunks=(), shards=())
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[()] = 5
     assert (array[()], slots[()]) == (5, 5)
 
@@ -244,12 +244,12 @@ def test_a_zero_dimensional_array_has_one_slot(tmp_path):
 def test_structured_and_single_byte_elements_work(tmp_path):
     for number, dtype in enumerate(["u1", "bool", "complex64", [("a", "<i2"), ("b", "<f8")]]):
         array = fleet.make_array(tmp_path / str(number), shape=12, chunks=1, shards=4, dtype=dtype)
-        slots = intarsia.slotted(array, safe_readers=False)
+        slots = intarsia.shards.slotted(array, safe_readers=False)
         values = np.ones(12, dtype=dtype)
         slots[:] = values
         slots[3:5] = values[3:5]
         assert np.array_equal(array[:], values)
-        assert intarsia.slot_stats(array).slots_used == 12
+        assert intarsia.shards.slot_stats(array).slots_used == 12
 
 
 def test_a_transpose_inside_the_shard_is_no_obstacle(tmp_path):
@@ -261,7 +261,7 @@ def test_a_transpose_inside_the_shard_is_no_obstacle(tmp_path):
         codecs=(TransposeCodec(order=(1, 0)), *fleet.CHECKED),
     )
     values = np.arange(96).reshape(8, 12)
-    intarsia.slotted(array)[:] = values
+    intarsia.shards.slotted(array)[:] = values
     assert np.array_equal(array[:], values)
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(tmp_path)}}
     assert np.array_equal(tensorstore.open(spec).result().read().result(), values)
@@ -274,11 +274,11 @@ def test_codecs_are_told_the_index_of_the_chunk_over_the_whole_array(tmp_path, o
         seen.append(chunk_index)
         return bytes(chunk_index)
 
-    codec = intarsia.PadCodec(location="start", nbytes=2, padding_func=number)
+    codec = intarsia.codecs.PadCodec(location="start", nbytes=2, padding_func=number)
     array = fleet.make_array(
         tmp_path, shape=(8, 12), chunks=(2, 3), shards=(4, 6), codecs=(BytesCodec(), codec)
     )
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[2:4, 6:12] = 1
     assert sorted(set(seen)) == [(1, 2), (1, 3)]
     slots[7, 11] = 1  # partly written, and so read before
@@ -286,23 +286,23 @@ def test_codecs_are_told_the_index_of_the_chunk_over_the_whole_array(tmp_path, o
 
 
 def test_a_decision_applies_chunk_by_chunk(tmp_path, pipeline):
-    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec(level=1)])
+    codec = intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec(level=1)])
     array = fleet.make_array(
         tmp_path, shape=4000, chunks=1000, shards=2000, codecs=(BytesCodec(), codec), dtype="u1"
     )
-    slots = intarsia.slotted(intarsia.with_decision(array, "compress_if_smaller"))
+    slots = intarsia.shards.slotted(intarsia.codecs.with_decision(array, "compress_if_smaller"))
     noise = np.random.default_rng(0).integers(0, 256, 1000, dtype="u1")
     slots[0:1000], slots[1000:2000], slots[3000:4000] = 7, noise, 7
     assert np.array_equal(
         array[:], np.concatenate([np.full(1000, 7), noise, np.zeros(1000), np.full(1000, 7)])
     )
-    assert intarsia.masks(array).filled(99).tolist() == [1, 0, 99, 1]
-    stats = intarsia.slot_stats(array)
+    assert intarsia.codecs.masks(array).filled(99).tolist() == [1, 0, 99, 1]
+    stats = intarsia.shards.slot_stats(array)
     assert stats.slots_used == 3
     assert stats.bytes_used < 1100
-    again = intarsia.with_decision(slots, "never_apply")  # in the other order it stays slotted, too
+    again = intarsia.codecs.with_decision(slots, "never_apply")  # in the other order it stays slotted, too
     again[0:1000] = 8
-    assert intarsia.masks(array).filled(99).tolist() == [0, 0, 99, 1]
+    assert intarsia.codecs.masks(array).filled(99).tolist() == [0, 0, 99, 1]
 
 
 @pytest.mark.parametrize("checked", [False, True])
@@ -310,7 +310,7 @@ def test_what_a_decision_makes_too_large_for_its_slot_is_stored_raw(tmp_path, ch
     def choose(codec):
         return True  # a function of the user's: nobody knows what it does to the size
 
-    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec(level=1)], decision=choose)
+    codec = intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec(level=1)], decision=choose)
     array = fleet.make_array(
         tmp_path,
         shape=8000,
@@ -319,15 +319,15 @@ def test_what_a_decision_makes_too_large_for_its_slot_is_stored_raw(tmp_path, ch
         codecs=(BytesCodec(), codec, *((Crc32cCodec(),) * checked)),
         dtype="u1",
     )
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     noise = np.random.default_rng(0).integers(0, 256, 4000, dtype="u1")
     noise[1000:2000] = 7
     slots[:4000] = noise
-    assert intarsia.masks(array).filled(99).tolist() == [0, 1, 0, 0] + [99] * 4
-    intarsia.with_decision(slots, "always_apply")[4000:] = noise
+    assert intarsia.codecs.masks(array).filled(99).tolist() == [0, 1, 0, 0] + [99] * 4
+    intarsia.codecs.with_decision(slots, "always_apply")[4000:] = noise
     with zarr.config.set({"intarsia.decision": "always_apply"}):
         slots[4500:] = noise[500:]
-    assert intarsia.masks(array).filled(99).tolist() == [0, 1, 0, 0] * 2
+    assert intarsia.codecs.masks(array).filled(99).tolist() == [0, 1, 0, 0] * 2
     assert np.array_equal(array[:], np.concatenate([noise, noise]))
 
 
@@ -335,7 +335,7 @@ def test_an_encoding_that_breaks_its_promise_is_refused_before_anything_is_writt
     array = fleet.make_array(
         tmp_path, shape=32, chunks=16, shards=32, codecs=(BytesCodec(), Liar()), dtype="u1"
     )
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     with pytest.raises(intarsia.errors.ChunkEncodeError, match="promised"):
         slots[16:32] = 1
     assert not array[:].any()
@@ -361,11 +361,11 @@ class Liar(BytesBytesCodec):
 
 def test_a_decision_may_read_the_very_chunk_that_it_decides_on(tmp_path):
     def choose(codec):
-        return bool((intarsia.slotted(array)[:16] >= 0).all())
+        return bool((intarsia.shards.slotted(array)[:16] >= 0).all())
 
-    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec()], decision=choose)
+    codec = intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()], decision=choose)
     array = fleet.make_array(tmp_path, shape=64, chunks=16, shards=64, codecs=(BytesCodec(), codec))
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:] = 1
     slots[3:5] = 2  # a part of a chunk, which must be read first
     assert array[:6].tolist() == [1, 1, 1, 2, 2, 1]
@@ -381,12 +381,12 @@ def test_an_update_that_somebody_forestalls_is_made_again(tmp_path):
         return False
 
     armed = []
-    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec()], decision=choose)
+    codec = intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()], decision=choose)
     array = fleet.make_array(tmp_path, shape=64, chunks=16, shards=64, codecs=(BytesCodec(), codec))
-    plain = intarsia.slotted(intarsia.with_decision(array, "never_apply"))
+    plain = intarsia.shards.slotted(intarsia.codecs.with_decision(array, "never_apply"))
     plain[:] = 1
     armed.append(True)
-    intarsia.slotted(array)[3:5] = 2
+    intarsia.shards.slotted(array)[3:5] = 2
     assert array[:6].tolist() == [6, 6, 6, 2, 2, 6]
 
 
@@ -394,7 +394,7 @@ def test_it_can_be_given_to_zarr_when_an_array_is_created(tmp_path):
     codec = intarsia.shards.SlottedSharding(chunk_shape=(8,), codecs=["bytes", "crc32c"])
     array = zarr.create_array(tmp_path, shape=64, chunks=32, dtype="u1", serializer=codec, compressors=None)
     array[8:16] = 1
-    assert intarsia.slot_stats(array).slotted == 1
+    assert intarsia.shards.slot_stats(array).slotted == 1
     assert type(zarr.open_array(tmp_path).metadata.codecs[0]) is ShardingCodec
 
 
@@ -410,7 +410,7 @@ def test_where_there_are_no_files_it_refuses_instead_of_writing_something_else()
 
 
 def test_a_store_for_reading_only_is_not_written(tmp_path, array):
-    slots = intarsia.slotted(zarr.open_array(tmp_path, mode="r"))
+    slots = intarsia.shards.slotted(zarr.open_array(tmp_path, mode="r"))
     with pytest.raises(intarsia.errors.ReadOnlyError, match="reading only"):
         slots[0:4, 0:8] = 1
     assert not Path(tmp_path, "c").exists()

@@ -60,7 +60,7 @@ def test_a_damaged_or_short_index_is_noticed():
 
 def test_other_index_codecs_are_refused_by_name():
     codec = ShardingCodec(
-        chunk_shape=(2,), index_codecs=[BytesCodec(), intarsia.PadCodec(location="end", nbytes=4)]
+        chunk_shape=(2,), index_codecs=[BytesCodec(), intarsia.codecs.PadCodec(location="end", nbytes=4)]
     )
     with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="'pad'"):
         SlotIndex.of(codec, (8,))

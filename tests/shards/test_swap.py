@@ -32,12 +32,12 @@ def follow_old_entries(directory, monkeypatch, codecs, location, safe_readers, w
         location=location,
         dtype="u1",
     )
-    slots = intarsia.slotted(array, safe_readers=safe_readers)
+    slots = intarsia.shards.slotted(array, safe_readers=safe_readers)
     for chunk in (1, 2, 3, 5, 8, 13, 14):
         slots[fleet.chunk_slice(array, chunk)] = 100
         slots[fleet.chunk_slice(array, chunk)] = chunk
     if way == "reslot":
-        intarsia.compact(array)
+        intarsia.shards.compact(array)
     sharded = ShardedArray(array)
     path = directory / "c/0"
 
@@ -50,7 +50,7 @@ def follow_old_entries(directory, monkeypatch, codecs, location, safe_readers, w
     # Whoever read an entry before it was led astray has followed it when this is over.
     monkeypatch.setattr(swap.time, "sleep", read_table)
     if way == "compact":
-        intarsia.compact(array)
+        intarsia.shards.compact(array)
     else:
         intarsia.shards.reslot(array, safe_readers=safe_readers)
     assert intarsia.verify(array) == ()
@@ -86,15 +86,15 @@ def test_without_parking_it_would(tmp_path, monkeypatch, codecs, size, way):
 def test_nobody_waits_where_no_chunk_moves(tmp_path, monkeypatch):
     monkeypatch.setattr(swap.time, "sleep", lambda _: pytest.fail("there is nothing to wait for"))
     array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640, codecs=fleet.BARE)
-    intarsia.slotted(array)[:] = 1
-    assert intarsia.compact(array).replaced == 1
-    intarsia.slotted(array)[:80] = 2
+    intarsia.shards.slotted(array)[:] = 1
+    assert intarsia.shards.compact(array).replaced == 1
+    intarsia.shards.slotted(array)[:80] = 2
     assert array[:].sum() == 640 + 80
 
 
 def test_a_parked_chunk_fails_in_other_programs_and_not_in_ours(tmp_path, monkeypatch):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, codecs=fleet.BARE)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[8:] = np.arange(56)
     outcome = []
 
@@ -104,20 +104,20 @@ def test_a_parked_chunk_fails_in_other_programs_and_not_in_ours(tmp_path, monkey
         outcome.append(slots[8:].tolist())
 
     monkeypatch.setattr(swap.time, "sleep", look)
-    intarsia.compact(array)
+    intarsia.shards.compact(array)
     assert outcome == [list(range(56))]
     assert array[8:].tolist() == list(range(56))
 
 
 def test_compaction_of_a_shard_that_disappears_does_nothing(tmp_path, monkeypatch):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64)
-    intarsia.slotted(array)[:] = 1
+    intarsia.shards.slotted(array)[:] = 1
     found = list(ShardedArray(array).files())
     monkeypatch.setattr(ShardedArray, "files", lambda self: iter(found))
     os.unlink(tmp_path / "c/0")
-    assert intarsia.compact(array).replaced == 0
+    assert intarsia.shards.compact(array).replaced == 0
     assert intarsia.shards.reslot(array) == 0
-    assert intarsia.slot_stats(array).shards == 0
+    assert intarsia.shards.slot_stats(array).shards == 0
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -25,19 +25,19 @@ def test_neighbouring_chunks_are_written_in_one_call(tmp_path, monkeypatch):
     monkeypatch.setattr(
         os, "pwritev", lambda fd, data, at: calls.append((at, len(b"".join(data)))) or pwritev(fd, data, at)
     )
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[80:400] = 1
     payloads = [call for call in calls if call[0] == 328]
     assert payloads == [(328, 4 * 328)]  # four chunks of 320 bytes, their checksums, and the rounding
 
 
 def test_payloads_that_leave_room_in_their_slots_leave_holes(tmp_path):
-    codec = intarsia.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")
+    codec = intarsia.codecs.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")
     array = fleet.make_array(
         tmp_path, shape=1 << 20, chunks=1 << 17, shards=1 << 20, codecs=(*fleet.BARE, codec), dtype="u1"
     )
-    intarsia.slotted(array)[:] = 1
-    stats = intarsia.slot_stats(array)
+    intarsia.shards.slotted(array)[:] = 1
+    stats = intarsia.shards.slot_stats(array)
     assert stats.slots_used == 8
     assert stats.bytes_on_disk <= 2 * 9 * 4096
 
@@ -62,7 +62,7 @@ def test_an_only_slot_is_marked_before_it_is_overwritten(tmp_path, monkeypatch, 
     array = fleet.make_array(
         tmp_path, shape=64, chunks=8, shards=64, codecs=codecs, index_codecs=index_codecs
     )
-    slots = intarsia.slotted(array, safe_readers=False)
+    slots = intarsia.shards.slotted(array, safe_readers=False)
     slots[:16] = 1
     before = table_of(tmp_path / "c/0", array)[:3]
     seen = []
@@ -87,7 +87,7 @@ def test_an_only_slot_is_marked_before_it_is_overwritten(tmp_path, monkeypatch, 
 @pytest.mark.parametrize("codecs", [fleet.BARE, fleet.CHECKED])
 def test_a_chunk_left_half_overwritten_fails_until_it_is_written_as_a_whole(tmp_path, monkeypatch, codecs):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, codecs=codecs)
-    slots = intarsia.slotted(array, safe_readers=False)
+    slots = intarsia.shards.slotted(array, safe_readers=False)
     slots[:24] = 1
 
     def interrupted(*_):
@@ -104,14 +104,14 @@ def test_a_chunk_left_half_overwritten_fails_until_it_is_written_as_a_whole(tmp_
             action()
     (problem,) = intarsia.verify(array)
     assert problem.where == "c/0 chunk (1,)"
-    for replace in (intarsia.compact, intarsia.shards.reslot, intarsia.compact):
+    for replace in (intarsia.shards.compact, intarsia.shards.reslot, intarsia.shards.compact):
         replace(array)
         assert [problem.where for problem in intarsia.verify(array)] == ["c/0 chunk (1,)"]
         for program in OTHERS:
             with pytest.raises(FAILURES):  # it is kept as what it is: unreadable
                 read_as(program, tmp_path, slice(9, 12))
             assert (read_as(program, tmp_path, slice(16, 24)) == 1).all()
-    assert intarsia.compact(array).replaced == 0
+    assert intarsia.shards.compact(array).replaced == 0
     slots[8:16] = 4
     assert array[:16].tolist() == [1] * 8 + [4] * 8
 
@@ -119,7 +119,7 @@ def test_a_chunk_left_half_overwritten_fails_until_it_is_written_as_a_whole(tmp_
 @pytest.mark.parametrize("index_codecs", [fleet.BARE, fleet.CHECKED])
 def test_with_two_slots_a_writer_that_fails_leaves_the_old_value(tmp_path, monkeypatch, index_codecs):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, index_codecs=index_codecs)
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:16] = 1
 
     def half(fd, buffers, offset):
@@ -139,7 +139,7 @@ def test_of_a_large_index_no_more_is_touched_than_must_be(tmp_path, monkeypatch,
     array = fleet.make_array(
         tmp_path, shape=chunks * 2, chunks=2, shards=chunks * 2, index_codecs=index_codecs, dtype="u1"
     )
-    slots = intarsia.slotted(array)
+    slots = intarsia.shards.slotted(array)
     slots[:8] = 1
     moved = {"pread": 0, "pwritev": 0}
     pread, pwritev = os.pread, os.pwritev
@@ -168,6 +168,6 @@ def test_of_a_large_index_no_more_is_touched_than_must_be(tmp_path, monkeypatch,
 def test_a_large_write_goes_in_several_batches(tmp_path):
     array = fleet.make_array(tmp_path, shape=(8, 8 << 18), chunks=(1, 1 << 18), shards=(8, 8 << 18))
     values = np.arange(8 * 8 << 18, dtype="int32").reshape(8, -1)
-    intarsia.slotted(array)[:, 5:-5] = values[:, 5:-5]
+    intarsia.shards.slotted(array)[:, 5:-5] = values[:, 5:-5]
     assert np.array_equal(array[:, 5:-5], values[:, 5:-5])
     assert not array[:, :5].any()

@@ -55,7 +55,7 @@ def test_it_reads_versions_of_logical_arrays_in_icechunk(tmp_path):
         array.append(values[:5], codecs=["zstd"])
     first = next(iter(repo.ancestry(branch="main"))).id
     shuffled = [{"name": "shuffle", "configuration": {"element_size": 4}}, "gzip"]
-    codec = intarsia.ConditionalCodec(codecs=shuffled, decision="always_apply")
+    codec = intarsia.codecs.ConditionalCodec(codecs=shuffled, decision="always_apply")
     intarsia.append(repo, "group/field", values[5:], codecs=[codec])
     for version, wanted in (({"branch": "main"}, values), ({"snapshotId": first}, values[:5])):
         arguments = ["--no-warnings", "--input-type=module", "--eval", READ, "--"]
@@ -89,7 +89,7 @@ def test_it_reads_what_intarsia_writes_with_real_compressors(tmp_path):
     values = np.where(rng.random((60, 40)) < 0.2, rng.normal(size=(60, 40)), 0).astype("f4")
     field = intarsia.create(tmp_path, "field", shape=(0, 40), chunks=(7, 16), dtype="f4", fill_value=np.nan)
     shuffled = {"name": "shuffle", "configuration": {"element_size": 4}}
-    chosen = intarsia.ConditionalCodec(codecs=[shuffled, "zstd", "gzip"], decision="smallest")
+    chosen = intarsia.codecs.ConditionalCodec(codecs=[shuffled, "zstd", "gzip"], decision="smallest")
     blosc = {"name": "blosc", "configuration": {"cname": "zstd", "shuffle": "bitshuffle", "typesize": 4}}
     for i, codecs in enumerate((["gzip"], [blosc], [chosen, "crc32c"], ["zstd"], [])):
         field.append(values[12 * i : 12 * (i + 1)], codecs=codecs)

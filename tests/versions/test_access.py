@@ -71,8 +71,12 @@ def test_a_handle_from_before_the_containers_works_after_them(tmp_path):
     intarsia.ingest(tmp_path / "0.nc", tmp_path / "r", concat_dim="time")  # by a handle of its own
     with pytest.raises(NotAuthorizedError, match="authorize"):
         intarsia.open(old, "sst")[...]
-    assert intarsia.containers(old) == (f"file://{tmp_path}/",)
-    for repo in (trusting, intarsia.authorize(old), intarsia.authorize(old, [f"file://{tmp_path}/"])):
+    assert intarsia.archives.containers(old) == (f"file://{tmp_path}/",)
+    for repo in (
+        trusting,
+        intarsia.archives.authorize(old),
+        intarsia.archives.authorize(old, [f"file://{tmp_path}/"]),
+    ):
         assert np.array_equal(intarsia.open(repo, "sst")[...], values)
         assert np.array_equal(opened_by_xarray(repo), values)
 
@@ -93,7 +97,7 @@ def test_an_old_handle_that_ingests_keeps_the_containers_of_others(tmp_path):
         (tmp_path / name).mkdir()
         netcdf(tmp_path / name / "0.nc", ord(name))
         intarsia.ingest(tmp_path / name / "0.nc", repo, concat_dim="time")
-    assert len(intarsia.containers(tmp_path / "r")) == 2
+    assert len(intarsia.archives.containers(tmp_path / "r")) == 2
     assert intarsia.open(tmp_path / "r", "sst", authorize=True)[...].shape == (2, 6, 8)
 
 
@@ -125,7 +129,9 @@ def test_a_zarr_source_is_one_thing_to_authorise(tmp_path):
         )
         array[...] = day + 1
     intarsia.ingest([tmp_path / "0.zarr", tmp_path / "1.zarr"], tmp_path / "r", concat_dim="time")
-    assert intarsia.containers(tmp_path / "r") == (f"file://{tmp_path}/",)  # not one for every row of chunks
+    assert intarsia.archives.containers(tmp_path / "r") == (
+        f"file://{tmp_path}/",
+    )  # not one for every row of chunks
     with pytest.raises(NotAuthorizedError) as caught:
         intarsia.open(tmp_path / "r", "v")[...]
     assert caught.value.prefix == f"file://{tmp_path}/"

@@ -390,13 +390,13 @@ def test_every_append_writes_with_its_own_options(merge, rows, tmp_path):
     repo = intarsia.open_repository(tmp_path / "r", create=True)
     with intarsia.transaction(repo, message="create") as tx:
         tx.create("x", shape=(0, 64), chunks=(8, 64), dtype="u2")
-    pad = intarsia.PadCodec(location="start", nbytes=8, padding_func=length)
+    pad = intarsia.codecs.PadCodec(location="start", nbytes=8, padding_func=length)
     for decision in ("always_apply", "compress_if_smaller", "always_apply"):
-        codec = intarsia.ConditionalCodec(codecs=["zstd"], decision=decision)
+        codec = intarsia.codecs.ConditionalCodec(codecs=["zstd"], decision=decision)
         intarsia.append(repo, "x", np.full((rows, 64), 7, "u2"), codecs=[codec, pad], merge=merge)
     array = intarsia.open(repo, "x")
     for member in array.members.values():
-        assert intarsia.masks(member).all()
+        assert intarsia.codecs.masks(member).all()
         for i in range(member.cdata_shape[0]):
             key = f"{member.path}/{member.metadata.encode_chunk_key((i, 0))}"
             assert sync(member.store.get(key, default_buffer_prototype())).to_bytes()[:3] == b"LEN"
@@ -410,12 +410,12 @@ def test_a_remembered_decision_is_that_of_later_appends(tmp_path):
     repo = intarsia.open_repository(tmp_path / "r", create=True)
     with intarsia.transaction(repo, message="create") as tx:
         array = tx.create("x", shape=(0, 64), chunks=(8, 64), dtype="u2")
-        intarsia.with_decision(array, "compress_if_smaller", remember=True)
-        array.append(np.full((4, 64), 7), codecs=[intarsia.ConditionalCodec(codecs=["zstd"])])
+        intarsia.codecs.with_decision(array, "compress_if_smaller", remember=True)
+        array.append(np.full((4, 64), 7), codecs=[intarsia.codecs.ConditionalCodec(codecs=["zstd"])])
     for merge in (True, False):
         intarsia.append(repo, "x", np.full((8, 64), 7), merge=merge)
     intarsia.write(repo, "x", slice(0, 4), 8)
-    assert all(intarsia.masks(member).all() for member in intarsia.open(repo, "x").members.values())
+    assert all(intarsia.codecs.masks(member).all() for member in intarsia.open(repo, "x").members.values())
 
 
 def test_one_codec_alone_is_a_list_of_one():

@@ -135,7 +135,7 @@ def test_others_commit_while_files_are_removed(local, tmp_path, monkeypatch):
 
 def append_once(location):
     repo = intarsia.open_repository(location)
-    with intarsia.commit_lock(repo, timeout=20):
+    with intarsia.versions.commit_lock(repo, timeout=20):
         intarsia.append(repo, "a", rows(4), codecs=[])
 
 
@@ -144,7 +144,7 @@ def test_nobody_commits_while_the_list_of_snapshots_is_written(local, monkeypatc
 
     def is_free():
         try:
-            with intarsia.commit_lock(local, timeout=0.05):
+            with intarsia.versions.commit_lock(local, timeout=0.05):
                 return True
         except intarsia.errors.LockTimeoutError:
             return False

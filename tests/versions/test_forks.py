@@ -238,11 +238,11 @@ def test_shares_bring_what_decides(how, tmp_path):
     default = {"intarsia.decision": "always_apply"} if how == "process" else {}
     with intarsia.transaction(repo, message="by workers") as tx, zarr.config.set(default):
         array = tx.create("t", shape=(8, 64), chunks=(2, 64), dtype="u2")
-        codec = intarsia.ConditionalCodec(codecs=["zstd"])
+        codec = intarsia.codecs.ConditionalCodec(codecs=["zstd"])
         if how == "codecs":
             codec = codec.with_decision("always_apply")
         elif how != "process":
-            array = intarsia.with_decision(array, "always_apply", remember=how == "remembered")
+            array = intarsia.codecs.with_decision(array, "always_apply", remember=how == "remembered")
         array.add_region([(0, 8), (0, 64)], codecs=[codec])
         if how == "remembered":
             array = tx.open("t")
@@ -250,4 +250,4 @@ def test_shares_bring_what_decides(how, tmp_path):
         with zarr.config.set({"intarsia.decision": None}):  # as in the worker's process
             tx.merge(*map(write_share, shares))
     (member,) = intarsia.open(repo, "t").members.values()
-    assert intarsia.masks(member).all()
+    assert intarsia.codecs.masks(member).all()

@@ -64,7 +64,7 @@ while interrupts < count:
         longest *= 0.8  # a fast machine
     except KeyboardInterrupt:
         interrupts += 1
-        with intarsia.commit_lock(repo, timeout=0):
+        with intarsia.versions.commit_lock(repo, timeout=0):
             pass
     assert (intarsia.open(repo, "a")[...] == ones).all()
 assert not [p for p in intarsia.verify(repo) if p.kind != "leftover"]

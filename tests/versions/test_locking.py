@@ -17,7 +17,7 @@ from tests.versions.processes import CONTEXT, Worker
 
 
 def hold(location, held, release):
-    with intarsia.commit_lock(intarsia.open_repository(location)):
+    with intarsia.versions.commit_lock(intarsia.open_repository(location)):
         held.set()
         release.wait()
 
@@ -82,7 +82,7 @@ def test_where_the_lock_is_must_be_known(tmp_path, monkeypatch):
     for _ in range(2):
         with pytest.raises(intarsia.errors.RepositoryError, match="relative path 'r'"):
             create(repo, "b")
-        with intarsia.commit_lock(intarsia.open_repository("r", create=True)):
+        with intarsia.versions.commit_lock(intarsia.open_repository("r", create=True)):
             pass
     monkeypatch.chdir(tmp_path)
     create(repo, "b")
@@ -92,7 +92,7 @@ def test_who_waits_too_long_is_told_which_file(holder):
     repo, _, _ = holder
     with (
         pytest.raises(intarsia.errors.LockTimeoutError, match=r"\.lock"),
-        intarsia.commit_lock(repo, timeout=0.05),
+        intarsia.versions.commit_lock(repo, timeout=0.05),
     ):
         pass
 
@@ -129,7 +129,7 @@ def test_the_lock_of_a_killed_process_is_free(holder):
 def test_a_repository_opened_by_icechunk_itself_is_locked_too(holder):
     repo, _, _ = holder
     own = icechunk.Repository.open(repo.storage)
-    with pytest.raises(intarsia.errors.LockTimeoutError), intarsia.commit_lock(own, timeout=0.05):
+    with pytest.raises(intarsia.errors.LockTimeoutError), intarsia.versions.commit_lock(own, timeout=0.05):
         pass
 
 
@@ -139,24 +139,24 @@ def test_a_thread_may_take_it_twice_and_another_one_waits(tmp_path):
 
     def other():
         try:
-            with intarsia.commit_lock(repo, timeout=0.05):
+            with intarsia.versions.commit_lock(repo, timeout=0.05):
                 pass
         except intarsia.errors.LockTimeoutError:
             refused.append(True)
 
-    with intarsia.commit_lock(repo), intarsia.commit_lock(repo):
+    with intarsia.versions.commit_lock(repo), intarsia.versions.commit_lock(repo):
         create(repo)
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
     assert refused == [True]
-    with intarsia.commit_lock(repo, timeout=0.05):
+    with intarsia.versions.commit_lock(repo, timeout=0.05):
         pass
 
 
 def test_object_stores_and_memory_have_no_lock(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with intarsia.commit_lock(memory()):
+    with intarsia.versions.commit_lock(memory()):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -176,7 +176,7 @@ def is_free(repo):
 
     def look():
         try:
-            with intarsia.commit_lock(repo, timeout=0.05):
+            with intarsia.versions.commit_lock(repo, timeout=0.05):
                 found.append(True)
         except intarsia.errors.LockTimeoutError:
             found.append(False)

@@ -309,16 +309,16 @@ def test_workers_of_an_executor_recode_with_the_options_of_the_call(tmp_path):
     repo = intarsia.open_repository(tmp_path / "r", create=True)
     with intarsia.transaction(repo, message="create") as tx:
         tx.create("x", shape=(0, 64), chunks=(8, 64), dtype="u2").append(np.ones((16, 64), "u2"), codecs=[])
-    pad = intarsia.PadCodec(location="start", nbytes=8, padding_func=length)
-    codec = intarsia.ConditionalCodec(codecs=["zstd"])
-    nobody = intarsia.PadCodec(location="start", nbytes=8, padding_func=lambda encoded: b"")
+    pad = intarsia.codecs.PadCodec(location="start", nbytes=8, padding_func=length)
+    codec = intarsia.codecs.ConditionalCodec(codecs=["zstd"])
+    nobody = intarsia.codecs.PadCodec(location="start", nbytes=8, padding_func=lambda encoded: b"")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         with pytest.raises(intarsia.errors.CodecConfigurationError, match="cannot be pickled"):
             intarsia.recode(repo, "x", codecs=[codec, nobody], client=pool)
         with zarr.config.set({"intarsia.decision": "always_apply"}):  # of this process alone
             intarsia.recode(repo, "x", codecs=[codec, pad], client=pool)
     (member,) = intarsia.open(repo, "x").members.values()
-    assert intarsia.masks(member).all()
+    assert intarsia.codecs.masks(member).all()
     key = f"{member.path}/c/0/0"
     assert sync(member.store.get(key, default_buffer_prototype())).to_bytes()[:3] == b"LEN"
 
@@ -327,10 +327,10 @@ def test_a_write_brings_what_decides_and_how_to_cast():
     repo = intarsia.open_repository("memory://", create=True)
     with intarsia.transaction(repo, message="create") as tx:
         array = tx.create("t", shape=(0,), chunks=(100,), dtype="u1")
-        array.append(np.ones(200, "u1"), codecs=[intarsia.ConditionalCodec(codecs=["zstd"])])
+        array.append(np.ones(200, "u1"), codecs=[intarsia.codecs.ConditionalCodec(codecs=["zstd"])])
     intarsia.write(repo, "t", slice(0, 100), np.full(100, 7, "u1"), decision="always_apply")
     (member,) = intarsia.open(repo, "t").members.values()
-    assert intarsia.masks(member).tolist() == [1, 0]
+    assert intarsia.codecs.masks(member).tolist() == [1, 0]
     with pytest.raises(intarsia.errors.DataTypeError):
         intarsia.write(repo, "t", slice(0, 100), np.full(100, 7.5))
     intarsia.write(repo, "t", slice(0, 100), np.full(100, 7.5), casting="unsafe")

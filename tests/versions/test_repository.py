@@ -133,7 +133,7 @@ def test_limits_of_icechunks_caches_hold_for_handles_that_may_read_more(tmp_path
     for options in ({"create": True}, {}, {"authorize": True}):
         repo = intarsia.open_repository(tmp_path / "r", config=config, **options)
         assert repo.config.caching.num_snapshot_nodes == 1_000
-    assert intarsia.authorize(repo, True).config.caching.num_snapshot_nodes == 1_000
+    assert intarsia.archives.authorize(repo, True).config.caching.num_snapshot_nodes == 1_000
 
 
 def test_icechunks_printed_form_tells_where_a_storage_is(tmp_path):

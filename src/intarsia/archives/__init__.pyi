@@ -6,7 +6,7 @@ from .lint_findings import Drift
 from .preprocess import FileMetadata, VariableMetadata
 from .provenance import SourceChunk, SourceFile, SourceFiles, SourcePart, sources
 from .relocation import Relocation, relocate
-from .source_access import authorize
+from .source_access import authorize, containers
 
 __all__ = [
     "Drift",
@@ -23,6 +23,7 @@ __all__ = [
     "SourcePart",
     "VariableMetadata",
     "authorize",
+    "containers",
     "from_attribute",
     "from_name",
     "from_variable",

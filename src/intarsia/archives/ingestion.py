@@ -934,7 +934,7 @@ def lint(files: str | os.PathLike[str] | Iterable[Any], repo: Any = None, **opti
     ...         _ = file.create_dataset("sst", data=np.ones((1, 4)), chunks=(1, 4 - day))
     ...         file["time"].make_scale("time")
     ...         file["sst"].dims[0].attach_scale(file["time"])
-    >>> report = intarsia.lint(f"{folder}/*.h5")
+    >>> report = intarsia.archives.lint(f"{folder}/*.h5")
     >>> [(drift.kind, drift.variable, drift.what) for drift in report.drifts if not drift.refused]
     [('chunks', 'sst', '1x3 instead of 1x4')]
     >>> [drift.options for drift in report.drifts if drift.refused]

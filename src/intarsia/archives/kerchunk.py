@@ -1,4 +1,4 @@
-"""`intarsia.to_kerchunk`: an ingested dataset as kerchunk references, for programs without intarsia.
+"""`intarsia.archives.to_kerchunk`: an ingested dataset as kerchunk references, for programs without intarsia.
 
 A set of references has one encoding per variable. So a dataset becomes as many sets as it has runs in which
 no variable changes its encoding; each is a dataset of Zarr format 2 whose chunks are ranges of the source
@@ -91,7 +91,7 @@ def to_kerchunk(
     ...         file["time"].make_scale("time")
     ...         file["sst"].dims[0].attach_scale(file["time"])
     >>> report = intarsia.ingest(f"{folder}/*.h5", f"{folder}/repository", concat_dim="time")
-    >>> for written in intarsia.to_kerchunk(report.repository, "", f"{folder}/sst.json"):
+    >>> for written in intarsia.archives.to_kerchunk(report.repository, "", f"{folder}/sst.json"):
     ...     print(written.path.removeprefix(folder), written.bounds, written.chunks)
     /sst-time0-2.json {'time': (0, 2)} 4
     /sst-time2-3.json {'time': (2, 3)} 2

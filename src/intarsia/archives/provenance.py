@@ -1,4 +1,4 @@
-"""`intarsia.sources`: which file holds which part of an ingested dataset, and whether it still does."""
+"""`intarsia.archives.sources`: which file holds which part of an ingested dataset, and whether it still does."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def sources(
     ...         file["time"].make_scale("time")
     ...         file["sst"].dims[0].attach_scale(file["time"])
     >>> report = intarsia.ingest(f"{folder}/*.h5", f"{folder}/repository", concat_dim="time")
-    >>> (file,) = intarsia.sources(report.repository, "sst", at=(2, 3))
+    >>> (file,) = intarsia.archives.sources(report.repository, "sst", at=(2, 3))
     >>> file.url.endswith("/2.h5"), file.state, [chunk.bounds for chunk in file.chunks]
     (True, 'present', [((2, 3), (2, 4))])
     """

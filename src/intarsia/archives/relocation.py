@@ -1,4 +1,4 @@
-"""`intarsia.relocate`: finds sources that moved, or that were restored without their times.
+"""`intarsia.archives.relocate`: finds sources that moved, or that were restored without their times.
 
 `ingest` does the same for files with another time and the same bytes.
 
@@ -99,7 +99,7 @@ def relocate(
     ...         file["sst"].dims[0].attach_scale(file["time"])
     >>> report = intarsia.ingest(f"{folder}/old/*.h5", f"{folder}/repository", concat_dim="time")
     >>> os.rename(f"{folder}/old", f"{folder}/new")
-    >>> moved = intarsia.relocate(f"{folder}/repository", {f"{folder}/old": f"{folder}/new"})
+    >>> moved = intarsia.archives.relocate(f"{folder}/repository", {f"{folder}/old": f"{folder}/new"})
     >>> print(moved)
     3 files, 3 references
     >>> intarsia.open(moved.repository, "sst")[:, 0].tolist()
@@ -206,7 +206,7 @@ class _Move:
         if not known and not needed:
             raise IngestError(
                 f"the repository refers to nothing below {', '.join(self.places)}.\n"
-                "  intarsia.sources(repo) lists what it refers to"
+                "  intarsia.archives.sources(repo) lists what it refers to"
             )
         self._check(known, needed)
 

@@ -383,7 +383,7 @@ def lint(
         raise intarsia.errors.RepositoryNotFoundError(f"there is no Icechunk repository at {into}")
     options = archive.options() | {"branch": branch or "main"}
     with waiting("reading files") as progress:
-        report = intarsia.lint(archive.files, repo, progress=progress, **options)
+        report = intarsia.archives.lint(archive.files, repo, progress=progress, **options)
     refused = [drift for drift in report.drifts if drift.refused]
     if as_json:
         print_json(summary=report.summary, refused=len(report.failed), **_report_json(report))
@@ -497,7 +497,9 @@ def sources(
     place = NamedStore.find(asked)
     options = args.parse_options(source_option or (), "source option") or None
     with waiting("asking for files", counted=False):
-        found = intarsia.sources(place.store(), path, at=at, check=not no_check, storage_options=options)
+        found = intarsia.archives.sources(
+            place.store(), path, at=at, check=not no_check, storage_options=options
+        )
     if as_json:
         print_json(
             store=asked.store,
@@ -569,7 +571,7 @@ def relocate(
         raise CommandError(f"{asked.store} is a plain Zarr store, which does not refer to other files")
     options = parse_options(source_option or (), "source option") or None
     with waiting("asking for files", counted=False):
-        done = intarsia.relocate(
+        done = intarsia.archives.relocate(
             place.repo, pairs, branch=place.branch, storage_options=options, message=message
         )
     if as_json:

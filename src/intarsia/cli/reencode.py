@@ -138,7 +138,7 @@ def rewrite(
             )
         for path, member in arrays:
             with waiting(f"rewriting {path or '/'}") as progress:
-                results.append((path, intarsia.rewrite(member, decision, progress=progress)))
+                results.append((path, intarsia.codecs.rewrite(member, decision, progress=progress)))
     if transaction is not None:
         commit = transaction.snapshot_id
     if as_json:
@@ -225,7 +225,7 @@ def compact(
     results = []
     for path, sharded in arrays:
         with waiting(f"compacting {path or '/'}") as progress:
-            done = intarsia.compact(
+            done = intarsia.shards.compact(
                 sharded, decision=decision, any_filesystem=any_filesystem, progress=progress
             )
             results.append((path, done))

@@ -52,7 +52,7 @@ def masks(array: Any, *, names: bool = False) -> Any:
     With `names=True`, the result holds the names of the codecs, such as "shuffle+zstd"; "raw" means none.
 
     >>> import zarr
-    >>> from intarsia import ConditionalCodec
+    >>> from intarsia.codecs import ConditionalCodec
     >>> from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
     >>> codec = ConditionalCodec(codecs=[Crc32cCodec(), ZstdCodec()], decision=[1, 0, 3])
     >>> z = zarr.create(store={}, shape=6, chunks=2, dtype="u1", codecs=[BytesCodec(), codec])
@@ -114,7 +114,7 @@ def masks_by_codec(array: zarr.Array[Any], *, names: bool = False) -> dict[str, 
     """The bitmasks of each `conditional` codec of an array, by its place in zarr.json.
 
     >>> import zarr
-    >>> from intarsia import ConditionalCodec
+    >>> from intarsia.codecs import ConditionalCodec
     >>> from zarr.codecs import BytesCodec
     >>> codecs = [BytesCodec(), ConditionalCodec(codecs=[ConditionalCodec(codecs=[])])]
     >>> list(masks_by_codec(zarr.create(store={}, shape=6, dtype="u1", codecs=codecs)))

@@ -99,7 +99,7 @@ def rewrite(
     work; in an Icechunk session they do so through forks, which are merged into it.
 
     >>> import numpy as np, zarr
-    >>> from intarsia import ConditionalCodec
+    >>> from intarsia.codecs import ConditionalCodec
     >>> from zarr.codecs import BytesCodec, ZstdCodec
     >>> codec = ConditionalCodec(codecs=[ZstdCodec()])
     >>> z = zarr.create(store={}, shape=4000, chunks=1000, dtype="u1", codecs=[BytesCodec(), codec])

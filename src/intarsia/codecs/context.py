@@ -516,7 +516,7 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
     """zarr's batched pipeline, but it also tells codecs the index of the chunk they work on.
 
     >>> import intarsia, zarr
-    >>> number = intarsia.PadCodec(location="end", nbytes=1,
+    >>> number = intarsia.codecs.PadCodec(location="end", nbytes=1,
     ...                            padding_func=lambda encoded, chunk_index: bytes(chunk_index))
     >>> store = {}
     >>> z = zarr.create(store=store, shape=4, chunks=2, dtype="u1", codecs=[{"name": "bytes"}, number])
@@ -583,7 +583,7 @@ class FusedPipeline(_TellsTheIndex, _compat.FusedCodecPipeline):
     threads that know nothing of the chunk.
 
     >>> import intarsia, zarr
-    >>> codecs = [{"name": "bytes"}, intarsia.PadCodec(location="end", nbytes=1)]
+    >>> codecs = [{"name": "bytes"}, intarsia.codecs.PadCodec(location="end", nbytes=1)]
     >>> with zarr.config.set({"codec_pipeline.path": "intarsia.codecs.context.FusedPipeline"}):
     ...     ours = zarr.create(store={}, shape=4, chunks=2, dtype="u1", codecs=codecs)
     ...     plain = zarr.create(store={}, shape=4, chunks=2, dtype="u1")

@@ -62,8 +62,8 @@ class _Padding:
                 f"codec {self.codec!r}: it is not known which {self.nbytes} bytes to put around the data"
                 f"{named_chunk()}: the array's metadata holds none, and the function that wrote the others "
                 "is not known here.\n"
-                "  Give it: intarsia.with_padding(array, function); or the bytes: "
-                f"intarsia.with_padding(array, bytes({self.nbytes}))"
+                "  Give it: intarsia.codecs.with_padding(array, function); or the bytes: "
+                f"intarsia.codecs.with_padding(array, bytes({self.nbytes}))"
             )
         if callable(given):
             asks = asks_for(given, "chunk_index")
@@ -94,7 +94,7 @@ class _Padding:
             raise ChunkDecodeError(
                 f"codec {self.codec!r}: the {self.nbytes} bytes around the data{named_chunk()} cannot be "
                 "verified: it is not known what they should be.\n"
-                "  Give them: intarsia.with_padding(array, function or bytes, verify_header=True)"
+                "  Give them: intarsia.codecs.with_padding(array, function or bytes, verify_header=True)"
             )
         try:
             expected = self.for_chunk(encoded, chunk_spec)
@@ -222,7 +222,7 @@ class PadCodec(_PaddedCodec):
 
     Decoding removes them without a copy. `padding_func` computes them for each chunk that is written. It goes
     with the array, even to other processes, but never into zarr.json. So after opening the array again, give
-    it with `intarsia.with_padding`; otherwise writes are refused.
+    it with `intarsia.codecs.with_padding`; otherwise writes are refused.
 
     >>> import numpy as np, zarr
     >>> z = zarr.create(store={}, shape=4, chunks=4, dtype="u1",
@@ -244,7 +244,7 @@ class PadCodec(_PaddedCodec):
     """The bytes to write, in base64: zeros if neither they nor a function are given.
 
     None if a function computes them. An array whose zarr.json has none can be read, and also written
-    once `intarsia.with_padding` says what to write.
+    once `intarsia.codecs.with_padding` says what to write.
     """
 
     padding_func: PaddingFunction | None = field(default=None, repr=False, compare=False)

@@ -279,7 +279,7 @@ class _Unknown(Decision):
     def encode(self, _data: Buffer, _chain: Chain) -> tuple[int, Buffer]:
         raise ChunkEncodeError(
             f"the array remembers the decision {self.name!r} (attribute {REMEMBERED!r}), which is not known "
-            "here.\n  Give another one: intarsia.with_decision(array, decision, remember=True)"
+            "here.\n  Give another one: intarsia.codecs.with_decision(array, decision, remember=True)"
         )
 
 

@@ -239,7 +239,7 @@ def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = 
     `conditional` codec get the new codecs, one after another.
 
     >>> import zarr
-    >>> from intarsia import ConditionalCodec, masks, with_decision
+    >>> from intarsia.codecs import ConditionalCodec, masks, with_decision
     >>> from zarr.codecs import BytesCodec, GzipCodec, ZstdCodec
     >>> codec = ConditionalCodec(codecs=[GzipCodec()], decision="always_apply")
     >>> z = zarr.create(store={}, shape=4, chunks=2, dtype="u1", codecs=[BytesCodec(), codec])

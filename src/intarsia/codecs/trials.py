@@ -293,10 +293,10 @@ def one_of(
     tried, and the one that is cheapest to read is stored. The weight says what "cheap" means: "small" counts
     only bytes; a number is how many stored bytes arrive per second, so that a pipeline costs its bytes
     divided by the weight, plus the seconds to decode them (measured in this process on the first chunks);
-    "fast" stands for 1e9, a local disk. `intarsia.masks(array, names=True)` shows what was chosen.
+    "fast" stands for 1e9, a local disk. `intarsia.codecs.masks(array, names=True)` shows what was chosen.
 
     The array is an ordinary one with the codec `conditional`. The choice is made at run time only: after
-    opening the array again, give it with `intarsia.with_decision(array, one_of([…]).decision)`.
+    opening the array again, give it with `intarsia.codecs.with_decision(array, one_of([…]).decision)`.
 
     Args:
         alternatives: The pipelines to choose from.
@@ -310,7 +310,7 @@ def one_of(
     >>> z = zarr.create(store={}, shape=6000, chunks=2000, dtype="i4", codecs=[BytesCodec(), codec])
     >>> z[:2000] = np.arange(2000) * 1000
     >>> z[2000:4000] = np.random.default_rng(0).integers(-(2**31), 2**31, 2000)
-    >>> intarsia.masks(z, names=True).tolist()
+    >>> intarsia.codecs.masks(z, names=True).tolist()
     ['shuffle+zstd', 'raw', None]
     """
     nested: list[Codec] = []

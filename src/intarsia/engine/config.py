@@ -97,7 +97,7 @@ class LogicalConfig:
             raise CodecConfigurationError(
                 "a plan of bitmasks is for one chunk grid, but every member of a logical array has its "
                 "own.\n  Give a name or a function, or write to one member: "
-                "intarsia.with_decision(arr.members[name], plan)"
+                "intarsia.codecs.with_decision(arr.members[name], plan)"
             )
         check_padding(self.padding)
         object.__setattr__(self, "decision", decision)

@@ -50,7 +50,7 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     >>> array = intarsia.create(zarr.storage.MemoryStore(), "a", shape=(0,), chunks=(4,), dtype="i4")
     >>> array.append(np.arange(8), codecs=["gzip"])
     >>> array.append(np.arange(8, 12), codecs=["zstd"])
-    >>> intarsia.masks(intarsia.fuse(array)).tolist()
+    >>> intarsia.codecs.masks(intarsia.fuse(array)).tolist()
     [1, 1, 2]
     """
     _check_regions(array)
@@ -102,7 +102,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
     its header a chunk of a plain array.
 
     >>> import intarsia, zarr
-    >>> codec = intarsia.ConditionalCodec(codecs=[zarr.codecs.GzipCodec()], decision=[1, 0, 1])
+    >>> codec = intarsia.codecs.ConditionalCodec(codecs=[zarr.codecs.GzipCodec()], decision=[1, 0, 1])
     >>> z = zarr.create(store=zarr.storage.MemoryStore(), path="z", shape=6, chunks=2, dtype="u1",
     ...                 codecs=[zarr.codecs.BytesCodec(), codec])
     >>> z[:] = 5

@@ -184,7 +184,8 @@ class NullableArray(NDArrayOperatorsMixin):
     def with_config(self, **options: Any) -> NullableArray:
         """A handle with other run-time `options`: `decision`, `padding`, `verify_header`.
 
-        >>> from intarsia import ConditionalCodec, nullable
+        >>> from intarsia import nullable
+        >>> from intarsia.codecs import ConditionalCodec
         >>> codec = ConditionalCodec(codecs=["zstd"])
         >>> a = nullable.create_array({}, shape=1000, dtype="int16", data_codecs=[codec])
         >>> a.with_config(decision="compress_if_smaller")[:] = 7

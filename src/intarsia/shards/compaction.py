@@ -65,12 +65,12 @@ def compact(
 ) -> Compaction:
     """Rewrite the shards of `array` without slots, as zarr-python would have written them.
 
-    Other processes may keep reading and writing through `intarsia.slotted`. For each shard, writers wait
+    Other processes may keep reading and writing through `intarsia.shards.slotted`. For each shard, writers wait
     until the new file, which is on disk by then, replaces the old one. If the call is interrupted, repeat it.
 
     With a `decision`, the chunks of a `conditional` codec are encoded again accordingly: write fast, compress
     later. Nobody has to wait for the encoding. Damaged chunks stay as they are. `any_filesystem` is as in
-    `intarsia.slotted`.
+    `intarsia.shards.slotted`.
 
     Args:
         progress: A function that is called with the number of steps done and the total, see
@@ -79,11 +79,11 @@ def compact(
     >>> import tempfile, zarr, intarsia
     >>> directory = tempfile.TemporaryDirectory()
     >>> z = zarr.create_array(directory.name, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
-    >>> slots = intarsia.slotted(z)
+    >>> slots = intarsia.shards.slotted(z)
     >>> slots[8:24] = 1
-    >>> intarsia.compact(slots).replaced
+    >>> intarsia.shards.compact(slots).replaced
     1
-    >>> intarsia.slot_stats(slots).bytes_stored  # two chunks of 16 bytes, and the index of 8 entries
+    >>> intarsia.shards.slot_stats(slots).bytes_stored  # two chunks of 16 bytes, and the index of 8 entries
     164
     >>> directory.cleanup()
     """

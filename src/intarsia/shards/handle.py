@@ -70,14 +70,14 @@ def slotted(
     if not isinstance(getattr(made.codec_pipeline, "array_bytes_codec", None), SlottedSharding):
         raise SlotsUnsupportedError(
             f"the codec pipeline {type(made.codec_pipeline).__name__} brings its own sharding and would "
-            "replace whole shards. Call intarsia.slotted with one of zarr's: zarr.config.set("
+            "replace whole shards. Call intarsia.shards.slotted with one of zarr's: zarr.config.set("
             "{'codec_pipeline.path': 'zarr.core.codec_pipeline.BatchedCodecPipeline'}); other pipelines can "
             "read what it writes"
         )
     if not made.codec_pipeline.supports_partial_encode:
         raise SlotsUnsupportedError(
             f"the codec pipeline {type(made.codec_pipeline).__name__} writes a shard after a transpose as a "
-            f"whole. Call intarsia.slotted with one of ours: {OURS}"
+            f"whole. Call intarsia.shards.slotted with one of ours: {OURS}"
         )
     return zarr.Array(made)
 
@@ -120,9 +120,9 @@ def reslot(
 ) -> int:
     """Give every shard of `array` slots, keeping its values, and return how many shards lacked them.
 
-    This is needed after a program has written without `intarsia.slotted`. No program may do so while it runs;
+    This is needed after a program has written without `intarsia.shards.slotted`. No program may do so while it runs;
     slotted readers and writers may be at work. `safe_readers` and `any_filesystem` are as in
-    `intarsia.slotted`, and are taken from `array` if it is slotted.
+    `intarsia.shards.slotted`, and are taken from `array` if it is slotted.
 
     Args:
         progress: A function that is called with the number of steps done and the total, see
@@ -134,7 +134,7 @@ def reslot(
     >>> z[:] = 1  # plain zarr: a shard without slots
     >>> intarsia.shards.reslot(z)
     1
-    >>> intarsia.slotted(z)[8:16] = 2
+    >>> intarsia.shards.slotted(z)[8:16] = 2
     >>> directory.cleanup()
     """
     sharded = ShardedArray(array)

@@ -48,7 +48,7 @@ class SlotStats:
     """What the file system has allocated for them; holes take nothing."""
 
     bytes_compacted: int
-    """The size that all files would have after `intarsia.compact`."""
+    """The size that all files would have after `intarsia.shards.compact`."""
 
     bytes_freed: int
     """How much of `bytes_on_disk` that would free."""
@@ -68,7 +68,7 @@ def slot_stats(array: AnyArray) -> SlotStats:
     >>> import tempfile, zarr, intarsia
     >>> directory = tempfile.TemporaryDirectory()
     >>> z = zarr.create_array(directory.name, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
-    >>> intarsia.slotted(z)[8:24] = 1
+    >>> intarsia.shards.slotted(z)[8:24] = 1
     >>> stats = slot_stats(z)
     >>> stats.slots, stats.slots_used, stats.bytes_used
     (8, 2, 32)
@@ -108,7 +108,7 @@ def _of_shard(sharded: ShardedArray, path: Path) -> dict[str, int]:
     }
 
 
-PUT_RIGHT = "the next write through intarsia.slotted, or intarsia.compact, repairs it"
+PUT_RIGHT = "the next write through intarsia.shards.slotted, or intarsia.shards.compact, repairs it"
 
 
 @dataclass(frozen=True, slots=True)

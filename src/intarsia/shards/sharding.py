@@ -36,7 +36,7 @@ class SlottedSharding(ShardingCodec):
     """zarr's sharding codec, but every inner chunk is written by itself, to a fixed slot in the shard file.
 
     It has no name of its own: zarr.json says `sharding_indexed`, and every reader of that reads the shards.
-    `intarsia.slotted` puts it into an existing array.
+    `intarsia.shards.slotted` puts it into an existing array.
 
     Args:
         chunk_shape: The shape of the inner chunks.

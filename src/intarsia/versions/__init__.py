@@ -1,1 +1,5 @@
 """One coherent, versioned unit: logical arrays in Icechunk repositories."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

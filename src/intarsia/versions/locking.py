@@ -86,7 +86,7 @@ def commit_lock(repo: icechunk.Repository, timeout: float = LOCK_SECONDS) -> Ite
 
     >>> import icechunk, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
-    >>> with intarsia.commit_lock(repo):
+    >>> with intarsia.versions.commit_lock(repo):
     ...     pass  # session.commit("by my own hands")
     """
     path = directory_of(repo)

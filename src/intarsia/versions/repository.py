@@ -80,7 +80,7 @@ def open_repository(
     Args:
         config: An `icechunk.RepositoryConfig`.
         authorize_virtual_chunk_access: Credentials for virtual chunks, as `icechunk.Repository.open` takes
-            them. `intarsia.authorize` is simpler.
+            them. `intarsia.archives.authorize` is simpler.
         **options: Options of the storage, see above, by keyword.
 
     >>> import intarsia

@@ -134,7 +134,7 @@ def test_a_wider_type_that_arrives_later_widens_the_array_and_copies_nothing(tmp
     for path in paths:
         report = intarsia.ingest(path, tmp_path / "daily", concat_dim="time")
     whole, daily = (
-        intarsia.open(intarsia.authorize(intarsia.open_repository(tmp_path / name)), "x")
+        intarsia.open(intarsia.archives.authorize(intarsia.open_repository(tmp_path / name)), "x")
         for name in ("all", "daily")
     )
     assert daily.dtype == np.float64

@@ -38,7 +38,7 @@ def test_a_refusal_says_what_to_authorise(store, tmp_path):
         zarr.open_array(store, path="a", mode="r")[4:8]
     text = reason(caught.value, store, "a", (1,))
     assert text.startswith(f"file://{tmp_path}/f.bin may not be read")
-    assert f"intarsia.authorize(repo, ['file://{tmp_path}/'])" in text
+    assert f"intarsia.archives.authorize(repo, ['file://{tmp_path}/'])" in text
     assert "context:" not in text
 
 

@@ -130,7 +130,7 @@ def linked(repository, folder, secret, how):
     for path in (f"a/{array.regions[0].name}", "plain"):
         session.store.set_virtual_ref(f"{path}/c/0", url, offset=0, length=8)
     session.commit("references")
-    return intarsia.authorize(repo, [f"file://{folder}/"])
+    return intarsia.archives.authorize(repo, [f"file://{folder}/"])
 
 
 def in_a_transaction(repo):
@@ -194,5 +194,5 @@ def test_what_is_not_authorised_is_an_error_of_its_own(tmp_path, secret, way):
 def test_references_are_not_made_of_what_may_not_be_read(tmp_path, secret):
     linked(tmp_path / "repository", tmp_path / "allowed", secret, "file")
     with pytest.raises(NotAuthorizedError, match="is not authorised to read below"):
-        intarsia.to_kerchunk(tmp_path / "repository", "", tmp_path / "references.json")
+        intarsia.archives.to_kerchunk(tmp_path / "repository", "", tmp_path / "references.json")
     assert not (tmp_path / "references.json").exists()

@@ -249,16 +249,16 @@ def test_the_workers_recode(client, repo):
 
 def test_the_workers_rewrite(client, repo):
     session = repo.writable_session("main")
-    codecs = [BytesCodec(), intarsia.ConditionalCodec(codecs=[ZstdCodec()])]
+    codecs = [BytesCodec(), intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()])]
     z = zarr.create(store=session.store, path="z", shape=40_000, chunks=1000, dtype="u1", codecs=codecs)
     z[:] = 7
-    done = intarsia.rewrite(z, "compress_if_smaller", client=client)
+    done = intarsia.codecs.rewrite(z, "compress_if_smaller", client=client)
     assert (done.chunks, done.rewritten) == (40, 40)
     assert done.bytes_after < done.bytes_before / 10
     session.commit("rewritten")
     stored = zarr.open_array(repo.readonly_session("main").store, path="z")
     assert (stored[:] == 7).all()
-    assert (intarsia.masks(stored) == 1).all()
+    assert (intarsia.codecs.masks(stored) == 1).all()
 
 
 def length(encoded):
@@ -267,9 +267,9 @@ def length(encoded):
 
 def test_workers_write_with_the_options_of_this_process(client, repo, tmp_path):
     data = da.ones((32, 64), chunks=(16, 64), dtype="u2")
-    undecided = intarsia.ConditionalCodec(codecs=["zstd"])
+    undecided = intarsia.codecs.ConditionalCodec(codecs=["zstd"])
     deciding = undecided.with_decision(lambda codec: True)
-    pad = intarsia.PadCodec(location="start", nbytes=8, padding_func=lambda encoded: length(encoded))
+    pad = intarsia.codecs.PadCodec(location="start", nbytes=8, padding_func=lambda encoded: length(encoded))
     intarsia.store_dask(data, repo, "codecs", codecs=[deciding, pad], client=client)
     intarsia.store_dask(data, repo, "codecs", axis=0, codecs=[deciding, pad], client=client)
     with zarr.config.set({"intarsia.decision": "always_apply"}):  # of this process alone
@@ -277,16 +277,20 @@ def test_workers_write_with_the_options_of_this_process(client, repo, tmp_path):
         intarsia.recode(repo, "default", codecs=[undecided, "crc32c"], client=client)
     for name, chunks in (("codecs", 4), ("default", 2)):
         (member,) = intarsia.open(repo, name).members.values()
-        assert intarsia.masks(member).ravel().tolist() == [1] * chunks
+        assert intarsia.codecs.masks(member).ravel().tolist() == [1] * chunks
     z = zarr.create(
         store=tmp_path / "z", shape=(32, 64), chunks=(16, 64), dtype="u2",
-        codecs=[BytesCodec(), undecided, intarsia.PadCodec(location="start", nbytes=8)],
+        codecs=[BytesCodec(), undecided, intarsia.codecs.PadCodec(location="start", nbytes=8)],
     )  # fmt: skip
     array = intarsia.create(tmp_path, "logical", shape=(0, 64), chunks=(16, 64), dtype="u2")
     array.append(np.zeros((32, 64), "u2"), codecs=[undecided])
-    da.store(data, intarsia.with_padding(intarsia.with_decision(z, "always_apply"), length), lock=False)
-    da.store(data, intarsia.with_decision(array, lambda codec: True), lock=False)
+    da.store(
+        data,
+        intarsia.codecs.with_padding(intarsia.codecs.with_decision(z, "always_apply"), length),
+        lock=False,
+    )
+    da.store(data, intarsia.codecs.with_decision(array, lambda codec: True), lock=False)
     assert (tmp_path / "z/c/1/0").read_bytes()[:3] == b"LEN"
-    assert intarsia.masks(z).ravel().tolist() == [1, 1]
+    assert intarsia.codecs.masks(z).ravel().tolist() == [1, 1]
     (member,) = array.members.values()
-    assert intarsia.masks(member).ravel().tolist() == [1, 1]
+    assert intarsia.codecs.masks(member).ravel().tolist() == [1, 1]

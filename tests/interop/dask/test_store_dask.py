@@ -466,14 +466,14 @@ def length(encoded):
     return b"LEN%05d" % len(encoded)
 
 
-PAD = intarsia.PadCodec(location="start", nbytes=8, padding_func=length)
-DECIDING = intarsia.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")
+PAD = intarsia.codecs.PadCodec(location="start", nbytes=8, padding_func=length)
+DECIDING = intarsia.codecs.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")
 
 
 def written_with_options(array):
     """Whether all chunks are compressed and have their headers."""
     for member in array.members.values():
-        assert intarsia.masks(member).all()
+        assert intarsia.codecs.masks(member).all()
         for i in range(member.cdata_shape[0]):
             key = f"{member.path}/{member.metadata.encode_chunk_key((i, 0))}"
             assert sync(member.store.get(key, default_buffer_prototype())).to_bytes()[:3] == b"LEN"

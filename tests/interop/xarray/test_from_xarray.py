@@ -494,11 +494,11 @@ def test_sources_that_variables_share_are_computed_once():
 def test_variables_are_written_with_the_options_of_the_call(chunks, tmp_path):
     repo = intarsia.open_repository(tmp_path / "r", create=True)
     dataset = xr.Dataset({"v": (("t", "x"), np.ones((8, 64), "f4"))})
-    codecs = {"v": [intarsia.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")]}
+    codecs = {"v": [intarsia.codecs.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")]}
     if chunks is not None:
         dataset = dataset.chunk(chunks)
     intarsia.from_xarray(dataset, repo, "d", codecs=codecs, chunks={"v": (4, 64)}, unlimited_dims=["t"])
     for _ in range(2):
         intarsia.from_xarray(dataset, repo, "d", append_dim="t", codecs=codecs)
     (member,) = intarsia.open(repo, "d/v").members.values()
-    assert intarsia.masks(member).ravel().tolist() == [1] * 6
+    assert intarsia.codecs.masks(member).ravel().tolist() == [1] * 6

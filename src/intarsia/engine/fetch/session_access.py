@@ -394,6 +394,6 @@ def reason(error: Exception, store: Any, path: str, index: tuple[int, ...] | Non
         return (
             f"{place or 'its source'} may not be read: the repository is not authorised to read below "
             f"{prefix}.\n  If you trust it, say so where you open it: authorize=[{prefix!r}], or "
-            f"authorize=True for all that it names; or repo = intarsia.authorize(repo, [{prefix!r}])"
+            f"authorize=True for all that it names; or repo = intarsia.archives.authorize(repo, [{prefix!r}])"
         )
     return text + storage_hint(text)

@@ -1,0 +1,3 @@
+from .locking import commit_lock
+
+__all__ = ["commit_lock"]
