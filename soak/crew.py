@@ -229,7 +229,7 @@ class Pool:
         self._idle.append(member)
 
 
-class Crew:
+class WriterPool:
     """The processes of one history, and what they said."""
 
     def __init__(self, pool, place, seed, files):

@@ -16,7 +16,7 @@ from tests import servers
 from tests.versions.places import Place
 
 import intarsia
-from soak.crew import COLUMNS, DATASET, Crew, Pool, seen
+from soak.crew import COLUMNS, DATASET, Pool, WriterPool, seen
 from soak.faulty_proxy import FaultyProxy
 from soak.linear import UNKNOWN, Operation, UndecidedError, explained
 from soak.target import Target, Wrong
@@ -84,7 +84,7 @@ class Histories:
                 array.set_policy(replica={"chunks": (4, 100), "after": "2 chunks"})
         with tempfile.TemporaryDirectory(dir=self._folder) as files:
             ingesting = Path(files) if rng.random() < 0.2 else None
-            crew = Crew(self._pool, place, f"{number}", ingesting)
+            crew = WriterPool(self._pool, place, f"{number}", ingesting)
             crew.run(rng, rng.choice((4, 4, 6, 8, 16)), kills=rng.choice((2, 3, 4)))
             if rng.random() < 0.3:  # nobody writes now: all old versions may go
                 intarsia.expire_and_collect(direct.open(), datetime.timedelta(0), force=True)

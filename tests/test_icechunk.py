@@ -99,12 +99,12 @@ def test_travelling(repo):
     store = safe_store(repo.readonly_session("main").store)
     there = pickle.loads(pickle.dumps(store))
     assert type(there) is IcechunkStore
-    assert there.is_lasting
+    assert there.is_immutable
     assert str(there) == str(store)
     assert zarr.open_array(there, path="a", mode="r")[:].tolist() == [1] * 8
     fork = pickle.loads(pickle.dumps(safe_store(repo.writable_session("main").fork().store)))
     zarr.open_array(fork, path="a", mode="r+")[:] = 2
-    assert not fork.is_lasting
+    assert not fork.is_immutable
     with pytest.raises(ValueError, match="opt-in to pickle writable sessions"):
         pickle.dumps(safe_store(repo.writable_session("main").store))
 
@@ -113,8 +113,8 @@ def test_a_committed_session_lasts(repo):
     with intarsia.transaction(repo, message="a change") as tx:
         store = tx.store
         zarr.open_array(store, path="a", mode="r+")[:] = 2
-        assert not store.is_lasting
-    assert store.is_lasting
+        assert not store.is_immutable
+    assert store.is_immutable
 
 
 def test_listings(repo):

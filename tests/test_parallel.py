@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.parallel import Crew, Receipt, spread
+from intarsia.parallel import WriteResult, WriterPool, spread
 
 
 def write(store, task):
@@ -94,7 +94,7 @@ def test_a_chunk_that_cannot_be_read_from_here_is_noticed(repo, tmp_path):
     """As when a worker has a disk of its own: its chunk is not in the repository that we see."""
     session = repo.writable_session("main")
     zarr.create_array(session.store, name="a", shape=2000, chunks=1000, dtype="i4", compressors=None)
-    crew = Crew(session.store)
+    crew = WriterPool(session.store)
     store = crew.ticket.open()
     zarr.open_array(store, path="a", mode="r+")[:1000] = 7
     changes = pickle.dumps(store.session)
@@ -103,7 +103,7 @@ def test_a_chunk_that_cannot_be_read_from_here_is_noticed(repo, tmp_path):
     with pytest.raises(
         intarsia.errors.UnsharedStorageError, match="worker elsewhere:1 wrote the chunk a/c/0"
     ):
-        crew.take(Receipt("elsewhere:1", changes))
+        crew.take(WriteResult("elsewhere:1", changes))
 
 
 def test_an_executor_that_forks_is_refused_before_it_starts_a_process(repo, tmp_path):

@@ -186,7 +186,7 @@ class IcechunkStore(icechunk.IcechunkStore):
         self._turns = None if self._is_lasting else _turns_of(self._store)
 
     @property
-    def is_lasting(self) -> bool:
+    def is_immutable(self) -> bool:
         """Whether nothing here can change any more: the session is read-only, or was committed."""
         if not self._is_lasting:
             self._is_lasting = self._store.session.read_only

@@ -186,7 +186,7 @@ def place_text(store_path: Any) -> str:
     'file://data.zarr/temperature'
     """
     store: Any = getattr(store_path, "store", None)
-    if hasattr(store, "session") and not hasattr(store, "is_lasting"):
+    if hasattr(store, "session") and not hasattr(store, "is_immutable"):
         return f"icechunk:{store.session.snapshot_id}/{store_path.path}"
     return str(store_path)
 

@@ -97,7 +97,7 @@ class Client(Protocol):
 
 
 @dataclass(frozen=True)
-class Receipt:
+class WriteResult:
     """What a worker returns: its name, and the changes that it made."""
 
     worker: str
@@ -108,12 +108,12 @@ class Receipt:
 
 
 @dataclass(frozen=True)
-class Ticket:
+class StoreHandle:
     """A store on its way to a worker.
 
     >>> import zarr
     >>> store = zarr.storage.MemoryStore()
-    >>> Ticket(store=store).open() is store
+    >>> StoreHandle(store=store).open() is store
     True
     """
 
@@ -139,9 +139,9 @@ class Ticket:
             ) from error
         return store
 
-    def receipt(self, store: Any) -> Receipt:
+    def receipt(self, store: Any) -> WriteResult:
         """What the worker has to return after writing."""
-        return Receipt(_me(), None if self.fork is None else pickle.dumps(store.session))
+        return WriteResult(_me(), None if self.fork is None else pickle.dumps(store.session))
 
 
 def _me() -> str:
@@ -149,11 +149,11 @@ def _me() -> str:
 
 
 @dataclass
-class Crew:
+class WriterPool:
     """The workers that write to one store, from the point of view of the process that has it.
 
     >>> import zarr
-    >>> crew = Crew(zarr.storage.MemoryStore(), in_process=True)
+    >>> crew = WriterPool(zarr.storage.MemoryStore(), in_process=True)
     >>> crew.take(crew.ticket.receipt(crew.ticket.open()))
     """
 
@@ -163,7 +163,7 @@ class Crew:
     in_process: bool = False
     """Whether the workers are threads of this process, which can share the store itself."""
 
-    ticket: Ticket = field(init=False)
+    ticket: StoreHandle = field(init=False)
     """The ticket for every task."""
 
     _met: set[str] = field(default_factory=set, init=False)
@@ -177,11 +177,11 @@ class Crew:
         if not self.in_process and isinstance(self.store, icechunk.IcechunkStore):
             session = self.store.session
             fork = session if isinstance(session, icechunk.ForkSession) else session.fork()
-            self.ticket = Ticket(fork=pickle.dumps(fork))
+            self.ticket = StoreHandle(fork=pickle.dumps(fork))
         else:
-            self.ticket = Ticket(store=self.store)
+            self.ticket = StoreHandle(store=self.store)
 
-    def take(self, receipt: Receipt) -> None:
+    def take(self, receipt: WriteResult) -> None:
         """Merge the changes of a worker."""
         if receipt.changes is None:
             return
@@ -237,7 +237,7 @@ def spread(
         _check_pickles(function)
     if isinstance(store, icechunk.IcechunkStore):
         check_client(client)
-    crew = Crew(store, in_process=isinstance(client, futures.ThreadPoolExecutor))
+    crew = WriterPool(store, in_process=isinstance(client, futures.ThreadPoolExecutor))
     run = uuid.uuid4().hex  # dask runs equal calls only once, but each of these has to run
     promises = [client.submit(_do, run, crew.ticket, function, task) for task in listed]
     results = []
@@ -292,7 +292,9 @@ def _check_pickles(function: object) -> None:
         ) from error
 
 
-def _do(_run: str, ticket: Ticket, function: Callable[[Any, Any], Any], task: Any) -> tuple[Any, Receipt]:
+def _do(
+    _run: str, ticket: StoreHandle, function: Callable[[Any, Any], Any], task: Any
+) -> tuple[Any, WriteResult]:
     store = ticket.open()
     result = function(store, task)
     return result, ticket.receipt(store)

@@ -16,7 +16,7 @@ from intarsia._compat import sync
 from intarsia.archives.cf import Decoding
 from intarsia.archives.ledger import read_ledger, write_ledger
 from intarsia.archives.plan.encodings import filters_of
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest.region_table import NONE
 from tests.archives.files import netcdf
 from tests.archives.test_packings import same_bits
@@ -89,7 +89,7 @@ def as_it_was(repo, attrs):
     """Make an array of one packing what it was in version 1: filters and `shuffle` in its member."""
     with repo.transaction("main", message="as it was") as store:
         root = zarr.open_group(store, mode="r+")
-        logical = LogicalGroup.load(root["sst"])
+        logical = LogicalArrayHandle.load(root["sst"])
         manifest = logical.manifest
         (name,) = manifest.members
         document = logical.members[name].metadata.to_dict()

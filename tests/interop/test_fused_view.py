@@ -20,7 +20,7 @@ from zarr.core.sync import sync
 
 import intarsia
 from intarsia.interop.fused_view import ArrayView
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from tests.conftest import PIPELINES
 from tests.grids import dear
 from tests.interop.datasets import stored_in_parts, weather
@@ -394,9 +394,11 @@ def test_a_snapshot_stays_and_is_opened_once(monkeypatch):
     with intarsia.transaction(repo, message="x") as tx:
         _, values = two_codecs(tx.store)
     loads = []
-    load = LogicalGroup.load.__func__
+    load = LogicalArrayHandle.load.__func__
     monkeypatch.setattr(
-        LogicalGroup, "load", classmethod(lambda cls, group: loads.append(group.path) or load(cls, group))
+        LogicalArrayHandle,
+        "load",
+        classmethod(lambda cls, group: loads.append(group.path) or load(cls, group)),
     )
     view = intarsia.fused_view(repo)
     for _ in range(3):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import intarsia
 from intarsia.archives.plan.member_allocation import merged
 from intarsia.errors import ManifestError
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest import stored_table
 from intarsia.manifest.box import Box
 from intarsia.manifest.packing import Packing
@@ -27,7 +27,7 @@ ROWS = st.lists(
 
 
 def group_of(store):
-    return LogicalGroup.load(zarr.open_group(store, path="a", mode="r+"))
+    return LogicalArrayHandle.load(zarr.open_group(store, path="a", mode="r+"))
 
 
 def more(manifest, start, rows):
@@ -71,7 +71,7 @@ def test_it_is_as_if_the_table_had_been_read(first, second, third):
         (table, *_, packings, _), total = more(whole, length, rows)
         joined = merged(whole.regions.joined(table), 0)
         whole = replace(whole, shape=(total,)).changed(regions=joined, packings=packings)
-        logical = LogicalGroup.load(zarr.open_group(session.store, path="a", mode="r+"), later=True)
+        logical = LogicalArrayHandle.load(zarr.open_group(session.store, path="a", mode="r+"), later=True)
         end = logical.end_of_table(0)
         wanted = any(scale is not None for *_, scale in rows)
         if end is None or not end.takes(more(end.part, length, rows)[0]):

@@ -11,7 +11,7 @@ import zarr
 import intarsia
 from intarsia import schemas
 from intarsia.errors import ManifestError
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.packing import Packing
@@ -133,7 +133,9 @@ def test_a_large_table_holds_regions_and_packings(monkeypatch):
         regions=table, members=("m-1",), packings=NO_PACKINGS.with_(packings)[0]
     )
     store = memory()
-    logical = LogicalGroup(zarr.create_group(store, path="a"), Manifest.empty((1, 5, 5), (1, 5, 5), "f8"))
+    logical = LogicalArrayHandle(
+        zarr.create_group(store, path="a"), Manifest.empty((1, 5, 5), (1, 5, 5), "f8")
+    )
     logical.commit(manifest)
     attributes = zarr.open_group(store, path="a").attrs["intarsia"]
     assert len(json.dumps(attributes)) < 1000

@@ -16,7 +16,7 @@ import zarr
 import intarsia
 from intarsia import schemas
 from intarsia.errors import ManifestError
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest import manifest as manifest_module
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import RegionTable, Row
@@ -184,9 +184,9 @@ def snapshot(tmp_path, monkeypatch):
         for i in range(3):
             packing = intarsia.Packing("int16", scale=i + 1.0)
             array.add_region([(2 * i, 2 * i + 2)], data=[0, i + 1], packing=packing)
-    opened, original = [], LogicalGroup._open_table
+    opened, original = [], LogicalArrayHandle._open_table
     monkeypatch.setattr(
-        LogicalGroup, "_open_table", staticmethod(lambda *args: opened.append(1) or original(*args))
+        LogicalArrayHandle, "_open_table", staticmethod(lambda *args: opened.append(1) or original(*args))
     )
     return repo, opened
 

@@ -6,7 +6,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest import stored_table
 
 
@@ -86,4 +86,4 @@ def test_a_table_in_large_chunks_is_replaced_once(monkeypatch):
     assert [name for name in group.array_keys() if name.startswith("t-")] == names[:1]
     assert isinstance(group.store, icechunk.IcechunkStore)
     assert intarsia.open(repo, "a")[...].tolist() == np.repeat(np.arange(12), 2).tolist()
-    assert len(LogicalGroup.load(group).manifest.regions) == 12
+    assert len(LogicalArrayHandle.load(group).manifest.regions) == 12

@@ -19,7 +19,7 @@ from intarsia.codecs import PackBitsCodec
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable import NULL, NullableCodec, OptionalDType, Some, optional_dtype
 from intarsia.nullable.buffer import NullableNDBuffer
-from intarsia.nullable.dtype import meet_nulls
+from intarsia.nullable.dtype import install_nullable_buffer
 
 
 def spelled(inner, depth, name="optional"):
@@ -313,6 +313,6 @@ def test_a_choice_made_before_is_left_alone():
 
 def test_the_class_for_arrays_is_set_once():
     assert get_ndbuffer_class() is NullableNDBuffer
-    meet_nulls.cache_clear()
-    meet_nulls()
+    install_nullable_buffer.cache_clear()
+    install_nullable_buffer()
     assert get_ndbuffer_class() is NullableNDBuffer

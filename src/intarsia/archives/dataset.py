@@ -21,7 +21,7 @@ from intarsia.errors import IngestError
 from intarsia.extras import extra
 from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest.document import MANIFEST_KEY
 
 END_STEPS = 2
@@ -35,7 +35,7 @@ class Dataset:
     ledger: Ledger = field(default_factory=Ledger)
     """Its sources."""
 
-    logical_groups: dict[str, LogicalGroup] = field(default_factory=dict)
+    logical_groups: dict[str, LogicalArrayHandle] = field(default_factory=dict)
     """Its logical arrays."""
 
     plain: dict[str, Any] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Dataset:
             if isinstance(child, zarr.Array):
                 dataset.plain[name] = child
             elif MANIFEST_KEY in child.attrs:
-                dataset.logical_groups[name] = LogicalGroup.load(child, later=later)
+                dataset.logical_groups[name] = LogicalArrayHandle.load(child, later=later)
             else:
                 dataset.groups.add(name)
         return dataset

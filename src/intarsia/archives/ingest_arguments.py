@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
     from intarsia.archives.locations import Sources
 
-type Told = Callable[[ParsedFile], Any]
+type CoordinateSource = Callable[[ParsedFile], Any]
 """Returns the coordinate of a file along a dimension that its axes lack."""
 
 
@@ -107,7 +107,7 @@ def _number(text: str) -> Any:
 
 
 def named_dims(
-    concat_dim: str | Sequence[str] | None, combine: str | None, told: Mapping[str, Told]
+    concat_dim: str | Sequence[str] | None, combine: str | None, told: Mapping[str, CoordinateSource]
 ) -> tuple[str, ...]:
     """The dimensions that were named; none if the files' coordinates determine them."""
     if combine not in (None, "nested", "by_coords"):
@@ -125,8 +125,8 @@ def named_dims(
 
 
 def with_order(
-    order_by: str | None, told: Mapping[str, Told], dims: tuple[str, ...]
-) -> tuple[dict[str, Told], list[str]]:
+    order_by: str | None, told: Mapping[str, CoordinateSource], dims: tuple[str, ...]
+) -> tuple[dict[str, CoordinateSource], list[str]]:
     """Where coordinates come from if a variable gives the order; and the variables needed for that."""
     known = dict(told)
     if order_by is not None:

@@ -33,7 +33,7 @@ from intarsia.archives import source_states
 from intarsia.archives.dataset import Dataset, schema_of, unopened, unopened_tree
 from intarsia.archives.groups import ALL, Bare, Groups, merged
 from intarsia.archives.ingest_arguments import (
-    Told,
+    CoordinateSource,
     as_wanted,
     differing,
     listed,
@@ -236,7 +236,7 @@ class DatasetIngestion:
     replace: bool
     """Whether changed files are taken again."""
 
-    told: Mapping[str, Told] = field(default_factory=dict)
+    told: Mapping[str, CoordinateSource] = field(default_factory=dict)
     """Where coordinates that are not in the files come from."""
 
     schema: Any = None
@@ -732,7 +732,7 @@ def ingest(
     *,
     concat_dim: str | Sequence[str] | None = None,
     combine: Literal["nested", "by_coords"] | None = None,
-    dims: Mapping[str, Told] | None = None,
+    dims: Mapping[str, CoordinateSource] | None = None,
     stack: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
     preprocess: Preprocess | None = None,

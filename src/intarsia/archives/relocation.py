@@ -30,7 +30,7 @@ from intarsia.display import count_text
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.versions.commit import Commit, settle
 from intarsia.versions.repository import open_repository
 
@@ -310,7 +310,7 @@ def _arrays(root: zarr.Group) -> Iterator[tuple[str, int]]:
     """All arrays that may refer to files: the members of logical arrays, and plain arrays."""
     for group in groups_below(root, inside_arrays=True):
         if is_logical(group):
-            manifest = LogicalGroup.load(group).manifest
+            manifest = LogicalArrayHandle.load(group).manifest
             yield from ((f"{group.path}/{name}".strip("/"), manifest.ndim) for name in manifest.members)
         else:
             yield from ((array.path, array.ndim) for _, array in group.arrays())

@@ -60,7 +60,7 @@ from intarsia.display import one_line
 from intarsia.errors import IngestError, IntarsiaError
 from intarsia.logical.attributes import RESERVED, UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import LEDGER, open_group
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.verify import member_problems
 from intarsia.manifest.box import Box, blocks
 from intarsia.manifest.coercion import values_dtype, zarr_type
@@ -300,7 +300,7 @@ class Writer:
 
     def _begun(
         self, group: zarr.Group, array: ArrayDraft, documents: list[tuple[str, Any]]
-    ) -> tuple[LogicalGroup, Stretches]:
+    ) -> tuple[LogicalArrayHandle, Stretches]:
         """Where everything in one array goes; adds documents of new members to those that will be written."""
         logical = self.dataset.logical_groups.get(array.name) or self._created(group, array)
         stretches = Stretches(array, self.draft.ledger.members.get(array.name, {}), logical)
@@ -322,7 +322,9 @@ class Writer:
         except (ValueError, TypeError, KeyError) as error:
             raise IngestError(f"zarr refuses the encoding {member.encoding.short_codecs}: {error}") from error
 
-    def _array(self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches) -> LogicalGroup:
+    def _array(
+        self, array: ArrayDraft, logical: LogicalArrayHandle, stretches: Stretches
+    ) -> LogicalArrayHandle:
         """Fill the members of an array, and show them; returns the group with what has to be checked."""
         draft, path = self.draft, logical.group.path
         known = draft.ledger.members.get(array.name, {})
@@ -337,8 +339,8 @@ class Writer:
         return checked
 
     def _extended(
-        self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches
-    ) -> LogicalGroup | None:
+        self, array: ArrayDraft, logical: LogicalArrayHandle, stretches: Stretches
+    ) -> LogicalArrayHandle | None:
         """Show what goes after all regions of a long table; None if anything else changes."""
         manifest, axis = logical.manifest, array.growing[0]
         same = values_dtype(manifest.data_type) == array.dtype and manifest.chunk_shape == array.lattice
@@ -349,7 +351,9 @@ class Writer:
         more = shifted(fresh, axis, self.draft.cube.origin), names, packings, views
         return logical.extend(end, self._shape(array), more, merged) if end.takes(more) else None
 
-    def _shown(self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches) -> LogicalGroup:
+    def _shown(
+        self, array: ArrayDraft, logical: LogicalArrayHandle, stretches: Stretches
+    ) -> LogicalArrayHandle:
         """Show what is in the members, wherever it goes."""
         manifest, origin = logical.manifest, self.draft.cube.origin
         if values_dtype(manifest.data_type) != array.dtype:
@@ -382,7 +386,7 @@ class Writer:
                 table = table.without(array.box(box, part).in_units(lattice))
         return table
 
-    def _created(self, group: zarr.Group, array: ArrayDraft) -> LogicalGroup:
+    def _created(self, group: zarr.Group, array: ArrayDraft) -> LogicalArrayHandle:
         """A logical array for a new variable, without regions."""
         if array.name in self.dataset.plain:
             raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
@@ -392,7 +396,9 @@ class Writer:
         manifest = Manifest.empty(self._shape(array), array.lattice, data_type, array.fill_value, array.dims)
         # Nothing is written yet: attributes and manifest are one document, which is stored once.
         metadata = GroupMetadata(attributes=clean(array.attrs))
-        return LogicalGroup(zarr.Group(zarr.AsyncGroup(metadata, group.store_path / array.name)), manifest)
+        return LogicalArrayHandle(
+            zarr.Group(zarr.AsyncGroup(metadata, group.store_path / array.name)), manifest
+        )
 
     def _stretch(self, path: str, member: GrowingMember, stretch: Stretch) -> None:
         """Fill one stretch of a member: with references, with chunks that the parser made, or with a copy."""

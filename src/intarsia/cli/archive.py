@@ -22,7 +22,7 @@ from intarsia.cli.verb import CommandError, Exit, in_options, print_json, say, s
 from intarsia.display import bounds_text, count_text, size_text
 from intarsia.versions.repository import is_plain_zarr
 
-TELLERS = "name:REGEX, date:FORMAT:REGEX, attribute:NAME or variable:NAME"
+COORDINATE_SOURCES = "name:REGEX, date:FORMAT:REGEX, attribute:NAME or variable:NAME"
 """Where a file's coordinate may be found."""
 
 PLACES = "Where files go"
@@ -65,7 +65,7 @@ class Archive:
         _several(
             "--dim",
             "NAME=WHERE",
-            f"A dimension that files lack; WHERE is {TELLERS}. May be repeated.",
+            f"A dimension that files lack; WHERE is {COORDINATE_SOURCES}. May be repeated.",
             PLACES,
         ),
     ] = None
@@ -244,7 +244,7 @@ class Archive:
 
 
 def _by_url(text: str) -> Callable[[str], Any]:
-    teller = parse_teller(text, "coordinate")
+    teller = parse_coordinate_source(text, "coordinate")
     if isinstance(teller, from_attribute | from_variable):
         raise CommandError(f"coordinate: {text!r} is neither name:REGEX nor date:FORMAT:REGEX")
     return lambda url: teller(ParsedFile(url, None, "", {}))  # type: ignore[arg-type]  # only its name counts
@@ -259,17 +259,17 @@ def parse_dims(texts: Sequence[str]) -> dict[str, Callable[[ParsedFile], Any]] |
     {'start': from_name(pattern='\\d{8}', date='%Y%m%d')}
     """
     return {
-        name: parse_teller(where, "dim") for name, where in args.parse_pairs(texts, "dim").items()
+        name: parse_coordinate_source(where, "dim") for name, where in args.parse_pairs(texts, "dim").items()
     } or None
 
 
-def parse_teller(text: str, what: str) -> Callable[[ParsedFile], Any]:
+def parse_coordinate_source(text: str, what: str) -> Callable[[ParsedFile], Any]:
     kind, _, rest = text.partition(":")
     date, _, pattern = rest.partition(":") if kind == "date" else ("", "", rest)
     if kind in ("attribute", "variable") and rest:
         return from_attribute(rest) if kind == "attribute" else from_variable(rest)
     if kind not in ("name", "date") or not pattern or (kind == "date" and not date):
-        raise CommandError(f"{what}: {text!r} is not one of {TELLERS}")
+        raise CommandError(f"{what}: {text!r} is not one of {COORDINATE_SOURCES}")
     try:
         re.compile(pattern)
     except re.error as error:

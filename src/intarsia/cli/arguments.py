@@ -285,7 +285,7 @@ Array = Annotated[
         show_default=False,
     ),
 ]
-OneArray = Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")]
+SingleArrayHandle = Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")]
 AnyArrays = Annotated[
     str, typer.Argument(metavar="PATH", help="One array; all of them if left out.", show_default=False)
 ]

@@ -93,7 +93,7 @@ def create(
 @verb
 def append(
     asked: args.Changing,
-    array: args.OneArray,
+    array: args.SingleArrayHandle,
     data: Annotated[Path, typer.Argument(metavar="FILE", help="The data: a .npy or .csv file.")],
     codec: args.Codec = None,
     axis: Annotated[

@@ -109,7 +109,7 @@ def _snapshot(*arrays: LogicalArray) -> str | None:
 @verb
 def adopt(
     asked: args.Changing,
-    array: args.OneArray,
+    array: args.SingleArrayHandle,
     source: Source,
     source_path: SourcePath = "",
     bounds: Annotated[
@@ -262,7 +262,7 @@ def fuse(
 @verb
 def split(
     asked: args.Changing,
-    array: args.OneArray,
+    array: args.SingleArrayHandle,
     to: Annotated[
         str, typer.Option("--to", metavar="PATH", help="Path of the new array.", show_default="PATH-split")
     ] = "",

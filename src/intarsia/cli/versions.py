@@ -74,7 +74,7 @@ def log(
 @verb
 def diff(
     asked: args.Reading,
-    array: args.OneArray,
+    array: args.SingleArrayHandle,
     before: Annotated[
         str,
         typer.Argument(
@@ -135,7 +135,7 @@ def diff(
 @verb
 def restore(
     asked: args.Changing,
-    array: args.OneArray,
+    array: args.SingleArrayHandle,
     to: Annotated[
         str, typer.Argument(metavar="VERSION", help="A snapshot's id, a tag, a branch or a time (ISO 8601).")
     ],

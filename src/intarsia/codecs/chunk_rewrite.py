@@ -30,7 +30,7 @@ from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import ChunkPlace, Grid, InnerPlace, StoredPlace, at_place, named_chunk
 from intarsia.codecs.decisions import DecisionLike, apply
 from intarsia.codecs.nested import redo, undo
-from intarsia.codecs.runtime_options import Luggage, options_in
+from intarsia.codecs.runtime_options import RuntimeOptions, options_in
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.codecs.stored_chunks import Extent, StoredObject, margins, stored_indices
 from intarsia.codecs.stored_decisions import with_decision
@@ -171,7 +171,7 @@ def _on(client: Client, work: "_Rewriting", progress: Progress) -> Outcome:
     array, indices = work.array, work.stored
     metadata: Any = array.metadata
     tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
-    luggage = Luggage.of(metadata.codecs, options_in(array.async_array.config))
+    luggage = RuntimeOptions.of(metadata.codecs, options_in(array.async_array.config))
     elsewhere = _Elsewhere(array.path, luggage)
 
     def count(done: int, _total: int) -> None:
@@ -185,7 +185,7 @@ class _Elsewhere:
     """Rewrites some of the chunks in another process."""
 
     path: str
-    luggage: Luggage
+    luggage: RuntimeOptions
     """The decision, and other run-time options."""
 
     def __call__(self, store: Any, indices: list[tuple[int, ...]]) -> Outcome:

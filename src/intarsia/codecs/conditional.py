@@ -190,7 +190,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
         """Whether the decision about a chunk must know which one it is, or may wait for zarr."""
         decision = self.effective_decision(chunk_spec)
-        return (decision is not None and (decision.needs_index or decision.may_wait)) or any(
+        return (decision is not None and (decision.needs_index or decision.may_block)) or any(
             needs_chunk_index(codec, chunk_spec) for codec in self.codecs
         )
 
@@ -237,7 +237,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
             return self.join(0, chunk_data, chunk_spec)
         # So may a function of a nested codec that asks for the chunk index.
         nested = self.holds_another or any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
-        run = base.in_own_thread if decision.may_wait or nested else asyncio.to_thread
+        run = base.in_own_thread if decision.may_block or nested else asyncio.to_thread
         return await run(self._encode_sync, chunk_data, chunk_spec)
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:

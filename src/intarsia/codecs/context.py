@@ -367,7 +367,7 @@ def _concerns_a_chunk(error: Exception) -> bool:
 
 
 @dataclass(frozen=True)
-class _TellsTheIndex:
+class ChunkIndexMixin:
     """What our two pipelines share: for each item of a batch, the place it works on."""
 
     grid: Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
@@ -443,7 +443,7 @@ class _TellsTheIndex:
         """Like zarr's own if no codec asks for the index; if one fails, again, to name the chunk."""
         batch = self.to_write(batch_info)
         if batch and any(needs_chunk_index(codec, batch[0][1]) for codec in self._codecs):
-            return await self._write_knowing(batch, value, drop_axes)
+            return await self._write_with_chunk_index(batch, value, drop_axes)
         try:
             with at_place(UNKNOWN):
                 return await super().write(batch, value, drop_axes)  # type: ignore[misc, no-any-return]
@@ -458,7 +458,9 @@ class _TellsTheIndex:
         """A pipeline that goes chunk by chunk."""
 
     @abstractmethod
-    async def _write_knowing(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
+    async def _write_with_chunk_index(
+        self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]
+    ) -> None:
         """Write with codecs that know which chunk they work on."""
 
     @property
@@ -497,7 +499,7 @@ class _TellsTheIndex:
         """The place of every item; must be called before leaving the caller's context."""
         outer = current_place.get()
         if isinstance(self.array_bytes_codec, ShardingCodec) and not issubclass(
-            get_pipeline_class(), _TellsTheIndex
+            get_pipeline_class(), ChunkIndexMixin
         ):
             # The chunks inside would run in a pipeline that knows no more than this one.
             return [UNKNOWN] * len(batch)
@@ -512,7 +514,7 @@ class _TellsTheIndex:
 
 
 @dataclass(frozen=True)
-class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
+class BatchedPipeline(ChunkIndexMixin, _compat.BatchedCodecPipeline):
     """zarr's batched pipeline, but it also tells codecs the index of the chunk they work on.
 
     >>> import intarsia, zarr
@@ -565,7 +567,7 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
 
         await _compat.concurrent_map(list(zip(self.places(batch), batch, strict=True)), write_one, self.limit)
 
-    _write_knowing = write_one_by_one
+    _write_with_chunk_index = write_one_by_one
 
     @property
     def limit(self) -> int:
@@ -574,7 +576,7 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
 
 
 @dataclass(frozen=True)
-class FusedPipeline(_TellsTheIndex, _compat.FusedCodecPipeline):
+class FusedPipeline(ChunkIndexMixin, _compat.FusedCodecPipeline):
     """zarr's fused pipeline, but it also tells codecs the index of the chunk they work on.
 
     Reads, and writes for which no codec has to know the index, are zarr's own; only if one fails is it
@@ -618,7 +620,9 @@ class FusedPipeline(_TellsTheIndex, _compat.FusedCodecPipeline):
             return await self._chunkwise.write(batch_info, value, drop_axes)
         return await super().write(batch_info, value, drop_axes)
 
-    async def _write_knowing(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
+    async def _write_with_chunk_index(
+        self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]
+    ) -> None:
         setter = batch[0][0]
         synchronous = (
             _compat.store_supports_sync_io(setter.store)

@@ -36,7 +36,7 @@ class Decision(ABC):
     needs_index: ClassVar[bool] = False
     """Whether it must know which chunk it decides about."""
 
-    may_wait: ClassVar[bool] = True
+    may_block: ClassVar[bool] = True
     """Whether deciding may wait for zarr, for example to read another array; then not in zarr's threads."""
 
     for_nested: ClassVar[bool] = True
@@ -60,7 +60,7 @@ class NeverApply(Decision):
     """
 
     bounds_size = True
-    may_wait = False
+    may_block = False
 
     def encode(self, data: Buffer, _chain: Chain) -> tuple[int, Buffer]:
         return 0, data
@@ -77,7 +77,7 @@ class AlwaysApply(Decision):
     True
     """
 
-    may_wait = False
+    may_block = False
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         return apply(self.mask_unseen(chain), data, chain)
@@ -103,7 +103,7 @@ class SameMask(Decision):
     """
 
     for_nested = False
-    may_wait = False
+    may_block = False
 
     mask: int
     """Bit i says whether nested codec i applies."""
@@ -134,7 +134,7 @@ class MaskPerChunk(Decision):
     """
 
     for_nested = False
-    may_wait = False
+    may_block = False
     needs_index = True
 
     masks: np.ndarray[Any, Any]

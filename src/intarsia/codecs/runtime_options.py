@@ -223,12 +223,12 @@ def with_codecs(array: AnyArray, codecs: tuple[Codec, ...] | None) -> AnyArray:
 
 
 @dataclass(frozen=True)
-class Luggage:
+class RuntimeOptions:
     """What another process needs, besides zarr.json, to open an array with its run-time options.
 
     >>> import zarr
     >>> z = zarr.create(store={}, shape=4, dtype="u1")
-    >>> Luggage(None, Options(padding=b"head")).on(z).async_array.config.options.padding
+    >>> RuntimeOptions(None, Options(padding=b"head")).on(z).async_array.config.options.padding
     b'head'
     """
 

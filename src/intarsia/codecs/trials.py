@@ -53,7 +53,7 @@ class CompressIfSmaller(Decision):
     """
 
     bounds_size = True
-    may_wait = False
+    may_block = False
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         kept_mask, kept = 0, data
@@ -80,7 +80,7 @@ class Smallest(Decision):
     """
 
     bounds_size = True
-    may_wait = False
+    may_block = False
 
     trials: int = 64
     """How often a codec may be run for one chunk: enough for all combinations of six."""
@@ -126,7 +126,7 @@ class Sampled(Decision):
     """
 
     bounds_size = True
-    may_wait = False
+    may_block = False
 
     samples: int = 4
     """The number of samples; a chunk less than twice as long as all of them is not sampled."""
@@ -239,7 +239,7 @@ class OneOf(Decision):
     """
 
     bounds_size = True
-    may_wait = False
+    may_block = False
     for_nested = False
 
     alternatives: tuple[int, ...]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from intarsia.engine.chunk_plan import Work
+    from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.member_source import EngineSource
     from intarsia.manifest.coercion import Values
 
@@ -85,7 +85,7 @@ class ChunkCache:
         if isinstance(values, np.ndarray) and values.nbytes <= self._most_bytes:
             self._chunks.put((source.path, chunk), values.copy())
 
-    def place(self, work: Work) -> None:
+    def place(self, work: ChunkPlan) -> None:
         """Put the kept chunks of a part into its output; they need not be fetched any more."""
         found = {k: self.get(work.source, int(work.chunks[k])) for k in work.present.tolist()}
         here = np.array([k for k, values in found.items() if values is not None], dtype=np.int64)

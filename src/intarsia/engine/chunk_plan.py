@@ -107,7 +107,7 @@ class AxisCuts:
         self.whole = [False] * len(self.chunk)
 
 
-class Work:
+class ChunkPlan:
     """The chunks of one part, and what is known about their bytes."""
 
     __slots__ = (

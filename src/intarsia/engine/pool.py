@@ -20,7 +20,7 @@ from intarsia._compat import HAS_GIL
 from intarsia.errors import signal_failure
 
 if TYPE_CHECKING:
-    from intarsia.engine.chunk_plan import Work
+    from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.config import LogicalConfig
     from intarsia.engine.fetch.store import Fetcher, Pending
     from intarsia.manifest.region_table import Ints
@@ -163,7 +163,7 @@ WORTH_A_READING_THREAD = 1 << 20
 """The same for a thread that decodes zstd; slower codecs need less, and data without a codec far more.
 Starting a thread, and passing the interpreter lock to and fro, takes as long as decoding half a megabyte."""
 
-type Batch = list[tuple[Work, Ints]]
+type Batch = list[tuple[ChunkPlan, Ints]]
 """Chunks of some parts: each part with positions among its chunks."""
 
 BATCHES_PER_THREAD = 8
@@ -186,7 +186,7 @@ TOO_FAST_TO_SHARE = 192 << 10
 64 KiB, and 1.8 times for 16 KiB."""
 
 
-def threads_for(works: list[Work], config: LogicalConfig, *, writing: bool = False) -> int:
+def threads_for(works: list[ChunkPlan], config: LogicalConfig, *, writing: bool = False) -> int:
     """How many threads to use: as many as are allowed, have something to do, and fit into half the window."""
     if len(works) == 1 and works[0].present.size == 1:
         return 1
@@ -210,7 +210,7 @@ def threads_for(works: list[Work], config: LogicalConfig, *, writing: bool = Fal
     return max(1, min(config.most_threads, chunks, fitting, int(total / worth)))
 
 
-def cut(works: list[Work], threads: int, window: int) -> tuple[Iterator[Batch], Iterator[Batch]]:
+def cut(works: list[ChunkPlan], threads: int, window: int) -> tuple[Iterator[Batch], Iterator[Batch]]:
     """The batches of a read: those that are fetched ahead, and those that the decoding threads read."""
     chunks = sum(work.present.size for work in works)
     decoded = sum(work.present.size * work.source.decoder.nbytes for work in works)
@@ -226,7 +226,7 @@ def cut(works: list[Work], threads: int, window: int) -> tuple[Iterator[Batch], 
     return chain(*ahead), chain(*here)
 
 
-def whole_batch(works: list[Work], threads: int, window: int) -> tuple[Batch, Pending] | None:
+def whole_batch(works: list[ChunkPlan], threads: int, window: int) -> tuple[Batch, Pending] | None:
     """A read that is one batch, as most small ones are; None if it is more, or is fetched ahead."""
     if threads > 1 or len(works) > 1:
         return None
@@ -239,9 +239,9 @@ def whole_batch(works: list[Work], threads: int, window: int) -> tuple[Batch, Pe
     return batch, _begin(batch)
 
 
-def by_fetcher(works: Iterable[Work]) -> list[tuple[Fetcher, list[Work]]]:
+def by_fetcher(works: Iterable[ChunkPlan]) -> list[tuple[Fetcher, list[ChunkPlan]]]:
     """Parts that one fetcher can fetch together."""
-    found: dict[int, tuple[Fetcher, list[Work]]] = {}
+    found: dict[int, tuple[Fetcher, list[ChunkPlan]]] = {}
     for work in works:
         if work.fetcher is not None:
             found.setdefault(id(work.fetcher), (work.fetcher, []))[1].append(work)
@@ -251,7 +251,7 @@ def by_fetcher(works: Iterable[Work]) -> list[tuple[Fetcher, list[Work]]]:
 class Queue:
     """Hands out batches whose bytes are on their way; encoded bytes take up to half the window."""
 
-    def __init__(self, works: list[Work], threads: int, window: int) -> None:
+    def __init__(self, works: list[ChunkPlan], threads: int, window: int) -> None:
         self._ahead, self._here = cut(works, threads, window)
         self._started: deque[tuple[Batch, Pending]] = deque()
         self._near: deque[tuple[Batch, Pending]] = deque()
@@ -295,7 +295,7 @@ def _begin(batch: Batch) -> Pending:
     return fetcher.begin([work.spans(positions) for work, positions in batch])
 
 
-def batches(works: list[Work], most_bytes: int, most_chunks: int) -> Iterator[Batch]:
+def batches(works: list[ChunkPlan], most_bytes: int, most_chunks: int) -> Iterator[Batch]:
     """Cut work into batches of limited bytes and chunks, each with at least one chunk.
 
     What comes with one request stays together, unless that alone exceeds a batch.

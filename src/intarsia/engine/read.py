@@ -21,7 +21,7 @@ import numpy as np
 from intarsia.codecs.context import working_on
 from intarsia.codecs.runtime_options import NO_OPTIONS, Options
 from intarsia.engine.chunk_codecs import Scratch
-from intarsia.engine.chunk_plan import Work
+from intarsia.engine.chunk_plan import ChunkPlan
 from intarsia.engine.config import LogicalConfig, cores
 from intarsia.engine.fetch.session_access import read_error
 from intarsia.engine.fetch.store import Fetcher, Pending
@@ -39,19 +39,22 @@ from intarsia.parallel import check_store
 if TYPE_CHECKING:
     from intarsia.engine.chunk_cache import ChunkCache
     from intarsia.engine.request import Request
-    from intarsia.engine.state import Ground, Layout
+    from intarsia.engine.state import ArrayHandle, ArrayState
 
 
 class PreparedRead(NamedTuple):
     """A plan down to the chunk: what is read here, and what is left to zarr."""
 
     plan: SelectionPlan
-    works: list[Work]
+    works: list[ChunkPlan]
     by_zarr: list[tuple[Part, ZarrSource]]
 
 
 def read_request(
-    ground: Ground[Any], asked: Request, config: LogicalConfig | None = None, cache: ChunkCache | None = None
+    ground: ArrayHandle[Any],
+    asked: Request,
+    config: LogicalConfig | None = None,
+    cache: ChunkCache | None = None,
 ) -> Values:
     """The values of a request, in its shape."""
     config = config or LogicalConfig()
@@ -59,8 +62,8 @@ def read_request(
 
 
 def read_layout(
-    ground: Ground[Any],
-    layout: Layout,
+    ground: ArrayHandle[Any],
+    layout: ArrayState,
     asked: Request,
     config: LogicalConfig,
     cache: ChunkCache | None = None,
@@ -76,7 +79,9 @@ def read_layout(
             layers = instead(ground, layout, layers, error)
 
 
-def instead(ground: Ground[Any], layout: Layout, layers: LayerChoice, error: IntarsiaError) -> LayerChoice:
+def instead(
+    ground: ArrayHandle[Any], layout: ArrayState, layers: LayerChoice, error: IntarsiaError
+) -> LayerChoice:
     """How to read again after a failure: without the region to blame, if another layer may stand in for it.
 
     That is recorded. The failure is raised if there is no other layer, or if standing in is not allowed.
@@ -99,14 +104,14 @@ class BegunRead(NamedTuple):
     """Where chunks are kept, if they may be."""
 
     @property
-    def busy(self) -> list[Work]:
+    def busy(self) -> list[ChunkPlan]:
         """The parts that still have chunks to fetch."""
         return [work for work in self.prepared.works if work.present.size]
 
 
 def begin(
-    ground: Ground[Any],
-    layout: Layout,
+    ground: ArrayHandle[Any],
+    layout: ArrayState,
     asked: Request,
     config: LogicalConfig,
     cache: ChunkCache | None = None,
@@ -130,7 +135,7 @@ def begin(
 
 
 def finish(
-    ground: Ground[Any], layout: Layout, begun: BegunRead, config: LogicalConfig
+    ground: ArrayHandle[Any], layout: ArrayState, begun: BegunRead, config: LogicalConfig
 ) -> tuple[Values, list[int], None]:
     """Read what is left to zarr; returns the values, and the regions in which chunks are missing."""
     asked, prepared, out, _ = begun
@@ -150,8 +155,8 @@ def finish(
 
 
 def prepare(
-    ground: Ground[Any],
-    layout: Layout,
+    ground: ArrayHandle[Any],
+    layout: ArrayState,
     asked: Request,
     options: Options = NO_OPTIONS,
     *,
@@ -168,7 +173,7 @@ def prepare(
     fetcher = ground.fetcher()
     chosen = layers.among(layout, near=fetcher.in_threads)
     planned = plan(layout.manifest, asked, by_strips=by_strips, choose=chosen)
-    works: list[Work] = []
+    works: list[ChunkPlan] = []
     by_zarr: list[tuple[Part, ZarrSource]] = []
     if len(planned.parts) > 1:
         layout.open_together(planned.parts)
@@ -180,21 +185,23 @@ def prepare(
             raise
         if isinstance(source, EngineSource):
             packing = layout.packings_of(part)
-            works.append(Work(part, source, asked.axes is None, asked.working_shape, packing))
+            works.append(ChunkPlan(part, source, asked.axes is None, asked.working_shape, packing))
         elif part.strip is not None:  # zarr reads for one packing at a time
             return prepare(ground, layout, asked, options, whole_chunks=whole_chunks, layers=layers, now=now)
         else:
             by_zarr.append((part, source))
     if works:
         _locate(ground, fetcher, layout, works, now=now)
-        if not whole_chunks and fetcher.gains_by_pieces:
+        if not whole_chunks and fetcher.supports_ranges:
             for work in works:
                 work.narrow()
         _join(works)
     return PreparedRead(planned, works, by_zarr)
 
 
-def _locate(ground: Ground[Any], fetcher: Fetcher, layout: Layout, works: list[Work], *, now: bool) -> None:
+def _locate(
+    ground: ArrayHandle[Any], fetcher: Fetcher, layout: ArrayState, works: list[ChunkPlan], *, now: bool
+) -> None:
     whole = [work for work in works if work.source.shards is None]
     try:
         sized = fetcher.sizes([(work.source, work.chunks) for work in whole])
@@ -223,7 +230,7 @@ def _locate(ground: Ground[Any], fetcher: Fetcher, layout: Layout, works: list[W
         work.fetcher = fetcher.for_member(work.source)
 
 
-def _join(works: list[Work]) -> None:
+def _join(works: list[ChunkPlan]) -> None:
     """Decide which chunks come with one request."""
     if len(works) == 1 and works[0].present.size < 2:  # like most small reads
         return
@@ -234,12 +241,12 @@ def _join(works: list[Work]) -> None:
                 work.set_requests(request)
 
 
-def _output(layout: Layout, planned: SelectionPlan) -> Values:
+def _output(layout: ArrayState, planned: SelectionPlan) -> Values:
     fill_value = None if planned.is_complete else layout.manifest.fill_value
     return allocated(layout.manifest.data_type, planned.request.working_shape, fill_value)
 
 
-def _fill_missing(work: Work) -> None:
+def _fill_missing(work: ChunkPlan) -> None:
     """Chunks that are not stored read as the member's fill value."""
     if work.chunks.size == work.present.size:
         return
@@ -252,7 +259,9 @@ def _fill_missing(work: Work) -> None:
         out[target] = work.fill_value(own)
 
 
-def _read_chunks(ground: Ground[Any], layout: Layout, begun: BegunRead, config: LogicalConfig) -> None:
+def _read_chunks(
+    ground: ArrayHandle[Any], layout: ArrayState, begun: BegunRead, config: LogicalConfig
+) -> None:
     works = begun.busy
     if not works:
         return
@@ -274,8 +283,8 @@ def _read_chunks(ground: Ground[Any], layout: Layout, begun: BegunRead, config: 
 
 
 def decode_batch(
-    ground: Ground[Any],
-    layout: Layout,
+    ground: ArrayHandle[Any],
+    layout: ArrayState,
     batch: Batch,
     pending: Pending,
     scratch: Scratch,
@@ -312,8 +321,8 @@ def decode_batch(
 
 
 def _failure(
-    ground: Ground[Any],
-    layout: Layout,
+    ground: ArrayHandle[Any],
+    layout: ArrayState,
     row: int,
     source: Source,
     index: tuple[int, ...] | None,
@@ -346,11 +355,11 @@ async def _elsewhere[T](function: Callable[..., T], *args: Any) -> T:
 
 
 async def read_request_async(
-    ground: Ground[Any], asked: Request, config: LogicalConfig, cache: ChunkCache | None = None
+    ground: ArrayHandle[Any], asked: Request, config: LogicalConfig, cache: ChunkCache | None = None
 ) -> Values:
     """The values of a request, in its shape."""
 
-    async def read(layout: Layout) -> tuple[Values, list[int], None]:
+    async def read(layout: ArrayState) -> tuple[Values, list[int], None]:
         layers = LayerChoice(config.layer, config.fallback)
         while True:
             try:
@@ -373,7 +382,7 @@ async def _arrived(bytes_of_batch: Future[Any]) -> None:
 
 
 async def _read_chunks_async(
-    ground: Ground[Any], layout: Layout, begun: BegunRead, config: LogicalConfig
+    ground: ArrayHandle[Any], layout: ArrayState, begun: BegunRead, config: LogicalConfig
 ) -> None:
     works = begun.busy
     threads = threads_for(works, config)

@@ -16,7 +16,7 @@ from intarsia.codecs.runtime_options import with_codecs
 from intarsia.display import one_line, place_text, table_html
 from intarsia.engine.fetch.store import read_key
 from intarsia.engine.member_source import Source, fill_value_of
-from intarsia.engine.state import Ground, Layout, Told
+from intarsia.engine.state import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import ReadError, ReadOnlyError
 from intarsia.manifest.box import Box
@@ -36,7 +36,7 @@ SETTINGS = frozenset(("cache", "threads", "window_bytes"))
 """The settings of `LogicalConfig` that matter to a reader."""
 
 
-class ArrayLayout(Layout):
+class SingleArrayState(ArrayState):
     """One state of a Zarr array: its metadata, as a region over all of it."""
 
     def __init__(self, array: AnyArray) -> None:
@@ -59,7 +59,7 @@ class ArrayLayout(Layout):
         chunk = "" if index is None else f"chunk {index} of "
         return f"{chunk}the array at {place_text(self.array.store_path)}"
 
-    def is_told_by(self, document: bytes) -> bool:
+    def matches(self, document: bytes) -> bool:
         """Whether a metadata document describes this array, and not a later or different one."""
         metadata: Any = self.array.metadata
         kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
@@ -80,18 +80,18 @@ def _description(metadata: Any) -> dict[str, Any]:
     return {name: getattr(metadata, name) for name in kept} | {"fill_value": repr(metadata.fill_value)}
 
 
-class OneArray(Ground[ArrayLayout]):
+class SingleArrayHandle(ArrayHandle[SingleArrayState]):
     """A Zarr array that stands for itself."""
 
     def __init__(self, array: AnyArray) -> None:
-        self.layout = ArrayLayout(_on_safe_store(array))
-        self._known: tuple[bytes, ArrayLayout] = b"", self.layout
+        self.layout = SingleArrayState(_on_safe_store(array))
+        self._known: tuple[bytes, SingleArrayState] = b"", self.layout
 
     @property
     def store_path(self) -> StorePath:
         return self.layout.array.store_path
 
-    def is_current(self, layout: ArrayLayout, told: Told | None = None) -> bool:
+    def is_current(self, layout: SingleArrayState, told: StoredMetadata | None = None) -> bool:
         if self.fetcher().lasting:
             return True
         name = "zarr.json" if layout.array.metadata.zarr_format == 3 else ".zarray"
@@ -99,12 +99,12 @@ class OneArray(Ground[ArrayLayout]):
         if document is None:
             return False
         if self._known != (document, layout):
-            if not layout.is_told_by(document):
+            if not layout.matches(document):
                 return False
             self._known = document, layout
         return True
 
-    def keeps(self, layout: ArrayLayout, rows: Sequence[int]) -> bool:
+    def keeps(self, layout: SingleArrayState, rows: Sequence[int]) -> bool:
         return _description(layout.array.metadata) == _description(self.layout.array.metadata)
 
     def reload(self) -> None:
@@ -120,7 +120,7 @@ class OneArray(Ground[ArrayLayout]):
         )
         if _description(fresh.metadata).get("codecs") == _description(array.metadata).get("codecs", ()):
             again = with_codecs(again, array.metadata.codecs)  # keeps their run-time options
-        self.layout = ArrayLayout(again)
+        self.layout = SingleArrayState(again)
         self._fetcher = None
 
 
@@ -154,15 +154,15 @@ class Reader(StoredArray):
     __ne__ = object.__ne__
     __hash__ = object.__hash__
 
-    _ground: OneArray
+    _ground: SingleArrayHandle
 
-    def __init__(self, ground: OneArray, config: LogicalConfig | None = None) -> None:
+    def __init__(self, ground: SingleArrayHandle, config: LogicalConfig | None = None) -> None:
         super().__init__(ground, config)
 
     @classmethod
     def of(cls, array: AnyArray, config: LogicalConfig | None = None) -> Reader:
         """A reader of a zarr `array` as it is now, with the settings in `config`."""
-        return cls(OneArray(array), config)
+        return cls(SingleArrayHandle(array), config)
 
     @property
     def zarr_array(self) -> AnyArray:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from intarsia.engine.member_source import AnyArray
     from intarsia.engine.request import Axis, Request
-    from intarsia.engine.state import Layout
+    from intarsia.engine.state import ArrayState
     from intarsia.manifest.box import Box
     from intarsia.manifest.manifest import Manifest
 
@@ -233,7 +233,7 @@ class LayerChoice:
         """The same without one more row."""
         return replace(self, avoided=self.avoided | {row}, reason=reason)
 
-    def among(self, layout: Layout, *, near: bool = True) -> Chooser | None:
+    def among(self, layout: ArrayState, *, near: bool = True) -> Chooser | None:
         """What makes the choice in a layout that is near or far; None if there is no choice."""
         return Chooser(layout, self, near=near) if len(layout.manifest.replicas) or self.avoided else None
 
@@ -245,7 +245,7 @@ CHEAPEST = LayerChoice()
 class Chooser:
     """Takes regions of replicas instead of those of layer 0 if that costs less."""
 
-    def __init__(self, layout: Layout, choice: LayerChoice, *, near: bool) -> None:
+    def __init__(self, layout: ArrayState, choice: LayerChoice, *, near: bool) -> None:
         self._layout, self._manifest, self._choice, self._here = layout, layout.manifest, choice, near
 
     def one(self, asked: Request, cells: Box, region: int) -> int | None:
@@ -371,7 +371,7 @@ class Chooser:
         return found
 
 
-def layer_prices(layout: Layout, planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
+def layer_prices(layout: ArrayState, planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
     """What each layer would cost for a request, and what the plan takes from it; empty for one layer."""
     manifest, asked = layout.manifest, planned.request
     if not len(manifest.replicas) or not asked.size:

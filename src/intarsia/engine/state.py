@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia.display import place_text
-from intarsia.engine.fetch import fetcher_for, is_lasting
+from intarsia.engine.fetch import fetcher_for, is_immutable
 from intarsia.engine.fetch.store import Fetcher
 from intarsia.engine.member_source import AnyArray, AnySource, Source, checked_member
 from intarsia.errors import DataTypeError, ReadError, signal_failure
@@ -34,7 +34,7 @@ type Elsewhere = Callable[..., Awaitable[Any]]
 """Calls a function with arguments in another thread."""
 
 
-class Told(NamedTuple):
+class StoredMetadata(NamedTuple):
     """What a store answered to a request for the metadata of a logical array's group."""
 
     document: bytes | None
@@ -57,7 +57,7 @@ class Fallback(NamedTuple):
     """The message of the failure."""
 
 
-class Layout(ABC):
+class ArrayState(ABC):
     """One state of an array: its manifest, and its members, prepared for reading and writing.
 
     A read or write works on one layout from beginning to end, no matter what other threads do to the array.
@@ -133,7 +133,7 @@ class Layout(ABC):
         """The name in messages of a chunk behind a region; the index is None if it is unknown."""
 
 
-class Ground[L: Layout](ABC):
+class ArrayHandle[L: ArrayState](ABC):
     """What a handle is built on: the current layout, its store, and how to find out that it has changed."""
 
     layout: L
@@ -163,7 +163,7 @@ class Ground[L: Layout](ABC):
         """Pick up what other handles have changed."""
 
     @abstractmethod
-    def is_current(self, layout: L, told: Told | None = None) -> bool:
+    def is_current(self, layout: L, told: StoredMetadata | None = None) -> bool:
         """Whether the store agrees with the layout; costs one small read if anything may have changed and
         this was not checked yet."""
 
@@ -186,16 +186,16 @@ class Ground[L: Layout](ABC):
     @property
     def read_only(self) -> bool:
         given_up = getattr(self.store, "is_given_up", False)
-        return bool(self.store.read_only) or is_lasting(self.store) or given_up
+        return bool(self.store.read_only) or is_immutable(self.store) or given_up
 
     def fetcher(self) -> Fetcher:
         """The current way to read from the store."""
         store, fetcher = self.store, self._fetcher
-        if fetcher is None or fetcher.lasting != is_lasting(store):
+        if fetcher is None or fetcher.lasting != is_immutable(store):
             fetcher = self._fetcher = fetcher_for(store)
         return fetcher
 
-    def settled[T](self, work: Callable[[L], tuple[T, Sequence[int], Told | None]]) -> T:
+    def settled[T](self, work: Callable[[L], tuple[T, Sequence[int], StoredMetadata | None]]) -> T:
         """Do some work on the layout, and repeat it if the layout turns out to be outdated.
 
         The work returns its result; the rows of the regions that must still be backed as they were for the
@@ -217,7 +217,9 @@ class Ground[L: Layout](ABC):
         raise self._never_settled()
 
     async def settled_async[T](
-        self, work: Callable[[L], Awaitable[tuple[T, Sequence[int], Told | None]]], elsewhere: Elsewhere
+        self,
+        work: Callable[[L], Awaitable[tuple[T, Sequence[int], StoredMetadata | None]]],
+        elsewhere: Elsewhere,
     ) -> T:
         """The same for work on an event loop; the store is asked in another thread."""
         for _ in range(MOST_CHANGES):
@@ -233,7 +235,7 @@ class Ground[L: Layout](ABC):
                 return result
         raise self._never_settled()
 
-    def _counts(self, layout: L, doubtful: Sequence[int], told: Told | None) -> bool:
+    def _counts(self, layout: L, doubtful: Sequence[int], told: StoredMetadata | None) -> bool:
         """Whether work on a layout counts; if the layout has changed, the current one is picked up."""
         if self.is_current(layout, told):
             return True

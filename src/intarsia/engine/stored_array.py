@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from zarr.dtype import ZDType
     from zarr_indexing import LazyArray
 
-    from intarsia.engine.state import Ground
+    from intarsia.engine.state import ArrayHandle
     from intarsia.manifest.manifest import Manifest
 
 type Fields = str | Sequence[str] | None
@@ -231,7 +231,7 @@ class StoredArray(ZarrSelections, LazyComputing):
     (True, 1)
     """
 
-    def __init__(self, ground: Ground[Any], config: LogicalConfig | None = None) -> None:
+    def __init__(self, ground: ArrayHandle[Any], config: LogicalConfig | None = None) -> None:
         self._ground = ground
         self._config = config or LogicalConfig()
         self._cache = None if self._config.cache is None else ChunkCache(self._config.cache)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from intarsia.engine.chunk_plan import Work, outer_index
+from intarsia.engine.chunk_plan import ChunkPlan, outer_index
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import EngineSource, Source
 from intarsia.engine.plan import AxisSelector, Part, SelectionPlan, plan
@@ -30,8 +30,8 @@ from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia.engine.request import Axis, Request
-    from intarsia.engine.state import Told
-    from intarsia.logical.logical_state import GroupLayout, LogicalGroup
+    from intarsia.engine.state import StoredMetadata
+    from intarsia.logical.logical_state import LogicalArrayHandle, LogicalArrayState
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing
 
@@ -42,7 +42,7 @@ MOST_WRITTEN_BOXES = 256
 """A write scattered over more boxes of logical chunks counts as one over the box around them."""
 
 
-def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, value: Any) -> None:
+def write_request(logical: LogicalArrayHandle, config: LogicalConfig, asked: Request, value: Any) -> None:
     """Write `value`, broadcast as in NumPy, where the request says."""
     logical.check_writable()
     values = as_values(logical.manifest, value, config.casting)
@@ -55,7 +55,7 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
     values = values.reshape(asked.working_shape)
     touched: set[str] = set()
 
-    def write(layout: GroupLayout) -> tuple[None, list[int], Told | None]:
+    def write(layout: LogicalArrayState) -> tuple[None, list[int], StoredMetadata | None]:
         planned, points = plan(layout.manifest, asked), asked.axes is None
         # If a region is selected several times, the last value wins, as in NumPy.
         parts = list({part.row: part for part in planned.parts}.values())
@@ -124,7 +124,7 @@ def _runs(axis: Axis, chunk: int) -> list[tuple[int, int]]:
 
 
 def _write_replicas(
-    logical: LogicalGroup, layout: GroupLayout, config: LogicalConfig, asked: Request
+    logical: LogicalArrayHandle, layout: LogicalArrayState, config: LogicalConfig, asked: Request
 ) -> list[int]:
     """Write what layer 0 now has into its replicas too; returns the rows that were written.
 
@@ -146,7 +146,9 @@ def _write_replicas(
     return rows
 
 
-def _for_region(layout: GroupLayout, part: Part, values: Values, *, points: bool) -> tuple[Part, Values]:
+def _for_region(
+    layout: LogicalArrayState, part: Part, values: Values, *, points: bool
+) -> tuple[Part, Values]:
     """The values to write, in the axes of the part's member and as its numbers, and the part for them."""
     packing, turned = layout.packing_of(part.row), part.onto(values)
     part = replace(part, view=None, at={})
@@ -166,7 +168,13 @@ def _for_region(layout: GroupLayout, part: Part, values: Values, *, points: bool
 
 
 def _refuse(
-    layout: GroupLayout, part: Part, packing: Packing, values: Values, error: PackingError, *, points: bool
+    layout: LogicalArrayState,
+    part: Part,
+    packing: Packing,
+    values: Values,
+    error: PackingError,
+    *,
+    points: bool,
 ) -> NoReturn:
     """Say which element of the array has a value that the packing of its region cannot hold."""
     manifest, row, index = layout.manifest, layout.manifest.backings.row(part.row), error.index or ()
@@ -184,7 +192,7 @@ def _refuse(
 
 
 def _check_regions(
-    layout: GroupLayout, config: LogicalConfig, planned: SelectionPlan, parts: list[Part]
+    layout: LogicalArrayState, config: LogicalConfig, planned: SelectionPlan, parts: list[Part]
 ) -> None:
     asked = planned.request
     if not planned.is_complete:
@@ -224,7 +232,7 @@ def write_part(
     points: bool,
     config: LogicalConfig | None = None,
     look: Look | None = None,
-) -> Told | None:
+) -> StoredMetadata | None:
     """Write what `part.target` selects of the values to where `part.source` says in the member.
 
     What intarsia does not write itself, such as nullable members, is left to zarr. If an event loop stores
@@ -241,7 +249,7 @@ def write_part(
         write_part_by_zarr(source, part, values, points=points)
         return None
     config = config or LogicalConfig()
-    work = Work(part, source, points, values.shape)
+    work = ChunkPlan(part, source, points, values.shape)
     threads = threads_for([work], config, writing=True)
     if source.shards is None:
         return _written(ChunkWriter(work, values, threads, config.window, look), threads)
@@ -251,7 +259,7 @@ def write_part(
         return _written(writer, threads)
 
 
-def _written(writer: ChunkWriter, threads: int) -> Told | None:
+def _written(writer: ChunkWriter, threads: int) -> StoredMetadata | None:
     """Let threads write; none of them is left behind, whatever happens."""
     try:
         run(writer.take, writer.write, threads, give_up=writer.give_up)

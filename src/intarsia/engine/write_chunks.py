@@ -46,10 +46,10 @@ from intarsia.engine.pool import BATCHES_PER_THREAD, Batch, batches
 from intarsia.errors import ReadError
 
 if TYPE_CHECKING:
-    from intarsia.engine.chunk_plan import Work
+    from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.member_source import Source
     from intarsia.engine.plan import Part
-    from intarsia.engine.state import Told
+    from intarsia.engine.state import StoredMetadata
     from intarsia.manifest.coercion import Values
     from intarsia.manifest.region_table import Ints
 
@@ -60,7 +60,7 @@ type Pieces = list[Any]
 type Stored = list[tuple[str, Encoded | None]]
 """Keys and the values to store there; None removes a value."""
 
-type Look = Callable[[], Coroutine[Any, Any, Told]]
+type Look = Callable[[], Coroutine[Any, Any, StoredMetadata]]
 """Asks the store what it says about the array."""
 
 BATCHES_STORED_AT_A_TIME = 4
@@ -79,7 +79,7 @@ def as_bytes(encoded: Encoded) -> Any:
     return encoded.as_buffer_like() if isinstance(encoded, Buffer) else encoded
 
 
-class PutHere(Protocol):
+class SyncWriter(Protocol):
     """Stores a value in this thread, or removes it."""
 
     keeps: bool
@@ -91,7 +91,7 @@ class PutHere(Protocol):
         """Store the pieces as one value."""
 
 
-def put_here(store: Any) -> PutHere | None:
+def put_here(store: Any) -> SyncWriter | None:
     """How to store values in this thread; None if that takes an event loop."""
     if type(store) is LocalStore and os.name == "posix" and not store.read_only:
         return _Files(store)
@@ -171,7 +171,7 @@ class Storing:
 
     def __init__(self, store: Store, look: Look | None = None) -> None:
         self._store, self._look = store, look
-        self.told: Told | None = None
+        self.told: StoredMetadata | None = None
         """What the store said after a batch was stored, if it was to be asked."""
         self._running: deque[Future[None]] = deque()
         self._begun: list[Future[None]] = []
@@ -316,7 +316,7 @@ class ChunkWriter:
     """Encodes batches of chunks of one part, and stores them."""
 
     def __init__(
-        self, work: Work, values: Values, threads: int, window: int, look: Look | None = None
+        self, work: ChunkPlan, values: Values, threads: int, window: int, look: Look | None = None
     ) -> None:
         self._work, self._values, self._source = work, values, work.source
         self._encoder = work.source.encoder
@@ -338,7 +338,7 @@ class ChunkWriter:
         self._own = threading.local()
 
     @property
-    def told(self) -> Told | None:
+    def told(self) -> StoredMetadata | None:
         """What the store said after everything was stored, if it was asked."""
         return self._storing.told
 
@@ -467,7 +467,7 @@ class ShardWriter(ChunkWriter):
     """The same for chunks in shards: the thread that encodes the last chunk of a shard stores it."""
 
     def __init__(
-        self, work: Work, values: Values, threads: int, window: int, look: Look | None, shards: Shards
+        self, work: ChunkPlan, values: Values, threads: int, window: int, look: Look | None, shards: Shards
     ) -> None:
         self._form, self._order = shards.form, written_order(shards)
         self._blob, within = whereabouts(work.source, shards, work.chunks)
@@ -570,7 +570,7 @@ class ShardWriter(ChunkWriter):
         return self._form.pieces(stored) if stored else []
 
 
-def _chunks_inside(work: Work, shards: Shards, blobs: Ints) -> Ints:
+def _chunks_inside(work: ChunkPlan, shards: Shards, blobs: Ints) -> Ints:
     """How many chunks of each shard are in the array, at least in part."""
     source, inside = work.source, np.ones(blobs.size, dtype=np.int64)
     if not source.grid:

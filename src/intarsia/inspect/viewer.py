@@ -32,7 +32,7 @@ from intarsia._compat import sync
 from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table, safe_store
 from intarsia.codecs.base import in_thread_for
 from intarsia.display import codecs_text, plain, size_text
-from intarsia.engine.fetch import is_lasting
+from intarsia.engine.fetch import is_immutable
 from intarsia.engine.member_source import grain
 from intarsia.engine.reader import chunk_shape
 from intarsia.engine.stored_array import StoredArray
@@ -155,7 +155,7 @@ class Answers:
     def open(self, path: str, at: str = "") -> Any:
         """The array at a path in a version; opened once if it cannot change."""
         store, inside = self._store_at(at), self._inside(path)
-        if not is_lasting(store):
+        if not is_immutable(store):
             return open_array(store, inside)
         return self._opened.get((at or self.snapshot_id, inside), lambda: open_array(store, inside))
 
@@ -244,7 +244,7 @@ class Answers:
             return AxisLabels.beside(store, self._inside(path), _names(array)[axis], array.shape[axis])
 
         name = (at or self.snapshot_id, path, axis, array.shape[axis])
-        return self._once.get(name, find) if is_lasting(store) else find()
+        return self._once.get(name, find) if is_immutable(store) else find()
 
     def labels(self, path: str, at: str, axis: int, places: Sequence[int]) -> dict[str, Any]:
         """Labels for positions on an axis; none if it has no coordinate, or one that cannot be read."""
@@ -337,7 +337,7 @@ class Answers:
         def make() -> ChunkTable:
             return chunk_table(store, member.path, member.ndim)
 
-        lasting = is_lasting(store)
+        lasting = is_immutable(store)
         return self._tables.get((at or self.snapshot_id, member.path), make) if lasting else make()
 
     # Regions and versions

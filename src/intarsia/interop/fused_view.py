@@ -38,7 +38,7 @@ from intarsia.codecs.base import in_thread_for, parse_codec
 from intarsia.codecs.context import working_on
 from intarsia.display import one_line, place_text
 from intarsia.engine.chunk_cache import BoundedCache
-from intarsia.engine.fetch import check_links, is_lasting
+from intarsia.engine.fetch import check_links, is_immutable
 from intarsia.engine.fetch.session_access import helpful_refusals
 from intarsia.engine.fetch.store import start
 from intarsia.engine.read import read_request
@@ -53,7 +53,7 @@ from intarsia.errors import (
 )
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding, create_member
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import allocated, codecs_for, is_nullable
@@ -121,7 +121,7 @@ class Tree:
         self._known: dict[str, Node] = {}
         self._checked: set[str] = set()
         """The plain arrays in which no link leads out of the store."""
-        self.are_lasting = is_lasting(store)
+        self.are_lasting = is_immutable(store)
         """Whether nothing can change; determined here, because an event loop must not wait for the answer."""
 
     async def owner(self, key: str) -> tuple[str, Node | None]:
@@ -163,7 +163,7 @@ class Tree:
 
     def _load(self, path: str) -> ArrayView:
         group = open_group(self._store, below(self._root, path).rstrip("/"), "r")
-        return ArrayView(LogicalGroup.load(group), self._codecs, self._chunks)
+        return ArrayView(LogicalArrayHandle.load(group), self._codecs, self._chunks)
 
     async def told[T](self, path: str, view: ArrayView, look: Callable[[ArrayView], T]) -> T | None:
         """The result of `look` at the logical array at `path`, in a thread; None if it is gone by then.
@@ -236,7 +236,7 @@ class ArrayView:
 
     def __init__(
         self,
-        logical: LogicalGroup,
+        logical: LogicalArrayHandle,
         codecs: Sequence[Codec] | None = None,
         chunks: tuple[int, ...] | None = None,
     ) -> None:
@@ -325,7 +325,7 @@ def _chain(manifest: Manifest, codecs: Sequence[Codec] | None) -> Sequence[Codec
     return parse_codecs(chosen, default_serializer(manifest.data_type))
 
 
-def _attributes(logical: LogicalGroup) -> dict[str, Any]:
+def _attributes(logical: LogicalArrayHandle) -> dict[str, Any]:
     """The group's attributes without those that make it a logical array; other conventions stay."""
     attributes: dict[str, Any] = dict(logical.group.metadata.attributes)
     del attributes[MANIFEST_KEY]

@@ -21,7 +21,7 @@ from intarsia.manifest.coercion import Values, as_values, holds_nulls, is_nullab
 from intarsia.manifest.region_table import NONE, Row
 
 if TYPE_CHECKING:
-    from intarsia.logical.logical_state import LogicalGroup
+    from intarsia.logical.logical_state import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
 
 
@@ -125,7 +125,7 @@ def axis_number(manifest: Manifest, axis: int | str) -> int:
 
 
 def append(
-    logical: LogicalGroup,
+    logical: LogicalArrayHandle,
     data: Any,
     encoding: Encoding,
     *,
@@ -152,7 +152,7 @@ def append(
 
 
 def reserve_growth(
-    logical: LogicalGroup,
+    logical: LogicalArrayHandle,
     addition: Addition,
     encoding: Encoding,
     *,
@@ -180,7 +180,7 @@ def reserve_growth(
 
 
 def reserve_append(
-    logical: LogicalGroup,
+    logical: LogicalArrayHandle,
     addition: Addition,
     encoding: Encoding,
     *,
@@ -225,7 +225,7 @@ def _heads(addition: Addition) -> list[tuple[Row, Box]]:
 
 
 def _with_open_end(
-    logical: LogicalGroup, addition: Addition, encoding: Encoding, values: Values | None
+    logical: LogicalArrayHandle, addition: Addition, encoding: Encoding, values: Values | None
 ) -> Addition:
     """The addition, after making sure that the data can continue in the partial last chunk.
 
@@ -260,7 +260,7 @@ def _takes(manifest: Manifest, row: Row, axis: int, encoding: Encoding, values: 
     return values is not None and packing.holds(values, FLOATS_ROUND)
 
 
-def reserve_rest(logical: LogicalGroup, addition: Addition, encoding: Encoding) -> Reservation:
+def reserve_rest(logical: LogicalArrayHandle, addition: Addition, encoding: Encoding) -> Reservation:
     """Room for the data in wholly new logical chunks, in a member that no manifest shows yet."""
     room = Room(logical, addition.origin)
     if addition.rest_shape is not None:
@@ -268,7 +268,7 @@ def reserve_rest(logical: LogicalGroup, addition: Addition, encoding: Encoding) 
     return room.reserved(logical.manifest)
 
 
-def _options_for(logical: LogicalGroup, row: Row, encoding: Encoding) -> Options:
+def _options_for(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> Options:
     """The options with which an append writes into an existing member.
 
     If the given codecs are those of the member, they write, with their own options; otherwise their decision
@@ -281,7 +281,7 @@ def _options_for(logical: LogicalGroup, row: Row, encoding: Encoding) -> Options
     return encoding.options.over(Options(default=encoding.own_options.decision))
 
 
-def takes_over(logical: LogicalGroup, row: Row, encoding: Encoding) -> bool:
+def takes_over(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> bool:
     """Let the given codecs write into a member from now on, with their options, if they equal its own."""
     name = logical.manifest.members[row.member]
     member: Any = logical.members[name]
@@ -295,7 +295,7 @@ def takes_over(logical: LogicalGroup, row: Row, encoding: Encoding) -> bool:
     return True
 
 
-def _last_row(logical: LogicalGroup, axis: int) -> int | None:
+def _last_row(logical: LogicalArrayHandle, axis: int) -> int | None:
     """The one region that reaches the end of the axis over its whole cross-section, if there is one."""
     manifest = logical.manifest
     lattice = Box.sized(manifest.lattice)
@@ -309,7 +309,7 @@ def _last_row(logical: LogicalGroup, axis: int) -> int | None:
     return last
 
 
-def completed(logical: LogicalGroup, axis: int, encoding: Encoding) -> Encoding:
+def completed(logical: LogicalArrayHandle, axis: int, encoding: Encoding) -> Encoding:
     """Take what was not asked for from the previous region, so that a series keeps its encoding."""
     last = _last_row(logical, axis)
     if last is None:
@@ -318,7 +318,7 @@ def completed(logical: LogicalGroup, axis: int, encoding: Encoding) -> Encoding:
 
 
 def _neighbour_to_grow(
-    logical: LogicalGroup, addition: Addition, encoding: Encoding, *, nulls: bool
+    logical: LogicalArrayHandle, addition: Addition, encoding: Encoding, *, nulls: bool
 ) -> int | None:
     """The last region on the axis, if it may simply grow: equal encoding, and room in its member."""
     manifest, axis, origin = addition.before, addition.axis, addition.lattice

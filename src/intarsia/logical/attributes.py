@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, POLICY_KEY
 
 if TYPE_CHECKING:
-    from intarsia.logical.logical_state import LogicalGroup
+    from intarsia.logical.logical_state import LogicalArrayHandle
 
 
 RESERVED = frozenset((MANIFEST_KEY, CONVENTIONS_KEY, POLICY_KEY))
@@ -51,7 +51,7 @@ class Attributes(MutableMapping[str, Any]):
     {'units': 'degC'}
     """
 
-    def __init__(self, logical: LogicalGroup) -> None:
+    def __init__(self, logical: LogicalArrayHandle) -> None:
         self._logical = logical
 
     def _all(self) -> dict[str, Any]:

@@ -33,12 +33,12 @@ from intarsia.manifest.region_table import NONE, RegionTable, Row
 from intarsia.manifest.view import View
 
 if TYPE_CHECKING:
-    from intarsia.logical.logical_state import LogicalGroup
+    from intarsia.logical.logical_state import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
 
 
 def add_region(
-    logical: LogicalGroup,
+    logical: LogicalArrayHandle,
     bounds: BoundsLike,
     encoding: Encoding,
     *,
@@ -80,7 +80,7 @@ def add_region(
 
 
 def _with_member(
-    logical: LogicalGroup,
+    logical: LogicalArrayHandle,
     box: Box,
     name: str,
     member_start: tuple[int, ...] | None,
@@ -142,7 +142,7 @@ def _with_view(manifest: Manifest, given: View | Mapping[str, Any] | None) -> tu
     return (*manifest.views, view), len(manifest.views)
 
 
-def drop_region(logical: LogicalGroup, bounds: BoundsLike) -> None:
+def drop_region(logical: LogicalArrayHandle, bounds: BoundsLike) -> None:
     """Make a box a hole; regions that it touches are cropped or dropped."""
     logical.begin_edit()
     manifest = logical.manifest
@@ -152,7 +152,7 @@ def drop_region(logical: LogicalGroup, bounds: BoundsLike) -> None:
     logical.commit(manifest.changed(regions=manifest.regions.without(box)))
 
 
-def resize(logical: LogicalGroup, shape: Sequence[int], options: Options = NO_OPTIONS) -> None:
+def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: Options = NO_OPTIONS) -> None:
     """Give the array another shape; what is cut off is gone, and new parts are holes."""
     logical.begin_edit()
     manifest = logical.manifest
@@ -186,7 +186,7 @@ def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> tuple[Manifest, list
 
 
 def _unfit_ends(
-    logical: LogicalGroup, shape: tuple[int, ...], options: Options
+    logical: LogicalArrayHandle, shape: tuple[int, ...], options: Options
 ) -> tuple[list[int], int, Encoding] | None:
     """Regions whose last chunk along an axis has to be copied before the array can become longer there.
 
@@ -231,7 +231,7 @@ def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:
     return [int(i) for i in np.flatnonzero((shows > shown).any(axis=1))]
 
 
-def consolidate(logical: LogicalGroup) -> int:
+def consolidate(logical: LogicalArrayHandle) -> int:
     """Join neighbours of equal encoding into one member, axis by axis; returns how many regions are gone.
 
     Replicas are joined with others of their layer. No chunk is decoded.
@@ -243,7 +243,7 @@ def consolidate(logical: LogicalGroup) -> int:
     return count - len(logical.manifest.backings)
 
 
-def _join_along(logical: LogicalGroup, axis: int) -> None:
+def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
     """Join every run of regions along one axis, in one new generation."""
     manifest, table = logical.manifest, logical.manifest.backings
     gone: set[int] = set()
@@ -298,7 +298,7 @@ def _runs(table: RegionTable, axis: int) -> Iterator[list[int]]:
         yield run
 
 
-def _fits(logical: LogicalGroup, base: Row, i: int, row: Row, j: int) -> bool:
+def _fits(logical: LogicalArrayHandle, base: Row, i: int, row: Row, j: int) -> bool:
     """Whether region `j`, which follows region `i`, can be stored in its member, chunk for chunk."""
     if (row.packing, row.view, row.layer) != (base.packing, base.view, base.layer):
         return False
@@ -325,12 +325,12 @@ def _place(base: Row, row: Row) -> tuple[int, ...]:
     return base.cropped(row.box).member_start
 
 
-def _chunks(logical: LogicalGroup, member: zarr.Array[Any], row: Row) -> Box:
+def _chunks(logical: LogicalArrayHandle, member: zarr.Array[Any], row: Row) -> Box:
     """The stored chunks of a member that a region is in."""
     return logical.manifest.in_member(row).in_units(grain(member))
 
 
-def _has_room(logical: LogicalGroup, member: zarr.Array[Any], wanted: Row, besides: int) -> bool:
+def _has_room(logical: LogicalArrayHandle, member: zarr.Array[Any], wanted: Row, besides: int) -> bool:
     """Whether no other region shows any of the chunks that a region would take.
 
     Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
@@ -344,7 +344,7 @@ def _has_room(logical: LogicalGroup, member: zarr.Array[Any], wanted: Row, besid
     )
 
 
-def _copy_over(logical: LogicalGroup, base: Row, row: Row) -> None:
+def _copy_over(logical: LogicalArrayHandle, base: Row, row: Row) -> None:
     """Put the chunks of a region into the base's member, right after what it shows."""
     manifest = logical.manifest
     there = row._replace(member=base.member, member_start=_place(base, row))

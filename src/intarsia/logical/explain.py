@@ -26,10 +26,10 @@ from intarsia.logical.members import short_codecs
 from intarsia.manifest.coercion import type_text
 
 if TYPE_CHECKING:
-    from intarsia.engine.chunk_plan import Work
+    from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.member_source import Source, ZarrSource
     from intarsia.engine.plan import Part
-    from intarsia.engine.state import Ground
+    from intarsia.engine.state import ArrayHandle
     from intarsia.engine.stored_array import StoredArray
     from intarsia.logical.logical_array import LogicalArray
 
@@ -261,7 +261,7 @@ def _cost(batches: Iterable[Batch]) -> Cost:
     return Cost(requests, nbytes if known else None)
 
 
-def _explain_work(ground: Ground[Any], work: Work) -> PartExplanation:
+def _explain_work(ground: ArrayHandle[Any], work: ChunkPlan) -> PartExplanation:
     known = work.stored_sizes_are_known
     return replace(
         _region(ground, work.part, work.source),
@@ -273,11 +273,11 @@ def _explain_work(ground: Ground[Any], work: Work) -> PartExplanation:
     )
 
 
-def _explain_by_zarr(ground: Ground[Any], part: Part, source: ZarrSource) -> PartExplanation:
+def _explain_by_zarr(ground: ArrayHandle[Any], part: Part, source: ZarrSource) -> PartExplanation:
     return replace(_region(ground, part, source), fetcher=f"zarr itself: {source.obstacle}")
 
 
-def _region(ground: Ground[Any], part: Part, source: Source) -> PartExplanation:
+def _region(ground: ArrayHandle[Any], part: Part, source: Source) -> PartExplanation:
     manifest, row = ground.manifest, ground.manifest.backings.row(part.row)
     packing, view = manifest.packing_of(row), manifest.view_of(row)
     return PartExplanation(

@@ -18,7 +18,7 @@ from intarsia.errors import BoundsError, PolicyError
 from intarsia.logical import edit, replicas
 from intarsia.logical.append import append
 from intarsia.logical.attributes import Attributes
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding, Live, Members, chosen_codecs
 from intarsia.logical.policy import Policy
 from intarsia.logical.recode import StoredNumbers, as_stored, recode
@@ -56,7 +56,7 @@ class LogicalArray(Accessors, StoredArray):
     [((0, 4), (0, 3)), ((4, 6), (0, 3))]
     """
 
-    def __init__(self, logical: LogicalGroup, config: LogicalConfig | None = None) -> None:
+    def __init__(self, logical: LogicalArrayHandle, config: LogicalConfig | None = None) -> None:
         super().__init__(logical, config)
         self._logical = logical
 
@@ -496,4 +496,4 @@ class LogicalArray(Accessors, StoredArray):
 def _restored(
     group: zarr.Group, manifest: Manifest, config: LogicalConfig, live: Live | None = None
 ) -> LogicalArray:
-    return LogicalArray(LogicalGroup(group, manifest, live), config)
+    return LogicalArray(LogicalArrayHandle(group, manifest, live), config)

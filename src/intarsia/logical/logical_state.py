@@ -12,12 +12,12 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
-from intarsia.codecs.runtime_options import NO_OPTIONS, Luggage, Options, remembered_decision
+from intarsia.codecs.runtime_options import NO_OPTIONS, Options, RuntimeOptions, remembered_decision
 from intarsia.display import one_line, place_text
-from intarsia.engine.fetch import is_lasting
+from intarsia.engine.fetch import is_immutable
 from intarsia.engine.fetch.store import read_key
 from intarsia.engine.member_source import checked_member
-from intarsia.engine.state import Ground, Layout, Told
+from intarsia.engine.state import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError, signal_failure
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.members import Members, create_member, short_codecs
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from intarsia.manifest.stored_table import MoreRegions
 
 
-class GroupLayout(Layout):
+class LogicalArrayState(ArrayState):
     """One state of a logical array."""
 
     members: Members
 
-    def changed(self, manifest: Manifest) -> GroupLayout:
+    def changed(self, manifest: Manifest) -> LogicalArrayState:
         """The next state; members that stay are not prepared again."""
-        layout = GroupLayout(manifest, self.members.renamed(manifest.members))
+        layout = LogicalArrayState(manifest, self.members.renamed(manifest.members))
         layout._sources = {name: self._sources[name] for name in manifest.members if name in self._sources}
         return layout
 
@@ -86,7 +86,7 @@ def _named(group: zarr.Group) -> Iterator[None]:
         raise
 
 
-class LogicalGroup(Ground[GroupLayout]):
+class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
     """A logical array's group, its layout as last read or written, and how to change it."""
 
     def __init__(
@@ -97,7 +97,7 @@ class LogicalGroup(Ground[GroupLayout]):
         default: Decision | None = None,
     ) -> None:
         self.group = group
-        self.layout = GroupLayout(manifest, Members(group, manifest.members, live))
+        self.layout = LogicalArrayState(manifest, Members(group, manifest.members, live))
         self.default = default
         """The decision if there is no other: the default of the process that handed out the work."""
         self._drafts: dict[str, zarr.Array[Any]] = {}
@@ -116,7 +116,7 @@ class LogicalGroup(Ground[GroupLayout]):
         return self.layout.members
 
     @classmethod
-    def load(cls, group: zarr.Group, *, later: bool = False) -> LogicalGroup:
+    def load(cls, group: zarr.Group, *, later: bool = False) -> LogicalArrayHandle:
         """Read and check the manifest of a group.
 
         With `later`, a table beside the members is read on demand, and nobody else may write.
@@ -137,12 +137,12 @@ class LogicalGroup(Ground[GroupLayout]):
         @cache
         def read() -> Manifest:
             with _named(group):
-                return Manifest.from_json(document, LogicalGroup._open_table(group, document))
+                return Manifest.from_json(document, LogicalArrayHandle._open_table(group, document))
 
         # A table of thousands of regions takes longer than all the rest, and is not needed to know what an
         # array is. In a snapshot it cannot change or vanish before it is needed.
         in_table = isinstance(document, dict) and isinstance(document.get("regions"), str)
-        if in_table and (later or is_lasting(group.store)):
+        if in_table and (later or is_immutable(group.store)):
             with _named(group):
                 return Manifest.described(document, read)
         return read()
@@ -182,32 +182,32 @@ class LogicalGroup(Ground[GroupLayout]):
                 members = Members(fresh, manifest.members, self.members.live)
                 for name, member in self._drafts.items():
                     members.adopt(name, member)
-                self.layout = GroupLayout(manifest, members)
+                self.layout = LogicalArrayState(manifest, members)
             self._fetcher = None
 
     @property
     def _document_key(self) -> str:
         return f"{self.group.path}/zarr.json".lstrip("/")
 
-    async def look(self) -> Told:
+    async def look(self) -> StoredMetadata:
         """What the store now says about the array, for a writer whose bytes this event loop just stored."""
         document = await self.group.store.get(self._document_key, default_buffer_prototype())
-        return Told(None if document is None else document.to_bytes())
+        return StoredMetadata(None if document is None else document.to_bytes())
 
-    def is_current(self, layout: GroupLayout, told: Told | None = None) -> bool:
+    def is_current(self, layout: LogicalArrayState, told: StoredMetadata | None = None) -> bool:
         if self.fetcher().lasting:
             return True
-        document = (told or Told(read_key(self.group.store, self._document_key))).document
+        document = (told or StoredMetadata(read_key(self.group.store, self._document_key))).document
         if document is None:
             return False
         seen, manifest = self._known
         if document != seen or manifest is not layout.manifest:
-            if not layout.manifest.is_told_by(document):
+            if not layout.manifest.matches(document):
                 return False
             self._known = document, layout.manifest
         return True
 
-    def keeps(self, layout: GroupLayout, rows: Sequence[int]) -> bool:
+    def keeps(self, layout: LogicalArrayState, rows: Sequence[int]) -> bool:
         before = layout.manifest
         return all(keeps_routing(before, self.manifest, before.backings.row(i)) for i in rows)
 
@@ -269,7 +269,7 @@ class LogicalGroup(Ground[GroupLayout]):
     def extend(
         self, end: TableEnd, shape: tuple[int, ...], more: MoreRegions,
         join: Callable[[RegionTable, int], RegionTable],
-    ) -> LogicalGroup:  # fmt: skip
+    ) -> LogicalArrayHandle:  # fmt: skip
         """Add regions after all others; returns the group with only the last ones, for checks."""
         with self._turn:
             part, changes = end.store(shape, more, join)
@@ -278,7 +278,7 @@ class LogicalGroup(Ground[GroupLayout]):
             attributes[MANIFEST_KEY] = {**known, **changes, "generation": known["generation"] + 1}
             self.group = self.group.update_attributes(attributes)
             self.layout = self.layout.changed(self._read_manifest(self.group, later=True))
-        return LogicalGroup(self.group, part)
+        return LogicalArrayHandle(self.group, part)
 
     def cut_replicas(self, *boxes: Box) -> bool:
         """Before values are written, cut logical chunks out of all replicas; says whether there were any.
@@ -325,9 +325,9 @@ class LogicalGroup(Ground[GroupLayout]):
         default = remembered_decision(self.group.metadata.attributes) or self.default
         return given.over(Options(default=default))
 
-    def luggage(self, name: str, given: Options = NO_OPTIONS) -> Luggage:
+    def luggage(self, name: str, given: Options = NO_OPTIONS) -> RuntimeOptions:
         """What another process needs to write into a member as this group would."""
-        return Luggage.of(self.members.live.get(name), self.options(given))
+        return RuntimeOptions.of(self.members.live.get(name), self.options(given))
 
     def bounds_text(self, box: Box) -> str:
         """A box of logical chunks as elements: [0:500, 0:1000]."""

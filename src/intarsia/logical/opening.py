@@ -33,7 +33,7 @@ from intarsia.logical.hierarchy import (
     plain_node,
 )
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest.box import sizes_of
 from intarsia.manifest.coercion import data_type_of, plain_type
 from intarsia.manifest.document import MOST_ELEMENTS
@@ -102,7 +102,7 @@ def create(
             f"there is already something at {path or '/'!r}: choose another path, or replace it with "
             "overwrite=True"
         ) from error
-    logical = LogicalGroup(group, manifest)
+    logical = LogicalArrayHandle(group, manifest)
     logical.group = group.update_attributes(dict(attributes or {}))
     logical.commit(manifest)
     return LogicalArray(logical)
@@ -147,7 +147,7 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
             f"{place_text(group.store_path)} is a Zarr group, but not a logical array.\n"
             f"  Name an array in it: {names_text('', names)}"
         )
-    return LogicalArray(LogicalGroup.load(group))
+    return LogicalArray(LogicalArrayHandle.load(group))
 
 
 def _others(store: Any, path: str) -> str:
@@ -208,4 +208,4 @@ def _array_of(node: zarr.Array[Any] | zarr.Group) -> Reader | LogicalArray:
             place = place_text(node.store_path)
             raise MetadataError(f"the metadata of {place} cannot be right: an axis has {longest} elements")
         return Reader.of(node)
-    return LogicalArray(LogicalGroup.load(node))
+    return LogicalArray(LogicalArrayHandle.load(node))

@@ -22,7 +22,7 @@ from intarsia.manifest.document import POLICY_KEY
 if TYPE_CHECKING:
     from zarr.dtype import ZDType
 
-    from intarsia.logical.logical_state import LogicalGroup
+    from intarsia.logical.logical_state import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
 
 ENDLESS = 1 << 61
@@ -172,7 +172,7 @@ class Policy:
     """How regions of layer 0 that were written in haste should be encoded; None leaves them alone."""
 
     @classmethod
-    def of(cls, logical: LogicalGroup) -> Policy:
+    def of(cls, logical: LogicalArrayHandle) -> Policy:
         """The policy of an array; an empty one if it has none."""
         document: Any = logical.group.metadata.attributes.get(POLICY_KEY)
         if document is None:

@@ -14,7 +14,7 @@ from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec, VLenBytesCode
 
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.reshape import ReshapeCodec
-from intarsia.codecs.runtime_options import Luggage
+from intarsia.codecs.runtime_options import RuntimeOptions
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import AnyArray, Source, grain
 from intarsia.engine.read import read_request
@@ -22,7 +22,7 @@ from intarsia.engine.request import request
 from intarsia.engine.write import write_box
 from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding
 from intarsia.logical.staging import Piece, Reservation, Room, lattice_box
 from intarsia.manifest.box import BLOCK_BYTES, BoundsLike, Box, blocks
@@ -45,7 +45,7 @@ TASK_BYTES = 16 << 20
 
 
 def recode(
-    logical: LogicalGroup,
+    logical: LogicalArrayHandle,
     bounds: BoundsLike,
     encoding: Encoding,
     *,
@@ -71,7 +71,7 @@ def recode(
 
 
 def reserve_recode(
-    logical: LogicalGroup, box: Box, encoding: Encoding, *, ready: str | None = None
+    logical: LogicalArrayHandle, box: Box, encoding: Encoding, *, ready: str | None = None
 ) -> Reservation:
     """Room for the values of a box of logical chunks, in a new member that replaces those it has.
 
@@ -168,7 +168,7 @@ def is_exact(codecs: Iterable[Any]) -> bool:
     )
 
 
-def copy_out(logical: LogicalGroup, numbers: Sequence[int], axis: int, encoding: Encoding) -> None:
+def copy_out(logical: LogicalArrayHandle, numbers: Sequence[int], axis: int, encoding: Encoding) -> None:
     """Copy the last logical chunk of some regions along an axis into one new member, as plain values."""
     manifest, chosen = logical.manifest, list(numbers)
     table, stop = manifest.regions, manifest.regions.stop.copy()
@@ -190,7 +190,7 @@ def copy_out(logical: LogicalGroup, numbers: Sequence[int], axis: int, encoding:
         copy_values(logical, reserved)
 
 
-class StoredNumbers(LogicalGroup):
+class StoredNumbers(LogicalArrayHandle):
     """The group behind a logical array, read through a manifest of what its members store."""
 
     def reload(self) -> None:
@@ -199,7 +199,11 @@ class StoredNumbers(LogicalGroup):
 
 
 def copy_values(
-    logical: LogicalGroup, room: Reservation, *, client: Client | None = None, progress: Progress = silent
+    logical: LogicalArrayHandle,
+    room: Reservation,
+    *,
+    client: Client | None = None,
+    progress: Progress = silent,
 ) -> None:
     """Fill the room for a recode with the current values, block by block; steps are chunks or shards.
 
@@ -228,7 +232,7 @@ def copy_values(
 
 
 def _step(
-    logical: LogicalGroup, pieces: Sequence[Piece], member: AnyArray, most_bytes: int
+    logical: LogicalArrayHandle, pieces: Sequence[Piece], member: AnyArray, most_bytes: int
 ) -> tuple[int, ...]:
     """The shape of the blocks to copy: whole chunks of the new member, as many as memory allows.
 
@@ -267,20 +271,20 @@ class _Copy:
     manifest: Manifest
     copied: Manifest | None
     member: str
-    luggage: Luggage
+    luggage: RuntimeOptions
     """The run-time options for writing."""
     exact: bool = False
     """Whether every value is read again and compared."""
 
     def __call__(self, store: Any, task: list[Piece]) -> None:
         group = open_group(store, self.path, "r+")
-        logical = LogicalGroup(group, self.manifest)
+        logical = LogicalArrayHandle(group, self.manifest)
         if self.copied is not None:
             logical = StoredNumbers(group, self.copied)
         member = self.luggage.on(logical.members.child(self.member))
         self.into(logical, Source.of(self.member, member), task)
 
-    def into(self, logical: LogicalGroup, target: Source, task: list[Piece]) -> None:
+    def into(self, logical: LogicalArrayHandle, target: Source, task: list[Piece]) -> None:
         for piece in task:
             asked = request(logical.manifest.shape, piece.source.slices, "basic")
             values = read_request(logical, asked, AUTHORITY)

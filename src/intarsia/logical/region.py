@@ -18,7 +18,7 @@ from intarsia.manifest.region_table import Row
 from intarsia.manifest.view import View
 
 if TYPE_CHECKING:
-    from intarsia.logical.logical_state import LogicalGroup
+    from intarsia.logical.logical_state import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
 
 
@@ -64,7 +64,7 @@ class Region:
     _members: Members = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, logical: LogicalGroup, i: int) -> Region:
+    def of(cls, logical: LogicalArrayHandle, i: int) -> Region:
         """The region in row `i` of the table of `logical`, in which replicas come after layer 0."""
         row = logical.manifest.backings.row(i)
         bounds = logical.manifest.elements(row.box).bounds

@@ -20,7 +20,7 @@ from intarsia.manifest.region_table import MOST_LAYERS, RegionTable, Row
 from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from intarsia.logical.logical_state import LogicalGroup
+    from intarsia.logical.logical_state import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
     from intarsia.parallel import Client
 
@@ -30,7 +30,7 @@ PIECE_BYTES = 1 << 30
 
 
 def planned_replica(
-    logical: LogicalGroup, bounds: BoundsLike | None, asked: dict[str, Any], layer: int | None = None
+    logical: LogicalArrayHandle, bounds: BoundsLike | None, asked: dict[str, Any], layer: int | None = None
 ) -> tuple[ReplicaPolicy, Box]:
     """The layer of a replica, everything that it should hold, and the logical chunks to begin with.
 
@@ -68,7 +68,7 @@ def planned_replica(
 
 
 def reserve_replica(
-    logical: LogicalGroup, box: Box, replica: ReplicaPolicy, *, ready: str | None = None
+    logical: LogicalArrayHandle, box: Box, replica: ReplicaPolicy, *, ready: str | None = None
 ) -> Reservation:
     """Room for the values of a box of logical chunks in a new member, which is shown beside those it has.
 
@@ -97,7 +97,7 @@ def reserve_replica(
 
 
 def add_replica(
-    logical: LogicalGroup,
+    logical: LogicalArrayHandle,
     bounds: BoundsLike | None,
     asked: dict[str, Any],
     *,
@@ -113,14 +113,14 @@ def add_replica(
 
 
 def _fill(
-    logical: LogicalGroup, box: Box, replica: ReplicaPolicy, client: Client | None, progress: Progress
+    logical: LogicalArrayHandle, box: Box, replica: ReplicaPolicy, client: Client | None, progress: Progress
 ) -> None:
     room = reserve_replica(logical, box, replica)
     with room.shown_when_filled(logical):
         copy_values(logical, room, client=client, progress=progress)
 
 
-def drop_replica(logical: LogicalGroup, bounds: BoundsLike | None, layer: int | None) -> None:
+def drop_replica(logical: LogicalArrayHandle, bounds: BoundsLike | None, layer: int | None) -> None:
     """Cut a box out of one replica or all of them, and out of what they should hold."""
     logical.begin_edit()
     manifest, policy = logical.manifest, Policy.of(logical)
@@ -177,7 +177,7 @@ def piece_of(manifest: Manifest, replica: ReplicaPolicy, box: Box) -> Box:
 
 
 def refresh_replicas(
-    logical: LogicalGroup, *, client: Client | None = None, progress: Progress = silent
+    logical: LogicalArrayHandle, *, client: Client | None = None, progress: Progress = silent
 ) -> int:
     """Restore everything that replicas lack; returns how many boxes that was."""
     logical.begin_edit()
@@ -193,7 +193,7 @@ def refresh_replicas(
         count += 1
 
 
-def set_policy(logical: LogicalGroup, replica: Any, recode: Any, *, given: frozenset[str]) -> None:
+def set_policy(logical: LogicalArrayHandle, replica: Any, recode: Any, *, given: frozenset[str]) -> None:
     """Say what the array should look like; nothing is built."""
     logical.begin_edit()
     manifest, policy = logical.manifest, Policy.of(logical)
@@ -216,7 +216,7 @@ def _encoding_policy(manifest: Manifest, fields: Any) -> EncodingPolicy:
     return chosen
 
 
-def _replica_policy(logical: LogicalGroup, policy: Policy, fields: Any) -> ReplicaPolicy:
+def _replica_policy(logical: LogicalArrayHandle, policy: Policy, fields: Any) -> ReplicaPolicy:
     """The replica that the fields describe: of everything, or of the `bounds` among them."""
     manifest, said = logical.manifest, dict(fields)
     layer, bounds = said.pop("layer", None), said.pop("bounds", None)

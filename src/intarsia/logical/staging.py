@@ -29,7 +29,7 @@ from intarsia.manifest.region_table import NONE, RegionTable, Row
 from intarsia.manifest.view import View
 
 if TYPE_CHECKING:
-    from intarsia.logical.logical_state import LogicalGroup
+    from intarsia.logical.logical_state import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
 
 
@@ -186,32 +186,32 @@ class Reservation:
     exact: bool = False
     """Whether a copy that would not be read back unchanged is refused."""
 
-    def fill(self, logical: LogicalGroup, data: Callable[[Box], Any]) -> None:
+    def fill(self, logical: LogicalArrayHandle, data: Callable[[Box], Any]) -> None:
         """Write every piece in this process; `data` returns the values, or the one value, of a box."""
         for piece in self.pieces:
             target = logical.target(piece.member, self.options.get(piece.member, NO_OPTIONS))
             write_box(target, piece.target, piece.stored(data(piece.source)))
 
-    def settle(self, logical: LogicalGroup) -> None:
+    def settle(self, logical: LogicalArrayHandle) -> None:
         """Show the data, now that all of it is there."""
         if self.manifest is not logical.manifest:
             logical.commit(self.manifest, self.attributes)
 
-    def discard(self, logical: LogicalGroup) -> None:
+    def discard(self, logical: LogicalArrayHandle) -> None:
         """Give the room back, as the data will not come."""
         logical.discard(*self.made)
         for name, shape in self.grown.items():
             logical.members[name].resize(shape)
 
     @contextmanager
-    def shown_when_filled(self, logical: LogicalGroup) -> Iterator[None]:
+    def shown_when_filled(self, logical: LogicalArrayHandle) -> Iterator[None]:
         """Fill the room inside; then it is settled, or given back if anything fails."""
         with self.given_back_on_failure(logical):
             yield
         self.settle(logical)
 
     @contextmanager
-    def given_back_on_failure(self, logical: LogicalGroup) -> Iterator[None]:
+    def given_back_on_failure(self, logical: LogicalArrayHandle) -> Iterator[None]:
         """Fill the room inside; it is given back if anything fails."""
         try:
             yield
@@ -223,7 +223,7 @@ class Reservation:
 class Room:
     """A reservation in the making; if one piece finds no room, the pieces before it give theirs back."""
 
-    def __init__(self, logical: LogicalGroup, origin: tuple[int, ...] | None = None) -> None:
+    def __init__(self, logical: LogicalArrayHandle, origin: tuple[int, ...] | None = None) -> None:
         self._logical = logical
         self._origin = (0,) * logical.manifest.ndim if origin is None else origin
         """Where in the array the data starts."""
@@ -275,7 +275,7 @@ class Room:
 
 
 def reserve_regions(
-    logical: LogicalGroup,
+    logical: LogicalArrayHandle,
     regions: Iterable[tuple[BoundsLike, Encoding]],
     origin: tuple[int, ...] | None = None,
 ) -> Reservation:
@@ -304,7 +304,7 @@ def new_rows(manifest: Manifest, boxes: Iterable[tuple[Box, Packing | None]]) ->
     return packings, RegionTable.from_rows(rows, manifest.ndim)
 
 
-def encoding_like(logical: LogicalGroup, row: Row, asked: Encoding) -> Encoding:
+def encoding_like(logical: LogicalArrayHandle, row: Row, asked: Encoding) -> Encoding:
     """An encoding that takes from a region what `asked` leaves open, as far as it fits what is stored."""
     manifest, view = logical.manifest, logical.manifest.view_of(row)
     if asked.keep_packing:
@@ -333,7 +333,7 @@ def encoding_like(logical: LogicalGroup, row: Row, asked: Encoding) -> Encoding:
     return replace(asked, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
 
 
-def covered(logical: LogicalGroup, bounds: Sequence[tuple[int, int]]) -> Reservation:
+def covered(logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int]]) -> Reservation:
     """A box of elements that regions back already: the data replaces what is there.
 
     Replicas of the box are removed before the data is written, whatever happens to it.

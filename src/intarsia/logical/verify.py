@@ -33,7 +33,7 @@ from intarsia.errors import (
 )
 from intarsia.logical.hierarchy import OURS, groups_below, is_logical, names_below, node_type, open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.region import Region
 from intarsia.manifest.box import Box, blocks
 from intarsia.manifest.document import MANIFEST_KEY
@@ -100,7 +100,7 @@ def verify(
     try:
         group = open_group(target.group if isinstance(target, LogicalArray) else target, path, "r")
         where = f"{group.path or '/'} attribute {MANIFEST_KEY!r}"
-        logical = LogicalGroup.load(group)
+        logical = LogicalArrayHandle.load(group)
         len(logical.manifest.regions)  # a table in a snapshot is read when it is first used
     except FileNotFoundError as error:
         raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
@@ -122,7 +122,7 @@ def verify(
     return (*members, *data_problems, *layers, *_leftovers(logical))
 
 
-def _packing_problems(logical: LogicalGroup) -> Iterator[Problem]:
+def _packing_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
     """Packings that make all values the same, or too large for their type: surely mistakes."""
     manifest, where = logical.manifest, f"{logical.group.path or '/'} attribute {MANIFEST_KEY!r}"
     for i, packing in enumerate(manifest.packings):
@@ -136,7 +136,7 @@ def _packing_problems(logical: LogicalGroup) -> Iterator[Problem]:
             yield Problem("manifest", where, what, advice)
 
 
-def member_problems(logical: LogicalGroup) -> Iterator[Problem]:
+def member_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
     """What is wrong with the members of an array: they do not open, or do not hold what regions need."""
     manifest, table = logical.manifest, logical.manifest.backings
     start, stop = manifest.region_bounds(table)
@@ -166,7 +166,7 @@ def member_problems(logical: LogicalGroup) -> Iterator[Problem]:
                 break
 
 
-def _data_problems(logical: LogicalGroup, known: set[str], progress: Progress) -> Iterator[Problem]:
+def _data_problems(logical: LogicalArrayHandle, known: set[str], progress: Progress) -> Iterator[Problem]:
     """Read every stored chunk of every region; a failure does not end it, so that all damage is listed."""
     stored: dict[str, Sequence[tuple[int, ...]]] = {}
     refused: set[str] = set()
@@ -204,7 +204,7 @@ def _data_problems(logical: LogicalGroup, known: set[str], progress: Progress) -
         part(1, 1)
 
 
-def _layer_problems(logical: LogicalGroup) -> Iterator[Problem]:
+def _layer_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
     """The first chunk of every replica region whose values are not those of layer 0."""
     manifest = logical.manifest
     for i in range(len(manifest.regions), len(manifest.backings)):
@@ -226,7 +226,7 @@ def _layer_problems(logical: LogicalGroup) -> Iterator[Problem]:
 
 
 def _first_difference(
-    logical: LogicalGroup, region: Region
+    logical: LogicalArrayHandle, region: Region
 ) -> tuple[tuple[int, ...], Box, tuple[int, ...], tuple[Any, Any]] | None:
     """The first chunk of a replica whose values are not those of layer 0: its index, its elements, and the
     first of them that differs, with both values."""
@@ -272,7 +272,7 @@ def _stored_parts(
                 yield region.shown_from(block).slices
 
 
-def _leftovers(logical: LogicalGroup) -> Iterator[Problem]:
+def _leftovers(logical: LogicalArrayHandle) -> Iterator[Problem]:
     for name in leftovers(logical):
         where = f"{logical.group.path}/{name}".lstrip("/")
         what = "a writer did not finish it" if name.endswith(".partial") else "no region refers to it"
@@ -309,7 +309,7 @@ def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, 
     )
     removed: list[str] = []
     for node in filter(is_logical, groups_below(group, inside_arrays=True)):
-        logical = LogicalGroup.load(node)
+        logical = LogicalArrayHandle.load(node)
         remains = leftovers(logical)
         if remains and not dry_run:
             _remove(logical, remains)
@@ -317,7 +317,7 @@ def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, 
     return tuple(removed)
 
 
-def _remove(logical: LogicalGroup, remains: list[str]) -> None:
+def _remove(logical: LogicalArrayHandle, remains: list[str]) -> None:
     logical.check_writable()
     store = logical.group.store
     if not store.supports_deletes:
@@ -332,7 +332,7 @@ def _remove(logical: LogicalGroup, remains: list[str]) -> None:
             sync((logical.group.store_path / name).delete())
 
 
-def leftovers(logical: LogicalGroup) -> list[str]:
+def leftovers(logical: LogicalArrayHandle) -> list[str]:
     """The leftovers in a logical array's group: names of arrays, and paths of unfinished files."""
     group = logical.group
     document: Any = group.metadata.attributes[MANIFEST_KEY]

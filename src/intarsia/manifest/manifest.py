@@ -296,7 +296,7 @@ class Manifest:
         """Raise any error that a reader of this manifest would raise."""
         Manifest.from_json(self.to_json("table"), self.table())
 
-    def is_told_by(self, metadata: bytes) -> bool:
+    def matches(self, metadata: bytes) -> bool:
         """Whether a group's metadata document holds this manifest, and not a later or another one."""
         try:
             document = json.loads(metadata)["attributes"][MANIFEST_KEY]

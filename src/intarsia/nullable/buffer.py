@@ -2,7 +2,7 @@
 
 zarr asks one class, named in its configuration, for all memory. `NullableNDBuffer` answers with zarr's own
 behaviour for plain arrays; for a dtype that says "nullable" (see elements.py) it answers with an
-`OptionalNDBuffer`. `meet_nulls` in dtype.py makes zarr ask it.
+`OptionalNDBuffer`. `install_nullable_buffer` in dtype.py makes zarr ask it.
 """
 
 from collections.abc import Iterable, Sequence

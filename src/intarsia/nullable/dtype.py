@@ -41,7 +41,7 @@ type _ZDType = ZDType[Any, Any]
 
 
 @cache  # once: other classes that are chosen afterwards stay
-def meet_nulls() -> None:
+def install_nullable_buffer() -> None:
     """Make zarr use `NullableNDBuffer`, and arithmetic codecs that leave nulls alone.
 
     Called for every data type with nulls.
@@ -94,7 +94,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
     """What the data type is called in zarr.json."""
 
     def __new__(cls, **_fields: Any) -> Self:
-        meet_nulls()
+        install_nullable_buffer()
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -352,7 +352,7 @@ class NullDType(ZDType[Any, Any]):
     _zarr_v3_name: ClassVar[str] = "null"
 
     def __new__(cls) -> Self:
-        meet_nulls()
+        install_nullable_buffer()
         return super().__new__(cls)
 
     @property

@@ -23,7 +23,7 @@ import icechunk
 from intarsia._icechunk import writing
 from intarsia.engine.member_source import grain
 from intarsia.errors import ConcurrentUpdateError, RepositoryError
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.routing import disturbed, rows_of, shown_in
@@ -334,7 +334,7 @@ class Basis:
             return [f"{self.path}: {place.text()} has another layout now"]
         return [f"{self.path}: {shown.text()} was written" for shown in self._shown(now, written)]
 
-    def _shown(self, now: LogicalGroup, written: Mapping[str, Iterable[tuple[int, ...]]]) -> list[Box]:
+    def _shown(self, now: LogicalArrayHandle, written: Mapping[str, Iterable[tuple[int, ...]]]) -> list[Box]:
         """What the box shows of these chunks: for each region, the part in the first of them."""
         parts_shown, place = [], self.manifest.elements(self.box)
         for i in self.manifest.regions.touching(self.box).tolist():

@@ -11,7 +11,7 @@ from intarsia.display import Listing, bounds_text, count_text, markup, size_text
 from intarsia.engine.member_source import grain
 from intarsia.logical.attributes import RESERVED
 from intarsia.logical.chunk_copies import chunk_refs
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import encoding_of, short_codecs
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.region_table import Row
@@ -29,7 +29,7 @@ MOST_LINES = 8
 class State:
     """One logical array in one snapshot; it may not exist there."""
 
-    def __init__(self, session: icechunk.Session, path: str, logical: LogicalGroup | None) -> None:
+    def __init__(self, session: icechunk.Session, path: str, logical: LogicalArrayHandle | None) -> None:
         self.session, self.path, self.logical = session, path.strip("/"), logical
 
     @classmethod

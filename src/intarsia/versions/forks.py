@@ -22,7 +22,7 @@ from intarsia.errors import ForkError
 from intarsia.logical.chunk_copies import chunk_refs
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Live
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.manifest import Manifest
@@ -84,7 +84,7 @@ class Share:
         if self._array is None:
             group = open_group(self.fork.store, self.path, "r+")
             self._array = LogicalArray(
-                LogicalGroup(group, self.manifest, self.live, self.default), self.config
+                LogicalArrayHandle(group, self.manifest, self.live, self.default), self.config
             )
         return self._array
 

@@ -16,7 +16,7 @@ from intarsia.display import Listing, size_text
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.logical.chunk_copies import Move, chunk_refs, copy_chunks
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest.document import MANIFEST_KEY, new_name
 from intarsia.manifest.manifest import Manifest
 from intarsia.versions.commit import METADATA_KEY, Backoff, Basis, Changes
@@ -232,7 +232,7 @@ def restore(
     return retry(opened, change, branch=branch, message=text, metadata=metadata, backoff=backoff)
 
 
-def _restore(tx: Transaction, session: icechunk.Session, old: LogicalGroup, path: str) -> None:
+def _restore(tx: Transaction, session: icechunk.Session, old: LogicalArrayHandle, path: str) -> None:
     now, generation = _current(tx.session, path)
     if now is not None:
         # Values that others write meanwhile fit the restored layout, but are not what was asked for.
@@ -244,7 +244,7 @@ def _restore(tx: Transaction, session: icechunk.Session, old: LogicalGroup, path
     if now == restored and not tx.session.has_uncommitted_changes:
         return
     # Even if only values differ: a new generation conflicts with others who change the layout meanwhile.
-    logical = LogicalGroup(open_group(tx.store, path, "r+"), restored if now is None else now)
+    logical = LogicalArrayHandle(open_group(tx.store, path, "r+"), restored if now is None else now)
     logical.commit(restored.changed(regions=restored.regions))
 
 

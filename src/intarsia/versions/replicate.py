@@ -19,7 +19,7 @@ from intarsia.errors import NotLogicalArrayError
 from intarsia.logical.edit import consolidate
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import chosen_codecs, create_member, encoding_of
 from intarsia.logical.policy import EncodingPolicy, Policy, ReplicaPolicy
 from intarsia.logical.recode import reserve_recode
@@ -109,7 +109,7 @@ def add_replica(
 
 
 def _replica(box: Box, replica: ReplicaPolicy) -> Reserve:
-    def reserve(logical: LogicalGroup, ready: str | None) -> Reservation:
+    def reserve(logical: LogicalArrayHandle, ready: str | None) -> Reservation:
         return reserve_replica(logical, box, replica, ready=ready)
 
     return reserve
@@ -212,7 +212,7 @@ class _Work:
     client: Client | None
     progress: Progress
 
-    def _now(self) -> LogicalGroup | None:
+    def _now(self) -> LogicalArrayHandle | None:
         return group_at(self.repo.readonly_session(self.branch), self.path)
 
     def planned(self) -> list[Upkeep]:
@@ -283,28 +283,28 @@ class _Work:
 type Step = tuple[Literal["replica", "recode"], Box, ReplicaPolicy | None]
 
 
-def _steps(logical: LogicalGroup) -> Iterator[Step]:
+def _steps(logical: LogicalArrayHandle) -> Iterator[Step]:
     """What a policy wants and the array lacks, one commit each; layer 0 first, since others copy it."""
     policy = Policy.of(logical)
     if policy.recode is not None:
-        yield from (("recode", box, None) for box in _hasty(logical, policy.recode))
+        yield from (("recode", box, None) for box in _regions_due_for_recoding(logical, policy.recode))
     for replica in policy.replicas:
         for gap in gaps(logical.manifest, replica, least=replica.after):
             yield "replica", piece_of(logical.manifest, replica, gap), replica
 
 
-def _recode(logical: LogicalGroup, box: Box) -> Reserve:
+def _recode(logical: LogicalArrayHandle, box: Box) -> Reserve:
     wanted = Policy.of(logical).recode
     assert wanted is not None
     encoding = wanted.encoding
 
-    def reserve(group: LogicalGroup, ready: str | None) -> Reservation:
+    def reserve(group: LogicalArrayHandle, ready: str | None) -> Reservation:
         return reserve_recode(group, box, encoding, ready=ready)
 
     return reserve
 
 
-def _hasty(logical: LogicalGroup, wanted: EncodingPolicy) -> Iterator[Box]:
+def _regions_due_for_recoding(logical: LogicalArrayHandle, wanted: EncodingPolicy) -> Iterator[Box]:
     """Long enough runs of regions that are not encoded as they should be; virtual ones are left alone."""
     manifest, axis = logical.manifest, wanted.axis
     table = manifest.regions
@@ -330,7 +330,7 @@ def _follows(run: Box, box: Box, axis: int) -> bool:
     return run.with_axis(axis, 0, 1) == box.with_axis(axis, 0, 1) and run.stop[axis] == box.start[axis]
 
 
-def _members(logical: LogicalGroup, chosen: Callable[[str, int], bool]) -> list[int]:
+def _members(logical: LogicalArrayHandle, chosen: Callable[[str, int], bool]) -> list[int]:
     """The members of layer 0 for which `chosen` is true, each called with the first of its rows."""
     positions, first = np.unique(logical.manifest.regions.member, return_index=True)
     names = logical.manifest.members
@@ -338,7 +338,7 @@ def _members(logical: LogicalGroup, chosen: Callable[[str, int], bool]) -> list[
     return [position for position, row in pairs if chosen(names[position], row)]
 
 
-def _is_other(logical: LogicalGroup, name: str, row: int, wanted: EncodingPolicy) -> bool:
+def _is_other(logical: LogicalArrayHandle, name: str, row: int, wanted: EncodingPolicy) -> bool:
     """Whether a member is not encoded as it should be, and holds its own chunks."""
     manifest, member = logical.manifest, logical.members[name]
     region = manifest.regions.row(row)

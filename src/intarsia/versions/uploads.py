@@ -15,7 +15,7 @@ from intarsia.casting import Casting
 from intarsia.codecs import CodecLike
 from intarsia.logical.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding, chosen_codecs, codecs_for_size
 from intarsia.logical.recode import copy_values, reserve_recode
 from intarsia.logical.staging import Reservation, lattice_box
@@ -104,19 +104,19 @@ class Incoming(Protocol):
     def values(self) -> Any:
         """The data, if it is in memory; None if it is not known yet."""
 
-    def addition(self, logical: LogicalGroup) -> Addition:
+    def addition(self, logical: LogicalArrayHandle) -> Addition:
         """Where the data would go in the current array; refused if it does not fit."""
 
-    def encoding(self, logical: LogicalGroup) -> Encoding:
+    def encoding(self, logical: LogicalArrayHandle) -> Encoding:
         """How it will be stored there."""
 
-    def fill(self, logical: LogicalGroup, room: Reservation) -> None:
+    def fill(self, logical: LogicalArrayHandle, room: Reservation) -> None:
         """Write all the data that the room is for. Slow work belongs here, because no lock is held.
 
         The room may be for the later part of the data only. `fill_head` will ask for the part before it.
         """
 
-    def fill_head(self, logical: LogicalGroup, room: Reservation) -> None:
+    def fill_head(self, logical: LogicalArrayHandle, room: Reservation) -> None:
         """Write the part before the uploaded one: a few rows at most, while holding the lock."""
 
 
@@ -138,11 +138,11 @@ class _InMemory:
     def nulls(self) -> bool:
         return holds_nulls(self.values)
 
-    def addition(self, logical: LogicalGroup) -> Addition:
+    def addition(self, logical: LogicalArrayHandle) -> Addition:
         self.values = as_values(logical.manifest, self.values, self.casting, all_axes=True)
         return Addition.of(logical.manifest, self.values.shape, self.axis)
 
-    def encoding(self, logical: LogicalGroup) -> Encoding:
+    def encoding(self, logical: LogicalArrayHandle) -> Encoding:
         encoding = replace(self.asked, **chosen_packing(logical.manifest, self.packing))
         if not self.by_values:
             return encoding
@@ -152,7 +152,7 @@ class _InMemory:
             return replace(encoding, codecs=self.chosen)
         return replace(encoding, codecs=codecs_for_size(self.chosen, encoding.packing.stored.itemsize))
 
-    def fill(self, logical: LogicalGroup, room: Reservation) -> None:
+    def fill(self, logical: LogicalArrayHandle, room: Reservation) -> None:
         room.fill(logical, lambda source: self.values[source.slices])
 
     fill_head = fill
@@ -211,7 +211,7 @@ class Upload:
         cls,
         commit: Commit,
         session: icechunk.Session,
-        logical: LogicalGroup,
+        logical: LogicalArrayHandle,
         addition: Addition,
         incoming: Incoming,
         encoding: Encoding,
@@ -244,7 +244,7 @@ class Upload:
         self._attach(logical, addition)
         return []
 
-    def _attach(self, logical: LogicalGroup, addition: Addition) -> None:
+    def _attach(self, logical: LogicalArrayHandle, addition: Addition) -> None:
         """Make the member part of the session, and of the manifest."""
         if self.fork is not None:
             with writing(self.session):
@@ -323,7 +323,7 @@ def recode(
         chosen = chosen_codecs(codecs, data, elements, packed.get("packing"))
         encoding, where = Encoding(chosen, chunks, shards, **packed), box
 
-        def reserve(group: LogicalGroup, ready: str | None) -> Reservation:
+        def reserve(group: LogicalArrayHandle, ready: str | None) -> Reservation:
             return reserve_recode(group, where, encoding, ready=ready)
 
         return Recoded.of(commit, session, logical, box, reserve, client, progress)
@@ -331,7 +331,7 @@ def recode(
     return settle(commit, prepare)
 
 
-type Reserve = Callable[[LogicalGroup, str | None], Reservation]
+type Reserve = Callable[[LogicalArrayHandle, str | None], Reservation]
 """Makes room for a copy of a box in a group; with a name, for the array that already holds it."""
 
 
@@ -361,7 +361,7 @@ class Recoded:
         cls,
         commit: Commit,
         session: icechunk.Session,
-        logical: LogicalGroup,
+        logical: LogicalArrayHandle,
         box: Box,
         reserve: Reserve,
         client: Client | None,
@@ -386,7 +386,7 @@ class Recoded:
             self._attach(group_to_edit(session, self.path))
         return changed
 
-    def _attach(self, logical: LogicalGroup) -> None:
+    def _attach(self, logical: LogicalArrayHandle) -> None:
         """Make the member part of the session, and of the manifest."""
         with writing(self.session):
             self.session.merge(self.fork)

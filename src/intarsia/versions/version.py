@@ -21,7 +21,7 @@ from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryNotFoundError, VersionNotFoundError
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.opening import Readers
 from intarsia.manifest.manifest import Manifest
 from intarsia.versions.access import Allowed
@@ -287,10 +287,10 @@ def snapshot_named(repo: icechunk.Repository, version: str | datetime.datetime) 
     return Version(as_of=when).session(repo).snapshot_id
 
 
-def group_at(session: icechunk.Session, path: str) -> LogicalGroup | None:
+def group_at(session: icechunk.Session, path: str) -> LogicalArrayHandle | None:
     """The logical array at `path`, for reading, or None; a damaged one is an error."""
     try:
-        return LogicalGroup.load(open_group(session.store, path.strip("/"), "r"))
+        return LogicalArrayHandle.load(open_group(session.store, path.strip("/"), "r"))
     except (ContainsArrayError, GroupNotFoundError, NotLogicalArrayError):
         return None
 
@@ -301,10 +301,10 @@ def manifest_at(session: icechunk.Session, path: str) -> Manifest | None:
     return None if logical is None else logical.manifest
 
 
-def group_to_edit(session: icechunk.Session, path: str) -> LogicalGroup:
+def group_to_edit(session: icechunk.Session, path: str) -> LogicalArrayHandle:
     """The logical array at `path` in a writable session."""
     try:
-        return LogicalGroup.load(open_group(session.store, path.strip("/"), "r+"))
+        return LogicalArrayHandle.load(open_group(session.store, path.strip("/"), "r+"))
     except (ContainsArrayError, GroupNotFoundError) as error:
         raise NotLogicalArrayError(
             f"there is no logical array at {path!r} on this branch.\n"
@@ -312,10 +312,10 @@ def group_to_edit(session: icechunk.Session, path: str) -> LogicalGroup:
         ) from error
 
 
-def group_in_fork(logical: LogicalGroup, fork: icechunk.ForkSession) -> LogicalGroup:
+def group_in_fork(logical: LogicalArrayHandle, fork: icechunk.ForkSession) -> LogicalArrayHandle:
     """The same logical array in a new fork of its session; nothing is read again."""
     place = StorePath(safe_store(fork.store), logical.group.path)
-    return LogicalGroup(zarr.Group(zarr.AsyncGroup(logical.group.metadata, place)), logical.manifest)
+    return LogicalArrayHandle(zarr.Group(zarr.AsyncGroup(logical.group.metadata, place)), logical.manifest)
 
 
 def node_at(session: icechunk.Session, path: str) -> str | None:

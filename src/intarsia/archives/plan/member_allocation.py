@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.document import new_name
 from intarsia.manifest.manifest import Manifest
@@ -86,7 +86,9 @@ class Stretches:
     """Gives every contribution to one array a stretch of a member: one for each encoding, or the next one if
     that is full. A new array has no group yet."""
 
-    def __init__(self, array: ArrayDraft, known: Mapping[str, str], logical: LogicalGroup | None) -> None:
+    def __init__(
+        self, array: ArrayDraft, known: Mapping[str, str], logical: LogicalArrayHandle | None
+    ) -> None:
         self.members: dict[str, GrowingMember] = {}
         """Members that something is put into, by name."""
 

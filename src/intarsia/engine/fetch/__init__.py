@@ -37,18 +37,18 @@ __all__ = [
     "check_links",
     "fetcher_for",
     "helpful_refusals",
-    "is_lasting",
+    "is_immutable",
     "read_error",
     "start",
 ]
 
 
-def is_lasting(store: Store) -> bool:
+def is_immutable(store: Store) -> bool:
     """Whether nothing in this store can change any more, as in a read-only session of Icechunk.
 
     A store may be opened for reading while its session is written to, so the session is asked.
     """
-    return isinstance(store, IcechunkStore) and store.is_lasting
+    return isinstance(store, IcechunkStore) and store.is_immutable
 
 
 def fetcher_for(store: Store) -> Fetcher:
@@ -61,7 +61,7 @@ def fetcher_for(store: Store) -> Fetcher:
     store = safe_store(store)
     if isinstance(store, IcechunkStore):
         check_store(store)
-        read_only = store.is_lasting
+        read_only = store.is_immutable
         local = LocalIcechunk.of(store) if read_only else None
         return local or IcechunkBatch(store, read_only=read_only)
     if type(store) is LocalStore and CAN_READ_FILES:

@@ -77,7 +77,7 @@ WORTH_MARKING = 8
 class IcechunkBatch:
     """A session of Icechunk; what a read-only one says about its chunks is requested once and kept."""
 
-    in_threads, looks_into_shards, gains_by_pieces = False, False, True
+    in_threads, looks_into_shards, supports_ranges = False, False, True
 
     def __init__(
         self, store: IcechunkStore, *, read_only: bool, listed_at_a_time: int = MEMBERS_LISTED_AT_A_TIME
@@ -294,7 +294,7 @@ class _RepositoryFiles:
 class LocalIcechunk:
     """A read-only session of a repository on the local file system."""
 
-    in_threads, lasting, looks_into_shards, gains_by_pieces = True, True, False, True
+    in_threads, lasting, looks_into_shards, supports_ranges = True, True, False, True
 
     def __init__(self, batch: IcechunkBatch, repository: Path) -> None:
         self._batch = batch

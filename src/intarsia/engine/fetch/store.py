@@ -99,7 +99,7 @@ class Fetcher(Protocol):
     looks_into_shards: bool
     """Whether it finds inner chunks in their shards itself, while it reads; see `Spans.within`."""
 
-    gains_by_pieces: bool
+    supports_ranges: bool
     """Whether a piece of an object costs less than the whole; not if both are views of memory."""
 
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
@@ -146,7 +146,7 @@ class Plain:
 
     lasting = False
     looks_into_shards = False
-    gains_by_pieces = True
+    supports_ranges = True
 
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         return [None] * len(sources)
@@ -183,7 +183,7 @@ class SynchronousStore(Plain):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.gains_by_pieces = type(store) is not MemoryStore
+        self.supports_ranges = type(store) is not MemoryStore
         self.name = f"{type(store).__name__}, in threads"
 
     def cost(self, spans: Sequence[Spans]) -> Cost:

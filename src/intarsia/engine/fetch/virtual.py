@@ -71,7 +71,7 @@ class Wanted(NamedTuple):
 class _Origins(ABC):
     """What the two fetchers share: where everything lies, and what comes together."""
 
-    lasting, looks_into_shards, gains_by_pieces = True, False, True
+    lasting, looks_into_shards, supports_ranges = True, False, True
     limits: Limits
 
     def __init__(self, batch: IcechunkBatch) -> None:

@@ -21,17 +21,17 @@ from dask.base import compute, get_scheduler
 from dask.callbacks import Callback
 
 from intarsia._compat import store_supports_sync_io
-from intarsia.codecs.runtime_options import NO_OPTIONS, Luggage
+from intarsia.codecs.runtime_options import NO_OPTIONS, RuntimeOptions
 from intarsia.engine.member_source import Source, grain
 from intarsia.engine.write import write_box
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Members
 from intarsia.logical.staging import Piece, Reservation
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import as_values
 from intarsia.manifest.manifest import Manifest
-from intarsia.parallel import Crew, Receipt, Ticket, result_of
+from intarsia.parallel import StoreHandle, WriteResult, WriterPool, result_of
 from intarsia.progress import Progress, silent
 
 ASKED_AT_ONCE = 8
@@ -51,7 +51,7 @@ class Cluster:
     progress: Progress = silent
     """Called with the number of blocks written."""
 
-    def write(self, jobs: Sequence[tuple[da.Array, LogicalGroup, Reservation]]) -> None:
+    def write(self, jobs: Sequence[tuple[da.Array, LogicalArrayHandle, Reservation]]) -> None:
         """Write every piece of every source into its member; shared parts are computed once.
 
         The logical groups belong to one store, and everything that workers write ends up there.
@@ -66,7 +66,7 @@ class Cluster:
         store = work[0].logical.group.store
         count = _Count(self.progress, sum(part.source.npartitions for part in work))
         for group in rounds(work):
-            crew, door = Crew(store, in_process=self._in_process), _Door() if self._in_process else None
+            crew, door = WriterPool(store, in_process=self._in_process), _Door() if self._in_process else None
             try:
                 for receipt in self._receipts([part.written(crew.ticket, door) for part in group], count):
                     crew.take(receipt)
@@ -102,7 +102,7 @@ class Cluster:
         scheduler = get_scheduler() or dask.threaded.get
         return scheduler in (dask.threaded.get, dask.local.get_sync)
 
-    def _receipts(self, written: list[da.Array], count: "_Count") -> Iterator[Receipt]:
+    def _receipts(self, written: list[da.Array], count: "_Count") -> Iterator[WriteResult]:
         client = self._running
         if client is None:
             yield from _local_receipts(written, count)
@@ -122,7 +122,7 @@ class Cluster:
                 client.cancel(futures, force=True)
 
 
-def _local_receipts(written: list[da.Array], count: "_Count") -> Iterator[Receipt]:
+def _local_receipts(written: list[da.Array], count: "_Count") -> Iterator[WriteResult]:
     names = {array.name for array in written}
 
     def posttask(key: Any, _result: Any, _graph: Any, _state: Any, _worker: Any) -> None:
@@ -190,22 +190,22 @@ class _PieceInBlocks:
     """One piece: its data in blocks of whole chunks, and the place that they go to."""
 
     source: da.Array
-    logical: LogicalGroup
+    logical: LogicalArrayHandle
     piece: Piece
-    luggage: Luggage
+    luggage: RuntimeOptions
     """Run-time options to write it with."""
     grain: tuple[int, ...]
     """The smallest unit of the member that two tasks can write at the same time."""
 
     @classmethod
-    def of(cls, source: da.Array, logical: LogicalGroup, room: Reservation, piece: Piece) -> Self:
+    def of(cls, source: da.Array, logical: LogicalArrayHandle, room: Reservation, piece: Piece) -> Self:
         member = logical.members.child(piece.member)
         size = grain(member)
         part = source[piece.source.slices]
         luggage = logical.luggage(piece.member, room.options.get(piece.member, NO_OPTIONS))
         return cls(part.rechunk(aligned(part.chunks, piece, size)), logical, piece, luggage, size)
 
-    def written(self, ticket: Ticket, door: _Door | None) -> Any:
+    def written(self, ticket: StoreHandle, door: _Door | None) -> Any:
         """The array of receipts, one for every block."""
         starts = tuple(tuple(accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
         # A worker needs the data type from the manifest, but not a hundred thousand regions.
@@ -227,10 +227,10 @@ class _PieceInBlocks:
 class _BlockWriter:
     """Writes the blocks of one piece; it is sent to workers."""
 
-    ticket: Ticket
+    ticket: StoreHandle
     path: str
     piece: Piece
-    luggage: Luggage
+    luggage: RuntimeOptions
     template: Manifest
     starts: tuple[tuple[int, ...], ...]
     door: _Door | None

@@ -17,7 +17,7 @@ from intarsia.extras import extra
 from intarsia.interop.dask import write_jobs
 from intarsia.logical.append import Addition
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding, Members, chosen_codecs
 from intarsia.logical.staging import Reservation
 from intarsia.manifest.coercion import as_values, shown
@@ -241,19 +241,19 @@ class _Deferred:
     head: np.ndarray[Any, Any] | None = None
     """The part for the partial last chunk: computed with the upload, because workers cannot write later."""
 
-    stored: tuple[LogicalGroup, Reservation, int] | None = None
+    stored: tuple[LogicalArrayHandle, Reservation, int] | None = None
     """Where it was written, and on which axis. If it has to move, it is read back, not computed again."""
 
-    def addition(self, logical: LogicalGroup) -> Addition:
+    def addition(self, logical: LogicalArrayHandle) -> Addition:
         """Where the data would go."""
         self.has_met_the_array = True
         return write_jobs.addition_of(self.source, logical, self.axis)
 
-    def encoding(self, logical: LogicalGroup) -> Encoding:
+    def encoding(self, logical: LogicalArrayHandle) -> Encoding:
         """The encoding that was asked for, in the chunks of the series."""
         return write_jobs.continued(self.source, logical, self.addition(logical).axis, self.asked)
 
-    def fill(self, logical: LogicalGroup, room: Reservation) -> None:
+    def fill(self, logical: LogicalArrayHandle, room: Reservation) -> None:
         """Compute everything: the reserved part into members, the part before it into memory."""
         if self.stored is not None:
             self.source = self._read_back(*self.stored)
@@ -264,12 +264,12 @@ class _Deferred:
         self.cluster.write([(self.source, logical, room)])
         self.stored = logical, room, axis
 
-    def fill_head(self, logical: LogicalGroup, room: Reservation) -> None:
+    def fill_head(self, logical: LogicalArrayHandle, room: Reservation) -> None:
         """Write the part that was computed into memory."""
         head: Any = self.head
         room.fill(logical, lambda source: head[source.slices])
 
-    def _read_back(self, logical: LogicalGroup, room: Reservation, axis: int) -> Any:
+    def _read_back(self, logical: LogicalArrayHandle, room: Reservation, axis: int) -> Any:
         """The data as it is stored now."""
         da = extra("dask.array", "dask")
         session = logical.group.store.session  # type: ignore[attr-defined]  # a store of Icechunk

@@ -14,7 +14,7 @@ from intarsia._compat import dask_meta
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.logical.append import Addition, completed, reserve_append, reserve_growth, takes_over
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding
 from intarsia.logical.opening import create
 from intarsia.logical.staging import Reservation, clean_up, covered, reserve_regions
@@ -39,7 +39,7 @@ class Job:
     source: Any
     """A NumPy array or a dask array."""
 
-    logical: LogicalGroup
+    logical: LogicalArrayHandle
     """The logical array that it goes into."""
 
     reservation: Reservation
@@ -85,7 +85,7 @@ def carry_out(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], o
         job.reservation.settle(job.logical)
 
 
-def open_logical_group(store: Any, path: str) -> LogicalGroup | None:
+def open_logical_group(store: Any, path: str) -> LogicalArrayHandle | None:
     """The logical array at a path, for writing; None if there is none."""
     try:
         group = open_group(store, path, "r+")
@@ -93,7 +93,7 @@ def open_logical_group(store: Any, path: str) -> LogicalGroup | None:
         return None
     if MANIFEST_KEY not in group.metadata.attributes and not path:
         return None
-    return LogicalGroup.load(group)
+    return LogicalArrayHandle.load(group)
 
 
 def new_array(
@@ -129,7 +129,7 @@ def new_array(
         raise
 
 
-def into_bounds(source: Any, logical: LogicalGroup, bounds: Bounds, encoding: Encoding) -> Job:
+def into_bounds(source: Any, logical: LogicalArrayHandle, bounds: Bounds, encoding: Encoding) -> Job:
     """Into a box of an array: into new regions if it is free, otherwise into the existing ones."""
     logical.begin_edit()
     manifest = logical.manifest
@@ -154,14 +154,14 @@ def into_bounds(source: Any, logical: LogicalGroup, bounds: Bounds, encoding: En
     return Job(source, logical, covered(logical, bounds))
 
 
-def _are_those_of(logical: LogicalGroup, rows: list[int], encoding: Encoding) -> bool:
+def _are_those_of(logical: LogicalArrayHandle, rows: list[int], encoding: Encoding) -> bool:
     """Whether the given codecs are those of the regions, so that only their run-time options are new."""
     if encoding != Encoding(encoding.codecs):
         return False
     return all(takes_over(logical, logical.manifest.regions.row(i), encoding) for i in rows)
 
 
-def onto_axis(source: Any, logical: LogicalGroup, axis: int | str, encoding: Encoding) -> Job:
+def onto_axis(source: Any, logical: LogicalArrayHandle, axis: int | str, encoding: Encoding) -> Job:
     """After the end of an axis."""
     logical.begin_edit()
     addition = addition_of(source, logical, axis)
@@ -170,13 +170,13 @@ def onto_axis(source: Any, logical: LogicalGroup, axis: int | str, encoding: Enc
     return Job(source, logical, room)
 
 
-def addition_of(source: Any, logical: LogicalGroup, axis: int | str) -> Addition:
+def addition_of(source: Any, logical: LogicalArrayHandle, axis: int | str) -> Addition:
     """Where the source goes after the end of an axis; if it does not fit, refused before it is computed."""
     _check_type(logical, source)
     return Addition.of(logical.manifest, tuple(source.shape), axis)
 
 
-def continued(source: Any, logical: LogicalGroup, axis: int, encoding: Encoding) -> Encoding:
+def continued(source: Any, logical: LogicalArrayHandle, axis: int, encoding: Encoding) -> Encoding:
     """Data appended with other codecs keeps the chunks of the series, unless others are asked for."""
     if encoding.codecs is None or encoding.chunks is not None or encoding.shards is not None:
         return encoding
@@ -190,7 +190,7 @@ def _data_type(source: Any) -> Any:
     return optional_dtype(source.dtype) if masked else source.dtype
 
 
-def _check_type(logical: LogicalGroup, source: Any) -> None:
+def _check_type(logical: LogicalArrayHandle, source: Any) -> None:
     """Refuse a data type that the array cannot take, before anything is computed."""
     as_values(logical.manifest, np.empty(0, dtype=source.dtype))
 

@@ -23,7 +23,7 @@ from intarsia.interop.xarray.variables import plain_variables, variables_of
 from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.nullable.missing_values import NullsChoice
 from intarsia.parallel import check_travels, snapshot_of
 from intarsia.versions.access import Allowed
@@ -306,7 +306,7 @@ class GroupStore(AbstractDataStore):
             if name in self._dropped:
                 continue
             if is_logical(child):
-                array = LogicalArray(LogicalGroup.load(child))
+                array = LogicalArray(LogicalArrayHandle.load(child))
                 if self._layer is not None and self._layer in array.manifest.layers:
                     array = array.with_config(layer=self._layer)
                 variables |= variables_of(array, name, self._nulls)
@@ -341,7 +341,7 @@ class GroupStore(AbstractDataStore):
 def _with_coordinates(group: zarr.Group) -> dict[str, Any]:
     """A logical array, and the arrays beside it that its dimensions or attributes name."""
     parent, _, name = group.path.rpartition("/")
-    array = LogicalArray(LogicalGroup.load(group))
+    array = LogicalArray(LogicalArrayHandle.load(group))
     arrays: dict[str, Any] = {variable_name(group.path): group}
     if not name:
         return arrays

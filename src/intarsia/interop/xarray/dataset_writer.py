@@ -18,7 +18,7 @@ from intarsia.interop.dask.write_jobs import Job, carry_out, new_array, onto_axi
 from intarsia.interop.xarray.backend import GroupStore
 from intarsia.logical.attributes import UNLIMITED_KEY
 from intarsia.logical.hierarchy import is_logical, open_group
-from intarsia.logical.logical_state import LogicalGroup
+from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding, chosen_codecs
 from intarsia.logical.staging import clean_up
 from intarsia.manifest.box import sizes_of
@@ -230,7 +230,7 @@ class _DatasetWriter:
         encoding = self._storage(name, variable, data, grows)
         if grows:
             axis = variable.dims.index(self.choices.append_dim)
-            return onto_axis(data, LogicalGroup.load(self.stored[name]), axis, encoding)
+            return onto_axis(data, LogicalArrayHandle.load(self.stored[name]), axis, encoding)
         attributes = {key: encode_zarr_attr_value(value) for key, value in variable.attrs.items()}
         if attributes.get("_FillValue") is not None:
             attributes["_FillValue"] = FillValueCoder.encode(variable.attrs["_FillValue"], data.dtype)
