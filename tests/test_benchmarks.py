@@ -113,7 +113,7 @@ def _calls(function):
 def test_a_sample_says_whose_time_it_is():
     code, (first, *_) = _calls(store.file_bytes)
     assert profiled.whose(code, first) == profiled.SYSTEM
-    assert profiled.whose(code, 0) == "array/fetch/store"
+    assert profiled.whose(code, 0) == "engine/fetch/store"
     code, (first, *_) = _calls(os.path.join)
     assert profiled.whose(code, first) == "Python's library"
     code, (first, *_) = _calls(np.broadcast_shapes)

@@ -99,7 +99,7 @@ def test_an_array_says_in_short_lines_what_it_is_where_the_terminal_is_narrow(mo
         whole = repr(array)
         assert "\n" not in whole
         with monkeypatch.context() as patch:
-            patch.setattr("intarsia.listing.terminal_width", lambda: 60)
+            patch.setattr("intarsia.display.terminal_width", lambda: 60)
             lines = repr(array).split("\n  ")
         assert " ".join(lines) == whole
         assert max(len(line) for line in lines if "://" not in line) <= 58

@@ -530,7 +530,8 @@ class SlotsUnsupportedError(IntarsiaError, ValueError):
     """This array, its store or its file system cannot have slotted shards; the message says why.
 
     >>> import intarsia, zarr
-    >>> intarsia.shards.slotted(zarr.create_array({}, shape=64, chunks=8, shards=64, dtype="u2", compressors=None))
+    >>> z = zarr.create_array({}, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
+    >>> intarsia.shards.slotted(z)
     Traceback (most recent call last):
     ...
     intarsia.errors.SlotsUnsupportedError: the array is in a MemoryStore; ...

@@ -42,7 +42,8 @@ def test_threads_do_not_survive_a_fork_but_the_child_gets_new_ones(tmp_path):
         from zarr.codecs import BytesCodec, Crc32cCodec
 
         def write():
-            codec = intarsia.codecs.ConditionalCodec(codecs=[Crc32cCodec()], decision=lambda chunk_index: True)
+            always = lambda chunk_index: True
+            codec = intarsia.codecs.ConditionalCodec(codecs=[Crc32cCodec()], decision=always)
             z = zarr.create(store={}, shape=64, chunks=4, dtype="u1", codecs=[BytesCodec(), codec])
             z[:] = 7
             return intarsia.codecs.masks(z).tolist() == [1] * 16

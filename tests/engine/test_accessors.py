@@ -42,7 +42,8 @@ import sys, intarsia
 array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
 array.append([1, 2], codecs=["zstd"])
 array[4] = array[5]
-above = ("intarsia.logical.advice", "intarsia.interop", "intarsia.inspect", "intarsia.archives", "intarsia.cli")
+rooms = "logical.advice", "interop", "inspect", "archives", "cli"
+above = tuple(f"intarsia.{room}" for room in rooms)
 print([name for name in sys.modules if name.startswith(above)])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

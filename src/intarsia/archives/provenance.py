@@ -1,4 +1,4 @@
-"""`intarsia.archives.sources`: which file holds which part of an ingested dataset, and whether it still does."""
+"""`intarsia.archives.sources`: which file holds which part of a dataset, and whether it still does."""
 
 from __future__ import annotations
 

@@ -95,8 +95,8 @@ def authorize(
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
-        prefixes: The URL prefixes that may be read, such as those that `intarsia.archives.containers` lists; by
-            default all of them.
+        prefixes: The URL prefixes that may be read, such as those that
+            `intarsia.archives.containers` lists; by default all of them.
         storage_options: The keys of the bucket, see above.
 
     >>> import icechunk

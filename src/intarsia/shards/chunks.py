@@ -289,8 +289,8 @@ def _gone(path: Path, settings: SlotSettings) -> str:
         f"{settings.new.copies} slot{'s' * (settings.new.copies - 1)} of {settings.new.slot} bytes per chunk"
     )
     return (
-        f"the shard {path} does not have {wanted}: it was written without intarsia.shards.slotted, or with other "
-        "settings, and writing into it would harm other chunks. Nothing was written.\n"
+        f"the shard {path} does not have {wanted}: it was written without intarsia.shards.slotted, or with "
+        "other settings, and writing into it would harm other chunks. Nothing was written.\n"
         "  Stop the program that writes it without slots, then give it slots: intarsia.shards.reslot(array)"
     )
 

@@ -65,8 +65,9 @@ def compact(
 ) -> Compaction:
     """Rewrite the shards of `array` without slots, as zarr-python would have written them.
 
-    Other processes may keep reading and writing through `intarsia.shards.slotted`. For each shard, writers wait
-    until the new file, which is on disk by then, replaces the old one. If the call is interrupted, repeat it.
+    Other processes may keep reading and writing through `intarsia.shards.slotted`. For each shard, writers
+    wait until the new file, which is on disk by then, replaces the old one. If the call is interrupted,
+    repeat it.
 
     With a `decision`, the chunks of a `conditional` codec are encoded again accordingly: write fast, compress
     later. Nobody has to wait for the encoding. Damaged chunks stay as they are. `any_filesystem` is as in

@@ -120,7 +120,8 @@ def reslot(
 ) -> int:
     """Give every shard of `array` slots, keeping its values, and return how many shards lacked them.
 
-    This is needed after a program has written without `intarsia.shards.slotted`. No program may do so while it runs;
+    This is needed after a program has written without `intarsia.shards.slotted`. No program may do so while
+    it runs;
     slotted readers and writers may be at work. `safe_readers` and `any_filesystem` are as in
     `intarsia.shards.slotted`, and are taken from `array` if it is slotted.
 
