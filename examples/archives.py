@@ -203,7 +203,7 @@ def open_mur(output: Path, times: int = 4) -> None:
         "One plain Zarr array has one encoding, so it would have to be a copy. We make one, of this variable "
         "alone, to see what that takes."
     )
-    seconds, _ = timed(lambda: intarsia.export(report.repository, copy, "analysed_sst"))
+    seconds, _ = timed(lambda: intarsia.export(report.repository, copy, source_path="analysed_sst"))
     tell("The numbers that matter:")
     print(f"  to open and read a series  {1000 * ours:.0f} ms")
     print(f"    from the files           {1000 * theirs:.0f} ms, {theirs / ours:.0f} times as long")

@@ -173,7 +173,7 @@ class Doing:
     def _expire(self, _number):
         """While others write, only what is older than a day may go."""
         self._begin("expire", None)
-        intarsia.expire_and_collect(self.repo, DAY)
+        intarsia.vacuum(self.repo, forget_before=DAY)
 
     def _ingest(self, number):
         netcdf(self.files / f"{number}.nc", number, version="NETCDF3_CLASSIC")

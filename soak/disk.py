@@ -103,7 +103,7 @@ class Report(PlainStore):
         (place / "page.html").write_text("old")
 
     def change(self, place):
-        intarsia.write_report(str(place / "z"), place / "page.html")
+        intarsia.write_report(str(place / "z"), file=place / "page.html")
 
     def state(self, place):
         text = (place / "page.html").read_text()

@@ -87,7 +87,7 @@ class Histories:
             crew = WriterPool(self._pool, place, f"{number}", ingesting)
             crew.run(rng, rng.choice((4, 4, 6, 8, 16)), kills=rng.choice((2, 3, 4)))
             if rng.random() < 0.3:  # nobody writes now: all old versions may go
-                intarsia.expire_and_collect(direct.open(), datetime.timedelta(0), force=True)
+                intarsia.vacuum(direct.open(), forget_before=datetime.timedelta(0), force=True)
             crew.run(rng, 4, kills=1)
         if proxy is not None:
             proxy.close()
@@ -98,7 +98,7 @@ class Histories:
         if problems:
             raise Wrong(f"verify finds {problems[:3]}")
         before = seen(repo)
-        intarsia.expire_and_collect(repo, datetime.timedelta(0), force=True)
+        intarsia.vacuum(repo, forget_before=datetime.timedelta(0), force=True)
         if (final := seen(direct.open())) != before:
             raise Wrong(f"collecting changed {before} to {final}")
         return self._told(crew, verdict, proxy)

@@ -205,7 +205,7 @@ def by_report(folder):
 
 def by_server(folder):
     said = []
-    with intarsia.serving(str(folder)) as server:
+    with intarsia.serve(str(folder)) as server:
         for path in (
             "",
             "/zarr.json",

@@ -435,7 +435,7 @@ class RepositoryNotFoundError(IntarsiaError, FileNotFoundError):
     Traceback (most recent call last):
     ...
     intarsia.errors.RepositoryNotFoundError: there is no Icechunk repository at memory://nowhere.
-      Create one with intarsia.open_repository(location, create=True)
+      Create one with intarsia.open_repository(store, create=True)
     """
 
 

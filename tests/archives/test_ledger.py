@@ -28,7 +28,7 @@ def test_the_advice_for_a_moved_archive_is_to_relocate_and_that_works(moved):
     repo, files = moved
     with pytest.raises(IngestError, match="2 of 2 files") as caught:
         intarsia.ingest(files, repo, concat_dim="time")
-    advice = set(re.findall(r"intarsia\.relocate\(repo, \{'(.*?)': '(.*?)'\}\)", str(caught.value)))
+    advice = set(re.findall(r"intarsia\.relocate\(store, \{'(.*?)': '(.*?)'\}\)", str(caught.value)))
     assert len(advice) == 1
     assert intarsia.archives.relocate(repo, dict(advice)).files == 2
     assert intarsia.ingest(files, repo, concat_dim="time").summary == "nothing to do: 2 unchanged"
@@ -37,7 +37,9 @@ def test_the_advice_for_a_moved_archive_is_to_relocate_and_that_works(moved):
 def test_a_file_of_another_name_is_recognised_by_its_mark(moved, tmp_path):
     repo, _ = moved
     (tmp_path / "new/a/day.nc").rename(tmp_path / "renamed.nc")
-    with pytest.raises(IngestError, match=r"relocate\(repo, \{'file://\S+/old/a/day.nc': '\S+/renamed.nc'\}"):
+    with pytest.raises(
+        IngestError, match=r"relocate\(store, \{'file://\S+/old/a/day.nc': '\S+/renamed.nc'\}"
+    ):
         intarsia.ingest(tmp_path / "renamed.nc", repo, concat_dim="time")
 
 
@@ -127,5 +129,7 @@ def test_a_moved_and_renamed_file_without_its_time_is_recognised_by_its_bytes(mo
     repo, _ = moved
     (tmp_path / "new/a/day.nc").rename(tmp_path / "renamed.nc")
     restore(tmp_path)
-    with pytest.raises(IngestError, match=r"relocate\(repo, \{'file://\S+/old/a/day.nc': '\S+/renamed.nc'\}"):
+    with pytest.raises(
+        IngestError, match=r"relocate\(store, \{'file://\S+/old/a/day.nc': '\S+/renamed.nc'\}"
+    ):
         intarsia.ingest(tmp_path / "renamed.nc", repo, concat_dim="time")

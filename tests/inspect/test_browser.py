@@ -49,7 +49,7 @@ def report(tmp_path_factory):
             codecs=[codec],
             message=f"year {i} {samples.HOSTILE}",
         )
-    return intarsia.write_report(repo, folder / "report.html", title=f"title {samples.HOSTILE}")
+    return intarsia.write_report(repo, file=folder / "report.html", title=f"title {samples.HOSTILE}")
 
 
 def open_output(browser, tmp_path, array):
@@ -273,7 +273,7 @@ def test_a_replica_unfolds_with_a_map_of_its_own_in_the_colours_of_the_page(brow
     array = intarsia.create(tmp_path / "a.zarr", "a", shape=(0, 40), chunks=(10, 40), dtype="f4")
     array.append(np.zeros((40, 40)), codecs=["gzip"])
     array.add_replica([(0, 40), (0, 40)], chunks=(40, 10), codecs=["zstd"])
-    page = intarsia.write_report(tmp_path / "a.zarr", tmp_path / "report.html")
+    page = intarsia.write_report(tmp_path / "a.zarr", file=tmp_path / "report.html")
     browser.open(page.as_uri())
     maps = "[...document.querySelectorAll('details.layer svg')].filter((s) => s.checkVisibility())"
     assert browser.run(f"{maps}.length") == 0

@@ -207,13 +207,13 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     file.write_text("old")
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        intarsia.write_report(samples.two_codecs().store, file)
+        intarsia.write_report(samples.two_codecs().store, file=file)
     assert file.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_a_report_without_arrays_and_with_versions_that_are_not_there(tmp_path):
     with pytest.raises(intarsia.errors.NotLogicalArrayError):
-        intarsia.write_report(zarr.storage.MemoryStore(), tmp_path / "r.html")
+        intarsia.write_report(zarr.storage.MemoryStore(), file=tmp_path / "r.html")
     with pytest.raises(TypeError, match="need an Icechunk repository"):
-        intarsia.write_report(samples.two_codecs().store, tmp_path / "r.html", tag="v1")
+        intarsia.write_report(samples.two_codecs().store, file=tmp_path / "r.html", tag="v1")

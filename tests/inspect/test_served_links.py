@@ -36,7 +36,7 @@ def test_a_link_that_leads_out_is_refused(place, what, how):
         chunk.parent.rename(place.parent / "moved")
     link.symlink_to(target)
     with pytest.raises(ReadError, match=r"is a link to .*, which is outside"):
-        intarsia.serving(source)
+        intarsia.serve(source)
 
 
 def test_a_repository_is_looked_at_too(tmp_path):
@@ -46,7 +46,7 @@ def test_a_repository_is_looked_at_too(tmp_path):
     os.symlink("/etc/hostname", tmp_path / "r" / "more")
     for source in (str(tmp_path / "r"), repo):
         with pytest.raises(ReadError, match="is a link to /etc/hostname"):
-            intarsia.serving(source)
+            intarsia.serve(source)
 
 
 def test_links_inside_and_a_link_to_all_of_it_are_served(place, tmp_path):
@@ -54,5 +54,5 @@ def test_links_inside_and_a_link_to_all_of_it_are_served(place, tmp_path):
     chunk.rename(chunk.with_name("moved"))
     chunk.symlink_to("moved")
     (tmp_path / "link").symlink_to(place)
-    with intarsia.serving(str(tmp_path / "link"), "a", codecs=[]) as server:
+    with intarsia.serve(str(tmp_path / "link"), "a", codecs=[]) as server:
         assert urllib.request.urlopen(f"{server.url}/c/0").read() == b"\1\2\3\4"

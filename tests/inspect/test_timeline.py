@@ -26,7 +26,7 @@ def mur(tmp_path_factory):
 
 
 def test_every_variable_has_a_bar_and_every_encoding_a_colour(mur, tmp_path):
-    page = intarsia.write_report(mur, tmp_path / "page.html").read_text(encoding="utf-8")
+    page = intarsia.write_report(mur, file=tmp_path / "page.html").read_text(encoding="utf-8")
     drawn = section(page)
     for name in ("analysed_sst", "analysis_error", "mask", "sst_anomaly"):
         assert f">{name}<" in drawn
@@ -36,12 +36,12 @@ def test_every_variable_has_a_bar_and_every_encoding_a_colour(mur, tmp_path):
     legend = re.findall(r"</span> (.*?)</td>", drawn)
     assert "shuffle+zlib-4, chunks 1x10x20, packed" in legend
     assert len(legend) == 6
-    one = intarsia.write_report(mur, tmp_path / "one.html", "mask").read_text(encoding="utf-8")
+    one = intarsia.write_report(mur, "mask", tmp_path / "one.html").read_text(encoding="utf-8")
     assert section(one).count("<rect") == 2 * 7
 
 
 def test_codecs_have_one_colour_on_the_whole_page(mur, tmp_path):
-    page = intarsia.write_report(mur, tmp_path / "page.html").read_text(encoding="utf-8")
+    page = intarsia.write_report(mur, file=tmp_path / "page.html").read_text(encoding="utf-8")
     swatches = re.findall(r'background:(#\w+);color:#\w+;[^"]*">(\w)</span> (.*?)</td>', page)
     colours = {}
     for colour, letter, words in swatches:
@@ -51,7 +51,7 @@ def test_codecs_have_one_colour_on_the_whole_page(mur, tmp_path):
 
 
 def test_the_page_says_what_lies_in_files_and_names_days_on_the_axis(mur, tmp_path):
-    page = intarsia.write_report(mur, tmp_path / "page.html").read_text(encoding="utf-8")
+    page = intarsia.write_report(mur, file=tmp_path / "page.html").read_text(encoding="utf-8")
     overview = re.search(r'<nav aria-label="Arrays">(.*?)</nav>', page, re.DOTALL)[1]
     assert overview.count("<tr>") == 1 + 4
     assert ", 45, 90)" in overview
@@ -84,14 +84,14 @@ def test_tiles_in_one_place_share_the_bar(tmp_path):
         )
         ds.to_netcdf(tmp_path / f"{i}.nc", encoding={"v": {"chunksizes": (2, 1 + i % 2)}})
     report = intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim=["y", "x"], group="some/tiles")
-    page = intarsia.write_report(report.repository, tmp_path / "page.html").read_text(encoding="utf-8")
+    page = intarsia.write_report(report.repository, file=tmp_path / "page.html").read_text(encoding="utf-8")
     drawn = section(page)
     assert "<code>some/tiles</code>" in drawn
     assert set(re.findall(r'height="(\d+)" fill', drawn)) == {"9"}
 
 
 def test_arrays_that_nobody_ingested_have_no_timeline(tmp_path):
-    page = intarsia.write_report(samples.two_codecs().store, tmp_path / "page.html").read_text(
+    page = intarsia.write_report(samples.two_codecs().store, file=tmp_path / "page.html").read_text(
         encoding="utf-8"
     )
     assert "Encodings" not in page
@@ -100,6 +100,6 @@ def test_arrays_that_nobody_ingested_have_no_timeline(tmp_path):
 def test_hostile_names_stay_names(tmp_path):
     netcdf(tmp_path / "0.nc", 0, name="a<b>&'x")
     report = intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time")
-    page = intarsia.write_report(report.repository, tmp_path / "page.html").read_text(encoding="utf-8")
+    page = intarsia.write_report(report.repository, file=tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<b>" not in section(page)
     assert "a&lt;b&gt;" in section(page)

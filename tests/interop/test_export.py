@@ -114,8 +114,11 @@ def test_formats_two_and_three_and_old_versions_are_exported(tmp_path):
     with intarsia.transaction(repo, message="create") as tx:
         tx.create("g/t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2])
     intarsia.append(repo, "g/t", [3, 4])
-    assert intarsia.export(repo, memory(), "g/t", snapshot_id=tx.snapshot_id)[...].tolist() == [1, 2]
-    group = intarsia.export(repo, memory(), "g", to="h")
+    assert intarsia.export(repo, memory(), source_path="g/t", snapshot_id=tx.snapshot_id)[...].tolist() == [
+        1,
+        2,
+    ]
+    group = intarsia.export(repo, memory(), "h", source_path="g")
     assert (group.path, group["t"][...].tolist()) == ("h", [1, 2, 3, 4])
 
 
@@ -132,7 +135,7 @@ def test_what_is_there_is_kept_unless_it_may_go(tmp_path):
         (tmp_path / "own.zarr", "t/x"),
     ):
         with pytest.raises(intarsia.errors.OverwriteError, match="into itself"):
-            intarsia.export(array, place, to=to, overwrite=True)
+            intarsia.export(array, place, to, overwrite=True)
     np.testing.assert_array_equal(intarsia.open(tmp_path / "own.zarr", "t")[...], values)
 
 
@@ -196,4 +199,4 @@ def test_any_shape_and_chunks(shape, data):
         array.add_region(..., data=values) if shape else array.add_region((), data=values)
     z = intarsia.export(array, memory())
     np.testing.assert_array_equal(z[...], array[...])
-    assert convert.export(z, memory(), to="x/y").shape == tuple(shape)
+    assert convert.export(z, memory(), "x/y").shape == tuple(shape)

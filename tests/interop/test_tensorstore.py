@@ -316,9 +316,9 @@ def test_members_that_tensorstore_cannot_reach_are_refused_with_a_way_out():
     with intarsia.transaction(repo, message="x") as tx:
         filled(tx.store)
     for array, kind in ((intarsia.open(repo, "g/a"), "IcechunkStore"), (filled({}), "MemoryStore")):
-        with pytest.raises(intarsia.errors.UnreachableMembersError, match=rf"{kind}[\s\S]*intarsia\.serving"):
+        with pytest.raises(intarsia.errors.UnreachableMembersError, match=rf"{kind}[\s\S]*intarsia\.serve"):
             intarsia.tensorstore_spec(array)
-        with intarsia.serving(array) as server:  # as the message says
+        with intarsia.serve(array) as server:  # as the message says
             seen = tensorstore.open({"driver": "zarr3", "kvstore": server.url}).result()
             np.testing.assert_array_equal(seen.read().result(), array[...])
 

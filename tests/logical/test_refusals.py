@@ -296,7 +296,7 @@ def test_opening_what_is_not_there_says_so(tmp_path):
         with pytest.raises(intarsia.errors.NotLogicalArrayError, match=words):
             intarsia.open(store, path)
         with pytest.raises(intarsia.errors.NotLogicalArrayError, match=words):
-            intarsia.write_report(store, tmp_path / "page.html", path)
+            intarsia.write_report(store, path, tmp_path / "page.html")
     with pytest.raises(intarsia.errors.NotLogicalArrayError, match=r"not a logical array.\n.*is only old"):
         intarsia.open(store, "g")
     with pytest.raises(ValueError, match="mode 'a' is not"):

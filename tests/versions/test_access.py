@@ -112,10 +112,10 @@ def test_verify_says_once_what_may_not_be_read(archive):
 def test_serving_is_refused_at_the_start_not_for_every_client(archive):
     place, _ = archive
     with pytest.raises(NotAuthorizedError, match=f"below file://{place.parent}/"):
-        intarsia.serving(place)
+        intarsia.serve(place)
     with pytest.raises(NotAuthorizedError):
-        intarsia.serving(intarsia.open(place, "sst"))
-    with intarsia.serving(intarsia.open_repository(place, authorize=True)):
+        intarsia.serve(intarsia.open(place, "sst"))
+    with intarsia.serve(intarsia.open_repository(place, authorize=True)):
         pass
 
 

@@ -35,7 +35,7 @@ def test_a_young_cut_off_is_refused_and_says_why(repo):
     now = datetime.datetime.now(datetime.UTC)
     for young in (NOW, datetime.timedelta(hours=23), now, now - MINIMUM_AGE / 2, now.isoformat()):
         with pytest.raises(intarsia.errors.CutOffError, match=r"less than 24 hours ago.*\n.*force=True"):
-            intarsia.expire_and_collect(repo, young)
+            intarsia.vacuum(repo, forget_before=young)
     assert len(list(repo.ancestry(branch="main"))) == 5
 
 
@@ -43,7 +43,7 @@ def test_what_the_refusal_prevents_is_real(repo):
     """A forced collection while somebody writes takes away what he has uploaded."""
     session = repo.writable_session("main")
     intarsia.open(session.store, "a", mode="r+").append(rows(4))
-    intarsia.expire_and_collect(repo, NOW, force=True)
+    intarsia.vacuum(repo, forget_before=NOW, force=True)
     session.commit("too late")
     with pytest.raises(intarsia.errors.ReadError):
         intarsia.open(repo, "a")[...]
@@ -52,7 +52,7 @@ def test_what_the_refusal_prevents_is_real(repo):
 def test_old_versions_go_and_the_current_one_stays(repo):
     first = list(repo.ancestry(branch="main"))[-2].id
     intarsia.recode(repo, "a", codecs=["zstd"])
-    collected = intarsia.expire_and_collect(repo, NOW, force=True)
+    collected = intarsia.vacuum(repo, forget_before=NOW, force=True)
     assert first in collected.expired
     assert collected.chunks == 3  # those of the encoding before
     assert collected.nbytes > 3 * 1600
@@ -60,19 +60,19 @@ def test_old_versions_go_and_the_current_one_stays(repo):
     with pytest.raises(intarsia.errors.VersionNotFoundError):
         intarsia.open(repo, "a", snapshot_id=first)
     assert intarsia.verify(repo) == ()
-    assert intarsia.expire_and_collect(repo, NOW, force=True).is_empty
+    assert intarsia.vacuum(repo, forget_before=NOW, force=True).is_empty
 
 
 def test_tags_and_branches_stay(repo):
     repo.create_tag("v1", repo.lookup_branch("main"))
     intarsia.recode(repo, "a", codecs=["zstd"])
-    intarsia.expire_and_collect(repo, NOW, force=True)
+    intarsia.vacuum(repo, forget_before=NOW, force=True)
     assert intarsia.open(repo, "a", tag="v1")[:, 0].tolist() == [1, 2, 3]
 
 
 def test_an_old_cut_off_needs_no_force(repo):
-    assert intarsia.expire_and_collect(repo, datetime.timedelta(days=2)).is_empty
-    assert intarsia.expire_and_collect(repo, "2020-01-01").is_empty
+    assert intarsia.vacuum(repo, forget_before=datetime.timedelta(days=2)).is_empty
+    assert intarsia.vacuum(repo, forget_before="2020-01-01").is_empty
 
 
 def test_remains_of_a_writer_that_never_committed_are_found_and_removed(repo):
@@ -82,8 +82,8 @@ def test_remains_of_a_writer_that_never_committed_are_found_and_removed(repo):
     (problem,) = intarsia.verify(repo)
     assert problem.kind == "leftover"
     assert "1 chunks" in problem.what
-    assert "expire_and_collect" in problem.advice
-    assert intarsia.expire_and_collect(repo, NOW, force=True).chunks == 1
+    assert "forget_before" in problem.advice
+    assert intarsia.vacuum(repo, forget_before=NOW, force=True).chunks == 1
     assert intarsia.verify(repo) == ()
     assert intarsia.open(repo, "a")[:, 0].tolist() == [1, 2, 3]
 
@@ -91,14 +91,14 @@ def test_remains_of_a_writer_that_never_committed_are_found_and_removed(repo):
 COLLECT = """
     import datetime, sys, intarsia
     repo = intarsia.open_repository(sys.argv[1])
-    print(len(intarsia.expire_and_collect(repo, datetime.timedelta(days=1)).expired), "expired")
+    print(len(intarsia.vacuum(repo, forget_before=datetime.timedelta(days=1)).expired), "expired")
     when = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     try:
-        intarsia.expire_and_collect(repo, when)
+        intarsia.vacuum(repo, forget_before=when)
     except intarsia.errors.CutOffError as error:
         print(error)
-    print(len(intarsia.expire_and_collect(repo, when, force=True).expired), "expired")
-    print(len(intarsia.expire_and_collect(repo, when).expired), "expired, as nothing is left")
+    print(len(intarsia.vacuum(repo, forget_before=when, force=True).expired), "expired")
+    print(len(intarsia.vacuum(repo, forget_before=when).expired), "expired, as nothing is left")
 """
 
 
@@ -129,7 +129,7 @@ def test_others_commit_while_files_are_removed(local, tmp_path, monkeypatch):
         return summary
 
     monkeypatch.setattr(icechunk.Repository, "garbage_collect_async", slow)
-    intarsia.expire_and_collect(local, NOW, force=True)
+    intarsia.vacuum(local, forget_before=NOW, force=True)
     assert intarsia.open(local, "a")[:, 0].tolist() == [1, 2, 3, 4]
 
 
@@ -154,7 +154,7 @@ def test_nobody_commits_while_the_list_of_snapshots_is_written(local, monkeypatc
         return await plain(self, *arguments, **options)
 
     monkeypatch.setattr(icechunk.Repository, "garbage_collect_async", watched)
-    intarsia.expire_and_collect(local, NOW, force=True)
+    intarsia.vacuum(local, forget_before=NOW, force=True)
     assert free == [False]
     assert is_free()
 
@@ -177,7 +177,7 @@ def test_old_copies_of_the_list_of_snapshots_go(local, tmp_path, monkeypatch):
     assert problem.kind == "leftover"
     assert f"{size:,} bytes" in problem.what
     intarsia.append(local, "a", rows(4), codecs=[])
-    collected = intarsia.expire_and_collect(local, datetime.timedelta(days=30))
+    collected = intarsia.vacuum(local, forget_before=datetime.timedelta(days=30))
     assert (collected.other, collected.nbytes) == (len(files), size)
     left, _ = copies(tmp_path)
     assert left
@@ -210,7 +210,7 @@ def test_a_list_of_snapshots_that_others_change_meanwhile_is_changed_in_the_end(
         return real(self, *arguments, **options)
 
     monkeypatch.setattr(icechunk.Repository, change, sometimes)
-    assert intarsia.expire_and_collect(repo, NOW, force=True).snapshots
+    assert intarsia.vacuum(repo, forget_before=NOW, force=True).snapshots
     assert len(refused) == 2
 
     def always(self, *arguments, **options):
@@ -219,4 +219,4 @@ def test_a_list_of_snapshots_that_others_change_meanwhile_is_changed_in_the_end(
     monkeypatch.setattr(icechunk.Repository, change, always)
     monkeypatch.setattr(collect, "Backoff", lambda: Backoff(attempts=3, first_wait=0.0))
     with pytest.raises(intarsia.errors.RepositoryError, match="others changed the repository"):
-        intarsia.expire_and_collect(repo, NOW, force=True)
+        intarsia.vacuum(repo, forget_before=NOW, force=True)

@@ -129,7 +129,7 @@ def test_who_is_far_behind_is_told_so_at_once(shared, host, tmp_path):
         ):
             change()
     with pytest.raises(intarsia.errors.RepositoryError, match="clock of this machine is behind"):
-        intarsia.expire_and_collect(shared, datetime.timedelta(days=1))
+        intarsia.vacuum(shared, forget_before=datetime.timedelta(days=1))
     assert intarsia.open(shared, "a")[:, 0].tolist() == [9]
 
 

@@ -232,7 +232,7 @@ def test_history_reaches_over_versions_that_were_forgotten(tmp_path):
     intarsia.append(repo, "t", [2, 3])
     middle = datetime.datetime.now(datetime.UTC)
     intarsia.append(repo, "t", [4, 5], message="last")
-    intarsia.expire_and_collect(repo, middle, force=True)
+    intarsia.vacuum(repo, forget_before=middle, force=True)
     entries = intarsia.history(repo, "t")
     assert entries[0].message == "last"
     assert intarsia.open(repo, "t")[...].tolist() == [0, 1, 2, 3, 4, 5]

@@ -113,7 +113,7 @@ def collect_until_clean(repo):
     """A server may store what a killed writer had sent while, or after, everything else is collected."""
     deadline = time.monotonic() + 30
     while True:
-        intarsia.expire_and_collect(repo, datetime.timedelta(0), force=True)
+        intarsia.vacuum(repo, forget_before=datetime.timedelta(0), force=True)
         problems = intarsia.verify(repo)
         if not problems:
             return
@@ -184,7 +184,7 @@ def test_a_writer_killed_right_before_its_commit_leaves_remains_that_are_found_a
     (problem,) = intarsia.verify(repo)
     assert problem.kind == "leftover"
     assert not problem.what.startswith("0 chunks")
-    assert intarsia.expire_and_collect(repo, datetime.timedelta(0), force=True).chunks > 0
+    assert intarsia.vacuum(repo, forget_before=datetime.timedelta(0), force=True).chunks > 0
     assert intarsia.verify(repo) == ()
     change(repo, kind, 8, random.Random(2))  # the lock is free, too
     look(repo)

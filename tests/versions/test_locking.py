@@ -41,7 +41,7 @@ def test_the_lock_file_is_in_the_repository_and_icechunk_does_not_see_it(tmp_pat
     assert lock_file(tmp_path / "r").parent == tmp_path / "r"
     assert os.listdir(tmp_path) == ["r"]
     assert intarsia.verify(repo) == ()
-    intarsia.expire_and_collect(repo, datetime.timedelta(0), force=True)
+    intarsia.vacuum(repo, forget_before=datetime.timedelta(0), force=True)
     assert lock_file(tmp_path / "r").is_file()
 
 

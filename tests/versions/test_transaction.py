@@ -119,7 +119,7 @@ def test_a_commit_by_the_users_own_hands_inside_is_taken_as_it_is(repo):
 
 def test_a_transaction_works_on_any_branch(repo):
     repo.create_branch("draft", repo.lookup_branch("main"))
-    with intarsia.transaction(repo, "draft", "there") as tx:
+    with intarsia.transaction(repo, branch="draft", message="there") as tx:
         tx.open("t")[0] = 99
     assert values(repo) == list(range(8))
     assert intarsia.open(repo, "t", branch="draft")[0] == 99
@@ -128,7 +128,7 @@ def test_a_transaction_works_on_any_branch(repo):
 def test_an_unknown_branch_is_named(repo):
     with (
         pytest.raises(intarsia.errors.VersionNotFoundError, match="nowhere"),
-        intarsia.transaction(repo, "nowhere"),
+        intarsia.transaction(repo, branch="nowhere"),
     ):
         pass
 

@@ -108,7 +108,10 @@ def test_progress_goes_on_inside_one_array(tmp_path):
     told = {"verify": [], "report": []}
     intarsia.verify(intarsia.open(repo, "t"), progress=lambda *steps: told["verify"].append(steps))
     intarsia.write_report(
-        repo, tmp_path / "page.html", read_data=True, progress=lambda *steps: told["report"].append(steps)
+        repo,
+        file=tmp_path / "page.html",
+        read_data=True,
+        progress=lambda *steps: told["report"].append(steps),
     )
     for steps in told.values():
         done = [step for step, _ in steps]
@@ -134,6 +137,6 @@ def test_a_manifest_that_claims_more_than_it_can_hold_is_told_and_nothing_makes_
         f"{len(plain) + 3} bytes cannot hold the 4,294,967,295 they claim"
     ]
     with pytest.raises(intarsia.errors.RepositoryError, match=r"cannot hold.*\n.*restore it"):
-        intarsia.expire_and_collect(repo, older_than=intarsia.versions.collect.MINIMUM_AGE)
+        intarsia.vacuum(repo, forget_before=intarsia.versions.collect.MINIMUM_AGE)
     manifest.write_bytes(plain)
     assert intarsia.verify(repo) == ()

@@ -728,7 +728,7 @@ class Ingestion:
 
 def ingest(
     files: str | os.PathLike[str] | Iterable[Any],
-    repo: Any = None,
+    store: Any = None,
     *,
     concat_dim: str | Sequence[str] | None = None,
     combine: Literal["nested", "by_coords"] | None = None,
@@ -782,7 +782,7 @@ def ingest(
     Args:
         files: Paths, URLs (s3://, gs://, https://) or globs of NetCDF, HDF5, Zarr, N5, TIFF or kerchunk
             references. If there are no coordinates, nested lists give the order.
-        repo: An `icechunk.Repository`, or the path or URL of one, which is created if it does not exist. A
+        store: An `icechunk.Repository`, or the path or URL of one, which is created if it does not exist. A
             dry run needs none.
         concat_dim: The dimension along which files are joined, or several of them.
         combine: `"by_coords"` finds the dimensions whose coordinates differ between files. `"nested"`, the
@@ -883,10 +883,10 @@ def ingest(
             "units='ignore' keeps numbers as they are, but convert_units=True changes them: choose one"
         )
     dtypes, stacks = named_dtypes(dtype, want), stacks_of(stack)
-    if repo is None and not dry_run:
+    if store is None and not dry_run:
         raise IngestError("pass the repository to write to, or its path (a dry run needs none)")
-    if isinstance(repo, str | os.PathLike):
-        check_name(repo)
+    if isinstance(store, str | os.PathLike):
+        check_name(store)
     engine = checked_engine(client)
     if batch is not None and batch < 1:
         raise IngestError(f"batch={batch}: a batch has at least one file")
@@ -901,7 +901,7 @@ def ingest(
         placing=placing, stacks=stacks,
     )  # fmt: skip
     whole = DatasetIngestion(
-        repo, urls, sources, want, rules, parser, group, branch, errors, replace, told, schema, engine,
+        store, urls, sources, want, rules, parser, group, branch, errors, replace, told, schema, engine,
         coordinate,
     )  # fmt: skip
     ingestion = Ingestion.of_all_groups(whole) if want.group == ALL else Ingestion([whole])
@@ -915,12 +915,12 @@ def ingest(
     return ingestion.committed(batches, urls, message)
 
 
-def lint(files: str | os.PathLike[str] | Iterable[Any], repo: Any = None, **options: Any) -> IngestReport:
+def lint(files: str | os.PathLike[str] | Iterable[Any], store: Any = None, **options: Any) -> IngestReport:
     """Say what differs between files, and what an ingest would do about it; nothing is written.
 
     This is a dry run of `ingest` and takes the same `files` and `options`: give those that you would use, and
     it says what would happen. Without options, the dimensions are those whose coordinates differ. With a
-    `repo`, the files are compared with the dataset that is there.
+    `store`, the files are compared with the dataset that is there.
 
     `report.runs` are the runs of equal encoding. `report.drifts` says what differs, how, in how many files,
     and what is done about it; this includes files that would be refused, with the options that would accept
@@ -945,11 +945,11 @@ def lint(files: str | os.PathLike[str] | Iterable[Any], repo: Any = None, **opti
             raise TypeError(f"lint() has no argument {name}: it writes nothing")
     if not any(options.get(name) for name in ("concat_dim", "combine", "dims")):
         options["combine"] = "by_coords"
-    return ingest(files, repo, **options, dry_run=True)
+    return ingest(files, store, **options, dry_run=True)
 
 
 def remove(
-    repo: Any,
+    store: Any,
     files: str | os.PathLike[str] | Iterable[Any],
     *,
     group: str = "",
@@ -975,7 +975,7 @@ def remove(
     >>> intarsia.open(report.repository, "sst")[:, 0].tolist()
     [0.0, 2.0]
     """
-    opened = repo if isinstance(repo, icechunk.Repository) else open_repository(repo)
+    opened = store if isinstance(store, icechunk.Repository) else open_repository(store)
     named = [files] if isinstance(files, str | os.PathLike) else list(files)
     commit = Commit(opened, branch, message or "remove")
 

@@ -58,9 +58,9 @@ class KerchunkFile:
 
 
 def to_kerchunk(
-    repo: Any,
+    store: Any,
     path: str = "",
-    out: str | os.PathLike[str] = "references.json",
+    file: str | os.PathLike[str] = "references.json",
     *,
     parquet: bool = False,
     authorize: Allowed = None,
@@ -73,12 +73,12 @@ def to_kerchunk(
 
     `path` is the group of the dataset. Each run of equal encoding becomes one set of references, or several
     if it has more than 262,144 chunks of a variable. If there are several sets, their names contain the first
-    and last index along each dimension that is cut, before the suffix of `out`. Packed values keep their
+    and last index along each dimension that is cut, before the suffix of `file`. Packed values keep their
     packing as attributes, which xarray decodes; coordinates and copied data are written into the references.
     Reversed or transposed regions are refused, and so are codecs that Zarr format 2 does not have.
     `parquet=True` writes directories of Parquet files, which needs pandas and pyarrow.
 
-    `repo` is a repository or its path, at the tip of `branch`, a `tag` or a `snapshot_id`. `authorize` and
+    `store` is a repository or its path, at the tip of `branch`, a `tag` or a `snapshot_id`. `authorize` and
     `storage_options` say which sources may be read, and how, as in `intarsia.open_repository`.
 
     >>> import tempfile, h5py, numpy as np, intarsia
@@ -96,7 +96,7 @@ def to_kerchunk(
     /sst-time0-2.json {'time': (0, 2)} 4
     /sst-time2-3.json {'time': (2, 3)} 2
     """
-    store = resolve(repo, Version(branch, tag, snapshot_id), authorize, storage_options).store
+    store = resolve(store, Version(branch, tag, snapshot_id), authorize, storage_options).store
     dataset = Dataset.read(store, path.strip("/"))
     if not dataset.logical_groups:
         raise IngestError(f"there is no dataset of logical arrays at {path or '/'!r}")
@@ -105,7 +105,7 @@ def to_kerchunk(
     made = []
     for part in parts:
         cut = {dim: ends for dim, (ends, whole) in part.items() if ends != whole}
-        target = _target(Path(out), cut)
+        target = _target(Path(file), cut)
         refs = {".zgroup": json.dumps({"zarr_format": 2}), ".zattrs": _json(dataset.group_attrs)}
         chunks = 0
         for array in shown:

@@ -152,7 +152,7 @@ class SourceFiles:
 
 
 def sources(
-    repo: Any,
+    store: Any,
     path: str = "",
     *,
     at: Any = None,
@@ -174,7 +174,7 @@ def sources(
     file, which `check=False` saves.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         storage_options: The keys of the bucket that the files are in, as in `ingest`.
         branch: Read the tip of this branch. The default is `main`.
         tag: Read the version with this tag.
@@ -194,7 +194,7 @@ def sources(
     >>> file.url.endswith("/2.h5"), file.state, [chunk.bounds for chunk in file.chunks]
     (True, 'present', [((2, 3), (2, 4))])
     """
-    store = resolve(repo, Version(branch, tag, snapshot_id, as_of)).store
+    store = resolve(store, Version(branch, tag, snapshot_id, as_of)).store
     path = path.strip("/")
     array, parent = _array_at(store, path)
     ledger = Dataset.read_ledger(store, parent)

@@ -69,7 +69,7 @@ class Relocation:
 
 
 def relocate(
-    repo: Any,
+    store: Any,
     moves: Mapping[Any, Any],
     *,
     branch: str = "main",
@@ -82,11 +82,11 @@ def relocate(
     there with its known size, and hold all the bytes that are referenced; otherwise nothing is changed, and
     the error names the files. If a file's mark (the ETag on S3, elsewhere the time of the last change) is not
     the known one, only the size decides, and the result says for how many files. So
-    `relocate(repo, {"/data": "/data"})` accepts files that were restored without their times. Other versions
+    `relocate(store, {"/data": "/data"})` accepts files that were restored without their times. Other versions
     of the repository still refer to the old places.
 
-    `repo` is a repository or its path; the commit goes to `branch`, with `message`. `storage_options` are for
-    the new places.
+    `store` is a repository or its path; the commit goes to `branch`, with `message`. `storage_options` are
+    for the new places.
 
     >>> import os, tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()
@@ -107,8 +107,8 @@ def relocate(
     """
     places = {_place(old): _place(new) for old, new in moves.items()}
     if not places:
-        raise IngestError("say what has moved: relocate(repo, {'old prefix': 'new prefix'})")
-    return _relocated(open_repository(repo), places, branch, Sources(storage_options), message)
+        raise IngestError("say what has moved: relocate(store, {'old prefix': 'new prefix'})")
+    return _relocated(open_repository(store), places, branch, Sources(storage_options), message)
 
 
 def accept_restored(

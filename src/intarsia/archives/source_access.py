@@ -65,21 +65,21 @@ def prefixes(urls: Iterable[str], known: Iterable[str] = ()) -> set[str]:
     return needed
 
 
-def containers(repo: RepositoryLike) -> tuple[str, ...]:
+def containers(store: RepositoryLike) -> tuple[str, ...]:
     """The URL prefixes that the arrays of a repository may refer to.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
 
     >>> import icechunk
     >>> containers(icechunk.Repository.create(icechunk.in_memory_storage()))
     ()
     """
-    return tuple(sorted(containers_of(open_repository(repo))))
+    return tuple(sorted(containers_of(open_repository(store))))
 
 
 def authorize(
-    repo: RepositoryLike,
+    store: RepositoryLike,
     prefixes: Allowed = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
@@ -94,7 +94,7 @@ def authorize(
     `authorize=`.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         prefixes: The URL prefixes that may be read, such as those that
             `intarsia.archives.containers` lists; by default all of them.
         storage_options: The keys of the bucket, see above.
@@ -104,7 +104,7 @@ def authorize(
     >>> authorize(repo).authorized_virtual_container_prefixes
     set()
     """
-    return allowed(open_repository(repo), True if prefixes is None else prefixes, storage_options)
+    return allowed(open_repository(store), True if prefixes is None else prefixes, storage_options)
 
 
 def with_containers(

@@ -331,7 +331,7 @@ def ingest(
     A dry run shows the runs of equal encoding, where compression, chunks or packing change, and what else
     differs between files.
 
-    The files come first, and the store last, as in Python: intarsia.ingest(files, repo).
+    The files come first, and the store last, as in Python: intarsia.ingest(files, store).
 
     Example: intarsia ingest '/archive/2002/*.nc' data/store --concat-dim time --dry-run
     """

@@ -65,7 +65,8 @@ def create(
             place.store()  # refuses what such a store does not have
             made = intarsia.create(place.writable, array, **fields)
         else:
-            with intarsia.transaction(place.repo, place.branch, message or f"create {array}") as transaction:
+            text = message or f"create {array}"
+            with intarsia.transaction(place.repo, branch=place.branch, message=text) as transaction:
                 made = transaction.create(array, **fields)
             commit = transaction.snapshot_id
     except KeyError as error:  # an attribute that is not the user's
@@ -134,7 +135,7 @@ def append(
             name = place.one_array(array)
             words = message or f"append {data.name} to {name}"
             options |= {"branch": place.branch, "message": words}
-            commit = intarsia.append(place.repo, name, values, along, **options)
+            commit = intarsia.append(place.repo, name, values, axis=along, **options)
             made = place.open(name)
     if as_json:
         print_json(

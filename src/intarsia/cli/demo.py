@@ -88,7 +88,7 @@ def demo(
         )
         say("")
     verdict = _verdict(array, whole)
-    page = write_report(repo, output / "report.html", title=str(output / "store"), read_data=True)
+    page = write_report(repo, file=output / "report.html", title=str(output / "store"), read_data=True)
     if as_json:
         print_json(
             store=str(output / "store"),

@@ -237,8 +237,8 @@ def report(
     with waiting("writing the report") as progress:
         file = write_report(
             place.plain if place.repo is None else place.repo,
-            output,
             array or None,
+            output,
             versions=versions,
             read_data=data,
             title=f"{asked.store} {array}".strip(),

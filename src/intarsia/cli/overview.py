@@ -289,7 +289,7 @@ def _serving(place: NamedStore, path: str, *, port: int | None, **options: Any) 
     if place.repo is not None:
         options["snapshot_id"] = place.session().snapshot_id
     try:
-        return intarsia.serving(shown, path, port="auto" if port is None else port, **options)
+        return intarsia.serve(shown, path, port="auto" if port is None else port, **options)
     except OSError as error:
         if isinstance(error, intarsia.IntarsiaError) or error.strerror is None:
             raise

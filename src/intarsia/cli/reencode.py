@@ -121,7 +121,8 @@ def rewrite(
     commit, results = None, []
     changing: Any = nullcontext()
     if place.repo is not None:
-        changing = intarsia.transaction(place.repo, place.branch, message or f"rewrite {array}")
+        text = message or f"rewrite {array}"
+        changing = intarsia.transaction(place.repo, branch=place.branch, message=text)
     else:
         place.store()  # refuses what such a store does not have
     with changing as transaction:

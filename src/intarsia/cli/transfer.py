@@ -212,8 +212,8 @@ def export(
         made = intarsia.export(
             place.store(),
             target,
-            inside,
-            to=to,
+            to,
+            source_path=inside,
             codecs=codecs,
             chunks=args.parse_sizes(chunks, "chunks"),
             shards=args.parse_sizes(shards, "shards"),
@@ -306,7 +306,7 @@ def _changed(place: NamedStore, message: str, work: Any) -> tuple[Any, str | Non
     if place.repo is None:
         place.store()  # refuses what such a store does not have
         return work(zarr.open_group(place.writable, mode="r+").store), None
-    with intarsia.transaction(place.repo, place.branch, message) as tx:
+    with intarsia.transaction(place.repo, branch=place.branch, message=message) as tx:
         made = work(tx.store)
     return made, tx.snapshot_id
 

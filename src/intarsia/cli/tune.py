@@ -182,7 +182,7 @@ def changed(place: NamedStore, path: str, message: str, work: Any) -> tuple[Any,
     if place.repo is None:
         return work(place.changeable(path)), None
     place.open(path)  # raises an error that says what is there instead
-    with intarsia.transaction(place.repo, place.branch, message) as tx:
+    with intarsia.transaction(place.repo, branch=place.branch, message=message) as tx:
         done = work(tx.open(path))
     return done, tx.snapshot_id
 

@@ -298,12 +298,12 @@ def vacuum(
     if place.repo is None and not dry_run:
         removed = intarsia.vacuum(place.writable, array)
     elif place.repo is not None and not dry_run:
-        with intarsia.transaction(place.repo, place.branch, "vacuum") as transaction:
+        with intarsia.transaction(place.repo, branch=place.branch, message="vacuum") as transaction:
             removed = intarsia.vacuum(transaction.store, array)
         commit = transaction.snapshot_id
     collected = None
     if forget_before and place.repo is not None:
-        collected = intarsia.expire_and_collect(place.repo, forget_before)
+        collected = intarsia.vacuum(place.repo, array, branch=place.branch, forget_before=forget_before)
     if as_json:
         print_json(
             store=asked.store,

@@ -53,7 +53,7 @@ NUMBERS = frozenset(("Regions", "Size", "Stored", "Ratio", "Chunks stored", "Sha
 """Columns that are right-aligned."""
 
 
-def region_map(array: LogicalArray, layer: int = 0) -> str:
+def region_map(array: LogicalArray, *, layer: int = 0) -> str:
     """The map of an array's regions as an SVG picture: drawn to scale, coloured by codec pipeline.
 
     With the number of a `layer`, it is the map of the replicas in that layer.

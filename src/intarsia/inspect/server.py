@@ -9,9 +9,10 @@ import ipaddress
 import logging
 import os
 import socket
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import icechunk
 import zarr
@@ -44,8 +45,45 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1", "[::1]")
 """What programs on a machine call that machine."""
 
 
+class Server:
+    """A running server, made by `intarsia.serve`; leaving a `with` block stops it.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "t", shape=(4,), chunks=(2,), dtype="u1")
+    >>> with intarsia.serve(array, port=0) as server:
+    ...     server.url.startswith("http://127.0.0.1:")
+    True
+    """
+
+    def __init__(self, running: BackgroundServer) -> None:
+        self._running = running
+
+    @property
+    def url(self) -> str:
+        """The address."""
+        return str(self._running.url)
+
+    def wait(self) -> None:
+        """Serve until Ctrl-C."""
+        with self, contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+    def shutdown(self) -> None:
+        """Stop serving."""
+        self._running.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def __repr__(self) -> str:
+        return f"Server({self.url!r})"
+
+
 def serve(
-    source: Any,
+    store: Any,
     path: str = "",
     *,
     host: str = "127.0.0.1",
@@ -57,70 +95,25 @@ def serve(
     tag: str | None = None,
     snapshot_id: str | None = None,
     as_of: datetime.datetime | str | None = None,
-) -> None:
-    """Serve a fused view over HTTP until Ctrl-C.
+) -> Server:
+    """Serve arrays over HTTP from a thread of this process, each as one ordinary Zarr array.
 
-    It takes what `intarsia.fused_view` takes; what is at `path` becomes the root of the address. A browser
-    finds a page there to look at the arrays, their regions and, in a repository, their earlier versions.
-    `port="auto"` is 8000, or any free port if 8000 is taken; the log says which. This needs the extra
-    `serve`.
+    `with intarsia.serve(store) as server:` serves during the block, at `server.url`. Without `with`, as in a
+    notebook, `server.shutdown()` ends it. `intarsia.serve(store).wait()` serves until Ctrl-C. A browser finds
+    a page at the address to look at the arrays, their regions and, in a repository, their earlier versions.
+    This needs the extra `serve`.
 
     Browsers let no page of another site read it. `cors_origins` lists sites that may, such as
     `"https://viewer.example.org"`; `"*"` stands for all.
 
     Args:
-        source: A repository, session, store, group, path or URL, or a logical array.
-        host: The address to listen on. The default is reached from this machine only; `"0.0.0.0"` is reached
-            from others.
-        codecs: How served chunks are encoded; by default with fast zstd.
-        chunks: Another chunk shape, if one array is served.
-        branch: Read the tip of this branch. The default is `main`.
-        tag: Read the version with this tag.
-        snapshot_id: Read the snapshot with this id.
-        as_of: Read the version that was current at this time, in UTC unless it says otherwise.
-
-    >>> import intarsia
-    >>> intarsia.serve({}, "nowhere")
-    Traceback (most recent call last):
-    ...
-    intarsia.errors.NotLogicalArrayError: there is neither an array nor a group at 'nowhere': ...
-    """
-    server = extra("zarr_http_server", "serve")
-    version = Version(branch, tag, snapshot_id, as_of)
-    app = _app(source, path, host, codecs, chunks, cors_origins, version)
-    _check_free(host, port)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.serve(app, host=host, port=port, uvicorn_options={"access_log": False})
-
-
-def serving(
-    source: Any,
-    path: str = "",
-    *,
-    host: str = "127.0.0.1",
-    port: int | Literal["auto"] = 0,
-    codecs: Iterable[CodecLike] | None = None,
-    chunks: Sequence[int] | None = None,
-    cors_origins: Iterable[str] = (),
-    branch: str | None = None,
-    tag: str | None = None,
-    snapshot_id: str | None = None,
-    as_of: datetime.datetime | str | None = None,
-) -> BackgroundServer:
-    """Serve a fused view over HTTP during a `with` block, in a thread, on any free port.
-
-    The result has the `url`. Without a `with` statement, as in a notebook, call its `shutdown()` to end it.
-    It takes what `intarsia.serve` takes.
-
-    Args:
-        source: A repository, session, store, group, path or URL, or a logical array.
+        store: A path or URL, a zarr store or group, an Icechunk session or repository, or a logical array.
         path: What is served as the root of the address.
         host: The address to listen on. The default is reached from this machine only; `"0.0.0.0"` is reached
             from others.
-        port: The port; 0 means any free one.
+        port: The port; 0 means any free one. `"auto"` is 8000, or any free one if 8000 is taken.
         codecs: How served chunks are encoded; by default with fast zstd.
         chunks: Another chunk shape, if one array is served.
-        cors_origins: Sites whose pages may read it in a browser; `"*"` stands for all.
         branch: Read the tip of this branch. The default is `main`.
         tag: Read the version with this tag.
         snapshot_id: Read the snapshot with this id.
@@ -129,18 +122,17 @@ def serving(
     >>> import intarsia, urllib.request
     >>> array = intarsia.create({}, "t", shape=(0,), chunks=(2,), dtype="u1")
     >>> array.append([7, 8], codecs=["gzip"])
-    >>> with intarsia.serving(array, codecs=[]) as server:
+    >>> with intarsia.serve(array, codecs=[]) as server:
     ...     urllib.request.urlopen(f"{server.url}/c/0").read()
     b'\\x07\\x08'
     """
-    server = extra("zarr_http_server", "serve")
+    http = extra("zarr_http_server", "serve")
     version = Version(branch, tag, snapshot_id, as_of)
-    app = _app(source, path, host, codecs, chunks, cors_origins, version)
+    app = _app(store, path, host, codecs, chunks, cors_origins, version)
     _check_free(host, port)
     # The program does other things meanwhile: its logging is left alone, and only failures are reported.
     quiet = {"log_level": "warning", "log_config": None, "access_log": False}
-    running: BackgroundServer = server.serve_background(app, host=host, port=port, uvicorn_options=quiet)
-    return running
+    return Server(http.serve_background(app, host=host, port=port, uvicorn_options=quiet))
 
 
 def _app(

@@ -35,8 +35,8 @@ MOST_ATTRIBUTES = 100
 
 def write_report(
     store: Any,
-    file: str | os.PathLike[str],
     path: str | None = None,
+    file: str | os.PathLike[str] = "report.html",
     *,
     versions: int = MOST_VERSIONS,
     read_data: bool = False,
@@ -55,9 +55,9 @@ def write_report(
     dataset, it first shows where the encoding of each variable changes.
 
     Args:
-        store: A zarr store or group, or a repository, or the path or URL of one.
-        file: Where to write the page.
+        store: A path or URL, a zarr store or group, or an Icechunk session or repository.
         path: The logical array; by default all of them.
+        file: Where to write the page.
         branch: Read the tip of this branch. The default is `main`.
         tag: Read the version with this tag.
         snapshot_id: Read the snapshot with this id.
@@ -71,7 +71,7 @@ def write_report(
     >>> with intarsia.transaction(repo, message="create") as tx:
     ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     page = intarsia.write_report(repo, f"{folder}/report.html").read_text()
+    ...     page = intarsia.write_report(repo, file=f"{folder}/report.html").read_text()
     >>> page.startswith("<!doctype html>")
     True
     """

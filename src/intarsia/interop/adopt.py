@@ -50,7 +50,7 @@ SCHEMES = ("file", "s3", "gs", "http", "https")
 
 
 def adopt(
-    repo_or_store: Any,
+    store: Any,
     path: str,
     source: Any,
     bounds: BoundsLike | None = None,
@@ -77,7 +77,7 @@ def adopt(
     disk.
 
     Args:
-        repo_or_store: A repository, or the path or URL of one; or any other zarr store.
+        store: A repository, or the path or URL of one; or any other zarr store.
         storage_options: The keys of the bucket that the source is in, as in `ingest`.
         branch: The branch of a repository that the commit goes to.
         message: The commit message; by default it says what was done.
@@ -94,7 +94,7 @@ def adopt(
     """
     if how not in HOWS:
         raise ValueError(f"how={how!r} is not one of {', '.join(map(repr, HOWS))}")
-    repo = as_repository(repo_or_store)
+    repo = as_repository(store)
     sources = Sources(storage_options)
     taken = _taken(
         source, source_path, sources, refer=how == "reference" or (repo is not None and how == "auto")
@@ -106,7 +106,7 @@ def adopt(
                 "a store without versions cannot refer to chunks elsewhere: "
                 "adopt into an Icechunk repository, or copy them with how='copy'"
             )
-        opened = logical.open(resolve(repo_or_store).store, path, mode="r+")
+        opened = logical.open(resolve(store).store, path, mode="r+")
         place.put(opened, taken, how)
         return opened
     if taken.chunks:
@@ -114,7 +114,8 @@ def adopt(
         repo, _ = with_containers(repo, urls, urls, source_options(storage_options))
     if how == "move":
         raise ReadOnlyError("chunks cannot be moved into a repository: leave out how= to refer to them")
-    with transaction(repo, branch, message or f"adopt {taken.text} into {path}") as tx:
+    text = message or f"adopt {taken.text} into {path}"
+    with transaction(repo, branch=branch, message=text) as tx:
         place.put(tx.open(path), taken, how)
     return open(repo, path, branch=branch)
 

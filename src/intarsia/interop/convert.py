@@ -35,7 +35,7 @@ from intarsia.versions.version import Version, as_repository, open, resolve
 
 def convert(
     source: Any,
-    repo: Any,
+    store: Any,
     path: str = "",
     *,
     source_path: str = "",
@@ -50,7 +50,7 @@ def convert(
     """Copy a Zarr array of format 3 or 2, or a group with all its arrays, into logical arrays.
 
     `source` is an array, or a store, group, path, URL or repository with one or a group at `source_path`.
-    `repo` is a repository, or the path or URL of one, where everything becomes one commit; or any other zarr
+    `store` is a repository, or the path or URL of one, where everything becomes one commit; or any other zarr
     store. `path` is the place in it; without it, an array keeps its name.
 
     `codecs="auto"` tries encodings on samples and takes the best for the `objective`, as `intarsia.advise`
@@ -77,15 +77,15 @@ def convert(
     node = node_of(source, source_path)
     if not isinstance(node, zarr.Group) and not path.strip("/"):
         path = _name_of(node, source)
-    where = as_repository(repo)
-    if where is None and isinstance(repo, str):
-        check_name(repo)
+    where = as_repository(store)
+    if where is None and isinstance(store, str):
+        check_name(store)
     settings = {"codecs": codecs, "objective": objective, "chunks": chunks, "shards": shards}
     target: Any = nullcontext(None)
     if where is not None:
-        target = transaction(where, branch, message or f"convert {path or 'a group'}")
+        target = transaction(where, branch=branch, message=message or f"convert {path or 'a group'}")
     with target as tx:
-        store = resolve(repo).store if tx is None else tx.store
+        store = resolve(store).store if tx is None else tx.store
         made = _converted(list(walked(node, path.strip("/"))), store, settings, progress)
     if where is not None:
         made = {name: open(where, name, branch=branch) for name in made}
@@ -175,10 +175,10 @@ def _fill(array: AnyStored, made: LogicalArray, encoding: Encoding, progress: Pr
 
 def export(
     source: Any,
-    target: Any,
+    store: Any,
     path: str = "",
     *,
-    to: str = "",
+    source_path: str = "",
     codecs: Iterable[CodecLike] | None = None,
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
@@ -191,9 +191,9 @@ def export(
 ) -> zarr.Array[Any] | zarr.Group:
     """Write arrays as plain Zarr v3: values, dimension names, attributes and fill value.
 
-    `source` is an array, or a repository, store, group, path or URL with an array or a group at `path`; a
-    group is written with everything in it. In a repository, `branch`, `tag`, `snapshot_id` or `as_of` chooses
-    the version. `target` is a zarr store or a path, and `to` the place in it.
+    `source` is an array, or a repository, store, group, path or URL with an array or a group at
+    `source_path`; a group is written with everything in it. In a repository, `branch`, `tag`, `snapshot_id`
+    or `as_of` chooses the version. `store` is a zarr store or a path, and `path` the place in it.
 
     Values are copied block by block, so that memory does not grow with the arrays; packed values are
     unpacked, and holes are not stored. An array with the same encoding everywhere keeps its codecs, chunks
@@ -209,12 +209,12 @@ def export(
     >>> array = intarsia.create({}, "t", shape=(0,), chunks=(2,), dtype="i4", dimension_names=["x"])
     >>> array.append([1, 2], codecs=["gzip"])
     >>> array.append([3, 4], codecs=["zstd"])
-    >>> z = intarsia.export(array, zarr.storage.MemoryStore(), to="plain/t")
+    >>> z = intarsia.export(array, zarr.storage.MemoryStore(), "plain/t")
     >>> z[...].tolist(), z.metadata.dimension_names
     ([1, 2, 3, 4], ('x',))
     """
-    found = list(walked(node_of(source, path, Version(branch, tag, snapshot_id, as_of))))
-    place = _free_place(target, to.strip("/"), found[0].node, overwrite=overwrite)
+    found = list(walked(node_of(source, source_path, Version(branch, tag, snapshot_id, as_of))))
+    place = _free_place(store, path.strip("/"), found[0].node, overwrite=overwrite)
     whole = sum(each.node.nbytes for each in found if not isinstance(each.node, zarr.Group))
     progress(0, whole)
     done = 0

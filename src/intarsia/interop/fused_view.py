@@ -355,7 +355,7 @@ MOST_BYTES = 64 << 20
 
 
 def fused_view(
-    source: Any,
+    store: Any,
     path: str = "",
     *,
     codecs: Iterable[CodecLike] | None = None,
@@ -367,7 +367,7 @@ def fused_view(
 ) -> zarr.Group | zarr.Array[Any]:
     """A read-only view of what is at `path`, with every logical array as one ordinary Zarr array.
 
-    `source` is a repository (for which `branch`, `tag`, `snapshot_id` and `as_of` choose the version), a
+    `store` is a repository (for which `branch`, `tag`, `snapshot_id` and `as_of` choose the version), a
     session, a store, a group, a path or URL, or a logical array. The result is zarr's own array or group. Its
     `store` works wherever a zarr store is expected. Members are hidden; groups and plain arrays stay
     as they are. A chunk is read from its members on request and encoded with `codecs`, by default fast zstd;
@@ -383,7 +383,7 @@ def fused_view(
     ('zarr.core.array', [2, 3, 4, 5])
     """
     version = Version(branch, tag, snapshot_id, as_of)
-    return zarr.open(view_store(source, path, codecs, chunks, version=version), mode="r", zarr_format=3)
+    return zarr.open(view_store(store, path, codecs, chunks, version=version), mode="r", zarr_format=3)
 
 
 def view_store(

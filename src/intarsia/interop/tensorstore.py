@@ -34,7 +34,7 @@ NOWHERE = "intarsia/holes/"
 """A directory of TensorStore's memory in which nothing is ever stored."""
 
 SERVE_INSTEAD = (
-    "TensorStore reads it over HTTP: with intarsia.serving(array) as server, "
+    "TensorStore reads it over HTTP: with intarsia.serve(array) as server, "
     '{"driver": "zarr3", "kvstore": server.url}.\n'
     "  Or copy it to plain Zarr, which TensorStore opens: intarsia.export(array, 'plain.zarr')"
 )

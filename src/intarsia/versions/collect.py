@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import icechunk
 from zarr.errors import GroupNotFoundError
@@ -65,8 +65,47 @@ def refuse_impossible_files(repo: icechunk.Repository) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was removed from a repository, or would be.
+
+    >>> Collected(frozenset(), 2, 1, 0, 1024).is_empty
+    False
+    """
+
+    expired: frozenset[str]
+    """The ids of the snapshots that are no longer versions."""
+
+    chunks: int
+    """The number of chunk files."""
+
+    snapshots: int
+    """The number of snapshot files."""
+
+    other: int
+    """The number of Icechunk's other files: its chunk manifests, attributes, transaction logs, and the copies
+    that it keeps of the list of snapshots."""
+
+    nbytes: int
+    """The total size of these files."""
+
+    removed: tuple[str, ...] = ()
+    """The paths of members and tables that no region referred to."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing to remove."""
+        return not (self.expired or self.chunks or self.snapshots or self.other or self.removed)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.chunks} chunks, {self.snapshots} snapshots and {self.other} other files, "
+            f"{self.nbytes:,} bytes"
+        )
+
+
 def verify(
-    target: Any,
+    store: Any,
     path: str = "",
     *,
     data: bool = True,
@@ -75,6 +114,7 @@ def verify(
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
+    as_of: datetime.datetime | str | None = None,
 ) -> tuple[Problem, ...]:
     """Everything that is wrong with a logical array: its manifest, its members, every stored chunk.
 
@@ -86,11 +126,12 @@ def verify(
     is called as chunks are read.
 
     Args:
-        target: A logical array, a store or group, or a repository.
+        store: A logical array, or a path or URL, a zarr store or group, or an Icechunk session or repository.
         path: The logical array; in a repository, also a group with logical arrays below it.
         branch: Read the tip of this branch. The default is `main`.
         tag: Read the version with this tag.
         snapshot_id: Read the snapshot with this id.
+        as_of: Read the version that was current at this time, in UTC unless it says otherwise.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -99,14 +140,14 @@ def verify(
     >>> intarsia.verify(repo)
     ()
     """
-    if isinstance(target, LogicalArray):
-        return verify_array(target, path, data=data, deep=deep, progress=progress)
-    if isinstance(target, icechunk.Session):
-        target = target.store
-    repo = as_repository(target)
+    if isinstance(store, LogicalArray):
+        return verify_array(store, path, data=data, deep=deep, progress=progress)
+    if isinstance(store, icechunk.Session):
+        store = store.store
+    repo = as_repository(store)
     if repo is None:
-        return verify_array(target, path, data=data, deep=deep, progress=progress)
-    session = Version(branch, tag, snapshot_id).session(repo)
+        return verify_array(store, path, data=data, deep=deep, progress=progress)
+    session = Version(branch, tag, snapshot_id, as_of).session(repo)
     with explained(describe(repo)):
         try:
             group = open_group(session.store, path, "r")
@@ -133,23 +174,61 @@ def verify(
     return (*unread, *problems, *repository_leftovers(repo))
 
 
+@overload
 def vacuum(
-    target: Any, path: str = "", *, dry_run: bool = False, branch: str | None = None
-) -> tuple[str, ...]:
+    store: Any,
+    path: str = "",
+    *,
+    dry_run: bool = False,
+    branch: str | None = None,
+    forget_before: None = None,
+    force: bool = False,
+) -> tuple[str, ...]: ...
+@overload
+def vacuum(
+    store: Any,
+    path: str = "",
+    *,
+    dry_run: bool = False,
+    branch: str | None = None,
+    forget_before: datetime.datetime | datetime.timedelta | str,
+    force: bool = False,
+) -> Collected: ...
+def vacuum(
+    store: Any,
+    path: str = "",
+    *,
+    dry_run: bool = False,
+    branch: str | None = None,
+    forget_before: datetime.datetime | datetime.timedelta | str | None = None,
+    force: bool = False,
+) -> tuple[str, ...] | Collected:
     """Remove members and tables inside logical arrays that no region refers to; returns their paths.
 
-    It takes an array, or a store (or group) and a path; then it visits every logical array below the path. Do
-    not run it on a store without transactions while somebody writes there: nothing refers yet to a member
-    that is being written. In a repository, the removal is one commit to the branch; older versions keep it
-    until `intarsia.expire_and_collect` forgets them. `dry_run=True` only lists. Arrays and groups that
-    intarsia did not make are left alone.
+    It visits every logical array at the path and below. Do not run it on a store without transactions while
+    somebody writes there: nothing refers yet to a member that is being written. In a repository, the removal
+    is one commit to the branch, and older versions keep what was removed. `dry_run=True` only lists. Arrays
+    and groups that intarsia did not make are left alone.
+
+    With `forget_before`, versions of the repository before that time (or older than that age) are then
+    forgotten, and everything that no version refers to is removed from its storage. The result is an
+    `intarsia.types.Collected`; its `removed` are the paths. The tips of branches and tags always stay. An age
+    counts back from the newest commit, so that versions are not forgotten because nobody committed for a
+    while, or because the clock of this machine is ahead. Uploads of writers that have not committed yet look
+    like garbage, so a cut-off less than 24 hours ago is refused. So is a time after the newest commit, if
+    there are older ones. Pass `force` if nobody is writing and the clock is right. Others may commit
+    meanwhile. Open readers of forgotten versions will fail. Icechunk's log of operations (`repo.ops_log()`)
+    ends where the copies do that it makes of its list of snapshots; those of a local repository are removed
+    too, if they are a day old or older than the cut-off.
 
     Args:
-        target: A logical array, a store or group, or a repository.
+        store: A logical array, a path or URL, a zarr store or group, or an Icechunk session or repository.
         path: Where to look in it.
         branch: In a repository, the branch to commit to. The default is `main`.
+        forget_before: A time, as a `datetime` or as text, or an age, as a `timedelta`.
+        force: Whether to skip the two checks of `forget_before`.
 
-    >>> import intarsia
+    >>> import datetime, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.transaction(repo, message="create") as tx:
     ...     array = tx.create("a", shape=(4,), chunks=(2,), dtype="f4")
@@ -157,19 +236,40 @@ def vacuum(
     ...     _ = array.group.create_array("m-0123456789abcdef0123456789abcdef", shape=(4,), dtype="f4")
     >>> intarsia.vacuum(repo, dry_run=True)
     ('a/m-0123456789abcdef0123456789abcdef',)
-    >>> _ = intarsia.vacuum(repo)
+    >>> intarsia.vacuum(repo, forget_before=datetime.timedelta(days=30)).removed
+    ('a/m-0123456789abcdef0123456789abcdef',)
     >>> sorted(intarsia.open(repo, "a").group)
     ['mine']
+    >>> intarsia.vacuum(repo, forget_before=datetime.timedelta(hours=1))
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.CutOffError: ... is less than 24 hours ago: ...
     """
-    if isinstance(target, icechunk.Session):
-        target = target.store
-    repo = None if isinstance(target, LogicalArray) else as_repository(target)
+    if isinstance(store, icechunk.Session):
+        store = store.store
+    repo = None if isinstance(store, LogicalArray) else as_repository(store)
     if repo is None:
-        if branch is not None:
-            raise TypeError(
-                f"branch={branch!r} needs an Icechunk repository, but this is {type(target).__name__!r}"
-            )
-        return vacuum_array(target, path, dry_run=dry_run)
+        for name, value in (("branch", branch), ("forget_before", forget_before)):
+            if value is not None:
+                raise TypeError(
+                    f"{name}={value!r} needs an Icechunk repository, but this is {type(store).__name__!r}"
+                )
+        return vacuum_array(store, path, dry_run=dry_run)
+    if forget_before is None:
+        return _vacuum_repository(repo, path, branch, dry_run=dry_run)
+    if dry_run:
+        raise TypeError("forget_before has no dry run: leave out dry_run")
+    now = datetime.datetime.now(datetime.UTC)
+    with explained(describe(repo)):
+        cut_off = _cut_off(repo, forget_before, now, force=force)
+    removed = _vacuum_repository(repo, path, branch, dry_run=False)
+    return replace(_collect(repo, cut_off, now), removed=removed)
+
+
+def _vacuum_repository(
+    repo: icechunk.Repository, path: str, branch: str | None, *, dry_run: bool
+) -> tuple[str, ...]:
+    """Remove members that no region refers to, in one commit if there are any."""
     session = Version(branch).session(repo)
     with explained(describe(repo)):
         try:
@@ -180,7 +280,7 @@ def vacuum(
             return ()  # nothing was ever created
     if dry_run or not remains:
         return remains  # without a commit that changes nothing
-    with transaction(repo, branch or "main", "vacuum") as changing:
+    with transaction(repo, branch=branch or "main", message="vacuum") as changing:
         return vacuum_array(changing.store, path)
 
 
@@ -203,7 +303,8 @@ def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
     if remains.is_empty:
         return ()
     what = f"{remains} that no version refers to"
-    return (Problem("leftover", describe(repo), what, "intarsia.expire_and_collect removes them"),)
+    advice = "intarsia.vacuum(store, forget_before=…) removes them"
+    return (Problem("leftover", describe(repo), what, advice),)
 
 
 STEPS = 1000
@@ -225,114 +326,48 @@ NOTED_COPIES = 16 * 1024 * 1024
 """Old copies of the list of snapshots are reported from this size on: a few hundred commits make less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """What was removed from a repository, or would be.
-
-    >>> Collected(frozenset(), 2, 1, 0, 1024).is_empty
-    False
-    """
-
-    expired: frozenset[str]
-    """The ids of the snapshots that are no longer versions."""
-
-    chunks: int
-    """The number of chunk files."""
-
-    snapshots: int
-    """The number of snapshot files."""
-
-    other: int
-    """The number of Icechunk's other files: its chunk manifests, attributes, transaction logs, and the copies
-    that it keeps of the list of snapshots."""
-
-    nbytes: int
-    """The total size of these files."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there was nothing to remove."""
-        return not (self.expired or self.chunks or self.snapshots or self.other)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.chunks} chunks, {self.snapshots} snapshots and {self.other} other files, "
-            f"{self.nbytes:,} bytes"
-        )
-
-
-def expire_and_collect(
-    repo: RepositoryLike, older_than: datetime.datetime | datetime.timedelta | str, *, force: bool = False
-) -> Collected:
-    """Forget versions older than a time (or an age), and remove everything that no version refers to.
-
-    The tips of branches and tags always stay. An age counts back from the newest commit, so that versions
-    are not forgotten because nobody committed for a while, or because the clock of this machine is ahead.
-    Uploads of writers that have not committed yet look like garbage, so a cut-off less than 24 hours ago is
-    refused. So is a time after the newest commit, if there are older ones. Pass `force` if nobody is writing
-    and the clock is right. Others may commit meanwhile. Open readers of forgotten versions will fail.
-
-    In a local repository, the copies that Icechunk makes of its list of snapshots before every commit are
-    removed too, if they are a day old or older than the cut-off. Icechunk's log of operations
-    (`repo.ops_log()`) ends where they do.
-
-    Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
-        older_than: A time, as a `datetime` or as text, or an age, as a `timedelta`.
-        force: Whether to skip the two checks above.
-
-    >>> import datetime, intarsia
-    >>> repo = intarsia.open_repository("memory://", create=True)
-    >>> intarsia.expire_and_collect(repo, datetime.timedelta(days=30)).is_empty
-    True
-    >>> intarsia.expire_and_collect(repo, datetime.timedelta(hours=1))
-    Traceback (most recent call last):
-    ...
-    intarsia.errors.CutOffError: ... is less than 24 hours ago: ...
-    """
-    opened = open_repository(repo)
-    with explained(describe(opened)):
-        now = datetime.datetime.now(datetime.UTC)
-        cut_off = _cut_off(opened, older_than, now, force=force)
-        expired = _in_the_end(lambda: _expire(opened, cut_off))
-        summary = _in_the_end(lambda: _collect_garbage(opened, cut_off))
-        copies = _copies(opened, max(cut_off, now - MINIMUM_AGE))
+def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetime.datetime) -> Collected:
+    """Forget versions before the cut-off, and remove everything that no version refers to."""
+    with explained(describe(repo)):
+        expired = _in_the_end(lambda: _expire(repo, cut_off))
+        summary = _in_the_end(lambda: _collect_garbage(repo, cut_off))
+        copies = _copies(repo, max(cut_off, now - MINIMUM_AGE))
     removed = [_remove(copy) for copy in copies]
     return _collected(summary, frozenset(expired), [size for size in removed if size is not None])
 
 
 def _cut_off(
     repo: icechunk.Repository,
-    older_than: datetime.datetime | datetime.timedelta | str,
+    forget_before: datetime.datetime | datetime.timedelta | str,
     now: datetime.datetime,
     *,
     force: bool,
 ) -> datetime.datetime:
     """The time before which versions and garbage are removed; refused if that could remove too much."""
     if force:
-        return now - older_than if isinstance(older_than, datetime.timedelta) else moment(older_than)
+        return now - forget_before if isinstance(forget_before, datetime.timedelta) else moment(forget_before)
     tips = repo.list_branches()
     histories = [list(islice(repo.ancestry(branch=tip), FIRST_AND_LAST + 1)) for tip in tips]
     newest = max(versions[0].written_at for versions in histories)
-    if isinstance(older_than, datetime.timedelta):
+    if isinstance(forget_before, datetime.timedelta):
         latest = min(now, newest)
-        cut_off = latest - older_than
+        cut_off = latest - forget_before
     else:
-        latest, cut_off = now, moment(older_than)
+        latest, cut_off = now, moment(forget_before)
     said = cut_off.isoformat(timespec="seconds")
     if cut_off > latest - MINIMUM_AGE:
         raise CutOffError(
             f"the cut-off {said} is less than 24 hours ago: what a writer "
             "has uploaded but not committed yet would be removed, and its commit would refer to nothing.\n"
             "  Give an older one, or, if nobody is writing: "
-            "intarsia.expire_and_collect(repo, older_than, force=True)"
+            "intarsia.vacuum(store, forget_before=…, force=True)"
         )
     if cut_off > newest and any(len(versions) > FIRST_AND_LAST for versions in histories):
         raise CutOffError(
             f"the cut-off {said} is after the newest commit, {newest.isoformat(timespec='seconds')}: all "
             "versions but the last one would be forgotten.\n"
             "  Give an age, which counts from the newest commit, or, if all of them may go and the clock of "
-            "this machine is right: intarsia.expire_and_collect(repo, older_than, force=True)"
+            "this machine is right: intarsia.vacuum(store, forget_before=…, force=True)"
         )
     return cut_off
 
@@ -347,7 +382,7 @@ def _in_the_end[T](change: Callable[[], T]) -> T:
             last = error
     raise RepositoryError(
         "others changed the repository every time, so nothing old was removed.\n"
-        "  Call expire_and_collect again when there are fewer writers"
+        "  Call vacuum again when there are fewer writers"
     ) from last
 
 

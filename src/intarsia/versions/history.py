@@ -85,22 +85,24 @@ class History(Listing[HistoryEntry]):
 
 
 def history(
-    repo: RepositoryLike,
+    store: RepositoryLike,
     path: str | None = None,
     *,
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
+    as_of: datetime.datetime | str | None = None,
     limit: int | None = None,
 ) -> History:
     """The commits that changed a logical array, or any logical array if no path is given; newest first.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         path: The logical array; None means all of them.
         branch: Start at the tip of this branch. The default is `main`.
         tag: Start at this tag.
         snapshot_id: Start at this snapshot.
+        as_of: Start at the version that was current at this time, in UTC unless it says otherwise.
         limit: The largest number of commits to list; by default there is no limit.
 
     >>> import intarsia
@@ -112,10 +114,10 @@ def history(
     >>> [(entry.message, entry.changes[0].added) for entry in intarsia.history(repo, "t")]
     [('day 1', (((2, 4),),)), ('day 0', (((0, 2),),)), ('create', ())]
     """
-    opened = open_repository(repo)
+    opened = open_repository(store)
     entries: list[HistoryEntry] = []
     with explained(describe(opened)):
-        tip = Version(branch, tag, snapshot_id).session(opened).snapshot_id
+        tip = Version(branch, tag, snapshot_id, as_of).session(opened).snapshot_id
         for entry in _walk(opened, tip, path):
             if limit is not None and len(entries) >= limit:
                 break
@@ -155,14 +157,14 @@ def _state(session: icechunk.Session, path: str) -> State:
 
 
 def diff(
-    repo: RepositoryLike, path: str, before: str | datetime.datetime, after: str | datetime.datetime = "main"
+    store: RepositoryLike, path: str, before: str | datetime.datetime, after: str | datetime.datetime = "main"
 ) -> ArrayChange:
     """What differs between two versions of a logical array, however far apart.
 
     A version is a tag, a branch, a snapshot id, or a time on the branch `main`.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         path: Where the logical array is in the repository.
         before: The earlier version.
         after: The later version; by default the tip of `main`.
@@ -175,19 +177,19 @@ def diff(
     >>> intarsia.diff(repo, "t", tx.snapshot_id).added
     (((2, 4),),)
     """
-    opened = open_repository(repo)
+    opened = open_repository(store)
     with explained(describe(opened)):
         sessions = [opened.readonly_session(snapshot_id=snapshot_named(opened, v)) for v in (before, after)]
         return compare(State.of(sessions[0], path), State.of(sessions[1], path))
 
 
 def restore(
-    repo: RepositoryLike,
+    store: RepositoryLike,
     path: str,
     version: str | datetime.datetime,
     *,
     branch: str = "main",
-    message: str = "",
+    message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> str:
@@ -198,7 +200,7 @@ def restore(
     that were removed or overwritten since are copied, without being decoded.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         path: Where the logical array is in the repository.
         version: The version to go back to.
         branch: The branch that the commit goes to.
@@ -216,7 +218,7 @@ def restore(
     >>> intarsia.open(repo, "t")[...].tolist()
     [1, 2]
     """
-    opened = open_repository(repo)
+    opened = open_repository(store)
     with explained(describe(opened)):
         old_id = snapshot_named(opened, version)
         session = opened.readonly_session(snapshot_id=old_id)

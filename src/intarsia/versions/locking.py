@@ -73,7 +73,7 @@ def directory_of(repo: icechunk.Repository) -> Path | None:
 
 
 @contextmanager
-def commit_lock(repo: icechunk.Repository, timeout: float = LOCK_SECONDS) -> Iterator[None]:
+def commit_lock(store: icechunk.Repository, timeout: float = LOCK_SECONDS) -> Iterator[None]:
     """Hold the right to commit to a repository.
 
     Icechunk's commits to a local file system are not safe between processes. Every commit through intarsia
@@ -81,7 +81,7 @@ def commit_lock(repo: icechunk.Repository, timeout: float = LOCK_SECONDS) -> Ite
     writers on one host. Object stores need no lock, and get none.
 
     Args:
-        repo: The open repository.
+        store: The open repository.
         timeout: How many seconds to wait for the lock before `LockTimeoutError` is raised.
 
     >>> import icechunk, intarsia
@@ -89,7 +89,7 @@ def commit_lock(repo: icechunk.Repository, timeout: float = LOCK_SECONDS) -> Ite
     >>> with intarsia.versions.commit_lock(repo):
     ...     pass  # session.commit("by my own hands")
     """
-    path = directory_of(repo)
+    path = directory_of(store)
     if path is None:
         yield
         return

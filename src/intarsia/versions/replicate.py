@@ -36,7 +36,7 @@ from intarsia.versions.version import group_at, group_to_edit
 
 
 def add_replica(
-    repo: RepositoryLike,
+    store: RepositoryLike,
     path: str,
     bounds: BoundsLike | None = None,
     *,
@@ -46,7 +46,7 @@ def add_replica(
     packing: Literal["keep"] | None = "keep",
     layer: int | None = None,
     branch: str = "main",
-    message: str = "",
+    message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
     client: Client | None = None,
@@ -61,7 +61,7 @@ def add_replica(
     regions stay virtual.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         path: Where the logical array is in the repository.
         bounds: The box: (start, stop) in elements for every axis, or slices such as `np.s_[0:500, :]`. It
             must be aligned to the lattice. By default it is the whole array.
@@ -90,7 +90,7 @@ def add_replica(
     >>> intarsia.explain(intarsia.open(repo, "t"), np.s_[:, 2]).chunks
     1
     """
-    opened = open_repository(repo)
+    opened = open_repository(store)
     commit = Commit(opened, branch, message or f"add a replica of {path}", metadata, backoff)
 
     def prepare() -> Recoded:
@@ -145,7 +145,7 @@ class Upkeep:
 
 
 def maintain(
-    repo: RepositoryLike,
+    store: RepositoryLike,
     path: str = "",
     *,
     branch: str = "main",
@@ -164,7 +164,7 @@ def maintain(
     steps.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         path: The logical array, or a group with logical arrays below it.
         branch: The branch that the commits go to.
         dry_run: Whether to list the steps without doing them.
@@ -188,10 +188,9 @@ def maintain(
     >>> intarsia.maintain(repo)
     ()
     """
-    opened, done = open_repository(repo), list[Upkeep]()
+    opened, done = open_repository(store), list[Upkeep]()
     with explained(describe(opened)):
-        store = opened.readonly_session(branch).store
-        paths = logical_arrays(store, path)
+        paths = logical_arrays(opened.readonly_session(branch).store, path)
     if path and not paths:
         raise NotLogicalArrayError(f"there is no logical array at {path!r} or below it")
     for each in paths:

@@ -52,7 +52,7 @@ type RepositoryLike = str | os.PathLike[str] | icechunk.Repository
 
 
 def open_repository(
-    location: RepositoryLike,
+    store: RepositoryLike,
     *,
     create: bool = False,
     config: icechunk.RepositoryConfig | None = None,
@@ -63,7 +63,7 @@ def open_repository(
 ) -> icechunk.Repository:
     """Open an Icechunk repository; with `create`, make it if it does not exist.
 
-    `location` is a path, `file://`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
+    `store` is a path, `file://`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
     `memory://` (with a name, shared within the process), `http(s)://` for reading, or an
     `icechunk.Repository`. Options may be given by name or in `storage_options`. Those of `s3://` are
     `endpoint_url`, `region`, `access_key_id`, `secret_access_key`, `session_token`, `anonymous` and others;
@@ -90,29 +90,27 @@ def open_repository(
     """
     check_process()
     given = {**(storage_options or {}), **options}
-    if isinstance(location, icechunk.Repository):
+    if isinstance(store, icechunk.Repository):
         if config is not None or authorize_virtual_chunk_access is not None or (given and not authorize):
             raise TypeError("a repository that is already open takes no options; use its reopen method")
         with suppress(RepositoryError, icechunk.IcechunkError):
-            directory_of(
-                location
-            )  # the sooner it is looked up, the likelier a relative path still leads there
-        return allowed(current(location), authorize, given)
-    if not isinstance(location, str | os.PathLike):
+            directory_of(store)  # the sooner it is looked up, the likelier a relative path still leads there
+        return allowed(current(store), authorize, given)
+    if not isinstance(store, str | os.PathLike):
         raise TypeError(
-            f"a {type(location).__name__} is not a repository: give a path, a URL or an open one.\n"
-            "  What is read comes first, where it goes comes second: ingest(files, repo)"
+            f"a {type(store).__name__} is not a repository: give a path, a URL or an open one.\n"
+            "  What is read comes first, where it goes comes second: ingest(files, store)"
         )
     if authorize:
         if authorize_virtual_chunk_access is not None:
             raise TypeError("give authorize, or Icechunk's own authorize_virtual_chunk_access, not both")
-        shared = _shared_by(location)
+        shared = _shared_by(store)
         own = given if shared else {}  # a place on this machine has no options: they are for the sources
-        repo = open_repository(location, create=create, config=config, storage_options=own)
+        repo = open_repository(store, create=create, config=config, storage_options=own)
         return allowed(repo, authorize, given, shared)
     if create:
-        check_name(location)
-    place = Location.parse(location, given)
+        check_name(store)
+    place = Location.parse(store, given)
     if create and not place.writable:
         raise ReadOnlyError(f"{place.text} can only be read: no repository can be created over HTTP")
     if create or place.settings is not None:
@@ -144,7 +142,7 @@ def open_repository(
             raise RepositoryError(
                 f"{place.text} holds something other than an Icechunk repository: a new one needs an empty "
                 "place.\n"
-                "  What is read comes first, where it goes comes second: ingest(files, repo)"
+                "  What is read comes first, where it goes comes second: ingest(files, store)"
             )
         with locked(place.path):  # two processes may try to be the first
             return icechunk.Repository.open_or_create(place.storage, **arguments)
@@ -160,13 +158,13 @@ def check_name(location: str | os.PathLike[str]) -> None:
     Traceback (most recent call last):
     ...
     ValueError: 'daily/*.nc' is a pattern of names, so nothing new can be put there.
-      What is read comes first, where it goes comes second: ingest(files, repo)
+      What is read comes first, where it goes comes second: ingest(files, store)
     """
     text = os.fspath(location)
     if set(WILDCARDS) & set(text) and not os.path.exists(text):
         raise ValueError(
             f"{text!r} is a pattern of names, so nothing new can be put there.\n"
-            "  What is read comes first, where it goes comes second: ingest(files, repo)"
+            "  What is read comes first, where it goes comes second: ingest(files, store)"
         )
 
 
@@ -368,7 +366,7 @@ def translated(
     if isinstance(error, icechunk.RepositoryNotFoundError):
         return RepositoryNotFoundError(
             f"there is no Icechunk repository at {where}.\n"
-            "  Create one with intarsia.open_repository(location, create=True)"
+            "  Create one with intarsia.open_repository(store, create=True)"
         )
     unreadable = "invalid snapshot id" in error.message.lower()  # an impossible id does not exist either
     if isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError) or unreadable:

@@ -178,11 +178,11 @@ class Transaction:
 
 
 def transaction(
-    repo: RepositoryLike,
-    branch: str = "main",
-    message: str = "",
-    metadata: Mapping[str, Any] | None = None,
+    store: RepositoryLike,
     *,
+    branch: str = "main",
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> Transaction:
     """Begin a transaction: a `with` block whose changes are one commit on a branch.
@@ -193,7 +193,7 @@ def transaction(
     with, and its own changes.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         branch: The branch that the commit goes to.
         message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
@@ -209,15 +209,15 @@ def transaction(
     [[1, 2, 3, 4]]
     """
     text = message or "intarsia transaction"
-    return Transaction(Commit(open_repository(repo), branch, text, metadata, backoff))
+    return Transaction(Commit(open_repository(store), branch, text, metadata, backoff))
 
 
 def retry(
-    repo: RepositoryLike,
+    store: RepositoryLike,
     change: Callable[[Transaction], object],
     *,
     branch: str = "main",
-    message: str = "",
+    message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> str:
@@ -227,7 +227,7 @@ def retry(
     raises an exception, nothing is committed.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         change: The function, which is called with the transaction.
         branch: The branch that the commit goes to.
         message: The commit message; by default it says what was done.
@@ -246,7 +246,7 @@ def retry(
     >>> intarsia.open(repo, "n")[...].tolist()
     [42]
     """
-    commit = Commit(open_repository(repo), branch, message or "intarsia transaction", metadata, backoff)
+    commit = Commit(open_repository(store), branch, message or "intarsia transaction", metadata, backoff)
 
     def changed() -> SessionChanges | str:
         tx = Transaction(commit).begin()
@@ -257,7 +257,7 @@ def retry(
 
 
 def write(
-    repo: RepositoryLike,
+    store: RepositoryLike,
     path: str,
     selection: Any,
     values: Any,
@@ -267,7 +267,7 @@ def write(
     decision: DecisionLike | None = None,
     padding: PaddingFunction | bytes | None = None,
     branch: str = "main",
-    message: str = "",
+    message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> str:
@@ -278,7 +278,7 @@ def write(
     `cross_region_writes`, `casting`, `decision` and `padding` are as in `LogicalArray.with_config`.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         path: Where the logical array is in the repository.
         selection: Where to write: anything that can go between the brackets of the array.
         values: The values to write; they are broadcast as in NumPy.
@@ -304,4 +304,4 @@ def write(
         array[selection] = values
 
     text = message or f"write to {path}"
-    return retry(repo, change, branch=branch, message=text, metadata=metadata, backoff=backoff)
+    return retry(store, change, branch=branch, message=text, metadata=metadata, backoff=backoff)

@@ -31,11 +31,11 @@ from intarsia.versions.version import group_in_fork, group_to_edit, node_at
 
 
 def append(
-    repo: RepositoryLike,
+    store: RepositoryLike,
     path: str,
     data: Any,
-    axis: int | str = 0,
     *,
+    axis: int | str = 0,
     codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
@@ -56,7 +56,7 @@ def append(
     `LogicalArray.append`.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         path: Where the logical array is in the repository.
         data: The data to add.
         axis: The axis that grows, as a number or a dimension name.
@@ -85,7 +85,7 @@ def append(
     >>> array[:, 0].tolist(), len(array.members)
     ([0, 1, 2], 1)
     """
-    opened = open_repository(repo)
+    opened = open_repository(store)
     commit = Commit(opened, branch, message or f"append to {path}", metadata, backoff)
     by_values = codecs == "auto"
     encoding = Encoding(None if by_values else codecs, chunks, shards)
@@ -256,7 +256,7 @@ class Upload:
 
 
 def recode(
-    repo: RepositoryLike,
+    store: RepositoryLike,
     path: str,
     bounds: BoundsLike | None = None,
     *,
@@ -265,7 +265,7 @@ def recode(
     shards: tuple[int, ...] | None = None,
     packing: PackingChoice = "keep",
     branch: str = "main",
-    message: str = "",
+    message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
     client: Client | None = None,
@@ -279,7 +279,7 @@ def recode(
     `concurrent.futures`), its workers encode it. `packing` is as in `LogicalArray.recode`.
 
     Args:
-        repo: An `icechunk.Repository`, or the path or URL of one.
+        store: An Icechunk repository, or the path or URL of one.
         path: Where the logical array is in the repository.
         bounds: The box: (start, stop) in elements for every axis, or slices such as `np.s_[0:500, :]`. It
             must be aligned to the lattice. By default it is the whole array.
@@ -306,7 +306,7 @@ def recode(
     >>> intarsia.open(repo, "t").regions[0].codec_names
     'zstd'
     """
-    opened = open_repository(repo)
+    opened = open_repository(store)
     commit = Commit(opened, branch, message or f"recode {path}", metadata, backoff)
     box: Box | None = None
 

@@ -192,7 +192,7 @@ def open(
 
 
 def reader(
-    source: Any,
+    store: Any,
     path: str = "",
     *,
     branch: str | None = None,
@@ -204,7 +204,7 @@ def reader(
 ) -> Reader | LogicalArray | Readers:
     """Read any Zarr array in the way of logical arrays: in threads, with few steps per chunk.
 
-    `source` is a zarr array, or a store, group, path or URL with the array at `path`; for a group you get a
+    `store` is a zarr array, or a store, group, path or URL with the array at `path`; for a group you get a
     dict of all arrays in it and below, by path. In a repository, `branch`, `tag`, `snapshot_id` or `as_of`
     chooses the version, as in `intarsia.open`; `authorize` and `storage_options` are as in `open_repository`.
     It reads formats 3 and 2, shards, nullable data and all of zarr's stores. What intarsia does not read
@@ -216,7 +216,7 @@ def reader(
     >>> intarsia.reader(z)[1:3, ::4].tolist()
     [[6, 10], [12, 16]]
     """
-    opened = resolve(source, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
+    opened = resolve(store, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
     return logical.reader(opened.store, path)
 
 

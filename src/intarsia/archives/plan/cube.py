@@ -381,7 +381,7 @@ def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger
         if is_moved(file.url, file.identity, url, content):
             before, after = prefixes_of_move(url, file.url)
             moved = (
-                f"if this is the same file in a new place, intarsia.archives.relocate(repo, "
+                f"if this is the same file in a new place, intarsia.archives.relocate(store, "
                 f"{{{before!r}: {after!r}}}) "
                 "updates its references and those of all other files; "
             )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def store_dask(
     array: Any,
-    target: Any,
+    store: Any,
     path: str = "",
     *,
     axis: int | str | None = None,
@@ -57,7 +57,7 @@ def store_dask(
 ) -> str | None:
     """Compute a dask array and store it in a logical array; each block is written where it is computed.
 
-    `target` is a repository (or its path or URL): then everything becomes one commit, and its snapshot id is
+    `store` is a repository (or its path or URL): then everything becomes one commit, and its snapshot id is
     returned. It may also be a transaction, a writable session or any other zarr store; then the commit, if
     any, is up to you, and None is returned. Afterwards, either all of the data is visible or none of it.
 
@@ -119,9 +119,9 @@ def store_dask(
             "overwrite": overwrite,
         },
     )
-    repo = as_repository(target)
+    repo = as_repository(store)
     if repo is None:
-        store = writable(resolve(target).store)
+        store = writable(resolve(store).store)
         write_jobs.carry_out([order.job(store)], cluster)
         return None
     commit = Commit(repo, branch, message or order.message, metadata)
@@ -129,7 +129,7 @@ def store_dask(
         appended = _append(source, commit, order.path, axis, order.encoding, cluster)
         if appended is not None:
             return appended
-    with transaction(repo, branch, commit.message, metadata) as tx:
+    with transaction(repo, branch=branch, message=commit.message, metadata=metadata) as tx:
         write_jobs.carry_out([order.job(tx.store)], cluster)
     return tx.snapshot_id or repo.lookup_branch(branch)
 

@@ -14,7 +14,7 @@ from intarsia.versions.version import as_repository, resolve
 
 def from_xarray(
     data: Any,
-    target: Any,
+    store: Any,
     path: str = "",
     *,
     append_dim: str | None = None,
@@ -48,7 +48,7 @@ def from_xarray(
 
     Args:
         data: An `xarray.Dataset`, a DataArray with a name, or a DataTree.
-        target: A repository, or the path or URL of one; or a transaction, a writable session or any other
+        store: A repository, or the path or URL of one; or a transaction, a writable session or any other
             zarr store.
         path: The group to write to.
         branch: The branch of a repository that the commit goes to.
@@ -91,14 +91,14 @@ def from_xarray(
         for group, dataset in nodes:
             write_dataset(dataset, store, group, choices, cluster)
 
-    repo = as_repository(target)
+    repo = as_repository(store)
     if repo is None:
-        write(writable(resolve(target).store))
+        write(writable(resolve(store).store))
         return None
     text = message or f"{'write' if append_dim is None else 'append to'} {path.strip('/') or '/'}"
     if append_dim is not None:
         return retry(repo, lambda tx: write(tx.store), branch=branch, message=text, metadata=metadata)
-    with transaction(repo, branch, text, metadata) as tx:
+    with transaction(repo, branch=branch, message=text, metadata=metadata) as tx:
         write(tx.store)
     return tx.snapshot_id or tx.session.snapshot_id
 
