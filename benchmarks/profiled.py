@@ -34,8 +34,8 @@ IDLE = "threading.py", "selectors.py", "thread.py"
 
 COPYING_CALLS = ".astype(", ".tobytes(", ".join("
 AFTER_A_COPY = {
-    "JUMP_BACKWARD": ("array/read.py decode_batch",),
-    "RESUME": ("array/put.py _Files", "array/chunk_codecs.py packer."),
+    "JUMP_BACKWARD": ("engine/read.py decode_batch",),
+    "RESUME": ("engine/write_chunks.py _Files", "engine/chunk_codecs.py packer."),
 }
 """Where the interpreter comes to, next, when an assignment has copied a chunk: signals wait until then."""
 FILES_SHOWN = 6

@@ -126,7 +126,11 @@ def test_a_sample_says_whose_time_it_is():
 
 
 def test_copies_are_looked_for_after_functions_that_there_are():
-    known = {"array/read.py": read, "array/put.py": write_chunks, "array/chunk_codecs.py": chunk_codecs}
+    known = {
+        "engine/read.py": read,
+        "engine/write_chunks.py": write_chunks,
+        "engine/chunk_codecs.py": chunk_codecs,
+    }
     for place in (place for places in profiled.AFTER_A_COPY.values() for place in places):
         file, _, function = place.partition(" ")
         assert hasattr(known[file], function.partition(".")[0])

@@ -12,16 +12,12 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "intarsia"
 
 ROOMS = {
-    "array": "Logical arrays",
+    "logical": "Logical arrays",
+    "manifest": "Packings and views",
     "versions": "Repositories and versions",
-    "codecs": "Codecs",
-    "shards": "Slotted shards",
-    "packing": "Packed values",
-    "tune": "Choosing encodings",
     "archives": "Archives of files",
     "interop": "xarray, dask and others",
-    "report": "Pictures and reports",
-    "server": "Over HTTP",
+    "inspect": "Reports, pictures, HTTP",
     "progress": "Progress",
     "errors": "Errors",
 }
@@ -31,6 +27,8 @@ NAMESPACES = {
     "codecs": "Codecs, and what decides about them",
     "nullable": "Missing values",
     "shards": "Slotted shards",
+    "archives": "Archives of files",
+    "versions": "Repositories and versions",
     "errors": "Everything that intarsia raises on purpose",
     "types": "What functions return and take",
 }

@@ -1,6 +1,10 @@
-"""Archives of files as logical arrays, without copying.
+"""Archives of files as logical arrays, without copying: `ingest` and everything around it.
 
-Every name is imported when it is first used: `__init__.pyi` says where it lives.
+The way through: `ingest_arguments` -> `parse` (by `formats/`, in a `parse_pool`) -> `plan/` (what fits, what
+goes where) -> `write_plan` -> `ledger`. `ingestion` leads through it, batch by batch, and each is a commit.
+To add a format, add a file to `formats/`.
+
+Every public name is imported when it is first used; `__init__.pyi` says where it lives.
 """
 
 import lazy_loader

@@ -1,1 +1,6 @@
-"""What was done to the data, for people to look at: tables, maps, notebook output, the report page."""
+"""What people look at: maps, notebook output, the report page, the server and its viewer.
+
+- `survey` looks at an array once for everything here; `sample` at values, `stored_members` at chunks.
+- `drawing` draws; `region_map`, `heat_map` and `preview` are pictures; `page` and `write_report` the report.
+- `server` serves arrays over HTTP; `viewer` answers the page in `viewer_assets/`.
+"""

@@ -1,6 +1,10 @@
 """Slotted shards: many processes write into one shard file at once; compaction comes later.
 
 A slotted shard is a valid `sharding_indexed` shard whose inner chunks lie at fixed offsets.
+
+- `slots` says where they lie, `inner_codecs` how large they are; `handle` is an array seen as shard files.
+- `chunks` reads and writes them while others do; `locks`, `files` and `swap` make that safe.
+- `compaction` removes the slots; `inspection` looks at all shards.
 """
 
 from intarsia.shards.compaction import compact

@@ -1,4 +1,10 @@
-"""One coherent, versioned unit: logical arrays in Icechunk repositories."""
+"""Logical arrays in Icechunk repositories, committed and versioned as one unit.
+
+- Where and which version: `repository`, `version`; which other files may be read: `access`.
+- `commit` has the one loop that commits beside other writers; `locking` guards local repositories.
+- On top of it: `transaction`, `uploads` (append and recode), `forks`, `replicate` (replicas, `maintain`).
+- `history`, `diff`; `collect` verifies and removes.
+"""
 
 import lazy_loader
 
