@@ -44,7 +44,7 @@ def test_every_run_is_what_intarsia_reads(archive, tmp_path):
 def test_one_run_is_one_file_with_the_name_that_was_given(tmp_path):
     netcdf(tmp_path / "a b.nc", 0)
     repo = intarsia.ingest(tmp_path / "a b.nc", tmp_path / "r", concat_dim="time").repository
-    (written,) = intarsia.archives.to_kerchunk(repo, out=tmp_path / "refs.json")
+    (written,) = intarsia.archives.to_kerchunk(repo, file=tmp_path / "refs.json")
     assert written.path == str(tmp_path / "refs.json")
     refs = json.loads((tmp_path / "refs.json").read_text())["refs"]
     assert refs["sst/0.0.0"][0] == str(tmp_path / "a b.nc")
@@ -66,7 +66,7 @@ def test_data_that_were_copied_stand_in_the_references(tmp_path):
     pytest.importorskip("kerchunk")
     netcdf(tmp_path / "0.nc", 0)
     repo = intarsia.ingest(tmp_path / "0.nc", tmp_path / "r", concat_dim="time", copy="all").repository
-    (written,) = intarsia.archives.to_kerchunk(repo, out=tmp_path / "refs.json")
+    (written,) = intarsia.archives.to_kerchunk(repo, file=tmp_path / "refs.json")
     assert written.chunks == 0
     (tmp_path / "0.nc").unlink()
     with xr.open_dataset(written.path, engine="kerchunk") as foreign:

@@ -18,7 +18,7 @@ from tests.grids import spread
 FORMATS = {
     "netcdf4": "NetCDF 4", "netcdf3": "NetCDF 3", "zarr2": "Zarr 2", "zarr3": "Zarr 3", "kerchunk": "kerchunk"
 }  # fmt: skip
-PAGE = Path(__file__).parents[2] / "docs/how-to/one-cube-from-many-files.md"
+PAGE = Path(__file__).parents[3] / "docs/how-to/one-cube-from-many-files.md"
 
 
 def day(first, steps=2):
