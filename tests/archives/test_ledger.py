@@ -28,7 +28,8 @@ def test_the_advice_for_a_moved_archive_is_to_relocate_and_that_works(moved):
     repo, files = moved
     with pytest.raises(IngestError, match="2 of 2 files") as caught:
         intarsia.ingest(files, repo, concat_dim="time")
-    advice = set(re.findall(r"intarsia\.archives\.relocate\(store, \{'(.*?)': '(.*?)'\}\)", str(caught.value)))
+    pattern = r"intarsia\.archives\.relocate\(store, \{'(.*?)': '(.*?)'\}\)"
+    advice = set(re.findall(pattern, str(caught.value)))
     assert len(advice) == 1
     assert intarsia.archives.relocate(repo, dict(advice)).files == 2
     assert intarsia.ingest(files, repo, concat_dim="time").summary == "nothing to do: 2 unchanged"
