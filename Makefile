@@ -64,9 +64,9 @@ else \
 fi
 endef
 
-# Two stamps for one environment: the demo needs a tenth of what the tests need. constraints.txt pins what CI tests.
+# Two stamps for one environment: the demo needs a third of what the tests need. constraints.txt pins what CI tests.
 $(DEMO): pyproject.toml constraints.txt
-	@echo "Installing intarsia and what the demo needs into $(VENV), once: about 500 MB, half a minute …"
+	@echo "Installing intarsia and what the demo needs into $(VENV), once: about 700 MB, half a minute …"
 	@$(call install,$(VENV),-e . --group demo -c constraints.txt)
 	@touch $@
 
@@ -91,8 +91,8 @@ tests: $(STAMP) browser
 
 $(MIN)/.installed: pyproject.toml tools/floors.py
 	@echo "Installing the lowest versions of everything into $(MIN): about 2 GB, some minutes …"
-	@mkdir -p $(MIN); python=$$($(find_python)); "$$python" tools/floors.py > $(MIN)/floors.txt
-	@$(call install,$(MIN),-e . --group dev -c $(MIN)/floors.txt)
+	@python=$$($(find_python)); "$$python" tools/floors.py > $(MIN).txt
+	@$(call install,$(MIN),-e . --group dev -c $(MIN).txt)
 	@touch $@
 
 test-min: $(MIN)/.installed
@@ -160,4 +160,4 @@ owner:
 	git grep -lz intarsia-dev -- ':!Makefile' | xargs -0 sed -i 's/intarsia-dev/$(OWNER)/g'
 
 clean:
-	rm -rf $(VENV) $(MIN) $(NEXT) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-output site test-artefacts soak-state js/node_modules
+	rm -rf $(VENV) $(MIN) $(MIN).txt $(NEXT) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-output site test-artefacts soak-state js/node_modules

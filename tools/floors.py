@@ -1,4 +1,4 @@
-"""Print the lowest versions that pyproject.toml allows, as constraints for pip: what `make test-min` installs.
+"""Print the lowest versions that pyproject.toml allows as constraints for pip, for `make test-min`.
 
 Only the dependencies of the package and of its extras count: tests may use any version of their tools.
 """
