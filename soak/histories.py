@@ -110,7 +110,7 @@ class Histories:
             verdict: 1,
             "acknowledged appends": sum(o.kind == "append" for o in sure),
             "reads": sum(o.kind == "read" for o in sure),
-            **{f"{kind}s": sum(o.kind == kind for o in sure) for kind in OTHERS},
+            **{f"{kind}es" if kind.endswith("sh") else f"{kind}s": sum(o.kind == kind for o in sure) for kind in OTHERS},
             "unacknowledged": sum(o.ended == UNKNOWN for o in crew.operations.values()),
             "kills": crew.kills,
             "stops": crew.stops,
