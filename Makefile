@@ -1,18 +1,23 @@
 # make demo   an array in several encodings, then an archive of files opened as one: ends with the numbers that matter
 # make test   what continuous integration runs: lint, types, import layers, tests, doctests, README
+# make test-min    the tests with the lowest versions that pyproject.toml allows, in .venv-min
+# make test-next   the tests with the newest versions, also pre-releases, in .venv-next; for some of them, as for
+#                  test-min: make test-next TESTS=tests/codecs
 # make torture   the long versions of the tests that kill, race and damage
 # make soak   what is tried for hours: a million damaged inputs, histories with kills, failing disks; resumable, ends
 #             with the table of docs/trust.md; make soak PARTS="damage disk" CASES=1000 for some of it
-# make docs   the documentation site, into site/
+# make docs   the documentation site, into site/; SITE_URL=https://… says where it will be
 # make vectors   the test vectors of the formats through every reader on this machine; who reads what, into docs/
 # make bench   all benchmarks into docs/benchmarks.md; make bench CLAIMS="read_s3 nullable" for some of them
 # make lint | types | layers | picture | browser
-# All of them create .venv on first use and reuse it afterwards.
+# make owner OWNER=name   the account of the repository in all files, which is a placeholder until there is one
+# All of them create .venv on first use and reuse it afterwards. make demo and make docs install little into it.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests torture soak lint types layers vectors javascript bench docs picture browser clean
+.PHONY: help demo test tests test-min test-next torture soak lint types layers vectors javascript bench docs picture \
+  browser owner clean
 
 # Tests start Python hundreds of times: it may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,7 +25,10 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.demo-installed
 DOCS := $(VENV)/.docs-installed
+MIN := .venv-min
+NEXT := .venv-next
 APT := timeout 600 apt-get -y -q --no-install-recommends -o Acquire::Retries=1 -o Acquire::http::Timeout=20
 
 help:
@@ -37,20 +45,37 @@ done; \
 echo "intarsia needs Python >= 3.12: install one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1
 endef
 
-# pip older than 25.1 knows no dependency groups, hence the upgrade; constraints.txt pins what CI tests.
-$(STAMP): pyproject.toml constraints.txt
-	@python=$$($(find_python)); \
-	if command -v uv >/dev/null 2>&1; then \
-	  [ -x $(BIN)/python ] || uv venv --python "$$python" $(VENV); \
-	  VIRTUAL_ENV=$(VENV) uv pip install -e . --group dev -c constraints.txt; \
-	else \
-	  [ -x $(BIN)/python ] || "$$python" -m venv $(VENV); \
-	  $(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'; \
-	  $(BIN)/python -m pip install --quiet -e . --group dev -c constraints.txt; \
-	fi
+# One line that changes while pip works, on a terminal only; errors pass by on their own.
+progress = awk -v live=$$(test -t 2 && echo 1 || echo 0) '/^ *(Collecting|Downloading|Installing)/ { \
+  if (live) { printf "\r\033[K  %d: %s %s", ++n, $$1, substr($$2, 1, 50) > "/dev/stderr"; fflush() } } \
+  END { if (live) printf "\r\033[K" > "/dev/stderr" }'
+
+# $(call install,FOLDER,ARGUMENTS): packages into a virtual environment, which is created if it is not there.
+# pip older than 25.1 knows no dependency groups, hence the upgrade.
+define install
+python=$$($(find_python)); \
+if command -v uv >/dev/null 2>&1; then \
+  [ -x $(1)/bin/python ] || uv venv --quiet --python "$$python" $(1); \
+  VIRTUAL_ENV=$(1) uv pip install $(2); \
+else \
+  [ -x $(1)/bin/python ] || "$$python" -m venv $(1); \
+  $(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'; \
+  $(1)/bin/python -m pip install --progress-bar off $(2) | $(progress); \
+fi
+endef
+
+# Two stamps for one environment: the demo needs a third of what the tests need. constraints.txt pins what CI tests.
+$(DEMO): pyproject.toml constraints.txt
+	@echo "Installing intarsia and what the demo needs into $(VENV), once: about 700 MB, half a minute …"
+	@$(call install,$(VENV),-e . --group demo -c constraints.txt)
 	@touch $@
 
-demo: $(STAMP)
+$(STAMP): pyproject.toml constraints.txt
+	@echo "Installing intarsia, its extras and what the tests need into $(VENV), once: about 2 GB, some minutes …"
+	@$(call install,$(VENV),-e . --group dev -c constraints.txt)
+	@touch $(DEMO) $@
+
+demo: $(DEMO)
 	@$(BIN)/intarsia demo --output demo-output
 	@echo
 	@$(BIN)/python examples/archives.py demo-output/archive
@@ -64,6 +89,21 @@ test: lint layers
 tests: $(STAMP) browser
 	$(BIN)/python -m pytest -n 4
 
+$(MIN)/.installed: pyproject.toml tools/floors.py
+	@echo "Installing the lowest versions of everything into $(MIN): about 2 GB, some minutes …"
+	@python=$$($(find_python)); "$$python" tools/floors.py > $(MIN).txt
+	@$(call install,$(MIN),-e . --group dev -c $(MIN).txt)
+	@touch $@
+
+test-min: $(MIN)/.installed
+	$(MIN)/bin/python -m pytest -n 4 $(TESTS)
+
+# Installed again each time: what is new today was not there yesterday.
+test-next:
+	@echo "Installing the newest versions of everything, also pre-releases, into $(NEXT) …"
+	@$(call install,$(NEXT),--pre --upgrade -e . --group dev)
+	$(NEXT)/bin/python -m pytest -n 4 $(TESTS)
+
 torture: $(STAMP)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m torture -o faulthandler_timeout=3600
 
@@ -73,6 +113,8 @@ soak: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/towncrier build --draft --version next >/dev/null
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -93,12 +135,9 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(CLAIMS)
 
 # The site is built offline: the pages load nothing from elsewhere.
-$(DOCS): $(STAMP)
-	@if command -v uv >/dev/null 2>&1; then \
-	  VIRTUAL_ENV=$(VENV) uv pip install --quiet --group docs -c constraints.txt; \
-	else \
-	  $(BIN)/python -m pip install --quiet --group docs -c constraints.txt; \
-	fi
+$(DOCS): $(DEMO)
+	@echo "Installing the tools for the site into $(VENV) …"
+	@$(call install,$(VENV),--group docs -c constraints.txt)
 	@touch $@
 
 docs: $(DOCS)
@@ -116,5 +155,9 @@ browser:
 	     && { $(APT) install chromium || { $(APT) update && $(APT) install chromium; }; } >/dev/null 2>&1; } \
 	|| echo "no Chromium: the tests of pages in a browser will be skipped"
 
+owner:
+	@[ -n "$(OWNER)" ] || { echo "name the account: make owner OWNER=name" >&2; exit 2; }
+	git grep -lz intarsia-dev -- ':!Makefile' | xargs -0 sed -i 's/intarsia-dev/$(OWNER)/g'
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-output site test-artefacts soak-state js/node_modules
+	rm -rf $(VENV) $(MIN) $(MIN).txt $(NEXT) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-output site test-artefacts soak-state js/node_modules

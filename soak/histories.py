@@ -110,7 +110,7 @@ class Histories:
             verdict: 1,
             "acknowledged appends": sum(o.kind == "append" for o in sure),
             "reads": sum(o.kind == "read" for o in sure),
-            **{f"{kind}s": sum(o.kind == kind for o in sure) for kind in OTHERS},
+            **{name: sum(o.kind == kind for o in sure) for kind, name in OTHERS.items()},
             "unacknowledged": sum(o.ended == UNKNOWN for o in crew.operations.values()),
             "kills": crew.kills,
             "stops": crew.stops,
@@ -126,10 +126,11 @@ class Histories:
         return Place(self._server.new_location(), options), proxy
 
 
-OTHERS = (
-    *("write", "grow", "drop", "restore", "recode", "consolidate", "vacuum", "rewrite", "replica"),
-    *("refresh", "maintain", "expire", "ingest"),
-)
+OTHERS = {
+    **{kind: f"{kind}s" for kind in ("write", "grow", "drop", "restore", "recode", "consolidate", "vacuum")},
+    **{kind: f"{kind}s" for kind in ("rewrite", "replica", "maintain", "expire", "ingest")},
+    "refresh": "refreshes",
+}
 
 
 def of(kind):

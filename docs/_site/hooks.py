@@ -34,9 +34,8 @@ def on_config(config: Any) -> Any:
             elif entry.endswith("/*"):
                 folder = entry[:-2]
                 written = sorted(f"{folder}/{p.name}" for p in Path(config.docs_dir, folder).glob("*.md"))
-                result += [
-                    p for p in [*written, *(m for m in made if m.startswith(folder))] if p not in listed
-                ]
+                pages = [*written, *(m for m in made if m.startswith(folder))]
+                result += [p for p in pages if p not in listed and not config.exclude_docs.match_file(p)]
             else:
                 result.append(entry)
         return result

@@ -5,6 +5,12 @@ Every name is imported when it is first used: `__init__.pyi` says where it lives
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-__version__ = "0.1.0"
+
+def __getattr__(name):
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("intarsia")
+    return _import(name)

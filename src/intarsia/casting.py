@@ -69,8 +69,8 @@ def cast_values(
     source, target = values.dtype.kind, dtype.kind
     if casting == "unsafe" or "O" not in (source, target):
         result = cast(values, dtype, casting=casting, what=what)
-        lengths = np.strings.str_len if casting != "unsafe" and source == "T" and target in "US" else None
-        if lengths is not None and bool((lengths(result) != lengths(values)).any()):
+        fixed_text = casting != "unsafe" and source == "T" and target in "US"
+        if fixed_text and bool((result.astype(values.dtype) != values).any()):
             raise DataTypeError(f"some of {what} end with NUL, which {dtype} cannot hold")
         return result
     fixed = values.dtype if target == "O" else dtype

@@ -311,8 +311,8 @@ def _pairs(given: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Array:
 
 
 _MAKERS: dict[str, Callable[[list[Any], set[type]], _Array]] = {
-    # With a fixed width, each text would take the room of the longest.
-    "text": lambda present, _: np.array(present, dtype=np.dtypes.StringDType()),
+    # A fixed width would give each text the room of the longest. NumPy before 2.5 cuts NULs off np.str_.
+    "text": lambda present, _: np.array(list(map(str.__str__, present)), dtype=np.dtypes.StringDType()),
     "bytes": _bytes,
     "time": _times,
     "span": _spans,

@@ -90,7 +90,17 @@ def test_an_empty_dataset_comes_back():
 
 
 @pytest.mark.filterwarnings("ignore:The data type .NullTerminatedBytes")  # zarr's, for fixed-length bytes
-@pytest.mark.parametrize("values", [["a", "bcd", "äöü"], np.array([b"ab", b"c"]), np.array(["ab", "c"], "T")])
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", "bcd", "äöü"],
+        np.array([b"ab", b"c"]),
+        pytest.param(
+            np.array(["ab", "c"], "T"),
+            marks=pytest.mark.skipif(xr.__version__ < "2026.9", reason="older xarray makes them U"),
+        ),
+    ],
+)
 def test_strings_come_back(values):
     check(xr.Dataset({"v": ("x", values)}, {"x": np.arange(len(values))}))
 
