@@ -4,10 +4,13 @@ A reader that does not implement what a vector is about raises `NotKnownError`. 
 refusal.
 """
 
+import importlib.util
 import json
 import shutil
+import sys
 import tempfile
 import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -105,4 +108,27 @@ def tensorstore(vector):
         raise
 
 
-READERS = {"intarsia": intarsia, "zarrs": zarrs, "TensorStore": tensorstore}
+REFERENCE = Path(__file__).parent.parent / "logical-array" / "reader.py"
+
+
+@cache
+def _reference():
+    """The module `reader.py`, whose folder is no package."""
+    spec = importlib.util.spec_from_file_location("logical_array_reader", REFERENCE)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def reference(vector):
+    """The specification of logical arrays, executable: zarr and NumPy alone."""
+    if vector.kind != "logical":
+        raise NotKnownError("arrays that are not logical")
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            return np.asarray(_reference().open_logical(vector.node)[...]), None
+        except NotImplementedError as error:
+            raise NotKnownError(str(error)) from None
+
+
+READERS = {"intarsia": intarsia, "reader.py": reference, "zarrs": zarrs, "TensorStore": tensorstore}

@@ -18,6 +18,7 @@ from standard.vectors.vectors import Vector, difference, vectors
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "spec" / "vectors.md"
 JAVASCRIPT = "JavaScript"
+REFERENCE = "reader.py"
 CODECS = ("conditional", "pad", "offset", "shuffle", "reshape", "packbits", "optional")
 FAMILIES = (*CODECS, "manifest-1", "manifest-2", "members")
 
@@ -64,7 +65,7 @@ def outcome(vector, reader):
 
 def outcomes(name):
     """What comes of all vectors with one of the readers in Python, by their paths."""
-    listed = vectors() if name == "intarsia" else [*vectors(), *members()]
+    listed = vectors() if name in ("intarsia", REFERENCE) else [*vectors(), *members()]
     return {vector.path: outcome(vector, readers.READERS[name]) for vector in listed}
 
 
@@ -95,13 +96,15 @@ def cell(name, family, found):
     refused = {vector.path for vector in vectors() if vector.refused}
     counts = Counter((path in refused, what) for path, what in found.items() if path.split("/")[0] == family)
     total = {kind: sum(n for (is_so, _), n in counts.items() if is_so == kind) for kind in (False, True)}
+    if name == REFERENCE and not family.startswith("manifest"):
+        return "as zarr does"
     if not total[False]:
         return "in their arrays" if name == JAVASCRIPT else "the measure"
     right = {kind: counts[kind, "right"] for kind in (False, True)}
     if not right[False]:
         return "not implemented"
     text = "all" if right[False] == total[False] else f"{right[False]} of {total[False]}"
-    own = name in ("intarsia", JAVASCRIPT) or not family.startswith("manifest")
+    own = name in ("intarsia", REFERENCE, JAVASCRIPT) or not family.startswith("manifest")
     if total[True] and own:
         text += ", refuses all" if right[True] == total[True] else f", refuses {right[True]} of {total[True]}"
     known = KNOWN.get(name, {}).items()
@@ -135,7 +138,7 @@ def main():
         for vector in vectors()
         if bool(schemas.problems(vector.metadata)) != ((vector.refused or {}).get("by") == "schema")
     ]
-    results = {"intarsia": outcomes("intarsia")}
+    results = {name: outcomes(name) for name in ("intarsia", REFERENCE)}
     if (found := javascript()) is not None:
         results[JAVASCRIPT] = found
     results |= {name: outcomes(name) for name in ("zarrs", "TensorStore")}
