@@ -5,7 +5,6 @@ from .conversions import as_masked, as_nullable, from_anndata, from_geff
 from .dask_blocks import to_dask
 from .dtype import NullDType, OptionalDType, optional_dtype
 from .elements import NULL, Null, Some
-from .fields import struct_dtype
 from .missing_values import UNSET, dtype_without_nulls, without_nulls
 from .sentinel import SentinelCodec
 from .tables import from_arrow, from_pandas, from_polars, to_arrow, to_pandas, to_polars
@@ -34,7 +33,6 @@ __all__ = [
     "from_polars",
     "open_array",
     "optional_dtype",
-    "struct_dtype",
     "to_arrow",
     "to_dask",
     "to_pandas",

@@ -32,7 +32,6 @@ from intarsia.nullable.codec import optional_codec
 from intarsia.nullable.conversions import as_nullable
 from intarsia.nullable.dtype import NullDType, OptionalDType, Spelling, check_experimental, optional_dtype
 from intarsia.nullable.elements import NULL, element_type, is_string
-from intarsia.nullable.fields import may_have_nulls
 from intarsia.nullable.missing_values import (
     ATTRIBUTE,
     REPRESENTATION,
@@ -257,7 +256,7 @@ class NullableArray(NDArrayOperatorsMixin):
             if data.depth > 1 or data.null_count == 0:
                 return data.item()
             return np.ma.masked if self.na_object is UNSET else self.na_object
-        if data.depth > 1 or may_have_nulls(self.dtype):
+        if data.depth > 1:
             return data
         if self.na_object is not UNSET:
             return strings(data, self.na_object)

@@ -8,7 +8,7 @@ its nullable columns, GEFF (the graph exchange format of cell tracking) in its p
 import array
 import datetime
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, compress
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,6 @@ from intarsia._icechunk import safe_store
 from intarsia.casting import Casting, cast, cast_values
 from intarsia.errors import DataTypeError
 from intarsia.nullable.elements import NULL, Null, Some, spread, tagged, unwrap
-from intarsia.nullable.fields import PAIR, bare, is_pair
 from intarsia.nullable.values import NullableValues
 
 type _Array = np.ndarray[Any, Any]
@@ -217,8 +216,6 @@ def _array_of(present: list[Any], dtype: np.dtype[Any] | None, casting: Casting)
     """The objects as an array of `dtype`, or of the dtype that they have in common."""
     if not present:
         return np.empty(0, dtype=dtype)
-    if dtype is not None and is_pair(dtype):
-        return _pairs(present, dtype, casting)
     kinds = set(map(type, present))
     family, *others = {_family(kind) for kind in kinds}
     named = f"the elements ({', '.join(sorted({kind.__name__ for kind in kinds}))})"
@@ -296,17 +293,6 @@ def _records(present: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Arr
     made = np.empty(len(present), dtype=dtype)
     for i, name in enumerate(names):
         made[name] = _array_of([record[i] for record in present], dtype[name], casting)
-    return made
-
-
-def _pairs(given: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Array:
-    """An optional field, from values and nulls."""
-    whole = [bare(value, value.dtype) if isinstance(value, np.void) else value for value in given]
-    there = [not is_null_type(type(value)) for value in whole]
-    made = np.zeros(len(given), dtype=dtype)
-    made[PAIR[1]] = there
-    present = [value.value if isinstance(value, Some) else value for value in compress(whole, there)]
-    made[PAIR[0]][there] = _array_of(present, dtype[PAIR[0]], casting)
     return made
 
 

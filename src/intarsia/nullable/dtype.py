@@ -37,6 +37,11 @@ EXPERIMENTAL = "intarsia.experimental"
 STOCK_NDBUFFERS = ("zarr.buffer.cpu.NDBuffer", "zarr.core.buffer.cpu.NDBuffer")
 NDBUFFER = "intarsia.nullable.buffer.NullableNDBuffer"
 
+_NOT_IN_STRUCTS = (
+    "a field of a struct cannot be optional: no specification says how to store its nulls.\n"
+    "  Make the whole struct optional, or store each field as an array of its own"
+)
+
 type _ZDType = ZDType[Any, Any]
 
 
@@ -104,6 +109,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             raise DataTypeError(f"inner must be a zarr data type, not {self.inner!r}: see zarr.dtype")
         if self.depth > MOST_LEVELS:
             raise DataTypeError(f"{self.depth} optionals are nested, but at most {MOST_LEVELS} can be")
+        _refuse_optional_fields(self.inner)
 
     def __repr__(self) -> str:
         inner = self.inner
@@ -187,14 +193,9 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
     def _from_json_resolved(cls, data: DTypeJSON, *, resolver: Resolver) -> Self:
         if resolver.zarr_format != 3:
             return cls._from_json_v2(data)
-        where = [key for key in resolver.loc if key != "configuration" or resolver.loc[-1] != key]
-        read: Any = cls._read
-        if "fields" in where[-3:]:  # a field of a struct, or a level of null further in
-            from intarsia.nullable.fields import OptionalField
-
-            read = OptionalField._read
-        made: Self = read(data, resolver.at("configuration").resolve_data_type)
-        return made
+        if "fields" in resolver.loc:
+            raise DataTypeError(_NOT_IN_STRUCTS)
+        return cls._read(data, resolver.at("configuration").resolve_data_type)
 
     @classmethod
     def _read(cls, data: DTypeJSON, resolve: Any) -> Self:
@@ -270,8 +271,8 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             raise DataTypeError(f"fill_value {data!r} of {self}: {error}") from error
 
     def to_json_scalar(self, data: object, *, zarr_format: int) -> JSON:
-        if isinstance(data, np.generic):  # zarr's Struct asks for its fields, in which nulls have no room
-            raise DataTypeError(f"a field of {self}: make such a struct with nullable.struct_dtype")
+        if isinstance(data, np.generic):  # zarr's Struct calls this for its fields
+            raise DataTypeError(_NOT_IN_STRUCTS)
         scalar = self.cast_scalar(data)
         if isinstance(scalar, Null):
             return None
@@ -282,6 +283,14 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
 # `bytes` codec and its choice of a default ask every struct whether it has multi-byte fields. Passing for a
 # struct (a mask and a value, after all) gets us asked.
 Struct.register(OptionalDType)
+
+
+def _refuse_optional_fields(dtype: _ZDType) -> None:
+    if type(dtype) is Struct:
+        for _, field_type in dtype.fields:
+            if isinstance(field_type, OptionalDType):
+                raise DataTypeError(_NOT_IN_STRUCTS)
+            _refuse_optional_fields(field_type)
 
 
 def _plain_name(dtype: _ZDType) -> str:

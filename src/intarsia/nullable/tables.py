@@ -15,7 +15,6 @@ from intarsia._compat import pandas_memory
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.extras import extra
 from intarsia.nullable.elements import is_string
-from intarsia.nullable.fields import cast_fields, pair_of
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
@@ -163,21 +162,21 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
 
 
 def _records_from_arrow(array: Any, missing: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Structs; fields that Arrow says may be null are optional."""
-    columns = {field.name: (from_arrow(array.field(field.name)), field.nullable) for field in array.type}
-    dtypes = [(name, column.values.dtype, may) for name, (column, may) in columns.items()]
-    if any(dtype.kind in "OT" for _, dtype, _ in dtypes):
+    columns = {field.name: from_arrow(array.field(field.name)) for field in array.type}
+    dtypes = [(name, column.values.dtype) for name, column in columns.items()]
+    if any(dtype.kind in "OT" for _, dtype in dtypes):
         raise DataTypeError(
             f"the Arrow type {array.type}: fields of a struct need a fixed size: cast it first"
         )
-    dtype = np.dtype([(name, pair_of(dtype) if may else dtype) for name, dtype, may in dtypes])
-    made = np.zeros(len(array), dtype=dtype)
-    for name, (column, may) in columns.items():
-        there = ~(column.is_null() | missing)
-        if not may and column.null_count > np.count_nonzero(missing):
-            raise NullsPresentError(f"the field {name!r} holds nulls, although its type allows none")
-        made[name][there] = cast_fields(column.values[there], dtype[name], "same_kind")
-    return made
+    records = np.zeros(len(array), dtype=dtypes)
+    for name, column in columns.items():
+        if (column.is_null() & ~missing).any():
+            raise NullsPresentError(
+                f"the field {name!r} holds nulls, but a struct is null as a whole: "
+                "fill them first, or store each field as an array of its own"
+            )
+        records[name][~missing] = column.values[~missing]
+    return records
 
 
 def _bits(buffer: Any, offset: int, size: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -11,10 +11,10 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from intarsia.casting import Casting
+from intarsia.casting import Casting, cast_values
 from intarsia.display import terminal_width
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.nullable import elements, fields
+from intarsia.nullable import elements
 from intarsia.nullable.computing import Computing
 
 type Array = np.ndarray[Any, Any]
@@ -122,7 +122,7 @@ class NullableValues(Computing):
         if isinstance(array, np.ma.MaskedArray):
             mask = None if array.mask is np.ma.nomask else np.asarray(array.mask)
             if mask is not None and mask.dtype != np.bool_:
-                return cls(*fields.from_masked(array.data, mask)).at_depth(depth)
+                mask = _mask_of_structs(mask)
             plain = cls.of(array.data)  # whose strings may have nulls of their own
             if mask is not None:
                 plain = cls(plain.values, plain.is_null() | mask if plain.null_count else mask)
@@ -217,7 +217,7 @@ class NullableValues(Computing):
     def __repr__(self) -> str:
         width = min(terminal_width() or _WIDTH, _WIDTH)
         text = f"NullableValues({self._listed(width)},"
-        last = f" dtype={fields.described(self.values.dtype)})"
+        last = f" dtype={self.values.dtype})"
         fits = len(text.rpartition("\n")[2]) + len(last) <= width
         return text + (last if fits else "\n" + " " * len("NullableValues") + last)
 
@@ -258,7 +258,7 @@ class NullableValues(Computing):
         if self.shape != other.shape or not np.array_equal(self.missing, other.missing):
             return False
         present = self.missing == 0
-        mine, theirs = fields.settled(self.values[present]), fields.settled(other.values[present])
+        mine, theirs = self.values[present], other.values[present]
         if mine.dtype != theirs.dtype or mine.dtype.kind in "OT":
             return bool(np.array_equal(mine, theirs))
         return bool(mine.tobytes() == theirs.tobytes())
@@ -272,18 +272,21 @@ class NullableValues(Computing):
         if self.size != 1:
             raise ValueError(f"item() needs exactly one element; there are {self.size}")
         value = self.values.reshape(-1)[0]
-        if fields.may_have_nulls(self.values.dtype):
-            value = fields.bare(value, self.values.dtype)
         return elements.scalar_of(value, int(self.missing.reshape(-1)[0]), self.depth)
 
     def tolist(self) -> Any:
-        """Nested lists with None for every null, at whichever level."""
-        if self.values.dtype.names is None:
-            return self.masked(collapse=True).tolist()
-        records = np.full(self.shape, None, dtype=object)
-        for at in np.argwhere(self.missing == 0):
-            records[tuple(at)] = fields.bare(self.values[tuple(at)], self.values.dtype)
-        return records.tolist()
+        """Nested lists with None for every null. With several levels, a null further in is `[None]`.
+
+        >>> NullableValues(np.arange(3), np.array([0, 1, 2], dtype="u1"), 2).tolist()
+        [0, [None], None]
+        """
+        objects = np.empty(self.size, dtype=object)
+        pairs = zip(self.values.reshape(-1).tolist(), self.missing.reshape(-1).tolist(), strict=True)
+        for i, (value, missing) in enumerate(pairs):
+            objects[i] = value if missing == 0 else None
+            for _ in range(self.depth - missing if missing else 0):
+                objects[i] = [objects[i]]
+        return objects.reshape(self.shape).tolist()
 
     # -- leaving
 
@@ -294,13 +297,6 @@ class NullableValues(Computing):
                 f"a masked array has one kind of null, but this data has {self.depth}: "
                 "look at .missing, or give up the difference with masked(collapse=True)"
             )
-        if fields.may_have_nulls(self.values.dtype):
-            if not collapse:
-                raise DataTypeError(
-                    "a masked array cannot tell a null struct from one whose fields are all null: look at "
-                    "the fields, x[name], or give up the difference with masked(collapse=True)"
-                )
-            return fields.masked(self.values, self.is_null())
         return np.ma.MaskedArray(self.values, mask=self.is_null())
 
     def filled(self, value: Any) -> Array:
@@ -326,22 +322,10 @@ class NullableValues(Computing):
     # -- what zarr needs from an array
 
     def __getitem__(self, key: Any) -> NullableValues:
-        if isinstance(key, str):
-            return self._field(key)
+        if isinstance(key, str):  # a field of structs, null where the struct is
+            return NullableValues(self.values[key], self.is_null())
         key = _as_view(key)
         return NullableValues(self.values[key], self.missing[key], self.depth)
-
-    def _field(self, name: str) -> NullableValues:
-        """A field of the structs: null where the field or the whole struct is null."""
-        values, levels = self.values[name], []
-        while fields.is_pair(values.dtype):
-            levels.append(values[fields.PAIR[1]])
-            values = values[fields.PAIR[0]]
-        depth = len(levels) or 1
-        missing = np.zeros(self.shape, dtype=np.uint8)
-        for level, there in reversed([*enumerate([~self.is_null(), *levels])]):
-            missing[~there] = depth - max(level - 1, 0)
-        return NullableValues(values, missing, depth)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, elements.Null | elements.Some) or value is None or value is np.ma.masked:
@@ -412,11 +396,11 @@ class NullableValues(Computing):
             return source.copy() if copy else source
         values: Array
         if source.null_count == 0:
-            values = fields.cast_fields(source.values, element.dtype, casting)
+            values = cast_values(source.values, element.dtype, casting=casting)
         else:
             # What lies beneath a null need not be convertible, so only present values are converted.
             present = source.missing == 0
-            cast = fields.cast_fields(source.values[present], element.dtype, casting)
+            cast = cast_values(source.values[present], element.dtype, casting=casting)
             values = elements.spread(cast, present)
         return NullableValues(values, source.missing.copy() if copy else source.missing, element.depth)
 
@@ -427,6 +411,18 @@ class NullableValues(Computing):
     def tobytes(self, order: Order | None = "C") -> bytes:
         """Refused, like `view`; numcodecs expects it of anything that passes for an array."""
         raise DataTypeError(_NO_BYTES)
+
+
+def _mask_of_structs(mask: Array) -> Array:
+    """True where a whole struct is masked, from NumPy's mask, which has a bool for each field."""
+    flat = mask.view(np.bool_).reshape(*mask.shape, -1)
+    masked: Array = flat.all(axis=-1)
+    if (flat.any(axis=-1) != masked).any():
+        raise DataTypeError(
+            "some fields of a struct are masked and others are not, but a struct is null as a whole: "
+            "store each field as an array of its own, or fill the masked fields first"
+        )
+    return masked
 
 
 def _as_view(key: Any) -> Any:
