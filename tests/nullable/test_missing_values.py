@@ -169,7 +169,6 @@ def test_an_attribute_may_name_the_library(name, kind, tmp_path):
     assert a.read_nullable().tolist() == [1, None, 3]
     a[1:] = a[:2]
     assert a.read_nullable().tolist() == [1, 1, None]
-    assert isinstance(create("codes", data=pd.Categorical(["x", None]), categories=True)[:], kind)
     for data in (np.array([1j]), np.array(["NaT"], "M8[s]")):  # not to be had there, or not apart from null
         assert isinstance(create(data.dtype.kind, data=data)[:], np.ma.MaskedArray)
     cube = create("cube", data=np.zeros((1, 1, 1)))[:]

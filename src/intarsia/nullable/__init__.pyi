@@ -1,7 +1,6 @@
 from .array import NullableArray, create_array, open_array
-from .categories import Categories
 from .codec import NullableCodec
-from .conversions import as_masked, as_nullable, from_anndata, from_geff
+from .conversions import as_masked, as_nullable, from_geff
 from .dask_blocks import to_dask
 from .dtype import NullDType, OptionalDType, optional_dtype
 from .elements import NULL, Null, Some
@@ -13,7 +12,6 @@ from .values import NullableValues
 __all__ = [
     "NULL",
     "UNSET",
-    "Categories",
     "Null",
     "NullDType",
     "NullableArray",
@@ -26,7 +24,6 @@ __all__ = [
     "as_nullable",
     "create_array",
     "dtype_without_nulls",
-    "from_anndata",
     "from_arrow",
     "from_geff",
     "from_pandas",

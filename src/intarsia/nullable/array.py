@@ -26,8 +26,6 @@ from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.display import fitted, place_text, table_html
 from intarsia.errors import CodecConfigurationError, DataTypeError, NullsPresentError
 from intarsia.nullable.buffer import OptionalNDBuffer
-from intarsia.nullable.categories import ATTRIBUTE as CATEGORIES
-from intarsia.nullable.categories import Categories, is_categorical
 from intarsia.nullable.codec import optional_codec
 from intarsia.nullable.conversions import as_nullable
 from intarsia.nullable.dtype import NullDType, OptionalDType, Spelling, check_experimental, optional_dtype
@@ -157,19 +155,6 @@ class NullableArray(NDArrayOperatorsMixin):
             return from_attribute(self.attrs[ATTRIBUTE])
         return representation_of(self.attrs.get(REPRESENTATION))[1] if is_string(self.dtype) else UNSET
 
-    @property
-    def categories(self) -> Categories | None:
-        """What the elements stand for if they are codes, as `create_array(…, categories=True)` makes them.
-
-        >>> import pandas as pd
-        >>> from intarsia import nullable
-        >>> a = nullable.create_array({}, data=pd.Categorical(["x", None]), categories=True)
-        >>> a.categories, a.to_arrow().to_pylist()
-        (Categories(values=('x',), ordered=False), ['x', None])
-        """
-        known = self.dtype.kind in "iu" and CATEGORIES in self.attrs
-        return Categories.from_json(self.attrs[CATEGORIES]) if known else None
-
     def with_na_object(self, na_object: Any) -> NullableArray:
         """A handle that reads strings as arrays of `StringDType(na_object=…)`.
 
@@ -284,8 +269,6 @@ class NullableArray(NDArrayOperatorsMixin):
             self.zarr_array[selection] = data
 
     def _taken(self, value: Any) -> NullableValues:
-        if is_categorical(value) and (categories := self.categories) is not None:
-            value = categories.codes_of(value)
         data = as_nullable(value, self.dtype, self.depth)
         if isinstance(self.data_type, NullDType):
             self.data_type.check(data)
@@ -383,10 +366,7 @@ class NullableArray(NDArrayOperatorsMixin):
         return series
 
     def _given_as(self, library: str, data: NullableValues, **options: Any) -> Any:
-        """Data of this array in the form of another library, with the categories that its codes stand for."""
-        if (categories := self.categories) is not None:
-            options.pop("nat_as_null", None)
-            return getattr(categories, f"to_{library}")(data, **options)
+        """Data of this array in the form of another library."""
         from intarsia.nullable import tables
 
         return getattr(tables, f"to_{library}")(data, **options)
@@ -470,7 +450,6 @@ def create_array(
     na_object: Any = UNSET,
     spelling: Spelling = "optional",
     casting: Casting = "same_kind",
-    categories: bool = False,
     attributes: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> NullableArray:
@@ -479,7 +458,6 @@ def create_array(
     `dtype` is the type of the values, or an optional data type; `depth` nests optionals. `compressors` apply
     to both the mask and the values; `mask_codecs` and `data_codecs` replace either chain as a whole.
     `filters` run before the two are split and leave nulls alone. `na_object` is kept as an attribute.
-    With `categories`, categorical data is stored as codes, and an attribute says what they stand for.
     `spelling="zarrs.optional"` writes the name that zarrs reads. Data that `dtype` would change is
     refused, unless `casting="unsafe"`. Everything else, such as `dimension_names` or `overwrite`, goes to
     `zarr.create_array`.
@@ -500,9 +478,6 @@ def create_array(
     """
     nullable = None
     kept = dict(attributes or {})
-    if categories:
-        data, meant = Categories.split(data)
-        kept[CATEGORIES] = meant.to_json()
     if data is not None:
         values_dtype = None if dtype is None else optional_dtype(dtype).element.dtype
         nullable = as_nullable(data, values_dtype, depth, casting=casting)

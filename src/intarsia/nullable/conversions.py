@@ -1,8 +1,8 @@
 """`NullableValues` from everything that people keep missing values in: exact, or refused.
 
 How a list of Python objects is converted depends on the set of its element types. That set is quick to find,
-so a long list of numbers goes to NumPy as a whole. Other formats on Zarr keep values and a mask: anndata in
-its nullable columns, GEFF (the graph exchange format of cell tracking) in its properties.
+so a long list of numbers goes to NumPy as a whole. GEFF (the graph exchange format of cell tracking) keeps
+its properties as values and a mask.
 """
 
 import array
@@ -307,9 +307,6 @@ _MAKERS: dict[str, Callable[[list[Any], set[type]], _Array]] = {
 }
 
 
-ANNDATA_ENCODINGS = ("nullable-integer", "nullable-boolean", "nullable-string-array")
-
-
 def from_geff(
     source: Any, prop: str, *, of: Literal["nodes", "edges"] = "nodes", path: str | None = None
 ) -> NullableValues:
@@ -354,34 +351,3 @@ def from_geff(
         raise DataTypeError(f"{where}: missing has shape {missing.shape}, but values has {values.shape}")
     spread = missing.reshape(missing.shape + (1,) * (values.ndim - 1))
     return NullableValues(values, np.ascontiguousarray(np.broadcast_to(spread, values.shape)))
-
-
-def from_anndata(source: Any, path: str | None = None) -> NullableValues:
-    """Read a nullable column as anndata stores it: integers, bools or strings, null where masked.
-
-    `source` is a path, a store or a group, and `path` says where the column is in it, for example
-    "obs/cell_count".
-
-    >>> group = zarr.group({}, attributes={"encoding-type": "nullable-integer"})
-    >>> values = group.create_array("values", data=np.array([3, 1]))
-    >>> mask = group.create_array("mask", data=np.array([False, True]))
-    >>> from_anndata(group)
-    NullableValues([3, NULL], dtype=int64)
-    """
-    root: Any = source if isinstance(source, zarr.Group) else zarr.open_group(safe_store(source), mode="r")
-    column = root[path] if path else root
-    encoding = column.attrs.get("encoding-type")
-    if encoding not in ANNDATA_ENCODINGS:
-        raise DataTypeError(
-            f"{path or 'the group'} has the anndata encoding {encoding!r}; "
-            f"the nullable ones are {', '.join(ANNDATA_ENCODINGS)}"
-        )
-    values = column["values"][...]
-    mask = np.asarray(column["mask"][...], dtype=np.bool_)
-    if mask.shape != values.shape:
-        raise DataTypeError(
-            f"{path or 'the group'}: the mask has shape {mask.shape}, but the values have {values.shape}"
-        )
-    if encoding == "nullable-string-array":
-        values = np.asarray(values, dtype=object).astype(np.dtypes.StringDType())
-    return NullableValues(values, mask)
