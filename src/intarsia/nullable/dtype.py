@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeGuard
 
+import msgspec
 import numpy as np
 import zarr
 from zarr.dtype import Bool, Struct, VariableLengthUTF8, ZDType, parse_dtype
@@ -74,6 +75,21 @@ def check_experimental(what: str) -> None:
             f"{what} is experimental, and other programs cannot read it.\n"
             f"  To use it anyway: zarr.config.set({{{EXPERIMENTAL!r}: True}})"
         )
+
+
+class _Inner(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The inner data type, in the form that zarr.json has it."""
+
+    name: str
+    configuration: dict[str, Any] = {}
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    """The whole data type, in the form that zarr.json has it."""
+
+    name: str
+    configuration: _Inner
+    must_understand: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,18 +218,15 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         name = data.get("name") if isinstance(data, Mapping) else data
         if name not in NAMES:
             raise DataTypeValidationError(f"{data!r} is not an optional data type")
-        from intarsia import schemas
-
-        problems = schemas.problems("data_types/optional", data)
-        if problems:
-            raise DataTypeError(f"data type {name!r}: " + "; ".join(problems))
-        assert isinstance(data, Mapping)
-        inner: Any = data["configuration"]
+        try:
+            inner = msgspec.convert(data, _Document).configuration
+        except msgspec.ValidationError as error:
+            raise DataTypeError(f"data type {name!r}: {error}") from error
         # Most zarr data types have no configuration and are known by their bare name. The proposal
         # allows leaving out the inner configuration; zarrs does not.
-        spelled = inner if inner.get("configuration") or inner["name"] in NAMES else inner["name"]
+        has_configuration = inner.configuration or inner.name in NAMES
         try:
-            resolved = resolve(spelled)
+            resolved = resolve(msgspec.to_builtins(inner) if has_configuration else inner.name)
         except ValueError as error:
             raise DataTypeError(f"data type {name!r}: its inner data type is not known: {error}") from error
         return cls(inner=resolved, name=name)
