@@ -61,15 +61,19 @@ _IN_DASKS_WORDS = {
 class NullableArray(NDArrayOperatorsMixin):
     """A zarr array with missing values. It reads as masked arrays; you can write anything that has nulls.
 
+    To compute with nulls, use `read_nullable`: in a masked array, `masked | True` is masked, but null | True is
+    True. Operators and ufuncs of the array itself do the same lazily, with dask.
+
     Values that the data type of the array would change are refused. To write them all the same, convert
-    them first: `a[...] = nullable.as_nullable(data, a.dtype, casting="unsafe")`. Operators and ufuncs compute
-    lazily, with dask; the result of `read_nullable` computes at once.
+    them first: `a[...] = nullable.as_nullable(data, a.dtype, casting="unsafe")`.
 
     >>> from intarsia import nullable
     >>> a = nullable.create_array({}, shape=4, dtype="int16")
     >>> a[:3] = [1, None, 3]
     >>> print(a[:])
     [1 -- 3 --]
+    >>> (a.read_nullable() > 1) | True
+    NullableValues([True, True, True, True], dtype=bool)
     """
 
     __slots__ = ("_na_object", "zarr_array")
@@ -204,11 +208,14 @@ class NullableArray(NDArrayOperatorsMixin):
     # -- reading
 
     def read_nullable(self, selection: Any = ...) -> NullableValues:
-        """Read a `selection` as values and `missing`, with all levels of null.
+        """Read a `selection` for computing: as values and `missing`, with all levels of null.
+
+        The result follows Arrow's rules and Kleene's logic of three values.
 
         >>> from intarsia import nullable
-        >>> nullable.create_array({}, data=[1, None]).read_nullable()
-        NullableValues([1, NULL], dtype=int64)
+        >>> a = nullable.create_array({}, data=[True, None, False])
+        >>> a.read_nullable() | [False, True, None]
+        NullableValues([True, True, NULL], dtype=bool)
         """
         if is_pure_fancy_indexing(selection, self.ndim):
             return self._read_points(selection)
