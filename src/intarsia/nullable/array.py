@@ -30,7 +30,8 @@ from intarsia.nullable.codec import optional_codec
 from intarsia.nullable.conversions import as_nullable
 from intarsia.nullable.dtype import NullDType, OptionalDType, Spelling, check_experimental, optional_dtype
 from intarsia.nullable.elements import NULL, element_type, is_string
-from intarsia.nullable.missing_values import (
+from intarsia.nullable.present_values import on_present_values
+from intarsia.nullable.representation import (
     ATTRIBUTE,
     REPRESENTATION,
     UNSET,
@@ -40,7 +41,6 @@ from intarsia.nullable.missing_values import (
     representation_of,
     strings,
 )
-from intarsia.nullable.sentinel import on_present_values
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ _IN_DASKS_WORDS = {
 class NullableArray(NDArrayOperatorsMixin):
     """A zarr array with missing values. It reads as masked arrays; you can write anything that has nulls.
 
-    To compute with nulls, use `read_nullable`: in a masked array, `masked | True` is masked, but null | True is
-    True. Operators and ufuncs of the array itself do the same lazily, with dask.
+    To compute with nulls, use `read_nullable`: there null | True is True, while in a masked array it is
+    masked. Operators and ufuncs of the array itself do the same lazily, with dask.
 
     Values that the data type of the array would change are refused. To write them all the same, convert
     them first: `a[...] = nullable.as_nullable(data, a.dtype, casting="unsafe")`.

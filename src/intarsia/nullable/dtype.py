@@ -53,7 +53,7 @@ def install_nullable_buffer() -> None:
     Called for every data type with nulls.
     """
     from intarsia.nullable.buffer import NullableNDBuffer
-    from intarsia.nullable.sentinel import ON_PRESENT_VALUES
+    from intarsia.nullable.present_values import ON_PRESENT_VALUES
 
     register_ndbuffer(NullableNDBuffer, NDBUFFER)
     if zarr.config.get("ndbuffer") in STOCK_NDBUFFERS:

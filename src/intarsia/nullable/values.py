@@ -128,7 +128,7 @@ class NullableValues(Computing):
                 plain = cls(plain.values, plain.is_null() | mask if plain.null_count else mask)
             return plain.at_depth(depth)
         if elements.is_string(array.dtype) and hasattr(array.dtype, "na_object"):
-            from intarsia.nullable.missing_values import from_strings
+            from intarsia.nullable.representation import from_strings
 
             return from_strings(array).at_depth(depth)
         return cls(array, None, depth)
