@@ -15,7 +15,7 @@ from intarsia.nullable import (
     create_array,
     open_array,
 )
-from intarsia.nullable.representation import from_attribute
+from intarsia.nullable.representation import na_object_from_name
 
 STRINGS = ["x", None, "z"]
 
@@ -76,10 +76,10 @@ def test_only_strings_have_one(tmp_path):
 
 
 def test_only_three_can_be_kept():
-    with pytest.raises(DataTypeError, match="cannot be kept as an attribute"):
+    with pytest.raises(DataTypeError, match="cannot be stored as an attribute"):
         create_array({}, data=STRINGS, na_object=object())
     with pytest.raises(DataTypeError, match="the attribute 'na_object' is 'nil'"):
-        from_attribute("nil")
+        na_object_from_name("nil")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@
 - On disk: `dtype`, `codec` and `encoding` (a chunk's mask and values). `present_values` holds codecs in front
   of it, and `sentinel` a codec for files that mark missing values by a number.
 - In memory: `values` (arrays), `elements` (`NULL`, `Some`), `buffer` (what zarr allocates).
-- Computing: `computing`, `reductions`, `dask_blocks`.
+- Computing: `computing`, `dask_blocks`.
 - Other libraries: `conversions` (NumPy and lists), `tables` (Arrow, Polars, pandas), `geff`,
   `without_nulls` (for libraries that have none).
 

@@ -19,10 +19,10 @@ from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, par
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
-from intarsia.nullable.buffer import Gathered, NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
+from intarsia.nullable.buffer import CompactChunk, NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
 from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling
 from intarsia.nullable.elements import Some
-from intarsia.nullable.encoding import HEADER, NestedCodecs, checked_mask, joined, now, split
+from intarsia.nullable.encoding import HEADER, NestedCodecs, check_mask, joined, now, split
 from intarsia.nullable.values import NullableValues
 
 
@@ -110,7 +110,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         raw, mask_length = split(data)
         mask_spec, _ = self._specs(spec, 0)
         mask = _bytes(raw[:mask_length], spec)
-        _, count = checked_mask(now(self._mask.decode(mask, mask_spec, wait=False)))
+        _, count = check_mask(now(self._mask.decode(mask, mask_spec, wait=False)))
         parts = {"mask_codecs": (mask, mask_spec)}
         if self._has_data(raw.size - mask_length, count):
             parts["data_codecs"] = (_bytes(raw[mask_length:], spec), self._specs(spec, count)[1])
@@ -207,7 +207,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         self, chunk_data: NDBuffer, chunk_spec: ArraySpec
     ) -> tuple[NullableValues, np.ndarray[Any, Any], int]:
         dtype = _optional(chunk_spec.dtype)
-        nullable = nullable_of(chunk_data, dtype.depth)
+        nullable = to_nullable(chunk_data, dtype.depth)
         if nullable.values.dtype != dtype.element.dtype:
             nullable = nullable.astype(dtype.to_native_dtype())
         if dtype.depth == 1:
@@ -251,7 +251,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         raw, mask_length = split(chunk_data)
         mask_spec, _ = self._specs(chunk_spec, 0)
         mask = await self._mask.decode(_bytes(raw[:mask_length], chunk_spec), mask_spec, wait=wait)
-        present, count = checked_mask(mask)
+        present, count = check_mask(mask)
         data = None
         if self._has_data(raw.size - mask_length, count):
             _, data_spec = self._specs(chunk_spec, count)
@@ -274,12 +274,12 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         if data is None:
             decoded = np.empty(0, dtype=element.dtype)
         elif element.depth > 1:
-            decoded = nullable_of(data, element.depth - 1)
+            decoded = to_nullable(data, element.depth - 1)
         else:
             decoded = data.as_numpy_array()
             if decoded.dtype != element.dtype:
                 decoded = decoded.astype(element.dtype)
-        return OptionalNDBuffer.from_gathered(Gathered(present, decoded, element, count))
+        return OptionalNDBuffer.from_compact(CompactChunk(present, decoded, element, count))
 
 
 def _optional(dtype: Any) -> OptionalDType:

@@ -14,7 +14,7 @@ import numpy as np
 
 from intarsia.casting import Casting, cast, cast_values
 from intarsia.errors import DataTypeError
-from intarsia.nullable.elements import NULL, Null, Some, spread, tagged, unwrap
+from intarsia.nullable.elements import NULL, Null, Some, scatter, tag_dtype, unwrap
 from intarsia.nullable.values import NullableValues
 
 type _Array = np.ndarray[Any, Any]
@@ -55,7 +55,7 @@ def as_nullable(
     if dtype is None:
         return _taken(data, None, depth, casting)
     dtype = np.dtype(dtype)
-    return _taken(data, dtype, depth, casting).astype(tagged(dtype, depth), copy=False, casting=casting)
+    return _taken(data, dtype, depth, casting).astype(tag_dtype(dtype, depth), copy=False, casting=casting)
 
 
 def _taken(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting) -> NullableValues:
@@ -151,7 +151,7 @@ def from_objects(
     converted = _array_of(present, dtype, casting)
     if missing is None:
         return NullableValues(converted.reshape(shape), None, depth)
-    values = spread(converted, missing == 0).reshape(shape)
+    values = scatter(converted, missing == 0).reshape(shape)
     return NullableValues(values, missing.reshape(shape), depth)
 
 

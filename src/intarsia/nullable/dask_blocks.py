@@ -28,7 +28,7 @@ def to_dask(array: Any, chunks: Any = None) -> Any:
     NullableValues([1, 0], dtype=int64)
     """
     da = extra("dask.array", "dask")
-    teach_dask()
+    register_with_dask()
     if isinstance(array, NullableValues):
         return da.from_array(array, chunks=chunks or "auto", asarray=False, meta=_nothing(array))
     if not isinstance(array, NullableArray):
@@ -59,11 +59,11 @@ class _Blocks:
         self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
 
     def __getitem__(self, selection: Any) -> NullableValues:
-        teach_dask()  # a worker meets the type here
+        register_with_dask()  # a worker meets the type here
         return self.array.read_nullable(selection)
 
 
-def teach_dask() -> None:
+def register_with_dask() -> None:
     """Make dask count the present elements: means and variances divide by their number."""
     dispatch = extra("dask.array.dispatch", "dask")
     dispatch.numel_lookup.register(NullableValues, _present)

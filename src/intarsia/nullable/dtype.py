@@ -22,7 +22,7 @@ from zarr.registry import register_codec, register_ndbuffer
 
 from intarsia._compat import JSON, DTypeJSON, HasItemSize, Resolver, add_data_types
 from intarsia.errors import CodecConfigurationError, DataTypeError
-from intarsia.nullable.elements import MOST_LEVELS, NULL, ElementType, Null, Some, element_type, tagged
+from intarsia.nullable.elements import MOST_LEVELS, NULL, ElementType, Null, Some, element_type, tag_dtype
 
 if TYPE_CHECKING:
     from intarsia.nullable.values import NullableValues
@@ -193,7 +193,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         raise DataTypeValidationError(f"Invalid data type: {dtype}. It is not nullable")
 
     def to_native_dtype(self) -> np.dtype[Any]:
-        return tagged(self.innermost.to_native_dtype(), self.depth)
+        return tag_dtype(self.innermost.to_native_dtype(), self.depth)
 
     # -- zarr.json
 
@@ -325,10 +325,10 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
     """
     if isinstance(dtype, str) and (match := re.fullmatch(r"\s*optional\[(.*)\]\s*", dtype)):
         inside = match[1].strip()
-        inner = optional_dtype(inside) if inside.startswith("optional[") else parsed_dtype(inside)
+        inner = optional_dtype(inside) if inside.startswith("optional[") else to_data_type(inside)
         made = OptionalDType(inner=inner)
     else:
-        parsed = parsed_dtype(dtype)
+        parsed = to_data_type(dtype)
         if isinstance(parsed, OptionalDType):
             made = parsed
         else:
@@ -342,7 +342,7 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
     return made if name is None else made.with_name(name)
 
 
-def parsed_dtype(dtype: Any) -> _ZDType:
+def to_data_type(dtype: Any) -> _ZDType:
     """The data type for anything that zarr takes as a dtype, or for "optional[float64]"."""
     if isinstance(dtype, str) and dtype.strip().startswith("optional["):
         return optional_dtype(dtype)
@@ -399,7 +399,7 @@ class NullDType(ZDType[Any, Any]):
         raise DataTypeValidationError(f"Invalid data type: {dtype}. NumPy has no dtype that is all null")
 
     def to_native_dtype(self) -> np.dtype[Any]:
-        return tagged(np.dtype(object), 1)
+        return tag_dtype(np.dtype(object), 1)
 
     @classmethod
     def _from_json_v2(cls, data: DTypeJSON) -> Self:

@@ -51,7 +51,7 @@ def split(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
     return raw[HEADER.size :], mask_length
 
 
-def checked_mask(mask: NDBuffer) -> tuple[np.ndarray[Any, Any], int]:
+def check_mask(mask: NDBuffer) -> tuple[np.ndarray[Any, Any], int]:
     """The mask as bools, and how many are true; bytes other than 0 and 1 would be miscounted."""
     present = mask.as_numpy_array()
     octets = present.view(np.uint8)

@@ -16,9 +16,9 @@ from zarr.dtype import ZDType
 from intarsia._compat import ArraySpec
 from intarsia.codecs import base
 from intarsia.errors import CodecConfigurationError
-from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
+from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
 from intarsia.nullable.dtype import OptionalDType
-from intarsia.nullable.elements import NULL, Some, spread
+from intarsia.nullable.elements import NULL, Some, scatter
 from intarsia.nullable.values import NullableValues
 
 
@@ -73,7 +73,7 @@ class _OnPresentValues(base.SynchronousArrayCodec):
         if not isinstance(dtype, OptionalDType):
             plain: NDBuffer = work(chunk_data, chunk_spec)
             return plain
-        nullable = nullable_of(chunk_data, dtype.depth)
+        nullable = to_nullable(chunk_data, dtype.depth)
         present = nullable.missing == 0
         count = int(np.count_nonzero(present))
         taken = np.ascontiguousarray(gather(nullable.values, present, count))
@@ -84,7 +84,7 @@ class _OnPresentValues(base.SynchronousArrayCodec):
             worked = work(NullableNDBuffer(taken), spec).as_numpy_array()
         if worked.dtype != due and worked.dtype.itemsize == due.itemsize:
             worked = worked.view(due)  # numcodecs leaves the bits of some floats as integers
-        values = spread(worked, present)
+        values = scatter(worked, present)
         return OptionalNDBuffer(NullableValues(values, nullable.missing, dtype.depth))
 
 

@@ -22,13 +22,13 @@ _NONE, _NAN, _NA = "None", "numpy.nan", "pandas.NA"
 REPRESENTATION: Final = "py_array_representation"
 """The attribute of an array that names the Python type of its selections, as in the proposal."""
 
-_IN_LIBRARIES = {
+_LIBRARIES = {
     "pandas.Series": "pandas",
     "pandas.DataFrame": "pandas",
     "polars.Series": "polars",
     "pyarrow.Array": "arrow",
 }
-_SHORT = (("np", "numpy"), ("pd", "pandas"), ("pl", "polars"), ("pa", "pyarrow"))
+_ABBREVIATIONS = (("np", "numpy"), ("pd", "pandas"), ("pl", "polars"), ("pa", "pyarrow"))
 _STRINGS = re.compile(r"numpy\.typing\.NDArray\[numpy\.dtypes\.StringDType\(na_object=(.*)\)\]")
 
 
@@ -59,8 +59,8 @@ def check_na_object(na_object: Any) -> None:
         )
 
 
-def attribute_of(na_object: Any) -> str:
-    """The name of an `na_object` in the attribute; only these three mean the same everywhere."""
+def na_object_name(na_object: Any) -> str:
+    """The name of an `na_object` in the attribute; only three mean the same everywhere."""
     check_na_object(na_object)
     if na_object is None:
         return _NONE
@@ -69,12 +69,12 @@ def attribute_of(na_object: Any) -> str:
     if type(na_object).__module__.startswith("pandas.") and repr(na_object) == "<NA>":
         return _NA
     raise DataTypeError(
-        f"na_object {na_object!r} cannot be kept as an attribute: only None, numpy.nan and pandas.NA can. "
+        f"na_object {na_object!r} cannot be stored as an attribute: only None, numpy.nan and pandas.NA can. "
         "Choose it when you open the array: open_array(…, na_object=…)"
     )
 
 
-def from_attribute(name: Any) -> Any:
+def na_object_from_name(name: Any) -> Any:
     """The `na_object` that an attribute names."""
     if name == _NONE:
         return None
@@ -88,25 +88,25 @@ def from_attribute(name: Any) -> Any:
     )
 
 
-def representation_of(attribute: Any) -> tuple[str | None, Any]:
+def parse_representation(attribute: Any) -> tuple[str | None, Any]:
     """The library whose arrays an attribute names, and the `na_object`; unknown names are ignored.
 
-    >>> representation_of("pd.Series")
+    >>> parse_representation("pd.Series")
     ('pandas', UNSET)
-    >>> representation_of("np.typing.NDArray[np.dtypes.StringDType(na_object=np.nan)]")
+    >>> parse_representation("np.typing.NDArray[np.dtypes.StringDType(na_object=np.nan)]")
     (None, nan)
-    >>> representation_of("np.ma.MaskedArray"), representation_of("xarray.Variable")
+    >>> parse_representation("np.ma.MaskedArray"), parse_representation("xarray.Variable")
     ((None, UNSET), (None, UNSET))
     """
     name = str(attribute)
-    for short, module in _SHORT:
+    for short, module in _ABBREVIATIONS:
         name = re.sub(rf"\b{short}\.", f"{module}.", name)
     if (match := _STRINGS.fullmatch(name)) and match[1] in (_NONE, _NAN, _NA):
-        return None, from_attribute(match[1])
-    return _IN_LIBRARIES.get(name), UNSET
+        return None, na_object_from_name(match[1])
+    return _LIBRARIES.get(name), UNSET
 
 
-def strings(data: NullableValues, na_object: Any) -> np.ndarray[Any, Any]:
+def to_strings(data: NullableValues, na_object: Any) -> np.ndarray[Any, Any]:
     """Strings as a plain array of `StringDType(na_object=…)`."""
     check_na_object(na_object)
     out: np.ndarray[Any, Any] = np.empty(data.shape, dtype=np.dtypes.StringDType(na_object=na_object))
@@ -120,7 +120,7 @@ def from_strings(array: np.ndarray[Any, Any]) -> NullableValues:
     dtype: Any = array.dtype
     if element_type(dtype) is None:
         missing = _is_na(array, dtype.na_object)
-    else:  # made by np.empty(…, dtype=z.dtype), for example: no element is the note itself
+    else:  # from np.empty(…, dtype=z.dtype), for example: no element is the note itself
         missing = np.zeros(array.shape, dtype=np.bool_)
     plain = np.empty(array.shape, dtype=np.dtypes.StringDType())
     plain[~missing] = array[~missing].astype(np.dtypes.StringDType())
@@ -132,5 +132,5 @@ def _is_na(array: np.ndarray[Any, Any], na_object: object) -> np.ndarray[Any, np
     if isinstance(na_object, float) and np.isnan(na_object):
         is_nan: np.ndarray[Any, np.dtype[np.bool_]] = np.isnan(array)
         return is_nan
-    is_it = [element is na_object for element in array.astype(object).reshape(-1)]
-    return np.array(is_it, dtype=np.bool_).reshape(array.shape)
+    is_na = [element is na_object for element in array.astype(object).reshape(-1)]
+    return np.array(is_na, dtype=np.bool_).reshape(array.shape)

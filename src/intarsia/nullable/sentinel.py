@@ -15,7 +15,7 @@ from intarsia._compat import JSON, ArraySpec, codec_supports_sync
 from intarsia.codecs import base
 from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
-from intarsia.nullable.buffer import OptionalNDBuffer, nullable_of
+from intarsia.nullable.buffer import OptionalNDBuffer, to_nullable
 from intarsia.nullable.dtype import OptionalDType
 from intarsia.nullable.elements import Some
 from intarsia.nullable.values import NullableValues
@@ -118,7 +118,7 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         specs = self._specs(chunk_spec)
         inner = specs[0].dtype
-        data = nullable_of(chunk_array, 1)
+        data = to_nullable(chunk_array, 1)
         clash = self._is_sentinel(data.values, inner) & ~data.is_null()
         if clash.any():
             at = tuple(int(i) for i in np.argwhere(clash)[0])

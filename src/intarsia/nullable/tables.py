@@ -39,7 +39,7 @@ def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Arra
     [1.5, nan, None]
     """
     pa = extra("pyarrow", "nullable")
-    data = with_one_null(data, nat_as_null=nat_as_null, where="Arrow")
+    data = require_one_null(data, nat_as_null=nat_as_null, where="Arrow")
     if data.ndim == 0:
         raise DataTypeError("a single element is not an Arrow array: use .item()")
     flat = _flat_to_arrow(pa, data.reshape(-1))
@@ -67,7 +67,7 @@ def _flat_to_arrow(pa: ModuleType, data: NullableValues) -> Any:
             pa.bool_(), values.size, [bitmap, pa.py_buffer(np.packbits(values, bitorder="little"))]
         )
     if kind in "mM":
-        values = in_common_unit(np.where(missing, np.array("NaT", values.dtype), values))
+        values = to_common_unit(np.where(missing, np.array("NaT", values.dtype), values))
     elif kind not in "iuf":
         raise DataTypeError(f"Arrow has no type for {values.dtype}: use masked arrays")
     values = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
@@ -92,7 +92,7 @@ def from_arrow(array: Any) -> NullableValues:
     if not isinstance(array, pa.Table | pa.RecordBatch | pa.ChunkedArray | pa.Array):
         array = _imported(pa, array)
     if isinstance(array, pa.Table | pa.RecordBatch):
-        return stacked([from_arrow(column) for column in array.columns], array.column_names)
+        return stack_columns([from_arrow(column) for column in array.columns], array.column_names)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # older pyarrow returns chunks for some types
@@ -185,7 +185,7 @@ def _bits(buffer: Any, offset: int, size: int) -> np.ndarray[Any, np.dtype[np.bo
     return bits[offset:].view(np.bool_)
 
 
-def stacked(columns: list[NullableValues], names: list[Any]) -> NullableValues:
+def stack_columns(columns: list[NullableValues], names: list[Any]) -> NullableValues:
     """The columns of a data frame as one two-dimensional array; they must have one type."""
     types = {str(column.values.dtype) for column in columns}
     if len(types) != 1:
@@ -224,7 +224,7 @@ def from_polars(series: Any) -> NullableValues:
     pl = extra("polars", "nullable")
     if isinstance(series, pl.DataFrame):
         columns = [from_polars(series[name]) for name in series.columns]
-        return stacked(columns, series.columns)
+        return stack_columns(columns, series.columns)
     if isinstance(series, pl.LazyFrame):
         raise DataTypeError("a LazyFrame has no values yet: call collect() first")
     if not isinstance(series, pl.Series):
@@ -239,7 +239,7 @@ def from_polars(series: Any) -> NullableValues:
     return from_arrow(exported)
 
 
-def in_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def to_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """`values` in one of `UNITS`, with the same meaning; a unit that none of them can express is refused."""
     unit, count = np.datetime_data(values.dtype)
     if unit in UNITS and count == 1 and values.dtype.isnative:
@@ -262,7 +262,7 @@ def in_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return converted
 
 
-def with_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) -> NullableValues:
+def require_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) -> NullableValues:
     """`nullable` for libraries with one kind of null: refuses levels, and NaT unless it becomes null."""
     if nullable.depth > 1:
         raise DataTypeError(
@@ -302,7 +302,7 @@ def to_pandas(
     dtype: Float64
     """
     pd = extra("pandas", "nullable")
-    data = with_one_null(data, nat_as_null=nat_as_null, where="pandas")
+    data = require_one_null(data, nat_as_null=nat_as_null, where="pandas")
     if data.ndim == 1:
         return pd.Series(_column(pd, data), name=name, copy=False)
     if data.ndim == 2:
@@ -324,7 +324,7 @@ def _column(pd: ModuleType, data: NullableValues) -> Any:
     if kind in "OS" or dtype.names or dtype == np.float16:
         return pd.arrays.ArrowExtensionArray(to_arrow(data))
     if kind in "mM":
-        values = in_common_unit(values)
+        values = to_common_unit(values)
         beneath = values[missing]
         if not np.isnat(beneath).all():
             values = values.copy()
@@ -357,7 +357,7 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     pd = extra("pandas", "nullable")
     if isinstance(data, pd.DataFrame):
         columns = [from_pandas(data.iloc[:, j], nan_as_null=nan_as_null) for j in range(data.shape[1])]
-        return stacked(columns, list(data.columns))
+        return stack_columns(columns, list(data.columns))
     if isinstance(data, pd.MultiIndex):
         raise DataTypeError("an index of several levels has no equivalent in an array: give one level")
     array = data.array if isinstance(data, pd.Series | pd.Index) else data

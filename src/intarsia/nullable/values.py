@@ -6,16 +6,20 @@ raises if there is one, and says what to call instead.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from intarsia.casting import Casting, cast_values
 from intarsia.display import terminal_width
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import elements
-from intarsia.nullable.computing import Computing
+
+if TYPE_CHECKING:
+    from intarsia.nullable.computing import Axis, Reduction
 
 type Array = np.ndarray[Any, Any]
 type Order = Literal["K", "A", "C", "F"]
@@ -34,7 +38,7 @@ _WIDTH = 75
 """Characters of a line of `repr`, as in NumPy, unless the terminal is narrower."""
 
 
-class NullableValues(Computing):
+class NullableValues(NDArrayOperatorsMixin):
     """Values, and a byte for each that says whether it is missing: 0 if present, k if null at level k.
 
     Levels count from the inside. With one level of null, conversion from and to a NumPy masked array
@@ -49,8 +53,24 @@ class NullableValues(Computing):
     Traceback (most recent call last):
     ...
     intarsia.errors.NullsPresentError: 1 of 2 elements are null...
+
+    It computes as Arrow does:
+
+    >>> from intarsia.nullable import as_nullable
+    >>> x = as_nullable([1, None, 3])
+    >>> x * 2 + 1
+    NullableValues([3, NULL, 7], dtype=int64)
+    >>> (x > 1) | [True, True, False]
+    NullableValues([True, True, True], dtype=bool)
+    >>> x.sum(), x.sum(skipna=False)
+    (NullableValues(4, dtype=int64), NullableValues(NULL, dtype=int64))
+    >>> np.concatenate([x, [5]])
+    NullableValues([1, NULL, 3, 5], dtype=int64)
+    >>> np.where(x > 1, x, None)
+    NullableValues([NULL, NULL, 3], dtype=int64)
     """
 
+    __array_priority__ = 100  # dask asks it which of two arrays knows how to concatenate or divide them
     __slots__ = ("depth", "missing", "values")
 
     values: Array
@@ -162,7 +182,7 @@ class NullableValues(Computing):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values, with a note that they are nullable."""
-        return elements.tagged(self.values.dtype, self.depth)
+        return elements.tag_dtype(self.values.dtype, self.depth)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -272,7 +292,7 @@ class NullableValues(Computing):
         if self.size != 1:
             raise ValueError(f"item() needs exactly one element; there are {self.size}")
         value = self.values.reshape(-1)[0]
-        return elements.scalar_of(value, int(self.missing.reshape(-1)[0]), self.depth)
+        return elements.to_scalar(value, int(self.missing.reshape(-1)[0]), self.depth)
 
     def tolist(self) -> Any:
         """Nested lists with None for every null. With several levels, a null further in is `[None]`.
@@ -330,7 +350,7 @@ class NullableValues(Computing):
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, elements.Null | elements.Some) or value is None or value is np.ma.masked:
             plain, missing = elements.unwrap(value, self.depth)
-            self.values[key] = elements.beneath(self.values.dtype) if plain is None else self._one(plain)
+            self.values[key] = elements.placeholder(self.values.dtype) if plain is None else self._one(plain)
             self.missing[key] = missing
             return
         if isinstance(value, np.ndarray | NullableValues):
@@ -401,7 +421,7 @@ class NullableValues(Computing):
             # What lies beneath a null need not be convertible, so only present values are converted.
             present = source.missing == 0
             cast = cast_values(source.values[present], element.dtype, casting=casting)
-            values = elements.spread(cast, present)
+            values = elements.scatter(cast, present)
         return NullableValues(values, source.missing.copy() if copy else source.missing, element.depth)
 
     def view(self, dtype: Any = None) -> NullableValues:
@@ -411,6 +431,192 @@ class NullableValues(Computing):
     def tobytes(self, order: Order | None = "C") -> bytes:
         """Refused, like `view`; numcodecs expects it of anything that passes for an array."""
         raise DataTypeError(_NO_BYTES)
+
+    # -- NumPy's protocols: see computing.py, which imports this module
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any
+    ) -> Any:
+        from intarsia.nullable.computing import apply_ufunc
+
+        return apply_ufunc(ufunc, method, inputs, out, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        from intarsia.nullable.computing import apply_function
+
+        return apply_function(function, args, options)
+
+    def _reduce(self, name: str, axis: Axis, **options: Any) -> NullableValues:
+        from intarsia.nullable.computing import reduce
+
+        return reduce(self, name, axis, **options)
+
+    def __bool__(self) -> bool:
+        if self.size == 1:
+            return bool(self.item())
+        raise ValueError(f"the truth value of {self.size} elements is ambiguous: use any() or all()")
+
+    def __int__(self) -> int:
+        return int(np.asarray(self))
+
+    def __float__(self) -> float:
+        return float(np.asarray(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _register_with_dask()
+        return _unpickle, (self.values, self.missing, self.depth)
+
+    # -- nulls
+
+    def isnull(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """True where an element is null, as a plain array: `is_null` under the name that pandas uses.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None]).isnull()
+        array([False,  True])
+        """
+        return self.is_null()
+
+    def fillna(self, value: Any) -> NullableValues:
+        """Replace every null by `value`: one for all, or an array with one for each, which may be null again.
+
+        A value that the data type cannot hold is refused. `filled` gives a plain array.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, None]).fillna([7, 8, None])
+        NullableValues([1, 8, NULL], dtype=int64)
+        """
+        from intarsia.nullable.conversions import as_nullable
+
+        check_one_level(self)
+        result, null = self.copy(), self.is_null()
+        fill = as_nullable(value, self.values.dtype)
+        result.values[null] = np.broadcast_to(fill.values, self.shape)[null]
+        result.missing[null] = np.broadcast_to(fill.missing, self.shape)[null]
+        return result
+
+    def dropna(self) -> NullableValues:
+        """The present elements, in one dimension.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [None, 4]]).dropna()
+        NullableValues([1, 4], dtype=int64)
+        """
+        return NullableValues(self.values[~self.is_null()])
+
+    # -- reductions
+
+    def count(self, axis: Axis = None, *, keepdims: bool = False) -> Any:
+        """The number of present elements, as a plain number or array.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [3, 4]]).count(axis=0).tolist()
+        [2, 1]
+        """
+        return np.count_nonzero(~self.is_null(), axis=axis, keepdims=keepdims)
+
+    def sum(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """The sum of the present elements; null if there are none.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [3, None]]).sum(axis=0)
+        NullableValues([4, NULL], dtype=int64)
+        """
+        return self._reduce("sum", axis, **options)
+
+    def prod(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """The product of the present elements; null if there are none.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([2, None, 3]).prod()
+        NullableValues(6, dtype=int64)
+        """
+        return self._reduce("prod", axis, **options)
+
+    def mean(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """The mean of the present elements; null if there are none.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, 4]).mean()
+        NullableValues(2.5, dtype=float64)
+        """
+        return self._reduce("mean", axis, **options)
+
+    def var(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Reduction]) -> NullableValues:
+        """The variance of the present elements; null unless there are more than `ddof`.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, 3]).var(), as_nullable([1, None]).var(ddof=1)
+        (NullableValues(1.0, dtype=float64), NullableValues(NULL, dtype=float64))
+        """
+        return self._reduce("var", axis, ddof=ddof, **options)
+
+    def std(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Reduction]) -> NullableValues:
+        """The standard deviation of the present elements; null unless there are more than `ddof`.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, 3]).std()
+        NullableValues(1.0, dtype=float64)
+        """
+        return self._reduce("std", axis, ddof=ddof, **options)
+
+    def min(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """The smallest present element; NaN only if all of them are NaN, as in Arrow.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([np.nan, None, 3.0]).min()
+        NullableValues(3.0, dtype=float64)
+        """
+        return self._reduce("min", axis, **options)
+
+    def max(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """The largest present element; NaN only if all of them are NaN, as in Arrow.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [None, None]]).max(axis=1)
+        NullableValues([1, NULL], dtype=int64)
+        """
+        return self._reduce("max", axis, **options)
+
+    def any(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """Whether any present element is true. With `skipna=False`, a null that could decide makes it null.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([True, None]).any(skipna=False), as_nullable([False, None]).any(skipna=False)
+        (NullableValues(True, dtype=bool), NullableValues(NULL, dtype=bool))
+        """
+        return self._reduce("any", axis, **options)
+
+    def all(self, axis: Axis = None, **options: Unpack[Reduction]) -> Any:  # zarr asks for a bool
+        """Whether all present elements are true. With `skipna=False`, a null that could decide makes it null.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([True, None]).all(), as_nullable([True, None]).all(skipna=False)
+        (NullableValues(True, dtype=bool), NullableValues(NULL, dtype=bool))
+        """
+        return self._reduce("all", axis, **options)
+
+
+def _unpickle(values: Any, missing: Any, depth: int) -> NullableValues:
+    _register_with_dask()
+    return NullableValues(values, missing, depth)
+
+
+def _register_with_dask() -> None:
+    """Tell dask how to count elements, before it computes with this type here or in a worker."""
+    if "dask" in sys.modules:
+        from intarsia.nullable.dask_blocks import register_with_dask
+
+        register_with_dask()
+
+
+def check_one_level(data: NullableValues) -> None:
+    """Refuse several levels of null, with which nothing computes."""
+    if data.depth > 1:
+        raise DataTypeError(
+            f"this data has {data.depth} levels of null, but computing supports one: "
+            "give up the difference with collapse() first"
+        )
 
 
 def _mask_of_structs(mask: Array) -> Array:
