@@ -1,8 +1,8 @@
 """zarr's memory for arrays, extended to nullable data.
 
-zarr asks one class, named in its configuration, for all memory. `NullableNDBuffer` answers with zarr's own
-behaviour for plain arrays; for a dtype that says "nullable" (see elements.py) it answers with an
-`OptionalNDBuffer`. `install_nullable_buffer` in dtype.py makes zarr ask it.
+One class, named in zarr's configuration, allocates all memory. `NullableNDBuffer` is zarr's own for plain
+arrays; for a dtype that says "nullable" (see elements.py) it allocates an `OptionalNDBuffer`.
+`install_nullable_buffer` in dtype.py configures it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,16 +24,16 @@ def gather(values: Array, present: Array, count: int, out: Array | None = None) 
     if count < values.size and values.flags.c_contiguous:
         # Three times faster than a boolean index, which walks the mask twice.
         return values.reshape(-1).take(np.flatnonzero(present), out=out, mode="clip")
-    taken: Array = values.reshape(-1) if count == values.size else values[present]
+    elements: Array = values.reshape(-1) if count == values.size else values[present]
     if out is None:
-        return taken
-    out[...] = taken
+        return elements
+    out[...] = elements
     return out
 
 
 @dataclass(frozen=True, slots=True)
 class CompactChunk:
-    """A freshly decoded chunk before its elements are put in place: which are present, and only those.
+    """A decoded chunk without memory for its nulls: which elements are present, and only those.
 
     zarr decodes a chunk and copies it into the result. Delaying the expansion until the result is known
     saves that copy.
@@ -62,9 +62,9 @@ class CompactChunk:
         if self.count == self.present.size and isinstance(self.data, np.ndarray):
             missing = np.zeros(self.shape, dtype=np.uint8)
             return NullableValues(self.data.reshape(self.shape), missing, self.element.depth)
-        made = NullableValues.empty(self.shape, self.element)
-        self.expand_into(made.values, made.missing)
-        return made
+        chunk = NullableValues.empty(self.shape, self.element)
+        self.expand_into(chunk.values, chunk.missing)
+        return chunk
 
     def expand_into(self, values: Array, missing: Array) -> None:
         """Write the chunk into memory of the same shape."""
@@ -117,8 +117,7 @@ class NullableNDBuffer(NDBuffer, metaclass=_EqualToNDBuffer):
         element = element_type(dtype)
         if element is None:
             return super().create(shape=shape, dtype=dtype, order=order, fill_value=fill_value)
-        made = NullableValues.full(tuple(shape), fill_value, element, order)
-        return cast("Self", OptionalNDBuffer(made))
+        return cast("Self", OptionalNDBuffer(NullableValues.full(tuple(shape), fill_value, element, order)))
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], dtype: npt.DTypeLike, order: Literal["C", "F"] = "C") -> Self:
@@ -158,9 +157,9 @@ class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
     @classmethod
     def from_compact(cls, chunk: CompactChunk) -> Self:
         """A chunk whose elements are put in place once they are read or copied into another buffer."""
-        made = cls.__new__(cls)
-        made._compact = chunk
-        return made
+        buffer = cls.__new__(cls)
+        buffer._compact = chunk
+        return buffer
 
     @property
     def nullable(self) -> NullableValues:

@@ -98,7 +98,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         }
         return {"name": self.name, "configuration": parts}
 
-    # -- what `masks` and `rewrite` ask of it: see `intarsia.codecs.codec_path`
+    # -- for `masks` and `rewrite`: see `intarsia.codecs.codec_path`
 
     @property
     def chains(self) -> dict[str, tuple[Codec, ...]]:
@@ -117,10 +117,10 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         return parts
 
     def close_parts(self, parts: Mapping[str, Buffer], spec: ArraySpec) -> Buffer:
-        """A chunk made of these encoded parts."""
+        """The chunk with these encoded parts."""
         return join_parts(parts["mask_codecs"], parts.get("data_codecs"), spec)
 
-    # -- what slots ask of it: see `intarsia.shards.inner_codecs`
+    # -- for slotted shards: see `intarsia.shards.inner_codecs`
 
     frame_bytes = HEADER.size
     """The bytes of a chunk that are not in its parts."""
@@ -170,7 +170,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     @property
     def _sync_capable(self) -> bool:
-        """Asked by zarr's fused pipeline; a nested codec may need an event loop."""
+        """Whether zarr's fused pipeline can call it; a nested codec may need an event loop."""
         return self._mask.synchronous and self._data.synchronous
 
     def _specs(self, spec: ArraySpec, count: int) -> tuple[ArraySpec, ArraySpec]:

@@ -300,6 +300,6 @@ def _extreme(data: NullableValues, name: str, axes: tuple[int, ...]) -> Array:
         values = values.copy()
         values[null] = loses
     # NumPy reduces text and objects along one axis only.
-    kept = [d for d in range(values.ndim) if d not in axes]
-    in_a_row = values.transpose((*kept, *axes)).reshape((-1, prod(values.shape[d] for d in axes)))
-    return np.asarray(best.reduce(in_a_row, axis=-1, initial=loses)).reshape(shape)
+    others = [d for d in range(values.ndim) if d not in axes]
+    rows = values.transpose((*others, *axes)).reshape((-1, prod(values.shape[d] for d in axes)))
+    return np.asarray(best.reduce(rows, axis=-1, initial=loses)).reshape(shape)

@@ -1,8 +1,8 @@
-"""The data types `optional`, a value of another data type or null, which nests, and `null`, nothing but null.
+"""The data types `optional` (a value of another data type, or null; it nests) and `null` (only nulls).
 
-zarr imports this module with the first data type that anybody asks for, so it imports little itself. zarr is
-configured for nulls when the first data type with nulls is made, wherever it comes from; a process that meets
-none keeps zarr as it is. Earlier choices of the user are left alone.
+zarr imports this module when it looks up its first data type, so it imports little itself. zarr's
+configuration changes when the first data type with nulls is created, wherever it comes from; a process
+without one keeps zarr as it is. What the user has configured is left alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMES: tuple[Spelling, ...] = ("optional", "zarrs.optional")
 """The name in the proposal, and the one that zarrs uses as long as it is a proposal."""
 
 EXPERIMENTAL = "intarsia.experimental"
-"""The setting in `zarr.config` that allows what is not settled yet."""
+"""The setting in `zarr.config` that allows data types without a specification."""
 
 STOCK_NDBUFFERS = ("zarr.buffer.cpu.NDBuffer", "zarr.core.buffer.cpu.NDBuffer")
 NDBUFFER = "intarsia.nullable.buffer.NullableNDBuffer"
@@ -69,7 +69,7 @@ def install_nullable_buffer() -> None:
 
 
 def check_experimental(what: str) -> None:
-    """Refuse what is not settled yet, unless the user has allowed it."""
+    """Refuse a data type without a specification, unless the user has allowed it."""
     if not zarr.config.get(EXPERIMENTAL, False):
         raise DataTypeError(
             f"{what} is experimental, and other programs cannot read it.\n"
@@ -236,10 +236,12 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             raise DataTypeError(f"Zarr format {zarr_format} has no data type {self}: use zarr_format=3")
         inner = self.inner.to_json(zarr_format=3)
         # zarrs insists on the inner configuration, even where it is empty.
-        named = (
-            {"name": inner, "configuration": {}} if isinstance(inner, str) else {"configuration": {}, **inner}
-        )
-        return {"name": self.name, "configuration": {key: named[key] for key in ("name", "configuration")}}
+        if isinstance(inner, str):
+            inner = {"name": inner}
+        return {
+            "name": self.name,
+            "configuration": {"name": inner["name"], "configuration": inner.get("configuration", {})},
+        }
 
     # -- scalars
 
@@ -293,8 +295,8 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
 
 
 # zarr has no hook that lets a data type refuse an array -> bytes codec. But when an array is created, zarr's
-# `bytes` codec and its choice of a default ask every struct whether it has multi-byte fields. Passing for a
-# struct (a mask and a value, after all) gets us asked.
+# `bytes` codec and its choice of a default call `has_multi_byte_fields` of every struct. This data type
+# passes for a struct, so that they call its method, which refuses.
 Struct.register(OptionalDType)
 
 
@@ -315,7 +317,7 @@ def _plain_name(dtype: _ZDType) -> str:
 def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) -> OptionalDType:
     """Make `dtype` an optional data type; it is anything that zarr takes as a dtype, or "optional[float64]".
 
-    A `dtype` that is already optional is taken as it is; `depth` must then agree or be 1.
+    A `dtype` that is already optional stays as it is; `depth` must then agree or be 1.
 
     Args:
         name: How the data type is spelled in zarr.json: `"optional"`, or `"zarrs.optional"` for zarrs.
@@ -323,29 +325,23 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
     >>> optional_dtype("float32"), optional_dtype("optional[optional[string]]")
     (optional[float32], optional[optional[string]])
     """
-    if isinstance(dtype, str) and (match := re.fullmatch(r"\s*optional\[(.*)\]\s*", dtype)):
-        inside = match[1].strip()
-        inner = optional_dtype(inside) if inside.startswith("optional[") else to_data_type(inside)
-        made = OptionalDType(inner=inner)
+    data_type = to_data_type(dtype)
+    if isinstance(data_type, OptionalDType):
+        if depth not in (1, data_type.depth):
+            raise DataTypeError(f"depth {depth} was requested, but {data_type} has depth {data_type.depth}")
     else:
-        parsed = to_data_type(dtype)
-        if isinstance(parsed, OptionalDType):
-            made = parsed
-        else:
-            if depth < 1:
-                raise DataTypeError(f"depth {depth}: nullable data has at least one level of null")
-            made = OptionalDType(inner=parsed)
-            for _ in range(depth - 1):
-                made = OptionalDType(inner=made)
-    if depth not in (1, made.depth):
-        raise DataTypeError(f"depth {depth} was requested, but {made} has depth {made.depth}")
-    return made if name is None else made.with_name(name)
+        if depth < 1:
+            raise DataTypeError(f"depth {depth}: nullable data has at least one level of null")
+        for _ in range(depth):
+            data_type = OptionalDType(inner=data_type)
+    optional: Any = data_type
+    return optional if name is None else optional.with_name(name)
 
 
 def to_data_type(dtype: Any) -> _ZDType:
     """The data type for anything that zarr takes as a dtype, or for "optional[float64]"."""
-    if isinstance(dtype, str) and dtype.strip().startswith("optional["):
-        return optional_dtype(dtype)
+    if isinstance(dtype, str) and (match := re.fullmatch(r"\s*optional\[(.*)\]\s*", dtype)):
+        return OptionalDType(inner=to_data_type(match[1].strip()))
     if (element := element_type(dtype)) is not None:
         dtype = element.dtype
     if isinstance(dtype, np.dtypes.StringDType):
@@ -362,8 +358,8 @@ def to_data_type(dtype: Any) -> _ZDType:
 class NullDType(ZDType[Any, Any]):
     """Every element is null: such an array has a shape, chunks and attributes, but stores no chunk.
 
-    It was requested when the optional data type was discussed, and is not specified anywhere yet. So no array
-    of it is written or read unless `zarr.config` has `intarsia.experimental`.
+    It is not specified anywhere yet, so arrays of it are neither written nor read unless `zarr.config` has
+    `intarsia.experimental`.
 
     >>> with zarr.config.set({"intarsia.experimental": True}):
     ...     NullDType().to_json(zarr_format=3)

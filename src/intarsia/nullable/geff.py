@@ -37,8 +37,8 @@ def from_geff(
         stored: Any = group["values"]
     except KeyError:
         parent = root.get(f"{of}/props")
-        known = sorted(parent.group_keys()) if isinstance(parent, zarr.Group) else []
-        raise KeyError(f"{of} have no property {prop!r}; they have: {', '.join(known) or 'none'}") from None
+        names = sorted(parent.group_keys()) if isinstance(parent, zarr.Group) else []
+        raise KeyError(f"{of} have no property {prop!r}; they have: {', '.join(names) or 'none'}") from None
     if "data" in group:
         raise DataTypeError(
             f"{where} holds an array of its own shape for each of the {of}, which do not form one "
@@ -52,5 +52,5 @@ def from_geff(
     missing = np.asarray(group["missing"][...], dtype=np.bool_)
     if missing.shape != values.shape[:1]:
         raise DataTypeError(f"{where}: missing has shape {missing.shape}, but values has {values.shape}")
-    spread = missing.reshape(missing.shape + (1,) * (values.ndim - 1))
-    return NullableValues(values, np.ascontiguousarray(np.broadcast_to(spread, values.shape)))
+    rows = missing.reshape(missing.shape + (1,) * (values.ndim - 1))
+    return NullableValues(values, np.ascontiguousarray(np.broadcast_to(rows, values.shape)))

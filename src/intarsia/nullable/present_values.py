@@ -27,8 +27,8 @@ class _OnPresentValues(base.SynchronousArrayCodec):
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Any:
         evolved: Any = super().evolve_from_array_spec(array_spec)
-        wanted: Any = type(self) if isinstance(array_spec.dtype, OptionalDType) else type(self).__bases__[1]
-        return evolved if type(evolved) is wanted else wanted.from_dict(evolved.to_dict())
+        codec: Any = type(self) if isinstance(array_spec.dtype, OptionalDType) else type(self).__bases__[1]
+        return evolved if type(evolved) is codec else codec.from_dict(evolved.to_dict())
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         if isinstance(dtype, OptionalDType):
@@ -76,15 +76,15 @@ class _OnPresentValues(base.SynchronousArrayCodec):
         nullable = to_nullable(chunk_data, dtype.depth)
         present = nullable.missing == 0
         count = int(np.count_nonzero(present))
-        taken = np.ascontiguousarray(gather(nullable.values, present, count))
+        source = np.ascontiguousarray(gather(nullable.values, present, count))
         spec = _inner_spec(chunk_spec, (count,), dtype.innermost.default_scalar())
-        due = (self._encoded_type(spec) if encoding else spec.dtype).to_native_dtype()
-        worked: np.ndarray[Any, Any] = np.empty(0, dtype=due)  # not every codec takes an empty array
+        result_dtype = (self._encoded_type(spec) if encoding else spec.dtype).to_native_dtype()
+        result: np.ndarray[Any, Any] = np.empty(0, dtype=result_dtype)  # not every codec takes an empty array
         if count:
-            worked = work(NullableNDBuffer(taken), spec).as_numpy_array()
-        if worked.dtype != due and worked.dtype.itemsize == due.itemsize:
-            worked = worked.view(due)  # numcodecs leaves the bits of some floats as integers
-        values = scatter(worked, present)
+            result = work(NullableNDBuffer(source), spec).as_numpy_array()
+        if result.dtype != result_dtype and result.dtype.itemsize == result_dtype.itemsize:
+            result = result.view(result_dtype)  # numcodecs leaves the bits of some floats as integers
+        values = scatter(result, present)
         return OptionalNDBuffer(NullableValues(values, nullable.missing, dtype.depth))
 
 
@@ -133,20 +133,19 @@ ON_PRESENT_VALUES: Final[dict[str, type[_OnPresentValues]]] = {
     "numcodecs.fixedscaleoffset": PresentFixedScaleOffset,
     "numcodecs.quantize": PresentQuantize,
 }
-"""Our classes by codec name."""
+"""The classes of this module by codec name."""
 
 
 def on_present_values(codec: Any) -> Any:
-    """`codec`, made to work in front of the `optional` codec if it is one of zarr's that can."""
+    """`codec`, or the class of this module that replaces it in front of the `optional` codec."""
     if isinstance(codec, numcodecs.PackBits):
         raise CodecConfigurationError(
             f"codec {codec.codec_name!r} packs eight elements into a byte, so nulls would lose their place: "
             "put it among the data_codecs"
         )
-    for ours in ON_PRESENT_VALUES.values():
-        plain: Any = ours.__bases__[1]
-        if type(codec) is plain:
-            return ours.from_dict(codec.to_dict())
+    for replacement in ON_PRESENT_VALUES.values():
+        if type(codec) is replacement.__bases__[1]:
+            return replacement.from_dict(codec.to_dict())
     return codec
 
 

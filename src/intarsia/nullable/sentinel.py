@@ -50,10 +50,10 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
     """The array -> array codecs that encode the values further; they know nothing of nulls."""
 
     def __init__(self, *, values: Iterable[Any], codecs: Iterable[base.CodecLike] = ()) -> None:
-        listed = tuple(values)
-        base.check_configuration(NAME, {"values": list(listed)})
+        values = tuple(values)
+        base.check_configuration(NAME, {"values": list(values)})
         nested = base.parse_codecs([*codecs, BytesCodec()])[:-1]  # refuses all but array -> array codecs
-        object.__setattr__(self, "values", listed)
+        object.__setattr__(self, "values", values)
         object.__setattr__(self, "codecs", nested)
 
     @classmethod

@@ -170,8 +170,8 @@ def stack_columns(columns: list[NullableValues], names: list[Any]) -> NullableVa
     """The columns of a data frame as one two-dimensional array; they must have one type."""
     types = {str(column.values.dtype) for column in columns}
     if len(types) != 1:
-        listed = ", ".join(f"{n}: {c.values.dtype}" for n, c in zip(names, columns, strict=True))
-        raise DataTypeError(f"the columns have different types ({listed}), but an array has one")
+        text = ", ".join(f"{n}: {c.values.dtype}" for n, c in zip(names, columns, strict=True))
+        raise DataTypeError(f"the columns have different types ({text}), but an array has one")
     values = np.stack([column.values for column in columns], axis=1)
     return NullableValues(values, np.stack([column.missing for column in columns], axis=1))
 

@@ -125,9 +125,9 @@ class NullableValues(NDArrayOperatorsMixin):
         order: Literal["C", "F"] = "C",
     ) -> Self:
         """An array with every element set to `scalar`: `NULL`, `Some(…)` or a bare value."""
-        made = cls.empty(shape, element, order)
-        made.fill(scalar)
-        return made
+        array = cls.empty(shape, element, order)
+        array.fill(scalar)
+        return array
 
     @classmethod
     def of(cls, array: Any, depth: int = 1) -> NullableValues:
@@ -236,19 +236,19 @@ class NullableValues(NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         width = min(terminal_width() or _WIDTH, _WIDTH)
-        text = f"NullableValues({self._listed(width)},"
+        text = f"NullableValues({self._elements_text(width)},"
         last = f" dtype={self.values.dtype})"
         fits = len(text.rpartition("\n")[2]) + len(last) <= width
         return text + (last if fits else "\n" + " " * len("NullableValues") + last)
 
-    def _listed(self, width: int) -> str:
+    def _elements_text(self, width: int) -> str:
         if self.ndim == 0:
-            return self._text(())
+            return self._element_text(())
         half = _SHOWN // 2  # of a long axis, both ends, and an element between them that NumPy shows as dots
         axes = [[*range(n)] if n <= _SHOWN else [*range(half + 1), *range(n - half, n)] for n in self.shape]
         texts = np.empty(tuple(map(len, axes)), dtype=object)
         for place in np.ndindex(texts.shape):
-            texts[place] = self._text(tuple(axis[i] for axis, i in zip(axes, place, strict=True)))
+            texts[place] = self._element_text(tuple(axis[i] for axis, i in zip(axes, place, strict=True)))
         return np.array2string(
             texts,
             max_line_width=width,
@@ -259,7 +259,7 @@ class NullableValues(NDArrayOperatorsMixin):
             edgeitems=half,
         )
 
-    def _text(self, place: tuple[int, ...]) -> str:
+    def _element_text(self, place: tuple[int, ...]) -> str:
         scalar = self[place].item() if place else self.item()
         if not isinstance(scalar, np.generic):
             return repr(scalar)
@@ -278,10 +278,10 @@ class NullableValues(NDArrayOperatorsMixin):
         if self.shape != other.shape or not np.array_equal(self.missing, other.missing):
             return False
         present = self.missing == 0
-        mine, theirs = self.values[present], other.values[present]
-        if mine.dtype != theirs.dtype or mine.dtype.kind in "OT":
-            return bool(np.array_equal(mine, theirs))
-        return bool(mine.tobytes() == theirs.tobytes())
+        left, right = self.values[present], other.values[present]
+        if left.dtype != right.dtype or left.dtype.kind in "OT":
+            return bool(np.array_equal(left, right))
+        return bool(left.tobytes() == right.tobytes())
 
     def item(self) -> Any:
         """The only element: its value, or the null that it is.
@@ -326,7 +326,7 @@ class NullableValues(NDArrayOperatorsMixin):
         array([ 0, -1])
         """
         out = self.values.copy()
-        out[self.is_null()] = self._one(value)
+        out[self.is_null()] = self._to_element(value)
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -350,20 +350,22 @@ class NullableValues(NDArrayOperatorsMixin):
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, elements.Null | elements.Some) or value is None or value is np.ma.masked:
             plain, missing = elements.unwrap(value, self.depth)
-            self.values[key] = elements.placeholder(self.values.dtype) if plain is None else self._one(plain)
+            self.values[key] = (
+                elements.placeholder(self.values.dtype) if plain is None else self._to_element(plain)
+            )
             self.missing[key] = missing
             return
         if isinstance(value, np.ndarray | NullableValues):
-            given = NullableValues.of(value, self.depth)
-            if given.values.dtype != self.values.dtype:
-                given = given.astype(self.dtype)
-            self.values[key] = given.values
-            self.missing[key] = given.missing
+            data = NullableValues.of(value, self.depth)
+            if data.values.dtype != self.values.dtype:
+                data = data.astype(self.dtype)
+            self.values[key] = data.values
+            self.missing[key] = data.missing
             return
-        self.values[key] = self._one(value)
+        self.values[key] = self._to_element(value)
         self.missing[key] = 0
 
-    def _one(self, value: Any) -> Any:
+    def _to_element(self, value: Any) -> Any:
         """A present value in the dtype of the values; one that would change is refused."""
         if isinstance(value, np.generic) and value.dtype == self.values.dtype:
             return value
@@ -384,8 +386,8 @@ class NullableValues(NDArrayOperatorsMixin):
 
     def reshape(self, *shape: Any, **options: Any) -> NullableValues:
         """The same elements in another `shape`, as in NumPy."""
-        given = {name: option for name, option in options.items() if option is not None}
-        values, missing = self.values.reshape(*shape, **given), self.missing.reshape(*shape, **given)
+        options = {name: option for name, option in options.items() if option is not None}
+        values, missing = self.values.reshape(*shape, **options), self.missing.reshape(*shape, **options)
         return NullableValues(values, missing, self.depth)
 
     def ravel(self, order: Order = "C") -> NullableValues:

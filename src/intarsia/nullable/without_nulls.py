@@ -39,7 +39,7 @@ def without_nulls(
 
     "nan": NaN, or NaT for times; integers become floats, and bools and strings become objects. "masked": a
     masked array. "raise": an error if there is a null. By default, nulls become NaN or NaT if the data type
-    has one, and raise an error otherwise, so that the data type never changes unless asked.
+    has one, and raise an error otherwise, so that the data type changes only on request.
 
     Args:
         data: The nullable data.
