@@ -96,6 +96,8 @@ def _convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
         return False
     if source.names != target.names:  # NumPy goes by position
         return False
+    if source.names is not None:
+        return all(_convertible(source[name], target[name]) for name in source.names)
     if source.kind in "biu" and target.kind in "iu":
         return True
     if source.kind == "V" and source.names is None:

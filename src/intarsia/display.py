@@ -1,10 +1,9 @@
-"""The words of every table in their one order, numbers as people read them, and texts made harmless.
+"""Text for people: numbers and codecs in words, escaping of untrusted names, and tables.
 
-Anybody may have written what is stored in a repository: a name may contain `<script>`, terminal escape
-sequences, or characters that reverse the direction of text. Every string passes through `plain` or `markup`
-on its way to a terminal or a page.
+A name in a repository may contain `<script>`, terminal escape sequences, or characters that reverse the
+direction of text. Every string passes through `plain` or `markup` on its way to a terminal or a page.
 
-Tables for people: one way to lay out rows in a terminal of any width, in a notebook and in plain text.
+Tables have one layout for terminals of any width, for notebooks and for plain text.
 """
 
 import json
@@ -32,7 +31,7 @@ LEVELS = ("cname", "level", "clevel")
 UNUSUAL_SHUFFLES = ("bitshuffle", "noshuffle")
 """These follow too: `blosc-lz4-5-bitshuffle`. The usual shuffle is not mentioned."""
 
-TOLD = ("offset", "scale", "order")
+DISTINGUISHING = ("offset", "scale", "order")
 """Other settings that distinguish two codecs of one name, if a label has room."""
 
 UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
@@ -102,26 +101,27 @@ def codecs_text(codecs: Iterable[Mapping[str, Any]], *, settings: bool = False) 
     >>> [codecs_text(codecs, settings=True) for codecs in ([{"name": "numcodecs.shuffle"}, zstd], [nullable])]
     ['shuffle+zstd-3', 'optional(zstd-3)']
     """
-    listed = list(codecs)
-    while listed and listed[0].get("name") == "sharding_indexed":
-        listed = list(listed[0]["configuration"]["codecs"])
-    return "+".join(filter(None, (_codec_text(codec, settings) for codec in listed))) or "raw"
+    chain = list(codecs)
+    while chain and chain[0].get("name") == "sharding_indexed":
+        chain = list(chain[0]["configuration"]["codecs"])
+    return "+".join(filter(None, (_codec_text(codec, settings) for codec in chain))) or "raw"
 
 
 def _codec_text(codec: Mapping[str, Any], settings: bool) -> str:
     """One codec in words; empty if there is nothing to say."""
-    name, given = str(codec.get("name")).removeprefix("numcodecs."), codec.get("configuration") or {}
-    if name == "bytes" and not (settings and given.get("endian", "little") != "little"):
+    name, config = str(codec.get("name")).removeprefix("numcodecs."), codec.get("configuration") or {}
+    if name == "bytes" and not (settings and config.get("endian", "little") != "little"):
         return ""
-    values, nested = given.get("data_codecs"), given.get("codecs")
+    values, nested = config.get("data_codecs"), config.get("codecs")
     inside = [codecs_text(values, settings=settings)] if values is not None else []
     if not settings:
         return f"{name}({inside[0]})" if inside else name
     if not inside and isinstance(nested, list) and nested:
         inside = [codecs_text(nested, settings=True)]
-    inside += [f"{key}={given[key]}" for key in TOLD if isinstance(given.get(key), str | int | float | list)]
-    levels = [str(given[key]) for key in LEVELS if isinstance(given.get(key), str | int)]
-    levels += [kind for kind in UNUSUAL_SHUFFLES if given.get("shuffle") == kind]
+    others = [key for key in DISTINGUISHING if isinstance(config.get(key), str | int | float | list)]
+    inside += [f"{key}={config[key]}" for key in others]
+    levels = [str(config[key]) for key in LEVELS if isinstance(config.get(key), str | int)]
+    levels += [kind for kind in UNUSUAL_SHUFFLES if config.get("shuffle") == kind]
     return "-".join([name, *levels]) + (f"({', '.join(inside)})" if inside else "")
 
 
@@ -134,8 +134,8 @@ def count_text(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def names_text(asked: str, known: Iterable[str]) -> str:
-    """What to say about an unknown name: the nearest known one, and the others.
+def names_text(name: str, choices: Iterable[str]) -> str:
+    """A message about an unknown name: the nearest of the choices, and all of them.
 
     >>> names_text("zsdt", ["gzip", "zstd"])
     "did you mean 'zstd'? There are gzip, zstd"
@@ -144,23 +144,24 @@ def names_text(asked: str, known: Iterable[str]) -> str:
     """
     from difflib import get_close_matches  # only messages need it, and it imports much
 
-    names = list(dict.fromkeys(known))
-    folded = {name.lower(): name for name in reversed(names)}
-    near = get_close_matches(asked.lower(), folded, n=1)
-    listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "") or "none"
-    listed = f"is only {listed}" if len(names) == 1 else f"are {listed}"
-    return f"did you mean {folded[near[0]]!r}? There {listed}" if near else f"there {listed}"
+    names = list(dict.fromkeys(choices))
+    lower_case = {each.lower(): each for each in reversed(names)}
+    nearest = get_close_matches(name.lower(), lower_case, n=1)
+    text = ", ".join(names[:20]) + (", …" if len(names) > 20 else "") or "none"
+    text = f"is only {text}" if len(names) == 1 else f"are {text}"
+    return f"did you mean {lower_case[nearest[0]]!r}? There {text}" if nearest else f"there {text}"
 
 
-def is_misspelt(asked: str, known: Iterable[str], alike: float = 0.8) -> bool:
-    """Whether an unknown name looks like a misspelling of a known one, by the measure of `difflib`.
+def is_misspelt(name: str, choices: Iterable[str], alike: float = 0.8) -> bool:
+    """Whether an unknown name looks like a misspelling of one of the choices, as `difflib` measures it.
 
     >>> is_misspelt("Time", ["time", "x"]), is_misspelt("member", ["time", "x"])
     (True, False)
     """
     from difflib import get_close_matches
 
-    return bool(get_close_matches(asked.lower(), [name.lower() for name in known], n=1, cutoff=alike))
+    lower_case = [each.lower() for each in choices]
+    return bool(get_close_matches(name.lower(), lower_case, n=1, cutoff=alike))
 
 
 LONGEST_LINE = 2000
@@ -179,8 +180,8 @@ def one_line(text: object) -> str:
 def place_text(store_path: Any) -> str:
     """Where a group or array is, in one line.
 
-    A plain Icechunk store is not asked to describe itself: it does so in several lines, and if its session
-    is being written to, the whole process waits until it has.
+    The `str` of a plain Icechunk store is not used: it has several lines, and while its session is being
+    written to, the whole process waits for it.
 
     >>> place_text("file://data.zarr/temperature")
     'file://data.zarr/temperature'
@@ -374,14 +375,14 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | 
     widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
     room = None if width is None else width - len(GAP) * (len(columns) - 1)
     if room is not None and sum(widths) > room:
-        short = [_shortened(columns, row, widths, room) if i else row for i, row in enumerate(table)]
-        widths = _narrowed(columns, short, room)
+        short = [_shorten_ids(columns, row, widths, room) if i else row for i, row in enumerate(table)]
+        widths = _fit_widths(columns, short, room)
         if sum(widths) > room or any(_height(columns, row, widths) > MOST_LINES for row in short):
             return _records(columns, table[1:], width or 0)
         table = short
     lines: list[Line] = []
     for number, row in enumerate(table, -1):
-        broken = _broken(columns, row, widths)
+        broken = _wrap_cells(columns, row, widths)
         for i in range(max(map(len, broken), default=0)):
             cells = (parts[i] if i < len(parts) else "" for parts in broken)
             lines.append(
@@ -396,7 +397,7 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | 
     return lines
 
 
-def _shortened(columns: Sequence[str], row: list[str], widths: Sequence[int], room: int) -> list[str]:
+def _shorten_ids(columns: Sequence[str], row: list[str], widths: Sequence[int], room: int) -> list[str]:
     """A row whose identifiers are as short as necessary, and no shorter."""
     ids = [i for i, name in enumerate(columns) if name in IDS]
     spare = room - sum(size for i, size in enumerate(widths) if i not in ids)
@@ -405,7 +406,7 @@ def _shortened(columns: Sequence[str], row: list[str], widths: Sequence[int], ro
     return [cut.get(i, cell) for i, cell in enumerate(row)]
 
 
-def _narrowed(columns: Sequence[str], table: Sequence[Sequence[str]], room: int) -> list[int]:
+def _fit_widths(columns: Sequence[str], table: Sequence[Sequence[str]], room: int) -> list[int]:
     """The widths of columns in this much room: the widest text shrinks first, down to its longest word."""
     cells = [[row[i] for row in table] for i in range(len(columns))]
     widths = [max(map(len, column)) for column in cells]
@@ -424,13 +425,13 @@ def _narrowed(columns: Sequence[str], table: Sequence[Sequence[str]], room: int)
     return widths
 
 
-def _broken(columns: Sequence[str], row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
+def _wrap_cells(columns: Sequence[str], row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
     cells = zip(columns, row, widths, strict=True)
     return [wrapped(cell, None if name in WHOLE else size, name) for name, cell, size in cells]
 
 
 def _height(columns: Sequence[str], row: Sequence[str], widths: Sequence[int]) -> int:
-    return max(map(len, _broken(columns, row, widths)), default=0)
+    return max(map(len, _wrap_cells(columns, row, widths)), default=0)
 
 
 def _parts(text: str, column: str = "") -> list[str]:
@@ -489,8 +490,8 @@ def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
     for number, row in enumerate(rows):
         for name, cell in zip(columns, row, strict=True):
             room = max(width - names - len(GAP), SHORTEST_ID)
-            shown = cell[: room - 1] + "…" if name in IDS and len(cell) > room else cell
-            parts = wrapped(shown, room, name) if cell else []
+            text = cell[: room - 1] + "…" if name in IDS and len(cell) > room else cell
+            parts = wrapped(text, room, name) if cell else []
             lines += [
                 Line(number, [(name if i == 0 else "").ljust(names), part]) for i, part in enumerate(parts)
             ]
@@ -544,17 +545,17 @@ def table_html(
 
     def cell(tag: str, name: str, text: str) -> str:
         kind = "n" if name in NUMBERS else "w" if name in WHOLE else ""
-        given = (f' class="{kind}"' if kind else "") + (
-            f' data-name="{markup(name)}"' if is_wide and tag == "td" else ""
-        )
+        attributes = f' class="{kind}"' if kind else ""
+        if is_wide and tag == "td":
+            attributes += f' data-name="{markup(name)}"'
         if tag == "td" and name in IDS and len(text) > SHORTEST_ID:
-            given += f' title="{markup(text)}"'
-            return f"<td{given}><code>{markup(text[: SHORTEST_ID - 1])}…</code></td>"
-        return f"<{tag}{given}>{markup(text)}</{tag}>"
+            attributes += f' title="{markup(text)}"'
+            return f"<td{attributes}><code>{markup(text[: SHORTEST_ID - 1])}…</code></td>"
+        return f"<{tag}{attributes}>{markup(text)}</{tag}>"
 
-    def line(tag: str, row: Sequence[str], given: str = "") -> str:
-        listed = "".join(cell(tag, name, text) for name, text in zip(columns, row, strict=True))
-        return f"<tr{given}>{listed}</tr>"
+    def line(tag: str, row: Sequence[str], attributes: str = "") -> str:
+        cells = "".join(cell(tag, name, text) for name, text in zip(columns, row, strict=True))
+        return f"<tr{attributes}>{cells}</tr>"
 
     chosen, heavy = bold or {}, ' style="font-weight:bold"'
     body = "".join(line("td", row, heavy if chosen.get(i) else "") for i, row in enumerate(cells))
@@ -601,23 +602,23 @@ class Listing[T](tuple[T, ...]):
         """A row of the table."""
         raise NotImplementedError
 
-    def _shown(self) -> tuple[tuple[str, ...], list[Sequence[str]], str]:
+    def _table(self) -> tuple[tuple[str, ...], list[Sequence[str]], str]:
         """The columns that are not empty, the rows, and a line about the rest."""
         rows = [[plain(cell) for cell in self.cells(item)] for item in self[:SHOWN_ROWS]]
-        kept = [i for i in range(len(self.columns)) if any(row[i] for row in rows)]
+        used = [i for i in range(len(self.columns)) if any(row[i] for row in rows)]
         rest = count_text(len(self) - len(rows), "more row", "more rows") if len(self) > len(rows) else ""
-        return tuple(self.columns[i] for i in kept), [[row[i] for i in kept] for row in rows], rest
+        return tuple(self.columns[i] for i in used), [[row[i] for i in used] for row in rows], rest
 
     def __repr__(self) -> str:
         if not self:
             return self.empty
-        columns, rows, rest = self._shown()
+        columns, rows, rest = self._table()
         return table_text(columns, rows, terminal_width()) + (f"\n… and {rest}" if rest else "")
 
     def _repr_html_(self) -> str:
         if not self:
             return f"<p>{markup(self.empty)}</p>"
-        columns, rows, rest = self._shown()
+        columns, rows, rest = self._table()
         return table_html(columns, rows) + (f"<p>… and {rest}</p>" if rest else "")
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

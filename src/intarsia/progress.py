@@ -94,12 +94,12 @@ def progress_bar(
         rate = "" if speed is None else f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.2g}/s"
         bars.update(task, completed=done, total=total, rate=rate)
 
-    with _shown(bars, patience) if target.is_terminal or target.is_jupyter else nullcontext():
+    with _show_after(bars, patience) if target.is_terminal or target.is_jupyter else nullcontext():
         yield show
 
 
 @contextmanager
-def _shown(bars: Any, patience: float) -> Iterator[None]:
+def _show_after(bars: Any, patience: float) -> Iterator[None]:
     """Show bars during a `with` block, if it takes longer than `patience` seconds."""
     lock, is_over = threading.Lock(), False
 

@@ -16,7 +16,7 @@ from intarsia.nullable import (
     to_arrow,
     to_polars,
 )
-from intarsia.nullable.tables import in_common_unit, with_one_null
+from intarsia.nullable.tables import require_one_null, to_common_unit
 
 MASK = np.array([False, False, True])
 SAMPLES = {
@@ -221,7 +221,7 @@ def test_categories_and_dates():
 @pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "10s", "25us"])
 def test_dates_keep_their_meaning(unit):
     values = np.array([3, "NaT", -5], dtype=f"M8[{unit}]")
-    converted = in_common_unit(values)
+    converted = to_common_unit(values)
     assert np.datetime_data(converted.dtype)[0] in ("s", "ms", "us", "ns")
     assert np.datetime_data(converted.dtype)[1] == 1
     assert np.isnat(converted).tolist() == [False, True, False]
@@ -231,19 +231,19 @@ def test_dates_keep_their_meaning(unit):
 @pytest.mark.parametrize("dtype", ["m8[Y]", "m8[M]", "m8[ps]", "M8[fs]"])
 def test_units_without_an_equal_are_refused(dtype):
     with pytest.raises(DataTypeError, match="has no equivalent"):
-        in_common_unit(np.zeros(2, dtype=dtype))
+        to_common_unit(np.zeros(2, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", ["M8[D]", "m8[h]", "m8[10s]"])
 def test_what_is_out_of_range_is_refused(dtype):
     with pytest.raises((DataTypeError, OverflowError)):
-        in_common_unit(np.array([2**61], dtype="i8").view(dtype))
+        to_common_unit(np.array([2**61], dtype="i8").view(dtype))
 
 
 def test_nat():
     data = NullableValues(np.array(["NaT", "NaT", 1], dtype="M8[s]"), np.array([False, True, False]))
     with pytest.raises(NullsPresentError, match="1 of 3 elements are NaT"):
-        with_one_null(data, nat_as_null=False, where="Arrow")
-    assert with_one_null(data, nat_as_null=True, where="Arrow").is_null().tolist() == [True, True, False]
+        require_one_null(data, nat_as_null=False, where="Arrow")
+    assert require_one_null(data, nat_as_null=True, where="Arrow").is_null().tolist() == [True, True, False]
     floats = NullableValues(np.array([np.nan]))
-    assert with_one_null(floats, nat_as_null=False, where="Arrow") is floats
+    assert require_one_null(floats, nat_as_null=False, where="Arrow") is floats

@@ -10,17 +10,17 @@ from zarr.buffer.cpu import NDBuffer
 from intarsia import nullable
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import NULL, NullableValues, Some
-from intarsia.nullable.buffer import Gathered, NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
-from intarsia.nullable.elements import ElementType, tagged
+from intarsia.nullable.buffer import CompactChunk, NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
+from intarsia.nullable.elements import ElementType, tag_dtype
 
-FLOATS = tagged(np.dtype("f8"), 1)
+FLOATS = tag_dtype(np.dtype("f8"), 1)
 
 
 def chunk():
     """A chunk just decoded."""
     present = np.array([[True, False], [True, True]])
-    return OptionalNDBuffer.from_gathered(
-        Gathered(present, np.array([1.0, 2.0, 3.0]), ElementType(np.dtype("f8"), 1), 3)
+    return OptionalNDBuffer.from_compact(
+        CompactChunk(present, np.array([1.0, 2.0, 3.0]), ElementType(np.dtype("f8"), 1), 3)
     )
 
 
@@ -64,9 +64,9 @@ def test_work_on_a_chunk():
     assert decoded.transpose((1, 0)).nullable.tolist() == [[1, 2], [None, 3]]
     assert decoded.reshape(-1).nullable.tolist() == [1, None, 2, 3]
     assert decoded[0:1].squeeze((0,)).nullable.tolist() == [1, None]
-    assert decoded.astype(tagged(np.dtype("f4"), 1)).nullable.values.dtype == np.dtype("f4")
+    assert decoded.astype(tag_dtype(np.dtype("f4"), 1)).nullable.values.dtype == np.dtype("f4")
     with pytest.raises(DataTypeError, match="float64, and int16"):
-        decoded.astype(tagged(np.dtype("i2"), 1))
+        decoded.astype(tag_dtype(np.dtype("i2"), 1))
     assert len(decoded) == 2
     copied = decoded.copy()
     copied.fill(NULL)
@@ -102,9 +102,9 @@ def test_which_chunks_equal_the_fill_value(data, scalar, equal):
 
 
 def test_buffers_of_any_kind_hold_nullable_data():
-    assert nullable_of(NullableNDBuffer(np.ma.masked_equal([1, 2], 1)), 1).tolist() == [None, 2]
-    assert nullable_of(NDBuffer(np.arange(2)), 3).depth == 3
-    assert nullable_of(chunk(), 1).null_count == 1
+    assert to_nullable(NullableNDBuffer(np.ma.masked_equal([1, 2], 1)), 1).tolist() == [None, 2]
+    assert to_nullable(NDBuffer(np.arange(2)), 3).depth == 3
+    assert to_nullable(chunk(), 1).null_count == 1
 
 
 @given(
@@ -125,8 +125,8 @@ def test_gathering_and_expanding_are_inverse(shape, share, seed, layout):
     out = np.empty(count)
     assert gather(values, present, count, out) is out
     np.testing.assert_array_equal(out, taken)
-    chunk = Gathered(present, taken, ElementType(values.dtype, 1), count)
-    expanded = chunk.expanded()
+    chunk = CompactChunk(present, taken, ElementType(values.dtype, 1), count)
+    expanded = chunk.expand()
     assert expanded.equals(NullableValues(values, ~present))
     assert np.isnan(expanded.values[~present]).all()
     # into the middle of something larger, in either order
@@ -145,8 +145,8 @@ def test_levels_expand(missing):
     values = np.arange(len(missing))
     present = missing < 3
     inner = NullableValues(values[present], missing[present], 2)
-    chunk = Gathered(present, inner, ElementType(values.dtype, 3), int(present.sum()))
-    assert chunk.expanded().equals(NullableValues(values, missing, 3))
+    chunk = CompactChunk(present, inner, ElementType(values.dtype, 3), int(present.sum()))
+    assert chunk.expand().equals(NullableValues(values, missing, 3))
 
 
 @pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")

@@ -40,6 +40,10 @@ def test_each_element_is_what_the_description_says(name, pipeline):
 def test_nested_levels_are_kept_apart():
     read = nullable.open_array(SAMPLES / "array_optional_nested.zarr/array", mode="r").read_nullable()
     assert read.missing.tolist() == [[2, 1, 0, 0], [2, 0, 2, 0], [1, 1, 2, 2], [1, 1, 2, 2]]
+    inner, null = [None], None  # [null] and null, as in the fill values of the proposal
+    assert read[:2, :2].tolist() == [[null, inner], [null, read.values[1, 1]]]
+    assert read[2:].tolist() == [[inner, inner, null, null]] * 2
+    assert repr(read[2, 1:3]) == "NullableValues([Some(NULL), NULL], dtype=uint8)"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -50,7 +50,7 @@ def test_a_stored_array_computes_lazily_by_itself():
     assert {a: 1}[a] == 1
     with pytest.raises(TypeError, match="in place"):
         a += 1
-    with pytest.raises(AttributeError, match=r"Lazily: to_dask\(\)"):
+    with pytest.raises(AttributeError, match=r"lazily a\.to_dask\(\)"):
         a.mean()
     assert pickle.loads(pickle.dumps(a.to_dask() + 1)).compute().tolist() == [2, None, 4]
 

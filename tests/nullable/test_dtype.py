@@ -134,20 +134,17 @@ def test_a_fill_value_that_would_change_is_refused(dtype, fill):
 @pytest.mark.parametrize(
     ("data_type", "match"),
     [
-        ({"name": "optional"}, "'configuration' is a required property"),
-        ("optional", "not of type 'object'"),
-        (
-            {"name": "optional", "configuration": {"name": "optional"}},
-            "'configuration' is a required property",
-        ),
-        ({"name": "optional", "configuration": {"configuration": {}}}, "'name' is a required property"),
-        ({"name": "optional", "configuration": "uint8"}, "'uint8' is not of type 'object'"),
+        ({"name": "optional"}, "required field `configuration`"),
+        ("optional", "Expected `object`, got `str`"),
+        ({"name": "optional", "configuration": {"name": "optional"}}, "required field `configuration`"),
+        ({"name": "optional", "configuration": {"configuration": {}}}, "required field `name`"),
+        ({"name": "optional", "configuration": "uint8"}, r"got `str` - at `\$\.configuration`"),
         (spelled({"name": "uint7", "configuration": {}}, 1), "inner data type is not known.*uint7"),
         (spelled({"name": "uint7", "configuration": {}}, 2), "inner data type is not known.*uint7"),
         (spelled({"name": "uint8", "configuration": {"a": "b"}}, 1), "inner data type is not known"),
         (
             {"name": "optional", "configuration": {"name": "int8", "configuration": {}, "x": 1}},
-            "'x' was unexpected",
+            "unknown field `x`",
         ),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from intarsia.errors import NullsPresentError
 from intarsia.nullable import NULL, Null, Some
-from intarsia.nullable.elements import ElementType, beneath, element_type, scalar_of, tagged, unwrap
+from intarsia.nullable.elements import ElementType, element_type, placeholder, tag_dtype, to_scalar, unwrap
 
 
 def test_there_is_one_null():
@@ -61,15 +61,15 @@ def test_some_does_not_change():
 def test_levels_are_counted_from_the_inside():
     for depth in (1, 2, 5):
         for missing in range(depth + 1):
-            scalar = scalar_of(7, missing, depth)
+            scalar = to_scalar(7, missing, depth)
             assert unwrap(scalar, depth) == ((7, 0) if missing == 0 else (None, missing))
     with pytest.raises(NullsPresentError, match="a null within 1 level"):
         unwrap(Some(NULL), 1)
 
 
 def test_scalars_become_arrays_of_nullable_types_only():
-    assert NULL.astype(tagged(np.dtype("i4"), 2)).missing == 2
-    assert Some(3).astype(tagged(np.dtype("i4"), 2)).item() == 3
+    assert NULL.astype(tag_dtype(np.dtype("i4"), 2)).missing == 2
+    assert Some(3).astype(tag_dtype(np.dtype("i4"), 2)).item() == 3
     with pytest.raises(NullsPresentError, match="that type has no null"):
         NULL.astype("i4")
 
@@ -80,7 +80,7 @@ DTYPES = ["?", "i1", ">i4", "f8", "c16", "M8[ns]", "m8[10us]", "S3", "U4", "V5",
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_note_changes_nothing_else(dtype):
     plain = np.dtype(dtype)
-    noted = tagged(plain, 3)
+    noted = tag_dtype(plain, 3)
     assert noted == plain
     assert noted.name == plain.name
     assert element_type(noted) == ElementType(plain, 3)
@@ -90,12 +90,12 @@ def test_the_note_changes_nothing_else(dtype):
 
 
 def test_byte_orders_are_not_mixed_up():
-    assert element_type(tagged(np.dtype(">i4"), 1)).dtype.str == ">i4"
-    assert element_type(tagged(np.dtype("<i4"), 1)).dtype.str == "<i4"
+    assert element_type(tag_dtype(np.dtype(">i4"), 1)).dtype.str == ">i4"
+    assert element_type(tag_dtype(np.dtype("<i4"), 1)).dtype.str == "<i4"
 
 
 def test_strings_carry_it_as_their_na_object():
-    noted = tagged(np.dtypes.StringDType(), 2)
+    noted = tag_dtype(np.dtypes.StringDType(), 2)
     assert element_type(noted) == ElementType(np.dtypes.StringDType(), 2)
     with pytest.raises(ValueError, match="string"):
         np.asarray(["x", None], dtype=noted)  # never the text "None"
@@ -110,8 +110,8 @@ def test_other_dtypes_have_none(dtype):
 
 
 def test_nothing_looks_like_a_number_where_that_is_possible():
-    assert np.isnan(beneath(np.dtype("f4")))
-    assert np.isnat(beneath(np.dtype("M8[s]")))
-    assert beneath(np.dtype("M8[s]")).dtype == np.dtype("M8[s]")
+    assert np.isnan(placeholder(np.dtype("f4")))
+    assert np.isnat(placeholder(np.dtype("M8[s]")))
+    assert placeholder(np.dtype("M8[s]")).dtype == np.dtype("M8[s]")
     for dtype in DTYPES:
-        np.empty(2, dtype=dtype)[...] = beneath(np.dtype(dtype))
+        np.empty(2, dtype=dtype)[...] = placeholder(np.dtype(dtype))

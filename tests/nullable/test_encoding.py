@@ -10,7 +10,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.dtype import Int16
 
 from intarsia.errors import ChunkDecodeError
-from intarsia.nullable.encoding import NestedCodecs, now
+from intarsia.nullable.encoding import NestedCodecs, run_now
 
 CHAIN = (TransposeCodec(order=(1, 0)), BytesCodec(endian="big"), GzipCodec(), Crc32cCodec())
 
@@ -21,11 +21,11 @@ def spec(shape=(2, 3)):
 
 def encoded(part):
     data = default_buffer_prototype().nd_buffer.from_ndarray_like(np.arange(6, dtype="i2").reshape(2, 3))
-    return now(part.encode(data, spec(), wait=False)), asyncio.run(part.encode(data, spec(), wait=True))
+    return run_now(part.encode(data, spec(), wait=False)), asyncio.run(part.encode(data, spec(), wait=True))
 
 
 def decoded(part, raw, shape=(2, 3)):
-    return now(part.decode(raw, spec(shape), wait=False))
+    return run_now(part.decode(raw, spec(shape), wait=False))
 
 
 def test_both_ways_of_calling_give_the_same():
@@ -37,8 +37,8 @@ def test_both_ways_of_calling_give_the_same():
 
 
 def test_a_codec_that_waits_is_not_run_at_once():
-    with pytest.raises(RuntimeError, match="waits for an event loop"):
-        now(asyncio.sleep(0))
+    with pytest.raises(RuntimeError, match="awaits an event loop"):
+        run_now(asyncio.sleep(0))
 
 
 def test_the_size_is_checked_before_and_after_decompression():

@@ -23,7 +23,7 @@ from intarsia.nullable import NullableCodec, NullableValues, OptionalDType, as_n
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.codec import default_serializer, optional_codec
 from intarsia.nullable.elements import MOST_LEVELS, Null, Some, element_type
-from intarsia.nullable.sentinel import on_present_values
+from intarsia.nullable.present_values import on_present_values
 
 if TYPE_CHECKING:
     from intarsia.manifest.manifest import Manifest

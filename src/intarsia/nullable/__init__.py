@@ -1,10 +1,12 @@
 """Missing values without a sentinel: the `optional` data type, its codec, and arrays that use them.
 
-- On disk: `dtype`, `codec`, `encoding` (a chunk's mask and values), `sentinel` (codecs in front of it).
+- `array` is what people create and open; `representation` is the Python type of its selections.
+- On disk: `dtype`, `codec` and `encoding` (a chunk's mask and values). `present_values` holds codecs in front
+  of it, and `sentinel` a codec for files that mark missing values by a number.
 - In memory: `values` (arrays), `elements` (`NULL`, `Some`), `buffer` (what zarr allocates).
-- Computing: `computing`, `reductions`, `dask_blocks`.
-- Other libraries: `conversions`, `tables` (Arrow, Polars, pandas), `missing_values` (no nulls there).
-- `array` is what people create and open.
+- Computing: `computing`, `dask_blocks`.
+- Other libraries: `conversions` (NumPy and lists), `tables` (Arrow, Polars, pandas), `geff`,
+  `without_nulls` (for libraries that have none).
 
 Every public name is imported when it is first used; `__init__.pyi` says where it lives.
 """

@@ -1,20 +1,19 @@
 from .array import NullableArray, create_array, open_array
-from .categories import Categories
 from .codec import NullableCodec
-from .conversions import as_masked, as_nullable, from_anndata, from_geff
+from .conversions import as_masked, as_nullable
 from .dask_blocks import to_dask
 from .dtype import NullDType, OptionalDType, optional_dtype
 from .elements import NULL, Null, Some
-from .fields import struct_dtype
-from .missing_values import UNSET, dtype_without_nulls, without_nulls
+from .geff import from_geff
+from .representation import UNSET
 from .sentinel import SentinelCodec
 from .tables import from_arrow, from_pandas, from_polars, to_arrow, to_pandas, to_polars
 from .values import NullableValues
+from .without_nulls import dtype_without_nulls, without_nulls
 
 __all__ = [
     "NULL",
     "UNSET",
-    "Categories",
     "Null",
     "NullDType",
     "NullableArray",
@@ -27,14 +26,12 @@ __all__ = [
     "as_nullable",
     "create_array",
     "dtype_without_nulls",
-    "from_anndata",
     "from_arrow",
     "from_geff",
     "from_pandas",
     "from_polars",
     "open_array",
     "optional_dtype",
-    "struct_dtype",
     "to_arrow",
     "to_dask",
     "to_pandas",

@@ -1,7 +1,4 @@
-"""`NullableArray`: a zarr array of nullable data that reads and writes masked arrays.
-
-Creating and opening nullable arrays.
-"""
+"""Creating and opening zarr arrays of nullable data, which read and write masked arrays."""
 
 from __future__ import annotations
 
@@ -25,25 +22,23 @@ from intarsia.codecs.base import CodecLike, parse_codecs
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.display import fitted, place_text, table_html
 from intarsia.errors import CodecConfigurationError, DataTypeError, NullsPresentError
+from intarsia.nullable import tables
 from intarsia.nullable.buffer import OptionalNDBuffer
-from intarsia.nullable.categories import ATTRIBUTE as CATEGORIES
-from intarsia.nullable.categories import Categories, is_categorical
 from intarsia.nullable.codec import optional_codec
 from intarsia.nullable.conversions import as_nullable
 from intarsia.nullable.dtype import NullDType, OptionalDType, Spelling, check_experimental, optional_dtype
 from intarsia.nullable.elements import NULL, element_type, is_string
-from intarsia.nullable.fields import may_have_nulls
-from intarsia.nullable.missing_values import (
+from intarsia.nullable.present_values import on_present_values
+from intarsia.nullable.representation import (
     ATTRIBUTE,
     REPRESENTATION,
     UNSET,
-    attribute_of,
     check_na_object,
-    from_attribute,
-    representation_of,
-    strings,
+    na_object_from_name,
+    na_object_name,
+    parse_representation,
+    to_strings,
 )
-from intarsia.nullable.sentinel import on_present_values
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
@@ -52,27 +47,22 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-_IN_DASKS_WORDS = {
-    "isnull": "null",
-    "count": "(~null).sum()",
-    "dropna": "x[~null]",
-    "fillna": "dask.array.where(null, value, x)",
-}
-"""Methods of `NullableValues` that dask arrays do not have, in dask's words."""
-
-
 class NullableArray(NDArrayOperatorsMixin):
     """A zarr array with missing values. It reads as masked arrays; you can write anything that has nulls.
 
+    To compute with nulls, use `read_nullable`: there null | True is True, while in a masked array it is
+    masked. Operators and ufuncs of the array itself do the same lazily, with dask.
+
     Values that the data type of the array would change are refused. To write them all the same, convert
-    them first: `a[...] = nullable.as_nullable(data, a.dtype, casting="unsafe")`. Operators and ufuncs compute
-    lazily, with dask; the result of `read_nullable` computes at once.
+    them first: `a[...] = nullable.as_nullable(data, a.dtype, casting="unsafe")`.
 
     >>> from intarsia import nullable
     >>> a = nullable.create_array({}, shape=4, dtype="int16")
     >>> a[:3] = [1, None, 3]
     >>> print(a[:])
     [1 -- 3 --]
+    >>> (a.read_nullable() > 1) | True
+    NullableValues([True, True, True, True], dtype=bool)
     """
 
     __slots__ = ("_na_object", "zarr_array")
@@ -96,8 +86,6 @@ class NullableArray(NDArrayOperatorsMixin):
             if not is_string(self.dtype):
                 raise DataTypeError(f"na_object is for strings; this array holds {self.dtype}")
         self._na_object = na_object
-
-    # -- what it is
 
     @property
     def data_type(self) -> OptionalDType | NullDType:
@@ -155,21 +143,8 @@ class NullableArray(NDArrayOperatorsMixin):
         if self._na_object is not UNSET:
             return self._na_object
         if is_string(self.dtype) and ATTRIBUTE in self.attrs:
-            return from_attribute(self.attrs[ATTRIBUTE])
-        return representation_of(self.attrs.get(REPRESENTATION))[1] if is_string(self.dtype) else UNSET
-
-    @property
-    def categories(self) -> Categories | None:
-        """What the elements stand for if they are codes, as `create_array(…, categories=True)` makes them.
-
-        >>> import pandas as pd
-        >>> from intarsia import nullable
-        >>> a = nullable.create_array({}, data=pd.Categorical(["x", None]), categories=True)
-        >>> a.categories, a.to_arrow().to_pylist()
-        (Categories(values=('x',), ordered=False), ['x', None])
-        """
-        known = self.dtype.kind in "iu" and CATEGORIES in self.attrs
-        return Categories.from_json(self.attrs[CATEGORIES]) if known else None
+            return na_object_from_name(self.attrs[ATTRIBUTE])
+        return parse_representation(self.attrs.get(REPRESENTATION))[1] if is_string(self.dtype) else UNSET
 
     def with_na_object(self, na_object: Any) -> NullableArray:
         """A handle that reads strings as arrays of `StringDType(na_object=…)`.
@@ -220,18 +195,21 @@ class NullableArray(NDArrayOperatorsMixin):
     # -- reading
 
     def read_nullable(self, selection: Any = ...) -> NullableValues:
-        """Read a `selection` as values and `missing`, with all levels of null.
+        """Read a `selection` for computing: as values and `missing`, with all levels of null.
+
+        The result follows Arrow's rules and Kleene's logic of three values.
 
         >>> from intarsia import nullable
-        >>> nullable.create_array({}, data=[1, None]).read_nullable()
-        NullableValues([1, NULL], dtype=int64)
+        >>> a = nullable.create_array({}, data=[True, None, False])
+        >>> a.read_nullable() | [False, True, None]
+        NullableValues([True, True, NULL], dtype=bool)
         """
         if is_pure_fancy_indexing(selection, self.ndim):
             return self._read_points(selection)
-        return self._made(self.zarr_array[selection])
+        return self._to_values(self.zarr_array[selection])
 
     def __getitem__(self, selection: Any) -> Any:
-        return self._shown(self.read_nullable(selection))
+        return self._represent(self.read_nullable(selection))
 
     @property
     def oindex(self) -> OuterIndex:
@@ -246,47 +224,47 @@ class NullableArray(NDArrayOperatorsMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return self.read_nullable().__array__(dtype=dtype)
 
-    def _made(self, read: Any) -> NullableValues:
-        """As an array, even where zarr gives the scalar of a single element."""
-        if isinstance(read, NullableValues):
-            return read
-        return NullableValues.full((), read, self.data_type.element)
+    def _to_values(self, data: Any) -> NullableValues:
+        """What zarr has read as an array; for a single element, zarr returns a scalar."""
+        if isinstance(data, NullableValues):
+            return data
+        return NullableValues.full((), data, self.data_type.element)
 
-    def _shown(self, data: NullableValues) -> Any:
+    def _represent(self, data: NullableValues) -> Any:
+        """The data in the Python type that the user or the attributes of the array chose."""
         if data.ndim == 0:
             if data.depth > 1 or data.null_count == 0:
                 return data.item()
             return np.ma.masked if self.na_object is UNSET else self.na_object
-        if data.depth > 1 or may_have_nulls(self.dtype):
+        if data.depth > 1:
             return data
         if self.na_object is not UNSET:
-            return strings(data, self.na_object)
-        library, _ = representation_of(self.attrs.get(REPRESENTATION))
+            return to_strings(data, self.na_object)
+        library, _ = parse_representation(self.attrs.get(REPRESENTATION))
         if library is not None:
             with suppress(DataTypeError, NullsPresentError):  # unless the library cannot hold such data
-                return self._given_as(library, data)
+                return getattr(tables, f"to_{library}")(data)
         return data.masked()
 
     def _read_points(self, selection: Any) -> NullableValues:
         points, shape = _points_of(selection, self.shape)
         if points[0].size == 0:
             return NullableValues.empty(shape, self.data_type.element)
-        out = _PointBuffer(NullableValues.empty((points[0].size,), self.data_type.element))
-        self.zarr_array.get_coordinate_selection(points, out=out)
-        return out.nullable.reshape(shape)
+        buffer = _PointBuffer(NullableValues.empty((points[0].size,), self.data_type.element))
+        self.zarr_array.get_coordinate_selection(points, out=buffer)
+        return buffer.nullable.reshape(shape)
 
     # -- writing
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        data = self._taken(value)
+        data = self._convert(value)
         if is_pure_fancy_indexing(selection, self.ndim):
             self._write_points(selection, data)
         else:
             self.zarr_array[selection] = data
 
-    def _taken(self, value: Any) -> NullableValues:
-        if is_categorical(value) and (categories := self.categories) is not None:
-            value = categories.codes_of(value)
+    def _convert(self, value: Any) -> NullableValues:
+        """Data to write, in the data type of the array."""
         data = as_nullable(value, self.dtype, self.depth)
         if isinstance(self.data_type, NullDType):
             self.data_type.check(data)
@@ -307,7 +285,7 @@ class NullableArray(NDArrayOperatorsMixin):
         >>> nullable.create_array({}, data=[1, None]).append([None])
         (3,)
         """
-        return self.zarr_array.append(self._taken(data), axis=axis)
+        return self.zarr_array.append(self._convert(data), axis=axis)
 
     def resize(self, shape: Any) -> None:
         """Change the `shape`; new elements hold the fill value."""
@@ -335,20 +313,14 @@ class NullableArray(NDArrayOperatorsMixin):
                 f"{ufunc.__name__} cannot write into a stored array in place.\n"
                 "  Write what you mean: a[selection] = a.read_nullable(selection) + 1"
             )
-        lazy = [given.to_dask() if isinstance(given, NullableArray) else given for given in inputs]
+        lazy = [value.to_dask() if isinstance(value, NullableArray) else value for value in inputs]
         return getattr(ufunc, method)(*lazy, **options)
 
     if not TYPE_CHECKING:  # so that a type checker still finds misspelt names
 
         def __getattr__(self, name: str) -> Any:
-            if name in _IN_DASKS_WORDS:
-                raise AttributeError(
-                    f"a NullableArray has no {name!r}. Use a.read_nullable().{name}(…) or, lazily, "
-                    "x = a.to_dask(); null = x.map_blocks(NullableValues.isnull, dtype=bool); "
-                    f"{_IN_DASKS_WORDS[name]}"
-                )
             raise AttributeError(
-                f"a NullableArray has no {name!r}. To compute at once: read_nullable(). Lazily: to_dask()"
+                f"a NullableArray has no {name!r}. To compute: a.read_nullable(), or lazily a.to_dask()"
             )
 
     # -- other libraries
@@ -364,33 +336,21 @@ class NullableArray(NDArrayOperatorsMixin):
         1    <NA>
         dtype: Int64
         """
-        return self._given_as("pandas", self.read_nullable(), name=name, nat_as_null=nat_as_null)
+        return tables.to_pandas(self.read_nullable(), name=name, nat_as_null=nat_as_null)
 
     def to_arrow(self, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
         """Everything as an Arrow array; further dimensions become lists of fixed size.
 
         With `nat_as_null`, NaT becomes null too; otherwise it is refused.
         """
-        return self._given_as("arrow", self.read_nullable(), nat_as_null=nat_as_null)
+        return tables.to_arrow(self.read_nullable(), nat_as_null=nat_as_null)
 
     def to_polars(self, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
         """Everything as a Polars series with this `name`.
 
         With `nat_as_null`, NaT becomes null too; otherwise it is refused.
         """
-        series: polars.Series = self._given_as(
-            "polars", self.read_nullable(), name=name, nat_as_null=nat_as_null
-        )
-        return series
-
-    def _given_as(self, library: str, data: NullableValues, **options: Any) -> Any:
-        """Data of this array in the form of another library, with the categories that its codes stand for."""
-        if (categories := self.categories) is not None:
-            options.pop("nat_as_null", None)
-            return getattr(categories, f"to_{library}")(data, **options)
-        from intarsia.nullable import tables
-
-        return getattr(tables, f"to_{library}")(data, **options)
+        return tables.to_polars(self.read_nullable(), name=name, nat_as_null=nat_as_null)
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,11 +361,10 @@ class OuterIndex:
     """The array whose elements are selected."""
 
     def __getitem__(self, selection: Any) -> Any:
-        read = self.array.zarr_array.oindex[selection]
-        return self.array._shown(self.array._made(read))
+        return self.array._represent(self.array._to_values(self.array.zarr_array.oindex[selection]))
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self.array.zarr_array.oindex[selection] = self.array._taken(value)
+        self.array.zarr_array.oindex[selection] = self.array._convert(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,41 +375,35 @@ class PointIndex:
     """The array whose elements are selected."""
 
     def __getitem__(self, selection: Any) -> Any:
-        return self.array._shown(self.array._read_points(selection))
+        return self.array._represent(self.array._read_points(selection))
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self.array._write_points(selection, self.array._taken(value))
+        self.array._write_points(selection, self.array._convert(value))
 
 
 class _PointBuffer(OptionalNDBuffer):
-    """Where zarr puts a selection of points. In the end zarr makes it a plain array, which must not fail."""
+    """The buffer for a selection of points, which zarr converts to a plain array at the end."""
 
     def as_ndarray_like(self) -> Any:
-        return np.broadcast_to(np.uint8(0), self.shape)
+        return np.broadcast_to(np.uint8(0), self.shape)  # not the data: nulls would make it fail
 
 
 def _points_of(
     selection: Any, shape: tuple[int, ...]
 ) -> tuple[tuple[np.ndarray[Any, Any], ...], tuple[int, ...]]:
-    """The coordinates along every dimension, flat and none negative, and the shape of the result."""
-    given = selection if isinstance(selection, tuple) else (selection,)
-    arrays = [np.asarray(part) for part in given]
+    """The coordinates along every dimension, flat, and the shape of the result. zarr checks the bounds."""
+    parts = selection if isinstance(selection, tuple) else (selection,)
+    arrays = [np.asarray(part) for part in parts]
     if len(arrays) == 1 and arrays[0].dtype == np.bool_:
         if arrays[0].shape != shape:
             raise IndexError(f"the mask has shape {arrays[0].shape}, but the array has shape {shape}")
         arrays = list(np.nonzero(arrays[0]))
     if len(arrays) != len(shape) or any(a.dtype.kind not in "iu" and a.size for a in arrays):
         raise IndexError(
-            f"points are given by {len(shape)} integer arrays, or by one mask of shape {shape}, "
-            f"not by {selection!r}"
+            f"vindex takes {len(shape)} integer arrays, or one mask of shape {shape}, not {selection!r}"
         )
-    spread = np.broadcast_arrays(*arrays)
-    flat = tuple(part.reshape(-1).astype(np.intp) for part in spread)
-    for part, size in zip(flat, shape, strict=True):
-        if part.size and (part.min() < -size or part.max() >= size):
-            raise IndexError(f"an index is out of bounds for a dimension of {size}")
-    wrapped = tuple(np.where(part < 0, part + size, part) for part, size in zip(flat, shape, strict=True))
-    return wrapped, spread[0].shape
+    coordinates = np.broadcast_arrays(*arrays)
+    return tuple(part.reshape(-1) for part in coordinates), coordinates[0].shape
 
 
 def create_array(
@@ -471,7 +424,6 @@ def create_array(
     na_object: Any = UNSET,
     spelling: Spelling = "optional",
     casting: Casting = "same_kind",
-    categories: bool = False,
     attributes: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> NullableArray:
@@ -479,8 +431,7 @@ def create_array(
 
     `dtype` is the type of the values, or an optional data type; `depth` nests optionals. `compressors` apply
     to both the mask and the values; `mask_codecs` and `data_codecs` replace either chain as a whole.
-    `filters` run before the two are split and leave nulls alone. `na_object` is kept as an attribute.
-    With `categories`, categorical data is stored as codes, and an attribute says what they stand for.
+    `filters` run before the two are split and leave nulls alone. `na_object` is stored as an attribute.
     `spelling="zarrs.optional"` writes the name that zarrs reads. Data that `dtype` would change is
     refused, unless `casting="unsafe"`. Everything else, such as `dimension_names` or `overwrite`, goes to
     `zarr.create_array`.
@@ -500,10 +451,7 @@ def create_array(
     [[None, 0.0], [0.0, 0.0]]
     """
     nullable = None
-    kept = dict(attributes or {})
-    if categories:
-        data, meant = Categories.split(data)
-        kept[CATEGORIES] = meant.to_json()
+    attributes = dict(attributes or {})
     if data is not None:
         values_dtype = None if dtype is None else optional_dtype(dtype).element.dtype
         nullable = as_nullable(data, values_dtype, depth, casting=casting)
@@ -512,12 +460,9 @@ def create_array(
         shape = nullable.shape
         if dtype is None:
             dtype = nullable.values.dtype if nullable.values.dtype != object else "variable_length_bytes"
-        if (
-            na_object is UNSET
-            and is_string(getattr(data, "dtype", np.dtype(bool)))
-            and element_type(data.dtype) is None
-        ):
-            na_object = getattr(data.dtype, "na_object", UNSET)
+        data_dtype = getattr(data, "dtype", None)
+        if na_object is UNSET and is_string(data_dtype) and element_type(data_dtype) is None:
+            na_object = getattr(data_dtype, "na_object", UNSET)
     if shape is None or dtype is None:
         raise DataTypeError("give shape and dtype, or data")
     data_type: Any
@@ -533,9 +478,9 @@ def create_array(
     if na_object is not UNSET:
         if not is_string(data_type.element.dtype):
             raise DataTypeError(f"na_object is for strings; this array holds {data_type}")
-        kept[ATTRIBUTE] = attribute_of(na_object)
-    made = zarr.create_array(
-        _place(store),
+        attributes[ATTRIBUTE] = na_object_name(na_object)
+    zarr_array = zarr.create_array(
+        _to_store(store),
         name=name,
         shape=shape,
         dtype=data_type,
@@ -545,10 +490,10 @@ def create_array(
         serializer=serializer,
         compressors=None,
         fill_value=fill_value,
-        attributes=kept,
+        attributes=attributes,
         **options,
     )
-    array = NullableArray(made)
+    array = NullableArray(zarr_array)
     if nullable is not None:
         array[...] = nullable
     return array
@@ -580,8 +525,8 @@ def open_array(
     """
     if mode is not None:
         options["mode"] = mode
-    return NullableArray(zarr.open_array(_place(store), path=path or "", **options), na_object=na_object)
+    return NullableArray(zarr.open_array(_to_store(store), path=path or "", **options), na_object=na_object)
 
 
-def _place(store: Any) -> Any:
+def _to_store(store: Any) -> Any:
     return safe_store(store.store_path if isinstance(store, zarr.Group) else store)

@@ -1,8 +1,8 @@
 """zarr's memory for arrays, extended to nullable data.
 
-zarr asks one class, named in its configuration, for all memory. `NullableNDBuffer` answers with zarr's own
-behaviour for plain arrays; for a dtype that says "nullable" (see elements.py) it answers with an
-`OptionalNDBuffer`. `install_nullable_buffer` in dtype.py makes zarr ask it.
+One class, named in zarr's configuration, allocates all memory. `NullableNDBuffer` is zarr's own for plain
+arrays; for a dtype that says "nullable" (see elements.py) it allocates an `OptionalNDBuffer`.
+`install_nullable_buffer` in dtype.py configures it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from zarr.buffer.cpu import NDBuffer
 from zarr.core.buffer import NDArrayLike
 
 from intarsia._compat import DeferredNDBuffer
-from intarsia.nullable.elements import NULL, ElementType, Null, Some, beneath, element_type
+from intarsia.nullable.elements import NULL, ElementType, Null, Some, element_type, placeholder
 from intarsia.nullable.values import Array, NullableValues
 
 
@@ -24,16 +24,16 @@ def gather(values: Array, present: Array, count: int, out: Array | None = None) 
     if count < values.size and values.flags.c_contiguous:
         # Three times faster than a boolean index, which walks the mask twice.
         return values.reshape(-1).take(np.flatnonzero(present), out=out, mode="clip")
-    taken: Array = values.reshape(-1) if count == values.size else values[present]
+    elements: Array = values.reshape(-1) if count == values.size else values[present]
     if out is None:
-        return taken
-    out[...] = taken
+        return elements
+    out[...] = elements
     return out
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """A freshly decoded chunk before its elements are put in place: which are present, and only those.
+class CompactChunk:
+    """A decoded chunk without memory for its nulls: which elements are present, and only those.
 
     zarr decodes a chunk and copies it into the result. Delaying the expansion until the result is known
     saves that copy.
@@ -57,14 +57,14 @@ class Gathered:
         shape: tuple[int, ...] = self.present.shape
         return shape
 
-    def expanded(self) -> NullableValues:
+    def expand(self) -> NullableValues:
         """The chunk as values and `missing`."""
         if self.count == self.present.size and isinstance(self.data, np.ndarray):
             missing = np.zeros(self.shape, dtype=np.uint8)
             return NullableValues(self.data.reshape(self.shape), missing, self.element.depth)
-        made = NullableValues.empty(self.shape, self.element)
-        self.expand_into(made.values, made.missing)
-        return made
+        chunk = NullableValues.empty(self.shape, self.element)
+        self.expand_into(chunk.values, chunk.missing)
+        return chunk
 
     def expand_into(self, values: Array, missing: Array) -> None:
         """Write the chunk into memory of the same shape."""
@@ -76,7 +76,7 @@ class Gathered:
             missing[...] = 0 if inner is None else inner.missing.reshape(self.shape)
             return
         # Filling everything and overwriting the present elements is also quicker than finding the nulls.
-        values[...] = beneath(values.dtype)
+        values[...] = placeholder(values.dtype)
         if self.count == 0:
             missing[...] = depth
             return
@@ -88,7 +88,7 @@ class Gathered:
             missing[self.present] = inner.missing
 
 
-class _ZarrsEqual(type):
+class _EqualToNDBuffer(type):
     """Makes a class equal to zarr's NDBuffer, and so too the buffer prototypes that name one of them.
 
     zarr reads the index of a shard inside a shard with the prototype of its own class, and refuses any that
@@ -102,7 +102,7 @@ class _ZarrsEqual(type):
         return hash(NDBuffer)
 
 
-class NullableNDBuffer(NDBuffer, metaclass=_ZarrsEqual):
+class NullableNDBuffer(NDBuffer, metaclass=_EqualToNDBuffer):
     """zarr's own NDBuffer, but it also knows what to allocate for nullable dtypes."""
 
     @classmethod
@@ -117,8 +117,7 @@ class NullableNDBuffer(NDBuffer, metaclass=_ZarrsEqual):
         element = element_type(dtype)
         if element is None:
             return super().create(shape=shape, dtype=dtype, order=order, fill_value=fill_value)
-        made = NullableValues.full(tuple(shape), fill_value, element, order)
-        return cast("Self", OptionalNDBuffer(made))
+        return cast("Self", OptionalNDBuffer(NullableValues.full(tuple(shape), fill_value, element, order)))
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], dtype: npt.DTypeLike, order: Literal["C", "F"] = "C") -> Self:
@@ -149,33 +148,33 @@ class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
     NullableValues([3, 3], dtype=int8)
     """
 
-    _gathered: Gathered | None = None
+    _compact: CompactChunk | None = None
     _nullable: NullableValues | None = None
 
     def __init__(self, array: NullableValues) -> None:
         self._nullable = array
 
     @classmethod
-    def from_gathered(cls, chunk: Gathered) -> Self:
+    def from_compact(cls, chunk: CompactChunk) -> Self:
         """A chunk whose elements are put in place once they are read or copied into another buffer."""
-        made = cls.__new__(cls)
-        made._gathered = chunk
-        return made
+        buffer = cls.__new__(cls)
+        buffer._compact = chunk
+        return buffer
 
     @property
     def nullable(self) -> NullableValues:
         """The data."""
         if self._nullable is None:
-            assert self._gathered is not None
-            self._nullable = self._gathered.expanded()
-            self._gathered = None
+            assert self._compact is not None
+            self._nullable = self._compact.expand()
+            self._compact = None
         return self._nullable
 
     @property
     def element(self) -> ElementType:
         """The plain dtype and the depth."""
-        gathered = self._gathered
-        return self.nullable.element if gathered is None else gathered.element
+        compact = self._compact
+        return self.nullable.element if compact is None else compact.element
 
     def as_ndarray_like(self) -> NDArrayLike:
         return cast("NDArrayLike", self.nullable)
@@ -192,8 +191,8 @@ class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        gathered = self._gathered
-        return self.nullable.shape if gathered is None else gathered.shape
+        compact = self._compact
+        return self.nullable.shape if compact is None else compact.shape
 
     def reshape(self, newshape: tuple[int, ...] | Literal[-1]) -> Self:
         return type(self)(self.nullable.reshape((newshape,) if newshape == -1 else newshape))
@@ -205,17 +204,17 @@ class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
         return type(self)(self.nullable.astype(dtype, order=order))
 
     def __getitem__(self, key: Any) -> Self:
-        if self._gathered is not None and _is_everything(key, self._gathered.shape):
+        if self._compact is not None and _is_everything(key, self._compact.shape):
             return self
         return type(self)(self.nullable[key])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, OptionalNDBuffer):
-            gathered = value._gathered
-            if gathered is not None and gathered.element == self.element and _is_box(key):
+            compact = value._compact
+            if compact is not None and compact.element == self.element and _is_box(key):
                 region = self.nullable[key]
-                if region.shape == gathered.shape:
-                    gathered.expand_into(region.values, region.missing)
+                if region.shape == compact.shape:
+                    compact.expand_into(region.values, region.missing)
                     return
             value = value.nullable
         elif isinstance(value, NDBuffer):
@@ -241,7 +240,7 @@ class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
         return type(self)(self.nullable.transpose(axes))
 
 
-def nullable_of(buffer: Any, depth: int) -> NullableValues:
+def to_nullable(buffer: Any, depth: int) -> NullableValues:
     """What a buffer of any kind holds, as nullable data of `depth`."""
     if isinstance(buffer, OptionalNDBuffer):
         return buffer.nullable.at_depth(depth)

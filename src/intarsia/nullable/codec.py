@@ -19,10 +19,10 @@ from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, par
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
-from intarsia.nullable.buffer import Gathered, NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
+from intarsia.nullable.buffer import CompactChunk, NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
 from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling
 from intarsia.nullable.elements import Some
-from intarsia.nullable.encoding import HEADER, NestedCodecs, checked_mask, joined, now, split
+from intarsia.nullable.encoding import HEADER, NestedCodecs, check_mask, join_parts, run_now, split_parts
 from intarsia.nullable.values import NullableValues
 
 
@@ -98,7 +98,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         }
         return {"name": self.name, "configuration": parts}
 
-    # -- what `masks` and `rewrite` ask of it: see `intarsia.codecs.codec_path`
+    # -- for `masks` and `rewrite`: see `intarsia.codecs.codec_path`
 
     @property
     def chains(self) -> dict[str, tuple[Codec, ...]]:
@@ -107,20 +107,20 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     def open_parts(self, data: Buffer, spec: ArraySpec) -> dict[str, tuple[Buffer, ArraySpec]]:
         """The encoded parts of a chunk, each with the spec for its codecs; no data where all is null."""
-        raw, mask_length = split(data)
+        raw, mask_length = split_parts(data)
         mask_spec, _ = self._specs(spec, 0)
         mask = _bytes(raw[:mask_length], spec)
-        _, count = checked_mask(now(self._mask.decode(mask, mask_spec, wait=False)))
+        _, count = check_mask(run_now(self._mask.decode(mask, mask_spec, wait=False)))
         parts = {"mask_codecs": (mask, mask_spec)}
         if self._has_data(raw.size - mask_length, count):
             parts["data_codecs"] = (_bytes(raw[mask_length:], spec), self._specs(spec, count)[1])
         return parts
 
     def close_parts(self, parts: Mapping[str, Buffer], spec: ArraySpec) -> Buffer:
-        """A chunk made of these encoded parts."""
-        return joined(parts["mask_codecs"], parts.get("data_codecs"), spec)
+        """The chunk with these encoded parts."""
+        return join_parts(parts["mask_codecs"], parts.get("data_codecs"), spec)
 
-    # -- what slots ask of it: see `intarsia.shards.inner_codecs`
+    # -- for slotted shards: see `intarsia.shards.inner_codecs`
 
     frame_bytes = HEADER.size
     """The bytes of a chunk that are not in its parts."""
@@ -138,8 +138,8 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         if data is None:
             data = (default_serializer(dtype.inner, self.name),)
         return type(self)(
-            mask_codecs=NestedCodecs("mask", self.mask_codecs).evolved(mask_spec),
-            data_codecs=NestedCodecs("data", data).evolved(data_spec),
+            mask_codecs=NestedCodecs("mask", self.mask_codecs).evolve(mask_spec),
+            data_codecs=NestedCodecs("data", data).evolve(data_spec),
             name=self.name,
         )
 
@@ -170,7 +170,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     @property
     def _sync_capable(self) -> bool:
-        """Asked by zarr's fused pipeline; a nested codec may need an event loop."""
+        """Whether zarr's fused pipeline can call it; a nested codec may need an event loop."""
         return self._mask.synchronous and self._data.synchronous
 
     def _specs(self, spec: ArraySpec, count: int) -> tuple[ArraySpec, ArraySpec]:
@@ -183,16 +183,16 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     # -- encoding
 
     def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        return now(self._encoded(chunk_data, chunk_spec, wait=False))
+        return run_now(self._encode_chunk(chunk_data, chunk_spec, wait=False))
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         if self._sync_capable:
             run = in_own_thread if self.needs_chunk_index(chunk_spec) else asyncio.to_thread
             return await run(self._encode_sync, chunk_data, chunk_spec)
-        return await self._encoded(chunk_data, chunk_spec, wait=True)
+        return await self._encode_chunk(chunk_data, chunk_spec, wait=True)
 
-    async def _encoded(self, chunk_data: NDBuffer, chunk_spec: ArraySpec, *, wait: bool) -> Buffer:
-        nullable, present, count = self._present(chunk_data, chunk_spec)
+    async def _encode_chunk(self, chunk_data: NDBuffer, chunk_spec: ArraySpec, *, wait: bool) -> Buffer:
+        nullable, present, count = self._find_present(chunk_data, chunk_spec)
         mask_spec, data_spec = self._specs(chunk_spec, count)
         mask = await self._mask.encode(NullableNDBuffer(present), mask_spec, wait=wait)
         raw = self._encode_raw(nullable, present, count, mask)
@@ -200,14 +200,14 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
             return _bytes(raw, chunk_spec)
         data = None
         if count:
-            data = await self._data.encode(_taken(nullable, present, count), data_spec, wait=wait)
-        return joined(mask, data, chunk_spec)
+            data = await self._data.encode(_gather_present(nullable, present, count), data_spec, wait=wait)
+        return join_parts(mask, data, chunk_spec)
 
-    def _present(
+    def _find_present(
         self, chunk_data: NDBuffer, chunk_spec: ArraySpec
     ) -> tuple[NullableValues, np.ndarray[Any, Any], int]:
         dtype = _optional(chunk_spec.dtype)
-        nullable = nullable_of(chunk_data, dtype.depth)
+        nullable = to_nullable(chunk_data, dtype.depth)
         if nullable.values.dtype != dtype.element.dtype:
             nullable = nullable.astype(dtype.to_native_dtype())
         if dtype.depth == 1:
@@ -240,23 +240,23 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     # -- decoding
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return now(self._decoded(chunk_data, chunk_spec, wait=False))
+        return run_now(self._decode_chunk(chunk_data, chunk_spec, wait=False))
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         if self._sync_capable:
             return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
-        return await self._decoded(chunk_data, chunk_spec, wait=True)
+        return await self._decode_chunk(chunk_data, chunk_spec, wait=True)
 
-    async def _decoded(self, chunk_data: Buffer, chunk_spec: ArraySpec, *, wait: bool) -> NDBuffer:
-        raw, mask_length = split(chunk_data)
+    async def _decode_chunk(self, chunk_data: Buffer, chunk_spec: ArraySpec, *, wait: bool) -> NDBuffer:
+        raw, mask_length = split_parts(chunk_data)
         mask_spec, _ = self._specs(chunk_spec, 0)
         mask = await self._mask.decode(_bytes(raw[:mask_length], chunk_spec), mask_spec, wait=wait)
-        present, count = checked_mask(mask)
+        present, count = check_mask(mask)
         data = None
         if self._has_data(raw.size - mask_length, count):
             _, data_spec = self._specs(chunk_spec, count)
             data = await self._data.decode(_bytes(raw[mask_length:], chunk_spec), data_spec, wait=wait)
-        return self._combined(present, count, data, chunk_spec)
+        return self._combine(present, count, data, chunk_spec)
 
     def _has_data(self, nbytes: int, count: int) -> bool:
         if count == 0 and nbytes:
@@ -266,7 +266,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
             )
         return count > 0
 
-    def _combined(
+    def _combine(
         self, present: np.ndarray[Any, Any], count: int, data: NDBuffer | None, chunk_spec: ArraySpec
     ) -> NDBuffer:
         element = _optional(chunk_spec.dtype).element
@@ -274,12 +274,12 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         if data is None:
             decoded = np.empty(0, dtype=element.dtype)
         elif element.depth > 1:
-            decoded = nullable_of(data, element.depth - 1)
+            decoded = to_nullable(data, element.depth - 1)
         else:
             decoded = data.as_numpy_array()
             if decoded.dtype != element.dtype:
                 decoded = decoded.astype(element.dtype)
-        return OptionalNDBuffer.from_gathered(Gathered(present, decoded, element, count))
+        return OptionalNDBuffer.from_compact(CompactChunk(present, decoded, element, count))
 
 
 def _optional(dtype: Any) -> OptionalDType:
@@ -303,7 +303,7 @@ def default_serializer(inner: Any, name: Spelling = "optional") -> ArrayBytesCod
     return BytesCodec(endian="little")
 
 
-def _taken(nullable: NullableValues, present: np.ndarray[Any, Any], count: int) -> NDBuffer:
+def _gather_present(nullable: NullableValues, present: np.ndarray[Any, Any], count: int) -> NDBuffer:
     values = gather(nullable.values, present, count)
     if nullable.depth == 1:
         return NullableNDBuffer(values)

@@ -1,24 +1,20 @@
-"""`NullableValues` from everything that people keep missing values in: exact, or refused.
+"""Converting data with nulls to `NullableValues`: exactly, or with an error.
 
 How a list of Python objects is converted depends on the set of its element types. That set is quick to find,
-so a long list of numbers goes to NumPy as a whole. Other formats on Zarr keep values and a mask: anndata in
-its nullable columns, GEFF (the graph exchange format of cell tracking) in its properties.
+so a long list of numbers goes to NumPy as a whole.
 """
 
 import array
 import datetime
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, compress
-from typing import Any, Literal
+from itertools import chain
+from typing import Any
 
 import numpy as np
-import zarr
 
-from intarsia._icechunk import safe_store
 from intarsia.casting import Casting, cast, cast_values
 from intarsia.errors import DataTypeError
-from intarsia.nullable.elements import NULL, Null, Some, spread, tagged, unwrap
-from intarsia.nullable.fields import PAIR, bare, is_pair
+from intarsia.nullable.elements import NULL, Null, Some, scatter, tag_dtype, unwrap
 from intarsia.nullable.values import NullableValues
 
 type _Array = np.ndarray[Any, Any]
@@ -42,8 +38,8 @@ def as_nullable(
 ) -> NullableValues:
     """Convert data with nulls from NumPy, pandas, Arrow, Polars, or lists with None to `NullableValues`.
 
-    Masked arrays, and most data of pandas and Arrow, are not copied. If `dtype` is given, the present
-    values are converted to it; values that would change are refused, unless `casting="unsafe"`.
+    Masked arrays, and most data of pandas and Arrow, are not copied. With a `dtype`, the present values are
+    converted to it; values that would change are refused, unless `casting="unsafe"`.
 
     Args:
         data: The data with nulls, see above.
@@ -57,12 +53,12 @@ def as_nullable(
     intarsia.errors.DataTypeError: the values are float64, and int16 cannot hold them all...
     """
     if dtype is None:
-        return _taken(data, None, depth, casting)
+        return _convert(data, None, depth, casting)
     dtype = np.dtype(dtype)
-    return _taken(data, dtype, depth, casting).astype(tagged(dtype, depth), copy=False, casting=casting)
+    return _convert(data, dtype, depth, casting).astype(tag_dtype(dtype, depth), copy=False, casting=casting)
 
 
-def _taken(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting) -> NullableValues:
+def _convert(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting) -> NullableValues:
     if isinstance(data, NullableValues | np.ndarray) and data is not np.ma.masked:
         if isinstance(data, np.ndarray) and data.dtype == object:
             return from_objects(data, dtype, depth, casting=casting)
@@ -82,12 +78,14 @@ def _taken(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
     if _is_element(type(data)):
         return from_objects(data, dtype, depth, casting=casting)
     if isinstance(data, Sequence) and not isinstance(data, _BUFFERS):
-        return _of_sequence(data if isinstance(data, list | tuple) else list(data), dtype, depth, casting)
+        return _convert_sequence(
+            data if isinstance(data, list | tuple) else list(data), dtype, depth, casting
+        )
     if all(hasattr(data, name) for name in ("shape", "dtype", "ndim")):
         # An array that is stored or computed elsewhere; NumPy's conversion would drop its mask.
-        read = data.compute() if hasattr(data, "compute") else data[...]
-        if type(read) is not type(data):
-            return _taken(read, dtype, depth, casting)
+        array = data.compute() if hasattr(data, "compute") else data[...]
+        if type(array) is not type(data):
+            return _convert(array, dtype, depth, casting)
     elif library == "pyarrow" or hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
         # NumPy would turn Arrow's nulls into NaN. xarray's arrays are above: they are exported as tables.
         from intarsia.nullable.tables import from_arrow
@@ -97,13 +95,12 @@ def _taken(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
     if plain.dtype == object and plain.ndim == 0:
         raise DataTypeError(
             f"an object of type {type(data).__name__} is neither an array nor an element of one: give a "
-            "list, "
-            "a masked array, or a table or series of pandas, Arrow or Polars"
+            "list, a masked array, or a table or series of pandas, Arrow or Polars"
         )
-    return _taken(plain, dtype, depth, casting)
+    return _convert(plain, dtype, depth, casting)
 
 
-def _of_sequence(
+def _convert_sequence(
     data: list[Any] | tuple[Any, ...], dtype: np.dtype[Any] | None, depth: int, casting: Casting
 ) -> NullableValues:
     if not data or not all(isinstance(row, np.ndarray) and row.ndim for row in data):
@@ -146,20 +143,20 @@ def from_objects(
     if isinstance(data, np.ndarray) and data is not np.ma.masked:
         flat, shape = list(np.ma.getdata(data).reshape(-1)), data.shape
         if isinstance(data, np.ma.MaskedArray):
-            hidden = np.ma.getmaskarray(data).reshape(-1).tolist()
-            flat = [NULL if null else value for value, null in zip(flat, hidden, strict=True)]
+            masked = np.ma.getmaskarray(data).reshape(-1).tolist()
+            flat = [NULL if null else value for value, null in zip(flat, masked, strict=True)]
     else:
-        flat, shape = _flattened(data, records=dtype is not None and dtype.names is not None)
+        flat, shape = _flatten(data, records=dtype is not None and dtype.names is not None)
     kinds = set(map(type, flat))
     missing, present = _split(flat, kinds, depth)
-    converted = _array_of(present, dtype, casting)
+    converted = _to_array(present, dtype, casting)
     if missing is None:
         return NullableValues(converted.reshape(shape), None, depth)
-    values = spread(converted, missing == 0).reshape(shape)
+    values = scatter(converted, missing == 0).reshape(shape)
     return NullableValues(values, missing.reshape(shape), depth)
 
 
-def _flattened(data: Any, *, records: bool) -> tuple[list[Any], tuple[int, ...]]:
+def _flatten(data: Any, *, records: bool) -> tuple[list[Any], tuple[int, ...]]:
     """All elements of nested lists in a row, and the shape. With `records`, tuples are elements."""
     lists: Any = list if records else (list, tuple)
     if not isinstance(data, lists):
@@ -181,7 +178,7 @@ def _split(
     """`missing`, or None if nothing is missing, and the present elements."""
     nulls = {kind for kind in kinds if is_null_type(kind)}
     if Some in kinds or any(issubclass(kind, np.ndarray) for kind in kinds - nulls):
-        pairs = [unwrap(_bare(value), depth) for value in flat]
+        pairs = [unwrap(_unwrap_0d(value), depth) for value in flat]
         missing = np.array([level for _, level in pairs], dtype=np.uint8)
         return missing, [value for value, level in pairs if level == 0]
     if not nulls:
@@ -202,7 +199,7 @@ def is_null_type(kind: type) -> bool:
     return kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas.")
 
 
-def _bare(value: Any) -> Any:
+def _unwrap_0d(value: Any) -> Any:
     """The element of an array without dimensions, which may be masked."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
@@ -213,104 +210,91 @@ def _family(kind: type) -> str | None:
     return next((name for name, kinds in _FAMILIES.items() if issubclass(kind, kinds)), None)
 
 
-def _array_of(present: list[Any], dtype: np.dtype[Any] | None, casting: Casting) -> _Array:
+def _to_array(present: list[Any], dtype: np.dtype[Any] | None, casting: Casting) -> _Array:
     """The objects as an array of `dtype`, or of the dtype that they have in common."""
     if not present:
         return np.empty(0, dtype=dtype)
-    if dtype is not None and is_pair(dtype):
-        return _pairs(present, dtype, casting)
     kinds = set(map(type, present))
     family, *others = {_family(kind) for kind in kinds}
-    named = f"the elements ({', '.join(sorted({kind.__name__ for kind in kinds}))})"
+    what = f"the elements ({', '.join(sorted({kind.__name__ for kind in kinds}))})"
     if others or family is None:
-        raise DataTypeError(f"{named} cannot become {dtype or 'one data type'}")
+        raise DataTypeError(f"{what} cannot become {dtype or 'one data type'}")
     if family == "text" and dtype is not None and dtype.kind == "M":
         family = "time"
     try:
         if family == "record" and dtype is not None and dtype.names is not None:
             return _records(present, dtype, casting)
-        made = _MAKERS[family](present, kinds)
+        array = _CONSTRUCTORS[family](present, kinds)
     except DataTypeError:
         raise
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataTypeError(f"{named} cannot become {dtype or 'one data type'}: {error}") from error
-    return made if dtype is None else cast_values(made, dtype, casting=casting, what=named)
+        raise DataTypeError(f"{what} cannot become {dtype or 'one data type'}: {error}") from error
+    return array if dtype is None else cast_values(array, dtype, casting=casting, what=what)
 
 
 def _numbers(present: list[Any], kinds: set[type]) -> _Array:
     if kinds == {float}:
         return np.array(present, dtype=np.float64)  # so NumPy need not look for the type first
-    made = np.array(present)
-    if made.dtype == object:
+    numbers = np.array(present)
+    if numbers.dtype == object:
         raise OverflowError("an integer has more than 64 bits")
     integers = {kind for kind in kinds if issubclass(kind, _INTEGERS)}
-    if made.dtype.kind not in "fc" or not integers:
-        return made
+    if numbers.dtype.kind not in "fc" or not integers:
+        return numbers
     if all(issubclass(kind, (*_INTEGERS, np.bool_)) for kind in kinds):
         # NumPy turns integers that only int64 and uint64 together could hold into floats, and also some
         # that only uint64 holds.
         return np.array([int(value) for value in present], dtype=np.uint64)
-    among = _numbers([value for value in present if isinstance(value, _INTEGERS)], integers)
-    cast(among, made.dtype, what="the integers among the elements")
-    return made
+    exact = _numbers([value for value in present if isinstance(value, _INTEGERS)], integers)
+    cast(exact, numbers.dtype, what="the integers among the elements")
+    return numbers
 
 
 def _bytes(present: list[Any], kinds: set[type]) -> _Array:
-    made = np.empty(len(present), dtype=object)
-    made[:] = present if kinds == {bytes} else [bytes(value) for value in present]
-    return made
+    objects = np.empty(len(present), dtype=object)
+    objects[:] = present if kinds == {bytes} else [bytes(value) for value in present]
+    return objects
 
 
 def _times(present: list[Any], kinds: set[type]) -> _Array:
     """Times with a zone become UTC, and do not mix with those that have none."""
-    zoned = {getattr(value, "tzinfo", None) is not None for value in present}
-    if len(zoned) > 1:
+    has_zone = {getattr(value, "tzinfo", None) is not None for value in present}
+    if len(has_zone) > 1:
         raise ValueError("some have a time zone, others have none")
-    if True in zoned:
+    if True in has_zone:
         present = [value.astimezone(datetime.UTC).replace(tzinfo=None) for value in present]
     # NumPy would drop the nanoseconds of pandas' times.
-    own = (value.to_datetime64() if hasattr(value, "to_datetime64") else value for value in present)
-    return _in_one_unit(map(np.datetime64, own))
+    times = (value.to_datetime64() if hasattr(value, "to_datetime64") else value for value in present)
+    return _to_finest_unit(map(np.datetime64, times))
 
 
 def _spans(present: list[Any], kinds: set[type]) -> _Array:
-    own = (value.to_timedelta64() if hasattr(value, "to_timedelta64") else value for value in present)
-    return _in_one_unit(map(np.timedelta64, own))
+    spans = (value.to_timedelta64() if hasattr(value, "to_timedelta64") else value for value in present)
+    return _to_finest_unit(map(np.timedelta64, spans))
 
 
-def _in_one_unit(scalars: Iterable[Any]) -> _Array:
+def _to_finest_unit(scalars: Iterable[Any]) -> _Array:
     """NumPy times in the finest of their units. NumPy itself does not notice values out of its range."""
-    listed = list(scalars)
-    units = {scalar.dtype for scalar in listed}
-    made: _Array = np.empty(len(listed), dtype=np.result_type(*units))
+    times = list(scalars)
+    units = {time.dtype for time in times}
+    array: _Array = np.empty(len(times), dtype=np.result_type(*units))
     for unit in units:
-        places = [i for i, scalar in enumerate(listed) if scalar.dtype == unit]
-        made[places] = cast(np.array([listed[i] for i in places], dtype=unit), made.dtype)
-    return made
+        places = [i for i, time in enumerate(times) if time.dtype == unit]
+        array[places] = cast(np.array([times[i] for i in places], dtype=unit), array.dtype)
+    return array
 
 
 def _records(present: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Array:
     names = dtype.names or ()
     if any(len(record) != len(names) for record in present):
         raise ValueError(f"a record needs the fields {', '.join(names)}")
-    made = np.empty(len(present), dtype=dtype)
+    records = np.empty(len(present), dtype=dtype)
     for i, name in enumerate(names):
-        made[name] = _array_of([record[i] for record in present], dtype[name], casting)
-    return made
+        records[name] = _to_array([record[i] for record in present], dtype[name], casting)
+    return records
 
 
-def _pairs(given: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Array:
-    """An optional field, from values and nulls."""
-    whole = [bare(value, value.dtype) if isinstance(value, np.void) else value for value in given]
-    there = [not is_null_type(type(value)) for value in whole]
-    made = np.zeros(len(given), dtype=dtype)
-    made[PAIR[1]] = there
-    present = [value.value if isinstance(value, Some) else value for value in compress(whole, there)]
-    made[PAIR[0]][there] = _array_of(present, dtype[PAIR[0]], casting)
-    return made
-
-
-_MAKERS: dict[str, Callable[[list[Any], set[type]], _Array]] = {
+_CONSTRUCTORS: dict[str, Callable[[list[Any], set[type]], _Array]] = {
     # A fixed width would give each text the room of the longest. NumPy before 2.5 cuts NULs off np.str_.
     "text": lambda present, _: np.array(list(map(str.__str__, present)), dtype=np.dtypes.StringDType()),
     "bytes": _bytes,
@@ -319,83 +303,3 @@ _MAKERS: dict[str, Callable[[list[Any], set[type]], _Array]] = {
     "number": _numbers,
     "record": lambda present, _: np.array(present),
 }
-
-
-ANNDATA_ENCODINGS = ("nullable-integer", "nullable-boolean", "nullable-string-array")
-
-
-def from_geff(
-    source: Any, prop: str, *, of: Literal["nodes", "edges"] = "nodes", path: str | None = None
-) -> NullableValues:
-    """Read the property `prop` of the nodes or edges of a GEFF; it is null where it is missing.
-
-    `source` is a path, a store or a group, and `path` says where the GEFF is in it; `of` says whether the
-    property belongs to nodes or edges. A property of several dimensions is missing for a node as a whole.
-
-    >>> group = zarr.group({})
-    >>> values = group.create_array("nodes/props/score/values", data=np.array([0.5, 0.0]))
-    >>> missing = group.create_array("nodes/props/score/missing", data=np.array([False, True]))
-    >>> from_geff(group, "score")
-    NullableValues([0.5, NULL], dtype=float64)
-    """
-    if of not in ("nodes", "edges"):
-        raise ValueError(f"of={of!r}: choose 'nodes' or 'edges', which have properties in a GEFF")
-    root: Any = source
-    if not isinstance(source, zarr.Group):
-        root = zarr.open_group(safe_store(source), mode="r", path=path or "")
-    elif path:
-        root = source[path]
-    where = f"{of}/props/{prop}"
-    try:
-        group: Any = root[where]
-        stored: Any = group["values"]
-    except KeyError:
-        parent = root.get(f"{of}/props")
-        known = sorted(parent.group_keys()) if isinstance(parent, zarr.Group) else []
-        raise KeyError(f"{of} have no property {prop!r}; they have: {', '.join(known) or 'none'}") from None
-    if "data" in group:
-        raise DataTypeError(
-            f"{where} holds an array of its own shape for each of the {of}, which do not form one "
-            "n-dimensional array: read it with geff.GeffReader"
-        )
-    values = stored[...]
-    if values.dtype.kind == "U":
-        values = values.astype(np.dtypes.StringDType())
-    if "missing" not in group:
-        return NullableValues(values)
-    missing = np.asarray(group["missing"][...], dtype=np.bool_)
-    if missing.shape != values.shape[:1]:
-        raise DataTypeError(f"{where}: missing has shape {missing.shape}, but values has {values.shape}")
-    spread = missing.reshape(missing.shape + (1,) * (values.ndim - 1))
-    return NullableValues(values, np.ascontiguousarray(np.broadcast_to(spread, values.shape)))
-
-
-def from_anndata(source: Any, path: str | None = None) -> NullableValues:
-    """Read a nullable column as anndata stores it: integers, bools or strings, null where masked.
-
-    `source` is a path, a store or a group, and `path` says where the column is in it, for example
-    "obs/cell_count".
-
-    >>> group = zarr.group({}, attributes={"encoding-type": "nullable-integer"})
-    >>> values = group.create_array("values", data=np.array([3, 1]))
-    >>> mask = group.create_array("mask", data=np.array([False, True]))
-    >>> from_anndata(group)
-    NullableValues([3, NULL], dtype=int64)
-    """
-    root: Any = source if isinstance(source, zarr.Group) else zarr.open_group(safe_store(source), mode="r")
-    column = root[path] if path else root
-    encoding = column.attrs.get("encoding-type")
-    if encoding not in ANNDATA_ENCODINGS:
-        raise DataTypeError(
-            f"{path or 'the group'} has the anndata encoding {encoding!r}; "
-            f"the nullable ones are {', '.join(ANNDATA_ENCODINGS)}"
-        )
-    values = column["values"][...]
-    mask = np.asarray(column["mask"][...], dtype=np.bool_)
-    if mask.shape != values.shape:
-        raise DataTypeError(
-            f"{path or 'the group'}: the mask has shape {mask.shape}, but the values have {values.shape}"
-        )
-    if encoding == "nullable-string-array":
-        values = np.asarray(values, dtype=object).astype(np.dtypes.StringDType())
-    return NullableValues(values, mask)

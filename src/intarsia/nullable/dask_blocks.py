@@ -28,12 +28,12 @@ def to_dask(array: Any, chunks: Any = None) -> Any:
     NullableValues([1, 0], dtype=int64)
     """
     da = extra("dask.array", "dask")
-    teach_dask()
+    register_with_dask()
     if isinstance(array, NullableValues):
-        return da.from_array(array, chunks=chunks or "auto", asarray=False, meta=_nothing(array))
+        return da.from_array(array, chunks=chunks or "auto", asarray=False, meta=_empty_block(array))
     if not isinstance(array, NullableArray):
         masked = array if isinstance(array, da.Array) else array.to_dask(chunks)
-        return masked.map_blocks(NullableValues.of, dtype=masked.dtype, meta=_nothing(masked))
+        return masked.map_blocks(NullableValues.of, dtype=masked.dtype, meta=_empty_block(masked))
     if array.depth > 1:
         raise DataTypeError(
             f"the array is {array.data_type}: computing supports one level of null, not {array.depth}"
@@ -43,11 +43,11 @@ def to_dask(array: Any, chunks: Any = None) -> Any:
         chunks=chunks or array.shards or array.chunks,
         name=False,  # a name made from the content would have to read it, and the array may be written to
         asarray=False,
-        meta=_nothing(array),
+        meta=_empty_block(array),
     )
 
 
-def _nothing(array: Any) -> NullableValues:
+def _empty_block(array: Any) -> NullableValues:
     return NullableValues(np.empty((0,) * array.ndim, dtype=array.dtype))
 
 
@@ -59,23 +59,23 @@ class _Blocks:
         self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
 
     def __getitem__(self, selection: Any) -> NullableValues:
-        teach_dask()  # a worker meets the type here
+        register_with_dask()  # a worker meets the type here
         return self.array.read_nullable(selection)
 
 
-def teach_dask() -> None:
+def register_with_dask() -> None:
     """Make dask count the present elements: means and variances divide by their number."""
     dispatch = extra("dask.array.dispatch", "dask")
-    dispatch.numel_lookup.register(NullableValues, _present)
-    dispatch.divide_lookup.register(NullableValues, _divided)
+    dispatch.numel_lookup.register(NullableValues, _count_present)
+    dispatch.divide_lookup.register(NullableValues, _divide)
 
 
-def _present(
+def _count_present(
     x: NullableValues, *, dtype: Any = "f8", axis: Any = None, keepdims: bool = False, **_: Any
 ) -> Any:
     return np.asarray(x.count(axis, keepdims=keepdims)).astype(dtype)
 
 
-def _divided(a: Any, b: Any, dtype: Any = None) -> Any:
+def _divide(a: Any, b: Any, dtype: Any = None) -> Any:
     """A division by a number of elements, which is null if there are none."""
     return np.true_divide(a, np.where(NullableValues.of(b) > 0, b, None), dtype=dtype)

@@ -1,8 +1,8 @@
-"""The data types `optional`, a value of another data type or null, which nests, and `null`, nothing but null.
+"""The data types `optional` (a value of another data type, or null; it nests) and `null` (only nulls).
 
-zarr imports this module with the first data type that anybody asks for, so it imports little itself. zarr is
-configured for nulls when the first data type with nulls is made, wherever it comes from; a process that meets
-none keeps zarr as it is. Earlier choices of the user are left alone.
+zarr imports this module when it looks up its first data type, so it imports little itself. zarr's
+configuration changes when the first data type with nulls is created, wherever it comes from; a process
+without one keeps zarr as it is. What the user has configured is left alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeGuard
 
+import msgspec
 import numpy as np
 import zarr
 from zarr.dtype import Bool, Struct, VariableLengthUTF8, ZDType, parse_dtype
@@ -21,7 +22,7 @@ from zarr.registry import register_codec, register_ndbuffer
 
 from intarsia._compat import JSON, DTypeJSON, HasItemSize, Resolver, add_data_types
 from intarsia.errors import CodecConfigurationError, DataTypeError
-from intarsia.nullable.elements import MOST_LEVELS, NULL, ElementType, Null, Some, element_type, tagged
+from intarsia.nullable.elements import MOST_LEVELS, NULL, ElementType, Null, Some, element_type, tag_dtype
 
 if TYPE_CHECKING:
     from intarsia.nullable.values import NullableValues
@@ -32,10 +33,15 @@ NAMES: tuple[Spelling, ...] = ("optional", "zarrs.optional")
 """The name in the proposal, and the one that zarrs uses as long as it is a proposal."""
 
 EXPERIMENTAL = "intarsia.experimental"
-"""The setting in `zarr.config` that allows what is not settled yet."""
+"""The setting in `zarr.config` that allows data types without a specification."""
 
 STOCK_NDBUFFERS = ("zarr.buffer.cpu.NDBuffer", "zarr.core.buffer.cpu.NDBuffer")
 NDBUFFER = "intarsia.nullable.buffer.NullableNDBuffer"
+
+_NOT_IN_STRUCTS = (
+    "a field of a struct cannot be optional: no specification says how to store its nulls.\n"
+    "  Make the whole struct optional, or store each field as an array of its own"
+)
 
 type _ZDType = ZDType[Any, Any]
 
@@ -47,7 +53,7 @@ def install_nullable_buffer() -> None:
     Called for every data type with nulls.
     """
     from intarsia.nullable.buffer import NullableNDBuffer
-    from intarsia.nullable.sentinel import ON_PRESENT_VALUES
+    from intarsia.nullable.present_values import ON_PRESENT_VALUES
 
     register_ndbuffer(NullableNDBuffer, NDBUFFER)
     if zarr.config.get("ndbuffer") in STOCK_NDBUFFERS:
@@ -63,12 +69,27 @@ def install_nullable_buffer() -> None:
 
 
 def check_experimental(what: str) -> None:
-    """Refuse what is not settled yet, unless the user has allowed it."""
+    """Refuse a data type without a specification, unless the user has allowed it."""
     if not zarr.config.get(EXPERIMENTAL, False):
         raise DataTypeError(
             f"{what} is experimental, and other programs cannot read it.\n"
             f"  To use it anyway: zarr.config.set({{{EXPERIMENTAL!r}: True}})"
         )
+
+
+class _Inner(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The inner data type, in the form that zarr.json has it."""
+
+    name: str
+    configuration: dict[str, Any] = {}
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    """The whole data type, in the form that zarr.json has it."""
+
+    name: str
+    configuration: _Inner
+    must_understand: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +125,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             raise DataTypeError(f"inner must be a zarr data type, not {self.inner!r}: see zarr.dtype")
         if self.depth > MOST_LEVELS:
             raise DataTypeError(f"{self.depth} optionals are nested, but at most {MOST_LEVELS} can be")
+        _refuse_optional_fields(self.inner)
 
     def __repr__(self) -> str:
         inner = self.inner
@@ -171,7 +193,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         raise DataTypeValidationError(f"Invalid data type: {dtype}. It is not nullable")
 
     def to_native_dtype(self) -> np.dtype[Any]:
-        return tagged(self.innermost.to_native_dtype(), self.depth)
+        return tag_dtype(self.innermost.to_native_dtype(), self.depth)
 
     # -- zarr.json
 
@@ -187,32 +209,24 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
     def _from_json_resolved(cls, data: DTypeJSON, *, resolver: Resolver) -> Self:
         if resolver.zarr_format != 3:
             return cls._from_json_v2(data)
-        where = [key for key in resolver.loc if key != "configuration" or resolver.loc[-1] != key]
-        read: Any = cls._read
-        if "fields" in where[-3:]:  # a field of a struct, or a level of null further in
-            from intarsia.nullable.fields import OptionalField
-
-            read = OptionalField._read
-        made: Self = read(data, resolver.at("configuration").resolve_data_type)
-        return made
+        if "fields" in resolver.loc:
+            raise DataTypeError(_NOT_IN_STRUCTS)
+        return cls._read(data, resolver.at("configuration").resolve_data_type)
 
     @classmethod
     def _read(cls, data: DTypeJSON, resolve: Any) -> Self:
         name = data.get("name") if isinstance(data, Mapping) else data
         if name not in NAMES:
             raise DataTypeValidationError(f"{data!r} is not an optional data type")
-        from intarsia import schemas
-
-        problems = schemas.problems("data_types/optional", data)
-        if problems:
-            raise DataTypeError(f"data type {name!r}: " + "; ".join(problems))
-        assert isinstance(data, Mapping)
-        inner: Any = data["configuration"]
+        try:
+            inner = msgspec.convert(data, _Document).configuration
+        except msgspec.ValidationError as error:
+            raise DataTypeError(f"data type {name!r}: {error}") from error
         # Most zarr data types have no configuration and are known by their bare name. The proposal
         # allows leaving out the inner configuration; zarrs does not.
-        spelled = inner if inner.get("configuration") or inner["name"] in NAMES else inner["name"]
+        has_configuration = inner.configuration or inner.name in NAMES
         try:
-            resolved = resolve(spelled)
+            resolved = resolve(msgspec.to_builtins(inner) if has_configuration else inner.name)
         except ValueError as error:
             raise DataTypeError(f"data type {name!r}: its inner data type is not known: {error}") from error
         return cls(inner=resolved, name=name)
@@ -222,10 +236,12 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             raise DataTypeError(f"Zarr format {zarr_format} has no data type {self}: use zarr_format=3")
         inner = self.inner.to_json(zarr_format=3)
         # zarrs insists on the inner configuration, even where it is empty.
-        named = (
-            {"name": inner, "configuration": {}} if isinstance(inner, str) else {"configuration": {}, **inner}
-        )
-        return {"name": self.name, "configuration": {key: named[key] for key in ("name", "configuration")}}
+        if isinstance(inner, str):
+            inner = {"name": inner}
+        return {
+            "name": self.name,
+            "configuration": {"name": inner["name"], "configuration": inner.get("configuration", {})},
+        }
 
     # -- scalars
 
@@ -270,8 +286,8 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             raise DataTypeError(f"fill_value {data!r} of {self}: {error}") from error
 
     def to_json_scalar(self, data: object, *, zarr_format: int) -> JSON:
-        if isinstance(data, np.generic):  # zarr's Struct asks for its fields, in which nulls have no room
-            raise DataTypeError(f"a field of {self}: make such a struct with nullable.struct_dtype")
+        if isinstance(data, np.generic):  # zarr's Struct calls this for its fields
+            raise DataTypeError(_NOT_IN_STRUCTS)
         scalar = self.cast_scalar(data)
         if isinstance(scalar, Null):
             return None
@@ -279,9 +295,17 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
 
 
 # zarr has no hook that lets a data type refuse an array -> bytes codec. But when an array is created, zarr's
-# `bytes` codec and its choice of a default ask every struct whether it has multi-byte fields. Passing for a
-# struct (a mask and a value, after all) gets us asked.
+# `bytes` codec and its choice of a default call `has_multi_byte_fields` of every struct. This data type
+# passes for a struct, so that they call its method, which refuses.
 Struct.register(OptionalDType)
+
+
+def _refuse_optional_fields(dtype: _ZDType) -> None:
+    if type(dtype) is Struct:
+        for _, field_type in dtype.fields:
+            if isinstance(field_type, OptionalDType):
+                raise DataTypeError(_NOT_IN_STRUCTS)
+            _refuse_optional_fields(field_type)
 
 
 def _plain_name(dtype: _ZDType) -> str:
@@ -293,7 +317,7 @@ def _plain_name(dtype: _ZDType) -> str:
 def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) -> OptionalDType:
     """Make `dtype` an optional data type; it is anything that zarr takes as a dtype, or "optional[float64]".
 
-    A `dtype` that is already optional is taken as it is; `depth` must then agree or be 1.
+    A `dtype` that is already optional stays as it is; `depth` must then agree or be 1.
 
     Args:
         name: How the data type is spelled in zarr.json: `"optional"`, or `"zarrs.optional"` for zarrs.
@@ -301,29 +325,23 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
     >>> optional_dtype("float32"), optional_dtype("optional[optional[string]]")
     (optional[float32], optional[optional[string]])
     """
-    if isinstance(dtype, str) and (match := re.fullmatch(r"\s*optional\[(.*)\]\s*", dtype)):
-        inside = match[1].strip()
-        inner = optional_dtype(inside) if inside.startswith("optional[") else parsed_dtype(inside)
-        made = OptionalDType(inner=inner)
+    data_type = to_data_type(dtype)
+    if isinstance(data_type, OptionalDType):
+        if depth not in (1, data_type.depth):
+            raise DataTypeError(f"depth {depth} was requested, but {data_type} has depth {data_type.depth}")
     else:
-        parsed = parsed_dtype(dtype)
-        if isinstance(parsed, OptionalDType):
-            made = parsed
-        else:
-            if depth < 1:
-                raise DataTypeError(f"depth {depth}: nullable data has at least one level of null")
-            made = OptionalDType(inner=parsed)
-            for _ in range(depth - 1):
-                made = OptionalDType(inner=made)
-    if depth not in (1, made.depth):
-        raise DataTypeError(f"depth {depth} was requested, but {made} has depth {made.depth}")
-    return made if name is None else made.with_name(name)
+        if depth < 1:
+            raise DataTypeError(f"depth {depth}: nullable data has at least one level of null")
+        for _ in range(depth):
+            data_type = OptionalDType(inner=data_type)
+    optional: Any = data_type
+    return optional if name is None else optional.with_name(name)
 
 
-def parsed_dtype(dtype: Any) -> _ZDType:
+def to_data_type(dtype: Any) -> _ZDType:
     """The data type for anything that zarr takes as a dtype, or for "optional[float64]"."""
-    if isinstance(dtype, str) and dtype.strip().startswith("optional["):
-        return optional_dtype(dtype)
+    if isinstance(dtype, str) and (match := re.fullmatch(r"\s*optional\[(.*)\]\s*", dtype)):
+        return OptionalDType(inner=to_data_type(match[1].strip()))
     if (element := element_type(dtype)) is not None:
         dtype = element.dtype
     if isinstance(dtype, np.dtypes.StringDType):
@@ -340,8 +358,8 @@ def parsed_dtype(dtype: Any) -> _ZDType:
 class NullDType(ZDType[Any, Any]):
     """Every element is null: such an array has a shape, chunks and attributes, but stores no chunk.
 
-    It was requested when the optional data type was discussed, and is not specified anywhere yet. So no array
-    of it is written or read unless `zarr.config` has `intarsia.experimental`.
+    It is not specified anywhere yet, so arrays of it are neither written nor read unless `zarr.config` has
+    `intarsia.experimental`.
 
     >>> with zarr.config.set({"intarsia.experimental": True}):
     ...     NullDType().to_json(zarr_format=3)
@@ -377,7 +395,7 @@ class NullDType(ZDType[Any, Any]):
         raise DataTypeValidationError(f"Invalid data type: {dtype}. NumPy has no dtype that is all null")
 
     def to_native_dtype(self) -> np.dtype[Any]:
-        return tagged(np.dtype(object), 1)
+        return tag_dtype(np.dtype(object), 1)
 
     @classmethod
     def _from_json_v2(cls, data: DTypeJSON) -> Self:

@@ -145,10 +145,10 @@ def unwrap(scalar: Any, depth: int) -> tuple[Any, int]:
     return scalar, 0
 
 
-def scalar_of(value: Any, missing: int, depth: int) -> Any:
+def to_scalar(value: Any, missing: int, depth: int) -> Any:
     """The scalar that a user sees: the bare value if it is present, else the null of its level.
 
-    >>> scalar_of(7, 0, 2), scalar_of(7, 1, 2), scalar_of(7, 2, 2)
+    >>> to_scalar(7, 0, 2), to_scalar(7, 1, 2), to_scalar(7, 2, 2)
     (7, Some(NULL), NULL)
     """
     if missing == 0:
@@ -163,7 +163,7 @@ def scalar_of(value: Any, missing: int, depth: int) -> Any:
 class ElementType:
     """Values of `dtype`, each with a `missing` byte.
 
-    >>> element_type(tagged(np.dtype("float32"), 2))
+    >>> element_type(tag_dtype(np.dtype("float32"), 2))
     ElementType(dtype=dtype('float32'), depth=2)
     """
 
@@ -177,13 +177,13 @@ class ElementType:
         return True
 
 
-def is_string(dtype: np.dtype[Any]) -> bool:
+def is_string(dtype: np.dtype[Any] | None) -> bool:
     """Whether `dtype` is NumPy's variable-width string."""
     return isinstance(dtype, np.dtypes.StringDType)
 
 
 @lru_cache(maxsize=256)
-def _tagged(dtype: np.dtype[Any], depth: int, text: str) -> np.dtype[Any]:
+def _tag_dtype(dtype: np.dtype[Any], depth: int, text: str) -> np.dtype[Any]:
     element = ElementType(dtype, depth)
     if is_string(dtype):
         # Without coerce=False a list with None in it would become the string "None".
@@ -191,10 +191,10 @@ def _tagged(dtype: np.dtype[Any], depth: int, text: str) -> np.dtype[Any]:
     return np.dtype(dtype, metadata={_KEY: element})
 
 
-def tagged(dtype: np.dtype[Any], depth: int) -> np.dtype[Any]:
+def tag_dtype(dtype: np.dtype[Any], depth: int) -> np.dtype[Any]:
     """`dtype` with the note that it is the value part of nullable data."""
     # Equal dtypes need not be identical (byte order of one byte, h5py's metadata), hence the text.
-    return _tagged(dtype, depth, dtype.str)
+    return _tag_dtype(dtype, depth, dtype.str)
 
 
 def element_type(dtype: Any) -> ElementType | None:
@@ -209,7 +209,7 @@ def element_type(dtype: Any) -> ElementType | None:
     return None
 
 
-def beneath(dtype: np.dtype[Any]) -> Any:
+def placeholder(dtype: np.dtype[Any]) -> Any:
     """What lies in memory beneath a null: NaN or NaT if the dtype has one, so that misuse shows."""
     if dtype.kind in "fc":
         return np.nan
@@ -220,13 +220,13 @@ def beneath(dtype: np.dtype[Any]) -> Any:
     return "" if dtype.kind in "UT" else np.zeros((), dtype=dtype)[()]
 
 
-def spread(present_values: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def scatter(present_values: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """An array with these values at the places where `present` is true.
 
-    >>> spread(np.array([1.5]), np.array([False, True]))
+    >>> scatter(np.array([1.5]), np.array([False, True]))
     array([nan, 1.5])
     """
     values = np.empty(present.shape, dtype=present_values.dtype)
-    values[...] = beneath(values.dtype)
+    values[...] = placeholder(values.dtype)
     values[present] = present_values
     return values

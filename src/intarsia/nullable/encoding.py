@@ -1,4 +1,4 @@
-"""The two parts of a chunk of nullable data, its mask and its values: how they are framed and encoded.
+"""The two parts of a chunk of nullable data, its mask and its values, and the codecs of each.
 
 A chunk consists of two lengths, the encoded mask and the encoded values. Each part has a chain of codecs,
 nested in the `optional` codec. Unlike zarr's own chains, it checks what it can before a nested codec
@@ -26,7 +26,7 @@ HEADER = struct.Struct("<QQ")
 """The lengths of the encoded mask and the encoded data, in bytes."""
 
 
-def joined(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:
+def join_parts(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:
     """The two encoded parts as one chunk."""
     header = HEADER.pack(len(mask), 0 if data is None else len(data))
     parts = [np.frombuffer(header, dtype=np.uint8), mask.as_numpy_array()]
@@ -35,7 +35,7 @@ def joined(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:
     return spec.prototype.buffer.from_array_like(np.concatenate(parts))
 
 
-def split(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
+def split_parts(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
     """The chunk without its header, and where the mask ends. Nothing is allocated until this is checked."""
     raw = chunk_data.as_numpy_array()
     if raw.size < HEADER.size:
@@ -51,7 +51,7 @@ def split(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
     return raw[HEADER.size :], mask_length
 
 
-def checked_mask(mask: NDBuffer) -> tuple[np.ndarray[Any, Any], int]:
+def check_mask(mask: NDBuffer) -> tuple[np.ndarray[Any, Any], int]:
     """The mask as bools, and how many are true; bytes other than 0 and 1 would be miscounted."""
     present = mask.as_numpy_array()
     octets = present.view(np.uint8)
@@ -85,7 +85,7 @@ class NestedCodecs:
         """The codec, if the chain is a single codec of that class; else None."""
         return self.codecs[0] if len(self.codecs) == 1 and type(self.codecs[0]) is codec_class else None
 
-    def evolved(self, spec: ArraySpec) -> tuple[Codec, ...]:
+    def evolve(self, spec: ArraySpec) -> tuple[Codec, ...]:
         """The codecs, completed for data of `spec`."""
         return evolve_codecs(self.codecs, spec)
 
@@ -104,7 +104,7 @@ class NestedCodecs:
         return before, spec
 
     # Encoding and decoding are written once, as coroutines. Unless they must wait for nested codecs that
-    # need an event loop, they never pause, and `now` runs them without one.
+    # need an event loop, they never pause, and `run_now` runs them without one.
 
     async def encode(self, data: NDBuffer, spec: ArraySpec, *, wait: bool) -> Buffer:
         """The encoded part."""
@@ -133,15 +133,15 @@ class NestedCodecs:
         unknown = unknown_bound(spec_bytes, len(data))  # by the stored size, however it was compressed
         for compressor, bound in zip(reversed(compressors), reversed(bounds), strict=True):
             most = unknown if bound is None else bound
-            decoded = await self._undone(_Bounded(compressor, most), decoded, spec_bytes, wait)
+            decoded = await self._decode_with(_Bounded(compressor, most), decoded, spec_bytes, wait)
         if serializer.is_fixed_size:
             self._check_size(len(decoded), (serializer,), spec_bytes)
-            decoded = _aligned(decoded, spec_bytes)
+            decoded = _align(decoded, spec_bytes)
         else:
             self._check_count(serializer, decoded, prod(spec_bytes.shape))
-        decoded = await self._undone(serializer, decoded, spec_bytes, wait)
+        decoded = await self._decode_with(serializer, decoded, spec_bytes, wait)
         for codec, codec_spec in zip(reversed(arrays), reversed(before), strict=True):
-            decoded = await self._undone(codec, decoded, codec_spec, wait)
+            decoded = await self._decode_with(codec, decoded, codec_spec, wait)
         if decoded.shape != spec.shape:
             raise ChunkDecodeError(
                 f"codec 'optional': the {self.part} part{named_chunk()} has shape {decoded.shape}, "
@@ -150,7 +150,7 @@ class NestedCodecs:
         part: NDBuffer = decoded
         return part
 
-    async def _undone(self, codec: Any, data: Any, spec: ArraySpec, wait: bool) -> Any:
+    async def _decode_with(self, codec: Any, data: Any, spec: ArraySpec, wait: bool) -> Any:
         """The data that one codec decodes; an error about damage names the codec and the part."""
         try:
             return await codec._decode_single(data, spec) if wait else codec._decode_sync(data, spec)
@@ -203,7 +203,7 @@ class _Bounded:
         return self.codec.to_dict()
 
 
-def now[T](steps: Coroutine[Any, Any, T]) -> T:
+def run_now[T](steps: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that never pauses."""
     try:
         steps.send(None)
@@ -211,10 +211,10 @@ def now[T](steps: Coroutine[Any, Any, T]) -> T:
         result: T = stop.value
         return result
     steps.close()
-    raise RuntimeError("a codec that should work synchronously waits for an event loop")
+    raise RuntimeError("a codec that should work synchronously awaits an event loop")
 
 
-def _aligned(data: Buffer, spec: ArraySpec) -> Buffer:
+def _align(data: Buffer, spec: ArraySpec) -> Buffer:
     """`data`, copied if it is not aligned for its elements: a part may start anywhere in its chunk."""
     raw = data.as_numpy_array()
     alignment = spec.dtype.to_native_dtype().alignment

@@ -1,18 +1,12 @@
-"""Codecs that see nulls themselves, in front of `optional` or instead of it.
-
-`intarsia.sentinel` reads files that mark missing values by a special number. zarr's `scale_offset`,
-`cast_value` and numcodecs codecs work unchanged as `data_codecs`, which see present values only. In front of
-`optional` they see nullable data, which zarr's own classes refuse; ours work on the present values. For any
-other data type they turn themselves into zarr's own.
-"""
+"""The codec `intarsia.sentinel`, for files that mark missing values by a special number."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec
-from zarr.codecs import BytesCodec, CastValue, ScaleOffset, numcodecs
+from zarr.codecs import BytesCodec
 from zarr.core.buffer import NDBuffer
 from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
@@ -21,9 +15,9 @@ from intarsia._compat import JSON, ArraySpec, codec_supports_sync
 from intarsia.codecs import base
 from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
-from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
+from intarsia.nullable.buffer import OptionalNDBuffer, to_nullable
 from intarsia.nullable.dtype import OptionalDType
-from intarsia.nullable.elements import NULL, Some, spread
+from intarsia.nullable.elements import Some
 from intarsia.nullable.values import NullableValues
 
 NAME = "intarsia.sentinel"
@@ -56,10 +50,10 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
     """The array -> array codecs that encode the values further; they know nothing of nulls."""
 
     def __init__(self, *, values: Iterable[Any], codecs: Iterable[base.CodecLike] = ()) -> None:
-        listed = tuple(values)
-        base.check_configuration(NAME, {"values": list(listed)})
+        values = tuple(values)
+        base.check_configuration(NAME, {"values": list(values)})
         nested = base.parse_codecs([*codecs, BytesCodec()])[:-1]  # refuses all but array -> array codecs
-        object.__setattr__(self, "values", listed)
+        object.__setattr__(self, "values", values)
         object.__setattr__(self, "codecs", nested)
 
     @classmethod
@@ -124,7 +118,7 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         specs = self._specs(chunk_spec)
         inner = specs[0].dtype
-        data = nullable_of(chunk_array, 1)
+        data = to_nullable(chunk_array, 1)
         clash = self._is_sentinel(data.values, inner) & ~data.is_null()
         if clash.any():
             at = tuple(int(i) for i in np.argwhere(clash)[0])
@@ -150,137 +144,3 @@ def _inner(dtype: ZDType[Any, Any]) -> ZDType[Any, Any]:
     if not isinstance(dtype, OptionalDType) or isinstance(dtype.inner, OptionalDType):
         raise CodecConfigurationError(f"codec {NAME!r} encodes optional data of one level, not {dtype}")
     return dtype.inner
-
-
-class _OnPresentValues(base.SynchronousArrayCodec):
-    """Lets an element-wise codec of zarr work on data with nulls."""
-
-    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Any:
-        evolved: Any = super().evolve_from_array_spec(array_spec)
-        wanted: Any = type(self) if isinstance(array_spec.dtype, OptionalDType) else type(self).__bases__[1]
-        return evolved if type(evolved) is wanted else wanted.from_dict(evolved.to_dict())
-
-    def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        if isinstance(dtype, OptionalDType):
-            dtype = dtype.innermost
-        super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
-
-    def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
-        dtype = chunk_spec.dtype
-        if not isinstance(dtype, OptionalDType):
-            return super().resolve_metadata(chunk_spec)
-        value = chunk_spec.fill_value
-        while isinstance(value, Some):
-            value = value.value
-        is_null = value is NULL
-        inner = _inner_spec(chunk_spec, (), dtype.innermost.default_scalar() if is_null else value)
-        if is_null:
-            # The codec may be unable to encode the default of the inner type, and nobody needs it.
-            resolved = replace(inner, dtype=self._encoded_type(inner))
-            fill = chunk_spec.fill_value
-        else:
-            resolved = super().resolve_metadata(inner)
-            fill = dtype.cast_scalar(resolved.fill_value)
-        return replace(chunk_spec, dtype=dtype.with_innermost(resolved.dtype), fill_value=fill)
-
-    def _encoded_type(self, inner: ArraySpec) -> ZDType[Any, Any]:
-        """The data type that values of the inner data type become."""
-        encoded: ZDType[Any, Any] = getattr(self, "dtype", inner.dtype)
-        return encoded
-
-    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        encode = super()._encode_sync  # type: ignore[misc]  # of the codec that this class wraps
-        return self._on_present(encode, chunk_data, chunk_spec, encoding=True)
-
-    def _decode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        decode = super()._decode_sync  # type: ignore[misc]  # likewise
-        return self._on_present(decode, chunk_data, chunk_spec, encoding=False)
-
-    def _on_present(
-        self, work: Any, chunk_data: NDBuffer, chunk_spec: ArraySpec, *, encoding: bool
-    ) -> NDBuffer:
-        dtype = chunk_spec.dtype
-        if not isinstance(dtype, OptionalDType):
-            plain: NDBuffer = work(chunk_data, chunk_spec)
-            return plain
-        nullable = nullable_of(chunk_data, dtype.depth)
-        present = nullable.missing == 0
-        count = int(np.count_nonzero(present))
-        taken = np.ascontiguousarray(gather(nullable.values, present, count))
-        spec = _inner_spec(chunk_spec, (count,), dtype.innermost.default_scalar())
-        due = (self._encoded_type(spec) if encoding else spec.dtype).to_native_dtype()
-        worked: np.ndarray[Any, Any] = np.empty(0, dtype=due)  # not every codec takes an empty array
-        if count:
-            worked = work(NullableNDBuffer(taken), spec).as_numpy_array()
-        if worked.dtype != due and worked.dtype.itemsize == due.itemsize:
-            worked = worked.view(due)  # numcodecs leaves the bits of some floats as integers
-        values = spread(worked, present)
-        return OptionalNDBuffer(NullableValues(values, nullable.missing, dtype.depth))
-
-
-class PresentScaleOffset(_OnPresentValues, ScaleOffset):
-    """`scale_offset` that leaves nulls alone."""
-
-
-class PresentCastValue(_OnPresentValues, CastValue):
-    """`cast_value` that leaves nulls alone: optional[float64] becomes optional of its `data_type`."""
-
-
-class _OnPresentNumbers(_OnPresentValues):
-    """The same for the codecs of numcodecs."""
-
-    def _encoded_type(self, inner: ArraySpec) -> ZDType[Any, Any]:
-        encoded: ZDType[Any, Any] = self.resolve_metadata(inner).dtype
-        return encoded
-
-
-class PresentAsType(_OnPresentNumbers, numcodecs.AsType):
-    """`numcodecs.astype` that leaves nulls alone."""
-
-
-class PresentBitRound(_OnPresentNumbers, numcodecs.BitRound):
-    """`numcodecs.bitround` that leaves nulls alone."""
-
-
-class PresentDelta(_OnPresentNumbers, numcodecs.Delta):
-    """`numcodecs.delta` from one present value to the next."""
-
-
-class PresentFixedScaleOffset(_OnPresentNumbers, numcodecs.FixedScaleOffset):
-    """`numcodecs.fixedscaleoffset` that leaves nulls alone."""
-
-
-class PresentQuantize(_OnPresentNumbers, numcodecs.Quantize):
-    """`numcodecs.quantize` that leaves nulls alone."""
-
-
-ON_PRESENT_VALUES: Final[dict[str, type[_OnPresentValues]]] = {
-    "scale_offset": PresentScaleOffset,
-    "cast_value": PresentCastValue,
-    "numcodecs.astype": PresentAsType,
-    "numcodecs.bitround": PresentBitRound,
-    "numcodecs.delta": PresentDelta,
-    "numcodecs.fixedscaleoffset": PresentFixedScaleOffset,
-    "numcodecs.quantize": PresentQuantize,
-}
-"""Our classes by codec name."""
-
-
-def on_present_values(codec: Any) -> Any:
-    """`codec`, made to work in front of the `optional` codec if it is one of zarr's that can."""
-    if isinstance(codec, numcodecs.PackBits):
-        raise CodecConfigurationError(
-            f"codec {codec.codec_name!r} packs eight elements into a byte, so nulls would lose their place: "
-            "put it among the data_codecs"
-        )
-    for ours in ON_PRESENT_VALUES.values():
-        plain: Any = ours.__bases__[1]
-        if type(codec) is plain:
-            return ours.from_dict(codec.to_dict())
-    return codec
-
-
-def _inner_spec(spec: ArraySpec, shape: tuple[int, ...], fill: Any) -> ArraySpec:
-    dtype = spec.dtype
-    assert isinstance(dtype, OptionalDType)
-    return replace(spec, shape=shape, dtype=dtype.innermost, fill_value=fill)

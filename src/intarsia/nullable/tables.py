@@ -15,7 +15,6 @@ from intarsia._compat import pandas_memory
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.extras import extra
 from intarsia.nullable.elements import is_string
-from intarsia.nullable.fields import cast_fields, pair_of
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Arra
     [1.5, nan, None]
     """
     pa = extra("pyarrow", "nullable")
-    data = with_one_null(data, nat_as_null=nat_as_null, where="Arrow")
+    data = require_one_null(data, nat_as_null=nat_as_null, where="Arrow")
     if data.ndim == 0:
         raise DataTypeError("a single element is not an Arrow array: use .item()")
     flat = _flat_to_arrow(pa, data.reshape(-1))
@@ -53,28 +52,19 @@ def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Arra
 
 def _flat_to_arrow(pa: ModuleType, data: NullableValues) -> Any:
     values, missing = data.values, data.is_null()
-    bitmap = None
-    if missing.any():
-        bitmap = pa.py_buffer(np.packbits(~missing, bitorder="little"))
     kind = values.dtype.kind
     if names := values.dtype.names:
-        parts = [to_arrow(data[name]) for name in names]
-        return pa.StructArray.from_arrays(parts, names, mask=pa.array(missing))
-    if is_string(values.dtype) or kind in "USO":
-        objects = values.astype(object)
-        return pa.array(objects, type=pa.large_binary() if kind in "SO" else pa.large_string(), mask=missing)
-    if kind == "b":
-        return pa.Array.from_buffers(
-            pa.bool_(), values.size, [bitmap, pa.py_buffer(np.packbits(values, bitorder="little"))]
-        )
+        fields = [to_arrow(data[name]) for name in names]
+        return pa.StructArray.from_arrays(fields, names, mask=pa.array(missing))
+    if kind in "USOT":
+        arrow_type = pa.large_binary() if kind in "SO" else pa.large_string()
+        return pa.array(values.astype(object), type=arrow_type, mask=missing)
     if kind in "mM":
-        values = in_common_unit(np.where(missing, np.array("NaT", values.dtype), values))
-    elif kind not in "iuf":
+        values = to_common_unit(np.where(missing, np.array("NaT", values.dtype), values))
+    elif kind not in "biuf":
         raise DataTypeError(f"Arrow has no type for {values.dtype}: use masked arrays")
     values = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
-    return pa.Array.from_buffers(
-        pa.from_numpy_dtype(values.dtype), values.size, [bitmap, pa.py_buffer(values)]
-    )
+    return pa.array(values, mask=missing if missing.any() else None, from_pandas=False)
 
 
 def from_arrow(array: Any) -> NullableValues:
@@ -91,13 +81,11 @@ def from_arrow(array: Any) -> NullableValues:
     """
     pa = extra("pyarrow", "nullable")
     if not isinstance(array, pa.Table | pa.RecordBatch | pa.ChunkedArray | pa.Array):
-        array = _imported(pa, array)
+        array = _import_arrow(pa, array)
     if isinstance(array, pa.Table | pa.RecordBatch):
-        return stacked([from_arrow(column) for column in array.columns], array.column_names)
+        return stack_columns([from_arrow(column) for column in array.columns], array.column_names)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # older pyarrow returns chunks for some types
-            array = pa.concat_arrays(array.chunks)
     shape = [len(array)]
     while pa.types.is_fixed_size_list(array.type):
         if array.null_count:
@@ -109,7 +97,7 @@ def from_arrow(array: Any) -> NullableValues:
     return _flat_from_arrow(pa, array).reshape(tuple(shape))
 
 
-def _imported(pa: ModuleType, data: Any) -> Any:
+def _import_arrow(pa: ModuleType, data: Any) -> Any:
     """Another library's data as pyarrow's own; tables are exported as arrays of structs."""
     if hasattr(data, "__arrow_c_array__"):
         array, table = pa.array(data), pa.RecordBatch
@@ -125,18 +113,14 @@ def _imported(pa: ModuleType, data: Any) -> Any:
 
 
 def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
-    kind, size, offset = array.type, len(array), array.offset
-    bitmap = array.buffers()[0] if array.null_count else None
-    if pa.types.is_null(kind):
-        return NullableValues(np.zeros(size, dtype=np.bool_), np.ones(size, dtype=np.bool_))
-    missing = np.zeros(size, dtype=np.bool_)
-    if bitmap is not None:
-        missing = ~_bits(bitmap, offset, size)
-    if pa.types.is_struct(kind):
+    types, kind, size = pa.types, array.type, len(array)
+    missing = np.array(array.is_null(), dtype=np.bool_)
+    if types.is_null(kind):
+        return NullableValues(np.zeros(size, dtype=np.bool_), missing)
+    if types.is_struct(kind):
         return NullableValues(_records_from_arrow(array, missing), missing)
-    if pa.types.is_boolean(kind):
-        return NullableValues(_bits(array.buffers()[1], offset, size), missing)
-    types = pa.types
+    if types.is_boolean(kind):
+        return NullableValues(array.fill_null(False).to_numpy(zero_copy_only=False), missing)
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         objects = np.array(["" if text is None else text for text in array.to_pylist()], dtype=object)
         return NullableValues(objects.astype(np.dtypes.StringDType()), missing)
@@ -145,53 +129,49 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
         objects = np.empty(size, dtype=object)
         objects[:] = [b"" if element is None else element for element in array.to_pylist()]
         return NullableValues(objects, missing)
-    if pa.types.is_date(kind):
-        array = array.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms"))
-        kind, offset = array.type, array.offset
+    if types.is_date(kind):
+        array = array.cast(pa.timestamp("s" if types.is_date32(kind) else "ms"))
+        kind = array.type
     is_time = types.is_timestamp(kind) or types.is_duration(kind)
     if not (types.is_integer(kind) or types.is_floating(kind) or is_time):
         raise DataTypeError(f"the Arrow type {kind} has no equivalent in NumPy: cast it first")
     if getattr(kind, "tz", None) not in (None, "UTC"):
         raise DataTypeError(f"{kind}: NumPy's dates have no time zone; convert to UTC first")
-    # A UTC zone means the same as no zone in NumPy.
-    dtype = np.dtype(f"M8[{kind.unit}]" if pa.types.is_timestamp(kind) else kind.to_pandas_dtype())
-    if pa.types.is_duration(kind):
-        dtype = np.dtype(f"m8[{kind.unit}]")
-    buffer = array.buffers()[1]
-    values = np.frombuffer(buffer, dtype=dtype, count=size, offset=offset * dtype.itemsize) if size else None
-    return NullableValues(np.empty(0, dtype=dtype) if values is None else values, missing)
+    if is_time:  # a UTC zone means the same as no zone in NumPy
+        dtype = np.dtype(f"{'M' if types.is_timestamp(kind) else 'm'}8[{kind.unit}]")
+    else:
+        dtype = np.dtype(kind.to_pandas_dtype())
+    if not size:
+        return NullableValues(np.empty(0, dtype=dtype), missing)
+    # The memory itself: to_numpy would turn integers with nulls into floats.
+    values = np.frombuffer(array.buffers()[1], dtype, count=size, offset=array.offset * dtype.itemsize)
+    return NullableValues(values, missing)
 
 
 def _records_from_arrow(array: Any, missing: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Structs; fields that Arrow says may be null are optional."""
-    columns = {field.name: (from_arrow(array.field(field.name)), field.nullable) for field in array.type}
-    dtypes = [(name, column.values.dtype, may) for name, (column, may) in columns.items()]
-    if any(dtype.kind in "OT" for _, dtype, _ in dtypes):
+    columns = {field.name: from_arrow(array.field(field.name)) for field in array.type}
+    dtypes = [(name, column.values.dtype) for name, column in columns.items()]
+    if any(dtype.kind in "OT" for _, dtype in dtypes):
         raise DataTypeError(
             f"the Arrow type {array.type}: fields of a struct need a fixed size: cast it first"
         )
-    dtype = np.dtype([(name, pair_of(dtype) if may else dtype) for name, dtype, may in dtypes])
-    made = np.zeros(len(array), dtype=dtype)
-    for name, (column, may) in columns.items():
-        there = ~(column.is_null() | missing)
-        if not may and column.null_count > np.count_nonzero(missing):
-            raise NullsPresentError(f"the field {name!r} holds nulls, although its type allows none")
-        made[name][there] = cast_fields(column.values[there], dtype[name], "same_kind")
-    return made
+    records = np.zeros(len(array), dtype=dtypes)
+    for name, column in columns.items():
+        if (column.is_null() & ~missing).any():
+            raise NullsPresentError(
+                f"the field {name!r} holds nulls, but a struct is null as a whole: "
+                "fill them first, or store each field as an array of its own"
+            )
+        records[name][~missing] = column.values[~missing]
+    return records
 
 
-def _bits(buffer: Any, offset: int, size: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    octets = np.frombuffer(buffer, dtype=np.uint8)
-    bits = np.unpackbits(octets, count=offset + size, bitorder="little")
-    return bits[offset:].view(np.bool_)
-
-
-def stacked(columns: list[NullableValues], names: list[Any]) -> NullableValues:
+def stack_columns(columns: list[NullableValues], names: list[Any]) -> NullableValues:
     """The columns of a data frame as one two-dimensional array; they must have one type."""
     types = {str(column.values.dtype) for column in columns}
     if len(types) != 1:
-        listed = ", ".join(f"{n}: {c.values.dtype}" for n, c in zip(names, columns, strict=True))
-        raise DataTypeError(f"the columns have different types ({listed}), but an array has one")
+        text = ", ".join(f"{n}: {c.values.dtype}" for n, c in zip(names, columns, strict=True))
+        raise DataTypeError(f"the columns have different types ({text}), but an array has one")
     values = np.stack([column.values for column in columns], axis=1)
     return NullableValues(values, np.stack([column.missing for column in columns], axis=1))
 
@@ -225,7 +205,7 @@ def from_polars(series: Any) -> NullableValues:
     pl = extra("polars", "nullable")
     if isinstance(series, pl.DataFrame):
         columns = [from_polars(series[name]) for name in series.columns]
-        return stacked(columns, series.columns)
+        return stack_columns(columns, series.columns)
     if isinstance(series, pl.LazyFrame):
         raise DataTypeError("a LazyFrame has no values yet: call collect() first")
     if not isinstance(series, pl.Series):
@@ -240,7 +220,7 @@ def from_polars(series: Any) -> NullableValues:
     return from_arrow(exported)
 
 
-def in_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def to_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """`values` in one of `UNITS`, with the same meaning; a unit that none of them can express is refused."""
     unit, count = np.datetime_data(values.dtype)
     if unit in UNITS and count == 1 and values.dtype.isnative:
@@ -262,7 +242,7 @@ def in_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return converted
 
 
-def with_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) -> NullableValues:
+def require_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) -> NullableValues:
     """`nullable` for libraries with one kind of null: refuses levels, and NaT unless it becomes null."""
     if nullable.depth > 1:
         raise DataTypeError(
@@ -302,7 +282,7 @@ def to_pandas(
     dtype: Float64
     """
     pd = extra("pandas", "nullable")
-    data = with_one_null(data, nat_as_null=nat_as_null, where="pandas")
+    data = require_one_null(data, nat_as_null=nat_as_null, where="pandas")
     if data.ndim == 1:
         return pd.Series(_column(pd, data), name=name, copy=False)
     if data.ndim == 2:
@@ -324,9 +304,8 @@ def _column(pd: ModuleType, data: NullableValues) -> Any:
     if kind in "OS" or dtype.names or dtype == np.float16:
         return pd.arrays.ArrowExtensionArray(to_arrow(data))
     if kind in "mM":
-        values = in_common_unit(values)
-        beneath = values[missing]
-        if not np.isnat(beneath).all():
+        values = to_common_unit(values)
+        if not np.isnat(values[missing]).all():
             values = values.copy()
             values[missing] = np.array("NaT", dtype=values.dtype)
         return pd.Series(values, copy=False).array
@@ -357,7 +336,7 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     pd = extra("pandas", "nullable")
     if isinstance(data, pd.DataFrame):
         columns = [from_pandas(data.iloc[:, j], nan_as_null=nan_as_null) for j in range(data.shape[1])]
-        return stacked(columns, list(data.columns))
+        return stack_columns(columns, list(data.columns))
     if isinstance(data, pd.MultiIndex):
         raise DataTypeError("an index of several levels has no equivalent in an array: give one level")
     array = data.array if isinstance(data, pd.Series | pd.Index) else data
@@ -370,7 +349,7 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
         text = array.to_numpy(dtype=object, na_value="").astype(np.dtypes.StringDType())
         return NullableValues(text, missing)
     if isinstance(array, pd.Categorical):  # it would give floats, with NaN for what is missing
-        return _of_codes(from_pandas(array.categories), np.asarray(array.codes))
+        return _decode_categories(from_pandas(array.categories), np.asarray(array.codes))
     if getattr(array.dtype, "tz", None) is not None:
         array = array.tz_convert("UTC").tz_localize(None)
     plain = array.to_numpy()
@@ -384,7 +363,7 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     )
 
 
-def _of_codes(categories: NullableValues, codes: np.ndarray[Any, Any]) -> NullableValues:
+def _decode_categories(categories: NullableValues, codes: np.ndarray[Any, Any]) -> NullableValues:
     """The category that each code stands for; -1 is null."""
     missing = codes < 0
     if not len(categories):

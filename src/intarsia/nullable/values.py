@@ -6,16 +6,20 @@ raises if there is one, and says what to call instead.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from intarsia.casting import Casting
+from intarsia.casting import Casting, cast_values
 from intarsia.display import terminal_width
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.nullable import elements, fields
-from intarsia.nullable.computing import Computing
+from intarsia.nullable import elements
+
+if TYPE_CHECKING:
+    from intarsia.nullable.computing import Axis, Reduction
 
 type Array = np.ndarray[Any, Any]
 type Order = Literal["K", "A", "C", "F"]
@@ -34,7 +38,7 @@ _WIDTH = 75
 """Characters of a line of `repr`, as in NumPy, unless the terminal is narrower."""
 
 
-class NullableValues(Computing):
+class NullableValues(NDArrayOperatorsMixin):
     """Values, and a byte for each that says whether it is missing: 0 if present, k if null at level k.
 
     Levels count from the inside. With one level of null, conversion from and to a NumPy masked array
@@ -49,8 +53,24 @@ class NullableValues(Computing):
     Traceback (most recent call last):
     ...
     intarsia.errors.NullsPresentError: 1 of 2 elements are null...
+
+    It computes as Arrow does:
+
+    >>> from intarsia.nullable import as_nullable
+    >>> x = as_nullable([1, None, 3])
+    >>> x * 2 + 1
+    NullableValues([3, NULL, 7], dtype=int64)
+    >>> (x > 1) | [True, True, False]
+    NullableValues([True, True, True], dtype=bool)
+    >>> x.sum(), x.sum(skipna=False)
+    (NullableValues(4, dtype=int64), NullableValues(NULL, dtype=int64))
+    >>> np.concatenate([x, [5]])
+    NullableValues([1, NULL, 3, 5], dtype=int64)
+    >>> np.where(x > 1, x, None)
+    NullableValues([NULL, NULL, 3], dtype=int64)
     """
 
+    __array_priority__ = 100  # dask asks it which of two arrays knows how to concatenate or divide them
     __slots__ = ("depth", "missing", "values")
 
     values: Array
@@ -105,9 +125,9 @@ class NullableValues(Computing):
         order: Literal["C", "F"] = "C",
     ) -> Self:
         """An array with every element set to `scalar`: `NULL`, `Some(…)` or a bare value."""
-        made = cls.empty(shape, element, order)
-        made.fill(scalar)
-        return made
+        array = cls.empty(shape, element, order)
+        array.fill(scalar)
+        return array
 
     @classmethod
     def of(cls, array: Any, depth: int = 1) -> NullableValues:
@@ -122,13 +142,13 @@ class NullableValues(Computing):
         if isinstance(array, np.ma.MaskedArray):
             mask = None if array.mask is np.ma.nomask else np.asarray(array.mask)
             if mask is not None and mask.dtype != np.bool_:
-                return cls(*fields.from_masked(array.data, mask)).at_depth(depth)
+                mask = _mask_of_structs(mask)
             plain = cls.of(array.data)  # whose strings may have nulls of their own
             if mask is not None:
                 plain = cls(plain.values, plain.is_null() | mask if plain.null_count else mask)
             return plain.at_depth(depth)
         if elements.is_string(array.dtype) and hasattr(array.dtype, "na_object"):
-            from intarsia.nullable.missing_values import from_strings
+            from intarsia.nullable.representation import from_strings
 
             return from_strings(array).at_depth(depth)
         return cls(array, None, depth)
@@ -162,7 +182,7 @@ class NullableValues(Computing):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values, with a note that they are nullable."""
-        return elements.tagged(self.values.dtype, self.depth)
+        return elements.tag_dtype(self.values.dtype, self.depth)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -216,19 +236,19 @@ class NullableValues(Computing):
 
     def __repr__(self) -> str:
         width = min(terminal_width() or _WIDTH, _WIDTH)
-        text = f"NullableValues({self._listed(width)},"
-        last = f" dtype={fields.described(self.values.dtype)})"
+        text = f"NullableValues({self._elements_text(width)},"
+        last = f" dtype={self.values.dtype})"
         fits = len(text.rpartition("\n")[2]) + len(last) <= width
         return text + (last if fits else "\n" + " " * len("NullableValues") + last)
 
-    def _listed(self, width: int) -> str:
+    def _elements_text(self, width: int) -> str:
         if self.ndim == 0:
-            return self._text(())
+            return self._element_text(())
         half = _SHOWN // 2  # of a long axis, both ends, and an element between them that NumPy shows as dots
         axes = [[*range(n)] if n <= _SHOWN else [*range(half + 1), *range(n - half, n)] for n in self.shape]
         texts = np.empty(tuple(map(len, axes)), dtype=object)
         for place in np.ndindex(texts.shape):
-            texts[place] = self._text(tuple(axis[i] for axis, i in zip(axes, place, strict=True)))
+            texts[place] = self._element_text(tuple(axis[i] for axis, i in zip(axes, place, strict=True)))
         return np.array2string(
             texts,
             max_line_width=width,
@@ -239,7 +259,7 @@ class NullableValues(Computing):
             edgeitems=half,
         )
 
-    def _text(self, place: tuple[int, ...]) -> str:
+    def _element_text(self, place: tuple[int, ...]) -> str:
         scalar = self[place].item() if place else self.item()
         if not isinstance(scalar, np.generic):
             return repr(scalar)
@@ -258,10 +278,10 @@ class NullableValues(Computing):
         if self.shape != other.shape or not np.array_equal(self.missing, other.missing):
             return False
         present = self.missing == 0
-        mine, theirs = fields.settled(self.values[present]), fields.settled(other.values[present])
-        if mine.dtype != theirs.dtype or mine.dtype.kind in "OT":
-            return bool(np.array_equal(mine, theirs))
-        return bool(mine.tobytes() == theirs.tobytes())
+        left, right = self.values[present], other.values[present]
+        if left.dtype != right.dtype or left.dtype.kind in "OT":
+            return bool(np.array_equal(left, right))
+        return bool(left.tobytes() == right.tobytes())
 
     def item(self) -> Any:
         """The only element: its value, or the null that it is.
@@ -272,18 +292,21 @@ class NullableValues(Computing):
         if self.size != 1:
             raise ValueError(f"item() needs exactly one element; there are {self.size}")
         value = self.values.reshape(-1)[0]
-        if fields.may_have_nulls(self.values.dtype):
-            value = fields.bare(value, self.values.dtype)
-        return elements.scalar_of(value, int(self.missing.reshape(-1)[0]), self.depth)
+        return elements.to_scalar(value, int(self.missing.reshape(-1)[0]), self.depth)
 
     def tolist(self) -> Any:
-        """Nested lists with None for every null, at whichever level."""
-        if self.values.dtype.names is None:
-            return self.masked(collapse=True).tolist()
-        records = np.full(self.shape, None, dtype=object)
-        for at in np.argwhere(self.missing == 0):
-            records[tuple(at)] = fields.bare(self.values[tuple(at)], self.values.dtype)
-        return records.tolist()
+        """Nested lists with None for every null. With several levels, a null further in is `[None]`.
+
+        >>> NullableValues(np.arange(3), np.array([0, 1, 2], dtype="u1"), 2).tolist()
+        [0, [None], None]
+        """
+        objects = np.empty(self.size, dtype=object)
+        pairs = zip(self.values.reshape(-1).tolist(), self.missing.reshape(-1).tolist(), strict=True)
+        for i, (value, missing) in enumerate(pairs):
+            objects[i] = value if missing == 0 else None
+            for _ in range(self.depth - missing if missing else 0):
+                objects[i] = [objects[i]]
+        return objects.reshape(self.shape).tolist()
 
     # -- leaving
 
@@ -294,13 +317,6 @@ class NullableValues(Computing):
                 f"a masked array has one kind of null, but this data has {self.depth}: "
                 "look at .missing, or give up the difference with masked(collapse=True)"
             )
-        if fields.may_have_nulls(self.values.dtype):
-            if not collapse:
-                raise DataTypeError(
-                    "a masked array cannot tell a null struct from one whose fields are all null: look at "
-                    "the fields, x[name], or give up the difference with masked(collapse=True)"
-                )
-            return fields.masked(self.values, self.is_null())
         return np.ma.MaskedArray(self.values, mask=self.is_null())
 
     def filled(self, value: Any) -> Array:
@@ -310,7 +326,7 @@ class NullableValues(Computing):
         array([ 0, -1])
         """
         out = self.values.copy()
-        out[self.is_null()] = self._one(value)
+        out[self.is_null()] = self._to_element(value)
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -326,40 +342,30 @@ class NullableValues(Computing):
     # -- what zarr needs from an array
 
     def __getitem__(self, key: Any) -> NullableValues:
-        if isinstance(key, str):
-            return self._field(key)
+        if isinstance(key, str):  # a field of structs, null where the struct is
+            return NullableValues(self.values[key], self.is_null())
         key = _as_view(key)
         return NullableValues(self.values[key], self.missing[key], self.depth)
-
-    def _field(self, name: str) -> NullableValues:
-        """A field of the structs: null where the field or the whole struct is null."""
-        values, levels = self.values[name], []
-        while fields.is_pair(values.dtype):
-            levels.append(values[fields.PAIR[1]])
-            values = values[fields.PAIR[0]]
-        depth = len(levels) or 1
-        missing = np.zeros(self.shape, dtype=np.uint8)
-        for level, there in reversed([*enumerate([~self.is_null(), *levels])]):
-            missing[~there] = depth - max(level - 1, 0)
-        return NullableValues(values, missing, depth)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, elements.Null | elements.Some) or value is None or value is np.ma.masked:
             plain, missing = elements.unwrap(value, self.depth)
-            self.values[key] = elements.beneath(self.values.dtype) if plain is None else self._one(plain)
+            self.values[key] = (
+                elements.placeholder(self.values.dtype) if plain is None else self._to_element(plain)
+            )
             self.missing[key] = missing
             return
         if isinstance(value, np.ndarray | NullableValues):
-            given = NullableValues.of(value, self.depth)
-            if given.values.dtype != self.values.dtype:
-                given = given.astype(self.dtype)
-            self.values[key] = given.values
-            self.missing[key] = given.missing
+            data = NullableValues.of(value, self.depth)
+            if data.values.dtype != self.values.dtype:
+                data = data.astype(self.dtype)
+            self.values[key] = data.values
+            self.missing[key] = data.missing
             return
-        self.values[key] = self._one(value)
+        self.values[key] = self._to_element(value)
         self.missing[key] = 0
 
-    def _one(self, value: Any) -> Any:
+    def _to_element(self, value: Any) -> Any:
         """A present value in the dtype of the values; one that would change is refused."""
         if isinstance(value, np.generic) and value.dtype == self.values.dtype:
             return value
@@ -380,8 +386,8 @@ class NullableValues(Computing):
 
     def reshape(self, *shape: Any, **options: Any) -> NullableValues:
         """The same elements in another `shape`, as in NumPy."""
-        given = {name: option for name, option in options.items() if option is not None}
-        values, missing = self.values.reshape(*shape, **given), self.missing.reshape(*shape, **given)
+        options = {name: option for name, option in options.items() if option is not None}
+        values, missing = self.values.reshape(*shape, **options), self.missing.reshape(*shape, **options)
         return NullableValues(values, missing, self.depth)
 
     def ravel(self, order: Order = "C") -> NullableValues:
@@ -412,12 +418,12 @@ class NullableValues(Computing):
             return source.copy() if copy else source
         values: Array
         if source.null_count == 0:
-            values = fields.cast_fields(source.values, element.dtype, casting)
+            values = cast_values(source.values, element.dtype, casting=casting)
         else:
             # What lies beneath a null need not be convertible, so only present values are converted.
             present = source.missing == 0
-            cast = fields.cast_fields(source.values[present], element.dtype, casting)
-            values = elements.spread(cast, present)
+            cast = cast_values(source.values[present], element.dtype, casting=casting)
+            values = elements.scatter(cast, present)
         return NullableValues(values, source.missing.copy() if copy else source.missing, element.depth)
 
     def view(self, dtype: Any = None) -> NullableValues:
@@ -427,6 +433,204 @@ class NullableValues(Computing):
     def tobytes(self, order: Order | None = "C") -> bytes:
         """Refused, like `view`; numcodecs expects it of anything that passes for an array."""
         raise DataTypeError(_NO_BYTES)
+
+    # -- NumPy's protocols: see computing.py, which imports this module
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any
+    ) -> Any:
+        from intarsia.nullable.computing import apply_ufunc
+
+        return apply_ufunc(ufunc, method, inputs, out, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        from intarsia.nullable.computing import apply_function
+
+        return apply_function(function, args, options)
+
+    def _reduce(self, name: str, axis: Axis, **options: Any) -> NullableValues:
+        from intarsia.nullable.computing import reduce
+
+        return reduce(self, name, axis, **options)
+
+    def __bool__(self) -> bool:
+        if self.size == 1:
+            return bool(self.item())
+        raise ValueError(f"the truth value of {self.size} elements is ambiguous: use any() or all()")
+
+    def __int__(self) -> int:
+        return int(np.asarray(self))
+
+    def __float__(self) -> float:
+        return float(np.asarray(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _register_with_dask()
+        return _unpickle, (self.values, self.missing, self.depth)
+
+    # -- nulls
+
+    def isnull(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """True where an element is null, as a plain array: `is_null` under the name that pandas uses.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None]).isnull()
+        array([False,  True])
+        """
+        return self.is_null()
+
+    def fillna(self, value: Any) -> NullableValues:
+        """Replace every null by `value`: one for all, or an array with one for each, which may be null again.
+
+        A value that the data type cannot hold is refused. `filled` gives a plain array.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, None]).fillna([7, 8, None])
+        NullableValues([1, 8, NULL], dtype=int64)
+        """
+        from intarsia.nullable.conversions import as_nullable
+
+        check_one_level(self)
+        result, null = self.copy(), self.is_null()
+        fill = as_nullable(value, self.values.dtype)
+        result.values[null] = np.broadcast_to(fill.values, self.shape)[null]
+        result.missing[null] = np.broadcast_to(fill.missing, self.shape)[null]
+        return result
+
+    def dropna(self) -> NullableValues:
+        """The present elements, in one dimension.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [None, 4]]).dropna()
+        NullableValues([1, 4], dtype=int64)
+        """
+        return NullableValues(self.values[~self.is_null()])
+
+    # -- reductions
+
+    def count(self, axis: Axis = None, *, keepdims: bool = False) -> Any:
+        """The number of present elements, as a plain number or array.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [3, 4]]).count(axis=0).tolist()
+        [2, 1]
+        """
+        return np.count_nonzero(~self.is_null(), axis=axis, keepdims=keepdims)
+
+    def sum(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """The sum of the present elements; null if there are none.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [3, None]]).sum(axis=0)
+        NullableValues([4, NULL], dtype=int64)
+        """
+        return self._reduce("sum", axis, **options)
+
+    def prod(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """The product of the present elements; null if there are none.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([2, None, 3]).prod()
+        NullableValues(6, dtype=int64)
+        """
+        return self._reduce("prod", axis, **options)
+
+    def mean(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """The mean of the present elements; null if there are none.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, 4]).mean()
+        NullableValues(2.5, dtype=float64)
+        """
+        return self._reduce("mean", axis, **options)
+
+    def var(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Reduction]) -> NullableValues:
+        """The variance of the present elements; null unless there are more than `ddof`.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, 3]).var(), as_nullable([1, None]).var(ddof=1)
+        (NullableValues(1.0, dtype=float64), NullableValues(NULL, dtype=float64))
+        """
+        return self._reduce("var", axis, ddof=ddof, **options)
+
+    def std(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Reduction]) -> NullableValues:
+        """The standard deviation of the present elements; null unless there are more than `ddof`.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, 3]).std()
+        NullableValues(1.0, dtype=float64)
+        """
+        return self._reduce("std", axis, ddof=ddof, **options)
+
+    def min(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """The smallest present element; NaN only if all of them are NaN, as in Arrow.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([np.nan, None, 3.0]).min()
+        NullableValues(3.0, dtype=float64)
+        """
+        return self._reduce("min", axis, **options)
+
+    def max(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """The largest present element; NaN only if all of them are NaN, as in Arrow.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [None, None]]).max(axis=1)
+        NullableValues([1, NULL], dtype=int64)
+        """
+        return self._reduce("max", axis, **options)
+
+    def any(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
+        """Whether any present element is true. With `skipna=False`, a null that could decide makes it null.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([True, None]).any(skipna=False), as_nullable([False, None]).any(skipna=False)
+        (NullableValues(True, dtype=bool), NullableValues(NULL, dtype=bool))
+        """
+        return self._reduce("any", axis, **options)
+
+    def all(self, axis: Axis = None, **options: Unpack[Reduction]) -> Any:  # zarr asks for a bool
+        """Whether all present elements are true. With `skipna=False`, a null that could decide makes it null.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([True, None]).all(), as_nullable([True, None]).all(skipna=False)
+        (NullableValues(True, dtype=bool), NullableValues(NULL, dtype=bool))
+        """
+        return self._reduce("all", axis, **options)
+
+
+def _unpickle(values: Any, missing: Any, depth: int) -> NullableValues:
+    _register_with_dask()
+    return NullableValues(values, missing, depth)
+
+
+def _register_with_dask() -> None:
+    """Tell dask how to count elements, before it computes with this type here or in a worker."""
+    if "dask" in sys.modules:
+        from intarsia.nullable.dask_blocks import register_with_dask
+
+        register_with_dask()
+
+
+def check_one_level(data: NullableValues) -> None:
+    """Refuse several levels of null, with which nothing computes."""
+    if data.depth > 1:
+        raise DataTypeError(
+            f"this data has {data.depth} levels of null, but computing supports one: "
+            "give up the difference with collapse() first"
+        )
+
+
+def _mask_of_structs(mask: Array) -> Array:
+    """True where a whole struct is masked, from NumPy's mask, which has a bool for each field."""
+    flat = mask.view(np.bool_).reshape(*mask.shape, -1)
+    masked: Array = flat.all(axis=-1)
+    if (flat.any(axis=-1) != masked).any():
+        raise DataTypeError(
+            "some fields of a struct are masked and others are not, but a struct is null as a whole: "
+            "store each field as an array of its own, or fill the masked fields first"
+        )
+    return masked
 
 
 def _as_view(key: Any) -> Any:

@@ -22,7 +22,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.coercion import is_nullable
 from intarsia.manifest.region_table import NONE
 from intarsia.nullable import as_nullable, dtype_without_nulls, without_nulls
-from intarsia.nullable.missing_values import NullsChoice
+from intarsia.nullable.without_nulls import NullsChoice
 from intarsia.parallel import check_travels
 
 DIMENSIONS_2 = "_ARRAY_DIMENSIONS"

@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 from intarsia.errors import DataTypeError
-from intarsia.nullable import create_array, from_anndata, from_geff
+from intarsia.nullable import NullableValues, create_array, from_geff
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]  # what geff and anndata themselves do with zarr
 
@@ -102,26 +102,10 @@ def cells(tmp_path_factory):
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_columns_read_as_anndata_reads_them(column, cells):
-    ours = from_anndata(cells, f"obs/{column}")
+def test_the_recipe_for_anndata_reads_what_anndata_reads(column, cells):
+    stored = zarr.open_group(cells, mode="r")[f"obs/{column}"]
+    ours = NullableValues(stored["values"][:], stored["mask"][:])
     theirs = anndata.read_zarr(cells).obs[column]
     assert ours.is_null().tolist() == theirs.isna().tolist() == [False, True, False]
     assert ours.values[[0, 2]].tolist() == theirs.iloc[[0, 2]].tolist()
-    array = create_array({}, data=ours)
-    assert array.read_nullable().equals(ours)
-
-
-def test_groups(cells):
-    group = zarr.open_group(cells, mode="r")
-    assert from_anndata(group["obs/count"]).tolist() == [3, None, 5]
-    assert from_anndata(group, "obs/count").values.dtype == np.dtype("int32")
-
-
-def test_what_is_not_nullable_is_refused(cells):
-    with pytest.raises(DataTypeError, match="encoding 'array'; the nullable ones are nullable-integer"):
-        from_anndata(cells, "obs/plain")
-    group = zarr.group({}, attributes={"encoding-type": "nullable-integer"})
-    group.create_array("values", data=np.arange(3))
-    group.create_array("mask", data=np.zeros(2, dtype=bool))
-    with pytest.raises(DataTypeError, match="the mask has shape"):
-        from_anndata(group)
+    assert create_array({}, data=ours).read_nullable().equals(ours)

@@ -1,4 +1,4 @@
-"""Nullable data for libraries without null: NaN, masked arrays, an `na_object`, or an error."""
+"""The Python types of selections: an `na_object` for strings, and arrays of other libraries."""
 
 import json
 
@@ -8,80 +8,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.errors import DataTypeError
 from intarsia.nullable import (
     UNSET,
-    NullableValues,
     as_nullable,
     create_array,
-    dtype_without_nulls,
     open_array,
-    without_nulls,
 )
-from intarsia.nullable.missing_values import from_attribute
-
-MASK = np.array([False, True])
-
-
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "M8[s]", "m8[ns]"])
-@pytest.mark.parametrize("nulls", [None, "nan"])
-def test_types_with_a_nan_keep_their_dtype(dtype, nulls):
-    data = NullableValues(np.array([1, 2]).astype(dtype), MASK)
-    got = without_nulls(data, nulls)
-    assert got.dtype == np.dtype(dtype) == dtype_without_nulls(got.dtype, nulls)
-    assert (np.isnat(got) if got.dtype.kind in "mM" else np.isnan(got)).tolist() == [False, True]
-    assert data.values[1] == np.array([1, 2]).astype(dtype)[1]  # the data itself is untouched
-
-
-@pytest.mark.parametrize("data", [[1, None], [True, None], ["a", None], [b"a", None]])
-def test_other_types_are_refused_unless_chosen(data):
-    with pytest.raises(NullsPresentError, match=r'1 of 2 elements of temp are null.*nulls="nan"'):
-        without_nulls(as_nullable(data), what="temp")
-    assert without_nulls(as_nullable(data), "masked").tolist() == data
-    plain = without_nulls(as_nullable(data[:1]))
-    assert plain.tolist() == data[:1]
-    assert plain.dtype == dtype_without_nulls(as_nullable(data).values.dtype)
-
-
-@pytest.mark.parametrize(
-    ("data", "dtype", "becomes"),
-    [
-        ([1, None], "i1", "f4"),
-        ([1, None], "u2", "f4"),
-        ([1, None], "i4", "f8"),
-        ([2**53, None], "i8", "f8"),
-        ([True, None], "bool", "O"),
-    ],
-)
-def test_nan_on_request_changes_the_dtype(data, dtype, becomes):
-    got = without_nulls(as_nullable(data, dtype), "nan")
-    assert got.dtype == np.dtype(becomes) == dtype_without_nulls(np.dtype(dtype), "nan")
-    assert got[0] == data[0]
-    assert np.isnan(got[1])
-    assert without_nulls(as_nullable(data[:1], dtype), "nan").dtype == np.dtype(becomes)
-
-
-def test_integers_that_floats_cannot_tell_apart_are_refused():
-    with pytest.raises(DataTypeError, match="beyond 2"):
-        without_nulls(as_nullable([2**53 + 1, None], "i8"), "nan")
-    beneath = NullableValues(np.array([1, 2**60]), MASK)
-    assert without_nulls(beneath, "nan")[0] == 1
-
-
-def test_raise():
-    with pytest.raises(NullsPresentError, match="1 of 2"):
-        without_nulls(as_nullable([1.5, None]), "raise")
-    assert without_nulls(as_nullable([1.5]), "raise").tolist() == [1.5]
-    with pytest.raises(DataTypeError, match="choose one of"):
-        without_nulls(as_nullable([1.5]), "zero")
-
-
-def test_strings():
-    got = without_nulls(as_nullable(["a", None]), "nan")
-    assert got.dtype == object
-    assert got[0] == "a"
-    assert np.isnan(got[1])
-
+from intarsia.nullable.representation import na_object_from_name
 
 STRINGS = ["x", None, "z"]
 
@@ -142,10 +76,10 @@ def test_only_strings_have_one(tmp_path):
 
 
 def test_only_three_can_be_kept():
-    with pytest.raises(DataTypeError, match="cannot be kept as an attribute"):
+    with pytest.raises(DataTypeError, match="cannot be stored as an attribute"):
         create_array({}, data=STRINGS, na_object=object())
     with pytest.raises(DataTypeError, match="the attribute 'na_object' is 'nil'"):
-        from_attribute("nil")
+        na_object_from_name("nil")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +103,6 @@ def test_an_attribute_may_name_the_library(name, kind, tmp_path):
     assert a.read_nullable().tolist() == [1, None, 3]
     a[1:] = a[:2]
     assert a.read_nullable().tolist() == [1, 1, None]
-    assert isinstance(create("codes", data=pd.Categorical(["x", None]), categories=True)[:], kind)
     for data in (np.array([1j]), np.array(["NaT"], "M8[s]")):  # not to be had there, or not apart from null
         assert isinstance(create(data.dtype.kind, data=data)[:], np.ma.MaskedArray)
     cube = create("cube", data=np.zeros((1, 1, 1)))[:]

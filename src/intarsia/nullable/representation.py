@@ -1,0 +1,136 @@
+"""The Python type that an array's selections have: attributes may name it, and readers may override it.
+
+`na_object` stands for null in NumPy's string arrays; `py_array_representation` names an array type of some
+library. Neither changes what is stored.
+"""
+
+import re
+from typing import Any, Final
+
+import numpy as np
+
+from intarsia.errors import DataTypeError
+from intarsia.extras import extra
+from intarsia.nullable.elements import element_type
+from intarsia.nullable.values import NullableValues
+
+ATTRIBUTE: Final = "na_object"
+"""The attribute of an array that names the `na_object` for its readers."""
+
+_NONE, _NAN, _NA = "None", "numpy.nan", "pandas.NA"
+
+REPRESENTATION: Final = "py_array_representation"
+"""The attribute of an array that names the Python type of its selections, as in the proposal."""
+
+_LIBRARIES = {
+    "pandas.Series": "pandas",
+    "pandas.DataFrame": "pandas",
+    "polars.Series": "polars",
+    "pyarrow.Array": "arrow",
+}
+_ABBREVIATIONS = (("np", "numpy"), ("pd", "pandas"), ("pl", "polars"), ("pa", "pyarrow"))
+_STRINGS = re.compile(r"numpy\.typing\.NDArray\[numpy\.dtypes\.StringDType\(na_object=(.*)\)\]")
+
+
+class Unset:
+    """The type of `UNSET`, which says that no `na_object` was chosen; None is a valid choice.
+
+    >>> UNSET
+    UNSET
+    """
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+    def __reduce__(self) -> str:
+        return "UNSET"  # a single instance, even after pickling
+
+
+UNSET: Final = Unset()
+"""No `na_object` was chosen, so strings are read as masked arrays."""
+
+
+def check_na_object(na_object: Any) -> None:
+    """Refuse what cannot be distinguished from a string."""
+    if isinstance(na_object, str):
+        raise DataTypeError(
+            f"na_object {na_object!r} is a string: NumPy treats such a null as that text, so it would equal "
+            "real values.\n  Use None, numpy.nan or pandas.NA"
+        )
+
+
+def na_object_name(na_object: Any) -> str:
+    """The name of an `na_object` in the attribute; only three mean the same everywhere."""
+    check_na_object(na_object)
+    if na_object is None:
+        return _NONE
+    if isinstance(na_object, float) and np.isnan(na_object):
+        return _NAN
+    if type(na_object).__module__.startswith("pandas.") and repr(na_object) == "<NA>":
+        return _NA
+    raise DataTypeError(
+        f"na_object {na_object!r} cannot be stored as an attribute: only None, numpy.nan and pandas.NA can. "
+        "Choose it when you open the array: open_array(…, na_object=…)"
+    )
+
+
+def na_object_from_name(name: Any) -> Any:
+    """The `na_object` that an attribute names."""
+    if name == _NONE:
+        return None
+    if name == _NAN:
+        return np.nan
+    if name == _NA:
+        return extra("pandas", "nullable").NA
+    raise DataTypeError(
+        f"the attribute {ATTRIBUTE!r} is {name!r}, but must be {_NONE!r}, {_NAN!r} or {_NA!r}.\n"
+        "  Override it: open_array(…, na_object=…)"
+    )
+
+
+def parse_representation(attribute: Any) -> tuple[str | None, Any]:
+    """The library whose arrays an attribute names, and the `na_object`; unknown names are ignored.
+
+    >>> parse_representation("pd.Series")
+    ('pandas', UNSET)
+    >>> parse_representation("np.typing.NDArray[np.dtypes.StringDType(na_object=np.nan)]")
+    (None, nan)
+    >>> parse_representation("np.ma.MaskedArray"), parse_representation("xarray.Variable")
+    ((None, UNSET), (None, UNSET))
+    """
+    name = str(attribute)
+    for short, module in _ABBREVIATIONS:
+        name = re.sub(rf"\b{short}\.", f"{module}.", name)
+    if (match := _STRINGS.fullmatch(name)) and match[1] in (_NONE, _NAN, _NA):
+        return None, na_object_from_name(match[1])
+    return _LIBRARIES.get(name), UNSET
+
+
+def to_strings(data: NullableValues, na_object: Any) -> np.ndarray[Any, Any]:
+    """Strings as a plain array of `StringDType(na_object=…)`."""
+    check_na_object(na_object)
+    out: np.ndarray[Any, Any] = np.empty(data.shape, dtype=np.dtypes.StringDType(na_object=na_object))
+    out[...] = data.values
+    out[data.is_null()] = na_object
+    return out
+
+
+def from_strings(array: np.ndarray[Any, Any]) -> NullableValues:
+    """An array of `StringDType(na_object=…)` as nullable data."""
+    dtype: Any = array.dtype
+    if element_type(dtype) is None:
+        missing = _is_na(array, dtype.na_object)
+    else:  # from np.empty(…, dtype=z.dtype), for example: no element is the note itself
+        missing = np.zeros(array.shape, dtype=np.bool_)
+    plain = np.empty(array.shape, dtype=np.dtypes.StringDType())
+    plain[~missing] = array[~missing].astype(np.dtypes.StringDType())
+    return NullableValues(plain, missing)
+
+
+def _is_na(array: np.ndarray[Any, Any], na_object: object) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """True where an array of strings holds its `na_object`."""
+    if isinstance(na_object, float) and np.isnan(na_object):
+        is_nan: np.ndarray[Any, np.dtype[np.bool_]] = np.isnan(array)
+        return is_nan
+    is_na = [element is na_object for element in array.astype(object).reshape(-1)]
+    return np.array(is_na, dtype=np.bool_).reshape(array.shape)
