@@ -168,24 +168,26 @@ class ShardIndex:
                 f"chunks, which needs {self.nbytes}: the shard is truncated"
             )
 
-    def extents(self, table: Table) -> dict[tuple[int, ...], tuple[int, int]]:
-        """Where each stored chunk begins and ends in the shard, in the order in which they lie."""
+    def extents(self, table: Table, nbytes: int | None = None) -> dict[tuple[int, ...], tuple[int, int]]:
+        """Where each stored chunk begins and ends in the shard, in the order in which they lie.
+
+        If the size of the shard is known, a chunk beyond its end is an error.
+        """
         rows = zip(np.ndindex(self.grid), table.tolist(), strict=True)
         extents = {at: (offset, offset + length) for at, (offset, length) in rows if offset != int(ABSENT)}
+        for position, (start, stop) in extents.items():
+            if nbytes is not None and stop > nbytes:
+                raise ChunkDecodeError(
+                    f"codec 'sharding_indexed': the index{named_chunk()} puts inner chunk {position} at "
+                    f"bytes {start} to {stop}, but there are only {nbytes}: the shard is damaged"
+                )
         return dict(sorted(extents.items(), key=lambda item: item[1]))
 
     def found_in(self, shard: BytesLike) -> dict[tuple[int, ...], tuple[int, int]]:
         """Where the chunks of a shard begin and end, in the order in which they lie; damage is an error."""
         view = memoryview(shard).cast("B")
         stored = view[: self.nbytes] if self.first else view[max(0, len(view) - self.nbytes) :]
-        extents = self.extents(self.decode(stored))
-        for position, (start, stop) in extents.items():
-            if stop > len(view):
-                raise ChunkDecodeError(
-                    f"codec 'sharding_indexed': the index{named_chunk()} puts inner chunk {position} at "
-                    f"bytes {start} to {stop}, but there are only {len(view)}: the shard is damaged"
-                )
-        return extents
+        return self.extents(self.decode(stored), len(view))
 
     def split(self, shard: Buffer) -> dict[tuple[int, ...], Buffer]:
         """The encoded chunks of a shard, in the order in which they lie."""

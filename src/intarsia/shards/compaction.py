@@ -12,9 +12,10 @@ from threading import Semaphore
 import numpy as np
 
 from intarsia.codecs.chunk_rewrite import Recoder
-from intarsia.codecs.codec_path import Route, array_codecs, routes
+from intarsia.codecs.codec_path import Piece, Route, array_codecs, routes
 from intarsia.codecs.context import Grid, InnerPlace, StoredPlace
 from intarsia.codecs.decisions import DecisionLike
+from intarsia.codecs.stored_chunks import Extent, MemoryObject
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
 from intarsia.progress import Progress, silent
@@ -211,15 +212,13 @@ class Recoding:
 
     def _recode(self, path: Path, number: int, stored: bytes) -> bytes | None:
         """The chunk's new bytes; None if it stays as it is, as damaged chunks do."""
-        sharded = self.sharded
+        sharded, spec = self.sharded, self.sharded.chunk_spec
         shard = StoredPlace(self._grid, path.as_posix(), sharded.shard_spec, ())
-        coordinates = sharded.index.coordinates(number)
-        data, changed = sharded.chunk_spec.prototype.buffer.from_bytes(stored), False
+        place = InnerPlace(shard, sharded.index.coordinates(number), spec, array_codecs(sharded.inner_codecs))
+        data, changed = spec.prototype.buffer.from_bytes(stored), False
         try:
             for route in self._routes:
-                arrays = array_codecs(route.step_into(0).before)
-                place = InnerPlace(shard, coordinates, sharded.chunk_spec, arrays)
-                new = Recoder(route).recode(data, sharded.chunk_spec, place)
+                new = Recoder(route).recode(Piece(Extent(MemoryObject(data)), spec, place))
                 data, changed = (data, changed) if new is None else (new, True)
         except ChunkDecodeError:
             return None
