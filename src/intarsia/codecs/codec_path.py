@@ -90,7 +90,7 @@ class Step:
         return isinstance(self.codec, ShardingCodec)
 
     def leads_into(self, name: Any) -> bool:
-        """Whether the route leads through the inner piece of this name: any chunk of a shard, but one part."""
+        """Whether the route leads through the inner piece of this name: every chunk of a shard, one part."""
         return self.is_shard or name == self.part
 
     def spec(self, spec: ArraySpec) -> ArraySpec:
@@ -270,7 +270,9 @@ def routes(codecs: tuple[Codec, ...], at: str = "codecs") -> list[Route]:
         if isinstance(codec, ConditionalCodec):
             found.append(Route((step,), path))
             continue
-        inside = {"codecs": codec.codecs} if step.is_shard else getattr(codec, "chains", {})
+        inside: Any = getattr(codec, "chains", {})
+        if isinstance(codec, ShardingCodec):
+            inside = {"codecs": codec.codecs}
         for name, chain in inside.items():
             outer = step if step.is_shard else replace(step, part=name)
             inner = routes(chain, f"{path}.{name}")
