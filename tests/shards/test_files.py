@@ -59,27 +59,6 @@ def test_a_file_system_without_hard_links_is_refused(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_short_writes_and_reads_are_finished(tmp_path, monkeypatch):
-    pwritev, pread = os.pwritev, os.pread
-    monkeypatch.setattr(
-        os, "pwritev", lambda fd, buffers, offset: pwritev(fd, [b"".join(buffers)[:7]], offset)
-    )
-    monkeypatch.setattr(os, "pread", lambda fd, nbytes, offset: pread(fd, min(nbytes, 5), offset))
-    data = [bytes([n]) * n for n in range(20)]
-    with (tmp_path / "file").open("w+b") as file:
-        assert files.write_all(file.fileno(), data, 3) == 193
-        assert files.read_exactly(file.fileno(), 190, 3) == b"".join(data)
-        with pytest.raises(intarsia.errors.ChunkDecodeError, match="3 bytes too early"):
-            files.read_exactly(file.fileno(), 193, 3)
-
-
-def test_many_buffers_are_written_in_several_calls(tmp_path):
-    data = [b"ab"] * (3 * files.MOST_BUFFERS + 1)
-    with (tmp_path / "file").open("w+b") as file:
-        files.write_all(file.fileno(), data, 0)
-        assert (tmp_path / "file").read_bytes() == b"".join(data)
-
-
 def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path):
     path = tmp_path / "0"
     dead, alive = files.temporary(path), files.temporary(path)

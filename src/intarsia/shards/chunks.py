@@ -15,6 +15,7 @@ import numpy as np
 
 from intarsia.codecs.shard_index import NO_ENTRY, Table, absent
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, SlotsGoneError
+from intarsia.file_io import read_exactly, write_all
 from intarsia.shards import files
 from intarsia.shards.locks import lock_chunks, lock_index, lock_out_writers
 from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, SlotSettings, parked, placed, unparked
@@ -89,7 +90,7 @@ def read_chunks(
             if offset & int(TORN):
                 raise ChunkDecodeError(torn_message(path, index.coordinates(number)))
             try:
-                stored[number] = files.read_exactly(fd, length, offset)
+                stored[number] = bytes(read_exactly(fd, offset, length))
             except (ChunkDecodeError, OSError, OverflowError) as error:
                 where = f"inner chunk {index.coordinates(number)} of {path}"
                 raise ChunkDecodeError(f"{where} cannot be read: {error}") from error
@@ -139,7 +140,7 @@ def mend(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLayout]) -
     if not intact:
         check_believable(path, index, size, table, layouts)
     with lock_index(fd, exclusive=True):
-        files.write_all(fd, [index.encode_numbered(table)], index.start(size))
+        write_all(fd, [index.encode_numbered(table)], index.start(size))
     os.fsync(fd)
     return table
 
@@ -313,7 +314,7 @@ class _Slots:
             return None
         if offset & int(TORN):
             raise ChunkDecodeError(torn_message(self.path, self.settings.index.coordinates(number)))
-        return files.read_exactly(self.fd, length, offset)
+        return bytes(read_exactly(self.fd, offset, length))
 
     def write(self, encoded: dict[int, Payload | None]) -> None:
         """Write payloads, then entries. A failure before a chunk's only slot is overwritten harms nothing."""
@@ -333,7 +334,7 @@ class _Slots:
                 files.allocate(self.fd, offset, nbytes)
         self._publish({n: (places[n] | int(TORN), self.entries[n][1]) for n in overwritten})
         for offset, buffers in runs:
-            _write_payload(self.fd, buffers, offset)
+            write_all(self.fd, buffers, offset)
         if self.settings.fsync:
             os.fdatasync(self.fd)
         self._publish(
@@ -385,7 +386,3 @@ def _runs(
             end += gap
     if buffers:
         yield start, buffers
-
-
-def _write_payload(fd: int, buffers: list[bytes | memoryview], offset: int) -> None:
-    files.write_all(fd, buffers, offset)

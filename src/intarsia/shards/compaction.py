@@ -18,6 +18,7 @@ from intarsia.codecs.decisions import DecisionLike
 from intarsia.codecs.stored_chunks import Extent, MemoryObject
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
+from intarsia.file_io import read_exactly
 from intarsia.progress import Progress, silent
 from intarsia.shards import files
 from intarsia.shards.chunks import read_chunks
@@ -202,7 +203,7 @@ class Recoding:
         for number, length in lengths.items():
             if shard.torn[number]:
                 continue
-            stored = files.read_exactly(shard.fd, length, int(shard.table[number, 0]))
+            stored = bytes(read_exactly(shard.fd, int(shard.table[number, 0]), length))
             digest, new = prepared.get(number, (b"", None))
             if digest != _digest(stored):
                 new = self._recode(shard.path, number, stored)

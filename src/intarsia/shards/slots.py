@@ -135,7 +135,7 @@ class SlotIndex(ShardIndex):
         stored[chunk_order(self.grid)] = table
         return self.encode(stored)
 
-    def decode_numbered(self, stored: bytes) -> tuple[Table, bool]:
+    def decode_numbered(self, stored: bytes | bytearray) -> tuple[Table, bool]:
         """The table in a stored index, and whether its checksum agrees."""
         self.check_length(len(stored))
         return self.entries(stored)[chunk_order(self.grid)], self.is_intact(stored)

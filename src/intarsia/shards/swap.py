@@ -20,6 +20,7 @@ import numpy as np
 
 from intarsia.codecs.shard_index import Table, absent
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
+from intarsia.file_io import write_all
 from intarsia.shards import files
 from intarsia.shards.chunks import believable, mend
 from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
@@ -137,7 +138,7 @@ def put(
         pieces.clear()
         replaced.clear()  # many shards may wait at once, with as many chunks
         stored = shard.index.encode_numbered(_as_stored(shard, table))
-        files.write_all(fd, [stored], shard.index.start(nbytes))
+        write_all(fd, [stored], shard.index.start(nbytes))
         if not slotted:
             with contextlib.suppress(OSError):  # no such attributes here: then reslot must be called
                 os.setxattr(fd, MARK, _digest(stored))
@@ -316,7 +317,7 @@ class _Target:
     def flush(self) -> None:
         """Write the waiting data."""
         if self.waiting:
-            files.write_all(self.fd, self.waiting, self.place)
+            write_all(self.fd, self.waiting, self.place)
             self.waiting.clear()
         if self.end - self.begun >= STEP:
             # For pages that are not on disk yet, "not needed" means: begin to write them.
