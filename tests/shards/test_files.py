@@ -36,7 +36,7 @@ def test_of_many_creators_one_wins_and_nobody_sees_a_half_made_file(tmp_path):
     assert len(set(seen)) == 1
     assert seen[0][1] == LAYOUT.file_bytes
     assert os.listdir(path.parent) == ["0"]
-    with files.opened(path, write=False) as fd:
+    with files.open_existing(path, write=False) as fd:
         table, intact = files.read_index(fd, LAYOUT.index)
     assert intact
     assert LAYOUT.holds(table)
@@ -76,7 +76,7 @@ def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_p
 def test_a_replaced_or_removed_file_is_no_longer_current(tmp_path):
     path = tmp_path / "0"
     path.write_bytes(b"old")
-    with files.opened(path, write=True) as fd:
+    with files.open_existing(path, write=True) as fd:
         assert files.is_current(fd, path)
         (tmp_path / "new").write_bytes(b"new")
         os.replace(tmp_path / "new", path)

@@ -14,7 +14,7 @@ from tests.shards import fleet
 
 
 def table_of(path, array):
-    with files.opened(path, write=False) as fd:
+    with files.open_existing(path, write=False) as fd:
         return [tuple(row) for row in files.read_index(fd, ShardedArray(array).index)[0].tolist()]
 
 

@@ -141,12 +141,12 @@ def without_copies(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
     """
     if type(codecs[0]) is not BytesCodec:
         return codecs
-    made = list(codecs)
+    chain = list(codecs)
     for i, codec in enumerate(codecs):
         if isinstance(codec, SynchronousBytesCodec) and codec.aligns:
-            made[i] = copy.copy(codec)
-            object.__setattr__(made[i], "aligns", False)
-    return tuple(made)
+            chain[i] = copy.copy(codec)
+            object.__setattr__(chain[i], "aligns", False)
+    return tuple(chain)
 
 
 def address_of(array: np.ndarray[Any, Any]) -> int:
@@ -182,10 +182,10 @@ async def in_thread_for[**P, T](
     """
     call = partial(copy_context().run, function, *args, **kwargs)
     try:
-        begun = asyncio.get_running_loop().run_in_executor(_pool(purpose), call)
+        future = asyncio.get_running_loop().run_in_executor(_pool(purpose), call)
     except RuntimeError as error:
         raise no_thread(error) from error
-    return await begun
+    return await future
 
 
 async def in_own_thread[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -247,7 +247,7 @@ type CodecLike = Codec | Mapping[str, Any] | str
 
 
 def codec_list(codecs: Iterable[CodecLike] | CodecLike) -> tuple[CodecLike, ...]:
-    """The codecs that were given; a single codec is a list of one.
+    """The codecs as a tuple; a single codec is a list of one.
 
     >>> codec_list("gzip"), codec_list(["shuffle", "zstd"])
     (('gzip',), ('shuffle', 'zstd'))

@@ -99,7 +99,7 @@ def rewrite(
     >>> rewritten.rewritten, rewritten.bytes_before, rewritten.bytes_after < 100
     (4, 4004, True)
     """
-    works = [_Rewriting.on(zarr_array, decision) for zarr_array in deciding_arrays(array, "rewrite")]
+    works = [_ArrayRewrite.on(zarr_array, decision) for zarr_array in deciding_arrays(array, "rewrite")]
     total = sum(len(work.stored) for work in works)
     outcome, done = _sum(()), 0
     for work in works:
@@ -107,7 +107,7 @@ def rewrite(
         def count(part: int, _of: int, before: int = done) -> None:
             progress(before + part, total)
 
-        part = _in_threads(work, count) if client is None else _on(client, work, count)
+        part = _in_threads(work, count) if client is None else _on_client(client, work, count)
         outcome, done = _sum((outcome, part)), done + len(work.stored)
     result, damaged = outcome
     if damaged:
@@ -129,7 +129,7 @@ def _sum(outcomes: Iterable[Outcome]) -> Outcome:
     return result, damaged
 
 
-def _in_threads(work: "_Rewriting", progress: Progress) -> Outcome:
+def _in_threads(work: "_ArrayRewrite", progress: Progress) -> Outcome:
     indices = iter(work.stored)
     outcome, done, total = _sum(()), 0, len(work.stored)
     progress(done, total)
@@ -151,34 +151,34 @@ def _in_threads(work: "_Rewriting", progress: Progress) -> Outcome:
     return outcome
 
 
-def _on(client: Client, work: "_Rewriting", progress: Progress) -> Outcome:
+def _on_client(client: Client, work: "_ArrayRewrite", progress: Progress) -> Outcome:
     array, indices = work.array, work.stored
     metadata: Any = array.metadata
     tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
-    luggage = RuntimeOptions.of(metadata.codecs, options_in(array.async_array.config))
-    elsewhere = _Elsewhere(array.path, luggage)
+    options = RuntimeOptions.of(metadata.codecs, options_in(array.async_array.config))
+    worker = _RewriteInWorker(array.path, options)
 
     def count(done: int, _total: int) -> None:
         progress(min(done * CHUNKS_PER_TASK, len(indices)), len(indices))
 
-    return _sum(spread(client, array.store, elsewhere, tasks, count))
+    return _sum(spread(client, array.store, worker, tasks, count))
 
 
 @dataclass(frozen=True, slots=True)
-class _Elsewhere:
+class _RewriteInWorker:
     """Rewrites some of the chunks in another process."""
 
     path: str
-    luggage: RuntimeOptions
+    options: RuntimeOptions
     """The decision, and other run-time options."""
 
     def __call__(self, store: Any, indices: list[tuple[int, ...]]) -> Outcome:
-        array = self.luggage.on(zarr.open_array(store, path=self.path, mode="r+"))
-        return _sum(map(_Rewriting.of(array, indices).attempt, indices))
+        array = self.options.on(zarr.open_array(store, path=self.path, mode="r+"))
+        return _sum(map(_ArrayRewrite.of(array, indices).attempt, indices))
 
 
 @dataclass(frozen=True, slots=True)
-class _Rewriting:
+class _ArrayRewrite:
     """What the workers of one `rewrite` share."""
 
     array: zarr.Array[Any]

@@ -21,7 +21,7 @@ from intarsia.errors import CodecConfigurationError, ReadOnlyError
 
 
 class Configurable(Protocol):
-    """An array of ours that takes run-time options: a logical or a nullable one."""
+    """A logical or nullable array, which takes run-time options."""
 
     @property
     def attrs(self) -> Any: ...
@@ -249,7 +249,7 @@ class _Extension:
                 f"cannot {PURPOSE}: the array is open for reading only; open it with mode='r+'"
             )
         self.array = array
-        route, path, self.codec = _chosen(array, at)
+        route, path, self.codec = _choose_codec(array, at)
         _check_room(self.codec, len(added))
         extended = ConditionalCodec(
             codecs=[*self.codec.codecs, *added], header_bits=self.codec.header_bits, name=self.codec.name
@@ -286,7 +286,7 @@ class _Extension:
         return runtime_options.options_in(self.array.async_array.config).over(carried).on(fresh)
 
 
-def _chosen(array: zarr.Array[Any], at: str | None) -> tuple[Route, str, ConditionalCodec]:
+def _choose_codec(array: zarr.Array[Any], at: str | None) -> tuple[Route, str, ConditionalCodec]:
     """The route to the codec that is meant, its place in zarr.json, and the codec."""
     candidates = {
         path: (route, path, codec)
@@ -296,21 +296,21 @@ def _chosen(array: zarr.Array[Any], at: str | None) -> tuple[Route, str, Conditi
     if at is None and len(candidates) == 1:
         return next(iter(candidates.values()))
     if at not in candidates:
-        asked = "say which one is meant" if at is None else f"there is none at {at!r}"
+        reason = "say which one is meant" if at is None else f"there is none at {at!r}"
         raise CodecConfigurationError(
-            f"cannot {PURPOSE}: the array has {len(candidates)} conditional codecs, and {asked}.\n"
+            f"cannot {PURPOSE}: the array has {len(candidates)} conditional codecs, and {reason}.\n"
             f"  Give at= one of {', '.join(map(repr, candidates))}"
         )
     return candidates[at]
 
 
 def _check_room(codec: ConditionalCodec, added: int) -> None:
-    wanted = len(codec.codecs) + added
-    if wanted > codec.header_bits:
+    count = len(codec.codecs) + added
+    if count > codec.header_bits:
         raise CodecConfigurationError(
-            f"cannot {PURPOSE}: the header of a chunk has {codec.header_bits} bits, but {wanted} nested "
+            f"cannot {PURPOSE}: the header of a chunk has {codec.header_bits} bits, but {count} nested "
             "codecs need one bit each. A longer header would make the stored chunks unreadable.\n"
-            f"  Create an array with header_bits={(wanted + 7) // 8 * 8} or more, and copy the values"
+            f"  Create an array with header_bits={(count + 7) // 8 * 8} or more, and copy the values"
         )
 
 

@@ -54,16 +54,16 @@ class CompressIfSmaller(Decision):
     may_block = False
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        kept_mask, kept = 0, data
+        best_mask, best = 0, data
         mask, running = 0, data
         for position in range(len(chain)):
             trial = attempt(chain, position, running)
             if trial is None or len(trial) > len(running):
                 continue
             mask, running = mask | 1 << position, trial
-            if len(running) < len(kept):
-                kept_mask, kept = mask, running
-        return kept_mask, kept
+            if len(running) < len(best):
+                best_mask, best = mask, running
+        return best_mask, best
 
 
 @dataclass(frozen=True)
@@ -156,10 +156,10 @@ class Sampled(Decision):
         """Whether it is worth trying to compress all of `data`."""
         unit = max(1, chain.spec.dtype.to_native_dtype().itemsize)  # filters need whole elements
         content = data.as_numpy_array().view(np.uint8)
-        seen = self._samples(content, unit)
-        buffer = chain.spec.prototype.buffer.from_array_like(seen)
+        sample = self._samples(content, unit)
+        buffer = chain.spec.prototype.buffer.from_array_like(sample)
         _, encoded = CompressIfSmaller().encode(buffer, chain.fastest())
-        if seen.size - len(encoded) >= self.min_saving * seen.size:
+        if sample.size - len(encoded) >= self.min_saving * sample.size:
             return True
         comb = _comb(content, unit)
         return comb.size - len(lz4.compress(comb)) >= self.min_saving * comb.size

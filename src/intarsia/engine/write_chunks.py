@@ -543,7 +543,7 @@ class ShardWriter(ChunkWriter):
             if stored is None:
                 return {}
             view = memoryview(stored.read() if type(stored) is FileSpan else stored).cast("B")
-            return {at: view[start:stop] for at, (start, stop) in self._form.found_in(view).items()}
+            return {at: view[start:stop] for at, (start, stop) in self._form.locate_in(view).items()}
         except Exception as error:
             first = int(self._work.chunks[np.flatnonzero(self._blob == blob)[0]])
             raise self._cannot_read(self._source.index(first), error) from error

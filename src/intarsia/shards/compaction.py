@@ -23,7 +23,7 @@ from intarsia.progress import Progress, silent
 from intarsia.shards import files
 from intarsia.shards.chunks import read_chunks
 from intarsia.shards.handle import AnyArray, ShardedArray
-from intarsia.shards.swap import HeldShard, chunk_lengths, dense, held_shard, put
+from intarsia.shards.swap import LockedShard, chunk_lengths, dense, lock_shard, put
 
 AT_ONCE = 4
 """How many shards are compacted at once: while one waits for the disk, the next is copied."""
@@ -141,7 +141,7 @@ class _Compacting:
     def _replace(self, path: Path) -> bool:
         sharded, recoding = self.sharded, self.recoding
         prepared = {} if recoding is None else recoding.prepare(path)
-        with held_shard(path, sharded.index, sharded.layouts) as shard:
+        with lock_shard(path, sharded.index, sharded.layouts) as shard:
             if shard is None:
                 return False
             files.clear_leftovers(path)
@@ -196,7 +196,7 @@ class Recoding:
             return {number: made for number, made in enumerate(all_prepared) if made is not None}
 
     def replacements(
-        self, shard: HeldShard, lengths: dict[int, int], prepared: dict[int, tuple[bytes, bytes | None]]
+        self, shard: LockedShard, lengths: dict[int, int], prepared: dict[int, tuple[bytes, bytes | None]]
     ) -> dict[int, bytes]:
         """The new bytes of those chunks of a held shard that change."""
         replaced = {}

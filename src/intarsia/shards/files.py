@@ -24,11 +24,11 @@ CLOCK_TICK = 10**9
 
 
 @contextmanager
-def opened(path: Path, *, write: bool) -> Iterator[int | None]:
+def open_existing(path: Path, *, write: bool) -> Iterator[int | None]:
     """A new descriptor of the file, so that its locks are its own; None if there is no file.
 
     >>> from pathlib import Path
-    >>> with opened(Path("no-such-shard"), write=False) as fd:
+    >>> with open_existing(Path("no-such-shard"), write=False) as fd:
     ...     fd is None
     True
     """
@@ -153,8 +153,8 @@ def temporary(path: Path) -> Path:
 def create(path: Path, layout: SlotLayout) -> None:
     """Make an empty slotted shard at `path`, unless there is a file already; it appears atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = temporary(path)
-    fd = open_file(made, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    partial = temporary(path)
+    fd = open_file(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         try_lock(fd)  # tells clear_leftovers that somebody is at work here
         os.ftruncate(fd, layout.file_bytes)
@@ -162,7 +162,7 @@ def create(path: Path, layout: SlotLayout) -> None:
             fd, [layout.index.encode_numbered(layout.index.empty())], layout.index.start(layout.file_bytes)
         )
         try:
-            os.link(made, path)
+            os.link(partial, path)
         except FileExistsError:
             return  # another process was faster
         except OSError as error:
@@ -174,7 +174,7 @@ def create(path: Path, layout: SlotLayout) -> None:
             raise
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(made)
+            os.unlink(partial)
         close_file(fd)
 
 
@@ -202,7 +202,7 @@ def sync_names(path: Path, known: dict[Path, tuple[int, int]]) -> None:
         # None of our processes made names in a directory that we may not write to.
         if known.get(directory) == state or not os.access(directory, os.W_OK):
             continue
-        with opened(directory / "zarr.json", write=False) as fd:
+        with open_existing(directory / "zarr.json", write=False) as fd:
             if fd is not None:
                 os.fsync(fd)
         sync_directory(directory)
@@ -232,7 +232,7 @@ def clear_leftovers(path: Path) -> int:
     """
     removed = 0
     for leftover in path.parent.glob(f".{path.name}.*.partial"):
-        with opened(leftover, write=True) as fd:
+        with open_existing(leftover, write=True) as fd:
             if fd is not None and try_lock(fd):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(leftover)
