@@ -111,7 +111,7 @@ def _calls(function):
 
 
 def test_a_sample_says_whose_time_it_is():
-    code, (first, *_) = _calls(store.file_bytes)
+    code, (first, *_) = _calls(store.FileSpan.read_into)
     assert profiled.whose(code, first) == profiled.SYSTEM
     assert profiled.whose(code, 0) == "engine/fetch/store"
     code, (first, *_) = _calls(os.path.join)

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import tifffile
 import zarr
-from astropy.io import fits
 from PIL import Image
 from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 import intarsia
-from intarsia.codecs import OffsetCodec, PadCodec, fits_header, npy_header, tiff_header, with_padding
+from intarsia.codecs import PadCodec, tiff_header, with_padding
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadError
 from tests.grids import spread
 
@@ -133,73 +132,7 @@ def test_a_picture_that_tiff_cannot_hold_is_refused(shape, dtype, options, match
         tiff_header(shape, dtype, **options)
 
 
-ORDERED_TYPES = ["i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "M8[s]", "m8[ms]", "U3"]
-NUMPY_TYPES = ["bool", "i1", "u1", "S5", "V3", *(order + kind for kind in ORDERED_TYPES for order in "<>")]
-
-
-@pytest.mark.filterwarnings("ignore:The data type")
-@pytest.mark.parametrize("shape", [(6,), (4, 5), (2, 3, 4)])
-@pytest.mark.parametrize("dtype", NUMPY_TYPES)
-def test_numpy_loads_every_chunk(dtype, shape, tmp_path):
-    header = npy_header(shape, dtype)
-    data = values(shape, "i8").astype("S3" if dtype == "V3" else dtype).view(dtype)
-    path = chunk_files(tmp_path / "a", data, shape, [OffsetCodec(offset=len(header), prefix=header)])
-    loaded = np.load(path)
-    assert loaded.dtype == np.dtype(dtype)
-    np.testing.assert_array_equal(loaded, data)
-
-
-@pytest.mark.filterwarnings("ignore:The data type")
-def test_numpy_loads_chunks_of_structs(tmp_path):
-    data = np.array([(1, 2.5, b"a"), (3, 4.5, b"bc")], [("n", "<i4"), ("x", "<f8"), ("s", "S2")])
-    header = npy_header((2,), data.dtype)
-    path = chunk_files(tmp_path / "a", data, (2,), [OffsetCodec(offset=len(header), prefix=header)])
-    np.testing.assert_array_equal(np.load(path), data)
-    for fields in ([("o", object)], [("\u4e00", "u1")]):
-        with pytest.raises(CodecConfigurationError, match="an npy chunk file"):
-            npy_header((2,), fields)
-
-
-@pytest.mark.parametrize("shape", [(6,), (40, 50), (2, 3, 4), (1,) * 40])
-@pytest.mark.parametrize("dtype", ["u1", ">i2", ">i4", ">i8", ">f4", ">f8"])
-def test_astropy_opens_every_chunk(dtype, shape, tmp_path):
-    header = fits_header(shape, dtype)
-    around = [
-        PadCodec(nbytes=len(header), padding=header),
-        PadCodec(location="end", nbytes=header.trailer),
-    ]
-    if len(shape) > 32:  # NumPy has fewer axes than this: the head is looked at alone
-        found = fits.Header.fromstring(header.decode())
-        assert found["NAXIS"] == 40
-        return
-    data = values(shape, dtype)
-    path = chunk_files(tmp_path / "a", data, shape, around)
-    assert path.stat().st_size % 2880 == 0
-    with fits.open(path) as file:
-        file.verify("exception")
-        np.testing.assert_array_equal(file[0].data, data)
-
-
-@pytest.mark.parametrize("dtype", ["<f4", "u2", "i1", "bool", "c8"])
-def test_fits_says_which_types_it_knows(dtype):
-    with pytest.raises(CodecConfigurationError, match=r"holds u1, >i2, >i4, >i8, >f4, >f8, not"):
-        fits_header((4,), dtype)
-
-
-def test_npy_and_fits_refuse_what_has_no_fixed_size_or_is_empty():
-    with pytest.raises(CodecConfigurationError, match="fixed size"):
-        npy_header((4,), object)
-    with pytest.raises(CodecConfigurationError, match="no empty axis"):
-        npy_header((4, 0), "u1")
-    with pytest.raises(CodecConfigurationError, match="none of them empty"):
-        fits_header((), "u1")
-
-
 def test_headers_travel():
-    header = fits_header((5, 5), "u1")
-    again = pickle.loads(pickle.dumps(header))
-    assert again == header
-    assert again.trailer == header.trailer == 2880 - 25
     tiff = pickle.loads(pickle.dumps(tiff_header((4, 4), "u1", compression="zstd", bigtiff=True)))
     assert tiff(b"1234567") == tiff_header((4, 4), "u1", compression="zstd", bigtiff=True)(b"1234567")
 

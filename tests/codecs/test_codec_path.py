@@ -7,7 +7,6 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, 
 
 from intarsia.codecs import ConditionalCodec, ShuffleCodec
 from intarsia.codecs.codec_path import find_routes, routes
-from intarsia.codecs.stored_decisions import grid_shape
 
 LITTLE = BytesCodec(endian="little")
 CODEC = ConditionalCodec(codecs=[ZstdCodec()])
@@ -43,5 +42,5 @@ def test_the_grid_is_in_the_axes_of_the_array():
     )  # fmt: skip
     (route,) = find_routes(z, "test")
     assert route.chunk_shape(z) == (2, 3)
-    assert grid_shape(z, route) == (6, 6)
+    assert route.grid_shape(z) == (6, 6)
     assert route.spec(z, (6, 6)).shape == (2, 3)

@@ -53,14 +53,14 @@ def test_threads_have_contexts_of_their_own():
 
 def test_without_the_library_numcodecs_does_it(monkeypatch):
     monkeypatch.setattr(sys, "platform", "elsewhere")
-    found = compressors._found()
+    found = compressors._load_libraries()
     assert found.decompress_zstd is zstd.decompress
     assert not found.inflate(gzip.compress(b"x"), np.empty(1, dtype="u1"))
     assert found.deflate is None
 
 
 needs_libdeflate = pytest.mark.skipif(
-    compressors.inflate is compressors._nobody, reason="there is no libdeflate on this system"
+    compressors.inflate is compressors._without_libdeflate, reason="there is no libdeflate on this system"
 )
 
 

@@ -286,7 +286,10 @@ def test_zarr_json_holds_what_was_given_and_nothing_of_the_decision(name, bits, 
         ({"configuration": {"codecs": []}}, "but not both"),
         ({"codecs": None, "configuration": {}}, "needs the option 'codecs'"),
         ({"codecs": None, "configuration": {"codecs": [], "more": 1}}, "has no option 'more'"),
-        ({"codecs": None, "configuration": {"codecs": [], "header_bits": 7}}, "7 is not a multiple of 8"),
+        (
+            {"codecs": None, "configuration": {"codecs": [], "header_bits": 7}},
+            "7 is not valid: .* multiple of 8",
+        ),
         (
             {"decision": "sometimes"},
             "no decision called 'sometimes'; choose from always_apply, compress_if_smaller",
@@ -307,10 +310,10 @@ def test_a_bad_configuration_is_refused_when_the_codec_is_made(fields, match):
     ("configuration", "match"),
     [
         ({}, "needs the option 'codecs'"),
-        ({"codecs": "zstd"}, "codecs: 'zstd' is not of type 'array'"),
+        ({"codecs": "zstd"}, "codecs: 'zstd' is not valid: expected `array`, got `str`"),
         ({"codecs": [{"configuration": {}}]}, "codecs"),
-        ({"codecs": [], "header_bits": 4}, "header_bits: 4 is not a multiple of 8"),
-        ({"codecs": [], "header_bits": "8"}, "header_bits: '8' is not of type 'integer'"),
+        ({"codecs": [], "header_bits": 4}, "header_bits: 4 is not valid: .* multiple of 8"),
+        ({"codecs": [], "header_bits": "8"}, "header_bits: '8' is not valid: expected `int`"),
         (
             {"codecs": [{"name": "crc32c"}], "header_bits": 0},
             "header_bits: 0 must be a multiple of 8 and at least",

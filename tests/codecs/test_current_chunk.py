@@ -8,8 +8,8 @@ import zarr
 
 from intarsia.codecs.context import (
     UNKNOWN,
-    GivenPlace,
     Grid,
+    KnownPlace,
     asks_for,
     current_chunk_index,
     named_chunk,
@@ -43,8 +43,8 @@ def test_an_encoding_that_cannot_be_read_backwards():
 
 def test_places_that_somebody_said():
     assert UNKNOWN.index() is UNKNOWN.origin() is UNKNOWN.axes() is None
-    assert GivenPlace((1,)).index() == (1,)
-    assert GivenPlace((1,)).origin() is None  # so what is inside it has no index
+    assert KnownPlace((1,)).index() == (1,)
+    assert KnownPlace((1,)).origin() is None  # so what is inside it has no index
 
 
 def test_blocks_nest_and_end():

@@ -169,11 +169,11 @@ def test_trial_encode_false_is_a_promise():
 
     with pytest.raises(CodecConfigurationError, match="trial_encode is False"):
         ConditionalCodec(codecs=[ZstdCodec()], decision_function=needs, trial_encode=False)
-    assert DecisionFunction(lambda trial_encoded_chunk=None: True, trial_encode=False).asked == ()
-    assert DecisionFunction(everything, trial_encode=False).asked == (
+    assert DecisionFunction(lambda trial_encoded_chunk=None: True, trial_encode=False).keywords == ()
+    assert DecisionFunction(everything, trial_encode=False).keywords == (
         "chunk_index", "codec_index", "codec", "unencoded_chunk",
     )  # fmt: skip
-    assert DecisionFunction(needs, trial_encode=True).asked == ("trial_encoded_chunk",)
+    assert DecisionFunction(needs, trial_encode=True).keywords == ("trial_encoded_chunk",)
 
 
 def test_codecs_in_functions_have_a_name_and_their_own_attributes():

@@ -95,6 +95,16 @@ def test_a_slow_line_weighs_size_alone_and_an_infinitely_fast_one_decoding_alone
     assert endless.tolist() == [0] * 6  # nothing is decoded faster than what is not encoded
 
 
+def test_a_faster_line_prefers_the_codec_that_decodes_faster():
+    gzip, zstd = GzipCodec(level=9), ZstdCodec(level=1)
+    chunk = KINDS["walk"](np.random.default_rng(0), 20_000)
+    smallest, fastest = (
+        intarsia.codecs.masks(stored(chunk, 20_000, [one_of([gzip, zstd], weight=weight)])[0], names=True)
+        for weight in ("small", 2e8)
+    )
+    assert (smallest.tolist(), fastest.tolist()) == (["gzip"], ["zstd"])
+
+
 def test_an_array_that_was_opened_again_chooses_on(tmp_path):
     codec = one_of(["gzip", [SHUFFLE, "zstd"]])
     z = zarr.create(store=tmp_path / "a", shape=4000, chunks=2000, dtype="i4", codecs=[BytesCodec(), codec])

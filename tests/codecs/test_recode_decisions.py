@@ -1,4 +1,4 @@
-"""One stored chunk or shard, decided anew."""
+"""One stored chunk or shard, decided again."""
 
 import numpy as np
 import zarr
@@ -7,8 +7,9 @@ from zarr.storage import MemoryStore
 
 from intarsia.codecs import ConditionalCodec, with_decision
 from intarsia.codecs.chunk_rewrite import Recoder
-from intarsia.codecs.codec_path import find_routes, stored_spec
+from intarsia.codecs.codec_path import Piece, find_routes, stored_spec
 from intarsia.codecs.context import Grid, StoredPlace
+from intarsia.codecs.stored_chunks import Extent, MemoryObject
 
 LITTLE = BytesCodec(endian="little")
 
@@ -17,9 +18,8 @@ def recode(z, key, decision):
     (route,) = find_routes(z, "test")
     spec = stored_spec(with_decision(z, decision), (8,))
     recoder = Recoder(route)
-    new = recoder.recode(
-        z.store_path.store._store_dict[key], spec, StoredPlace(Grid.of(z.metadata), key, spec, ())
-    )
+    stored = Extent(MemoryObject(z.store_path.store._store_dict[key]))
+    new = recoder.recode(Piece(stored, spec, StoredPlace(Grid.of(z.metadata), key, spec, ())))
     return recoder, new
 
 

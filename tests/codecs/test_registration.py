@@ -7,13 +7,14 @@ import textwrap
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import zarr
 from jsonschema import Draft202012Validator
 
 from intarsia import schemas
-from intarsia.codecs import OffsetCodec, PackBitsCodec, PadCodec, ShuffleCodec
+from intarsia.codecs import OffsetCodec, PackBitsCodec, PadCodec, ShuffleCodec, configuration
 
 CODECS = [
     ["bytes", PadCodec(location="start", nbytes=3, padding=b"abc")],
@@ -65,6 +66,15 @@ def test_every_codec_entry_point_loads_and_has_a_schema():
     for entry in ours:
         entry.load()
         assert schemas.load(f"codecs/{entry.name}")["title"] == entry.name
+
+
+@pytest.mark.parametrize("name", configuration.TYPES)
+def test_the_types_of_configurations_name_the_same_options_as_the_schemas(name):
+    schema = schemas.load(f"codecs/{name}")
+    of_schema = schema["$defs"]["nullable"] if name == "optional" else schema["properties"]["configuration"]
+    fields = msgspec.structs.fields(configuration.TYPES[name])
+    assert [field.name for field in fields] == list(of_schema["properties"])
+    assert [field.name for field in fields if field.required] == of_schema.get("required", [])
 
 
 def test_every_shipped_schema_is_a_valid_schema():

@@ -17,7 +17,7 @@ from zarrista.store import FilesystemStore
 
 import intarsia
 from intarsia.codecs import ConditionalCodec, PadCodec
-from intarsia.engine import write, write_chunks
+from intarsia.engine import write
 from intarsia.engine.member_source import EngineSource, Source
 from intarsia.engine.write import write_box
 from intarsia.engine.write_chunks import ShardWriter
@@ -212,22 +212,3 @@ def test_memory_for_shards_that_are_kept_in_part_is_bounded():
     data[::16, ::24] = 4
     assert most < 8
     np.testing.assert_array_equal(array[...], data)
-
-
-@given(st.lists(st.binary(max_size=5), min_size=1, max_size=12), st.integers(1, 4), st.data())
-def test_a_file_is_written_to_its_end_however_little_the_system_takes_at_a_time(pieces, most, data):
-    content = bytearray()
-
-    def take_a_little(_file, views):
-        assert len(views) <= most
-        offered = b"".join(views)
-        taken = data.draw(st.integers(min(1, len(offered)), len(offered)))
-        content.extend(offered[:taken])
-        return taken
-
-    with (
-        mock.patch.object(write_chunks, "MOST_PIECES", most),
-        mock.patch.object(write_chunks.os, "writev", take_a_little),
-    ):
-        write_chunks._write_all(0, pieces)
-    assert content == b"".join(pieces)

@@ -36,7 +36,7 @@ def test_of_many_creators_one_wins_and_nobody_sees_a_half_made_file(tmp_path):
     assert len(set(seen)) == 1
     assert seen[0][1] == LAYOUT.file_bytes
     assert os.listdir(path.parent) == ["0"]
-    with files.opened(path, write=False) as fd:
+    with files.open_existing(path, write=False) as fd:
         table, intact = files.read_index(fd, LAYOUT.index)
     assert intact
     assert LAYOUT.holds(table)
@@ -59,27 +59,6 @@ def test_a_file_system_without_hard_links_is_refused(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_short_writes_and_reads_are_finished(tmp_path, monkeypatch):
-    pwritev, pread = os.pwritev, os.pread
-    monkeypatch.setattr(
-        os, "pwritev", lambda fd, buffers, offset: pwritev(fd, [b"".join(buffers)[:7]], offset)
-    )
-    monkeypatch.setattr(os, "pread", lambda fd, nbytes, offset: pread(fd, min(nbytes, 5), offset))
-    data = [bytes([n]) * n for n in range(20)]
-    with (tmp_path / "file").open("w+b") as file:
-        assert files.write_all(file.fileno(), data, 3) == 193
-        assert files.read_exactly(file.fileno(), 190, 3) == b"".join(data)
-        with pytest.raises(intarsia.errors.ChunkDecodeError, match="3 bytes too early"):
-            files.read_exactly(file.fileno(), 193, 3)
-
-
-def test_many_buffers_are_written_in_several_calls(tmp_path):
-    data = [b"ab"] * (3 * files.MOST_BUFFERS + 1)
-    with (tmp_path / "file").open("w+b") as file:
-        files.write_all(file.fileno(), data, 0)
-        assert (tmp_path / "file").read_bytes() == b"".join(data)
-
-
 def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path):
     path = tmp_path / "0"
     dead, alive = files.temporary(path), files.temporary(path)
@@ -97,7 +76,7 @@ def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_p
 def test_a_replaced_or_removed_file_is_no_longer_current(tmp_path):
     path = tmp_path / "0"
     path.write_bytes(b"old")
-    with files.opened(path, write=True) as fd:
+    with files.open_existing(path, write=True) as fd:
         assert files.is_current(fd, path)
         (tmp_path / "new").write_bytes(b"new")
         os.replace(tmp_path / "new", path)

@@ -163,7 +163,7 @@ def test_with_two_slots_a_rewrite_leaves_the_old_bytes_until_the_next(tmp_path):
 def files_index(path, array):
     from intarsia.shards.handle import ShardedArray
 
-    with files.opened(path, write=False) as fd:
+    with files.open_existing(path, write=False) as fd:
         return files.read_index(fd, ShardedArray(array).index)
 
 

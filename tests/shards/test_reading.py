@@ -14,15 +14,15 @@ def test_a_file_that_is_replaced_between_index_and_chunk_makes_no_difference(tmp
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, codecs=fleet.BARE)
     slots = intarsia.shards.slotted(array)
     slots[24:] = np.arange(40)
-    locked_index = chunks.locked_index
+    read_index_locked = chunks.read_index_locked
 
     def replaced_meanwhile(fd, form):
-        found = locked_index(fd, form)
-        monkeypatch.setattr(chunks, "locked_index", locked_index)
+        found = read_index_locked(fd, form)
+        monkeypatch.setattr(chunks, "read_index_locked", read_index_locked)
         assert intarsia.shards.compact(array).replaced == 1  # which moves every chunk
         return found
 
-    monkeypatch.setattr(chunks, "locked_index", replaced_meanwhile)
+    monkeypatch.setattr(chunks, "read_index_locked", replaced_meanwhile)
     assert slots[24:].tolist() == list(range(40))
 
 

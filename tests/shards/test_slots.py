@@ -10,7 +10,7 @@ import intarsia
 from intarsia._compat import morton_order_coords
 from intarsia.codecs.shard_index import ABSENT
 from intarsia.shards.inner_codecs import EncodedBound
-from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, chunk_order, from_the_array
+from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, chunk_order, in_array_axes
 from tests.shards import fleet
 from tests.shards.fleet import CHECKED
 
@@ -105,7 +105,7 @@ def test_the_order_of_chunks_is_cached_and_cannot_be_spoilt():
 
 def test_behind_a_transpose_chunks_are_numbered_as_the_shard_has_them():
     transposes = [TransposeCodec(order=(1, 2, 0)), TransposeCodec(order=(0, 2, 1))]
-    codec, axes = from_the_array(transposes, ShardingCodec(chunk_shape=(1, 1, 1)))
+    codec, axes = in_array_axes(transposes, ShardingCodec(chunk_shape=(1, 1, 1)))
     index = SlotIndex.in_array(codec, (2, 3, 4), axes)
     shard = np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0).transpose(0, 2, 1)
     assert index.grid == shard.shape

@@ -42,7 +42,7 @@ def follow_old_entries(directory, monkeypatch, codecs, location, safe_readers, w
     path = directory / "c/0"
 
     def read_table(_seconds=0):
-        with files.opened(path, write=False) as fd:
+        with files.open_existing(path, write=False) as fd:
             tables.append(files.read_index(fd, sharded.index)[0].tolist())
 
     tables = []

@@ -14,7 +14,7 @@ from tests.shards import fleet
 
 
 def table_of(path, array):
-    with files.opened(path, write=False) as fd:
+    with files.open_existing(path, write=False) as fd:
         return [tuple(row) for row in files.read_index(fd, ShardedArray(array).index)[0].tolist()]
 
 
@@ -74,10 +74,10 @@ def test_an_only_slot_is_marked_before_it_is_overwritten(tmp_path, monkeypatch, 
                 with pytest.raises(FAILURES):
                     read_as(program, tmp_path, selection)
             assert (read_as(program, tmp_path, slice(0, 8)) == 1).all()
-        return write_payload(*args)
+        return write_all(*args)
 
-    write_payload = chunks._write_payload
-    monkeypatch.setattr(chunks, "_write_payload", look)
+    write_all = chunks.write_all
+    monkeypatch.setattr(chunks, "write_all", look)
     slots[8:16] = 2
     (offset, length) = before[1]
     assert seen == [[before[0], (offset | 1 << 61, length), NO_ENTRY]]
@@ -94,7 +94,7 @@ def test_a_chunk_left_half_overwritten_fails_until_it_is_written_as_a_whole(tmp_
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(chunks, "_write_payload", interrupted)
+        patch.setattr(chunks, "write_all", interrupted)
         with pytest.raises(MemoryError):
             slots[8:16] = 2
     for action in (lambda: slots[8:16], lambda: slots.__setitem__(9, 3)):
@@ -126,7 +126,7 @@ def test_with_two_slots_a_writer_that_fails_leaves_the_old_value(tmp_path, monke
         os.pwrite(fd, b"".join(buffers)[:10], offset)
         raise MemoryError
 
-    monkeypatch.setattr(chunks, "_write_payload", half)
+    monkeypatch.setattr(chunks, "write_all", half)
     for _ in range(2):
         with pytest.raises(MemoryError):
             slots[8:16] = 2

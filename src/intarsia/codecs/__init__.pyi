@@ -1,6 +1,6 @@
 from .base import CodecLike, parse_codecs
 from .bitmasks import masks
-from .chunk_files import ChunkHeader, fits_header, n5_header, npy_header, tiff_header
+from .chunk_files import ChunkHeader, n5_header, tiff_header
 from .chunk_rewrite import rewrite
 from .conditional import ConditionalCodec, OptionalCodec
 from .decisions import Decision, DecisionLike
@@ -30,10 +30,8 @@ __all__ = [
     "Smallest",
     "decision_of",
     "extend_codecs",
-    "fits_header",
     "masks",
     "n5_header",
-    "npy_header",
     "one_of",
     "parse_codecs",
     "rewrite",

@@ -21,6 +21,7 @@ from contextvars import copy_context
 from functools import cache, partial
 from typing import Any, Literal, Self
 
+import msgspec
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.codecs import BytesCodec
@@ -29,8 +30,8 @@ from zarr.core.buffer import Buffer, NDBuffer
 from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
-from intarsia import schemas
 from intarsia._compat import codec_registries
+from intarsia.codecs.configuration import problems, type_of
 from intarsia.display import names_text
 from intarsia.errors import CodecConfigurationError, IntarsiaError, no_thread
 
@@ -140,12 +141,12 @@ def without_copies(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
     """
     if type(codecs[0]) is not BytesCodec:
         return codecs
-    made = list(codecs)
+    chain = list(codecs)
     for i, codec in enumerate(codecs):
         if isinstance(codec, SynchronousBytesCodec) and codec.aligns:
-            made[i] = copy.copy(codec)
-            object.__setattr__(made[i], "aligns", False)
-    return tuple(made)
+            chain[i] = copy.copy(codec)
+            object.__setattr__(chain[i], "aligns", False)
+    return tuple(chain)
 
 
 def address_of(array: np.ndarray[Any, Any]) -> int:
@@ -181,10 +182,10 @@ async def in_thread_for[**P, T](
     """
     call = partial(copy_context().run, function, *args, **kwargs)
     try:
-        begun = asyncio.get_running_loop().run_in_executor(_pool(purpose), call)
+        future = asyncio.get_running_loop().run_in_executor(_pool(purpose), call)
     except RuntimeError as error:
         raise no_thread(error) from error
-    return await begun
+    return await future
 
 
 async def in_own_thread[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -197,20 +198,19 @@ async def in_own_thread[**P, T](function: Callable[P, T], *args: P.args, **kwarg
 
 
 def check_configuration(name: str, configuration: Mapping[str, Any]) -> None:
-    """Raise `CodecConfigurationError` with every problem unless `configuration` fits the codec's schema.
+    """Raise `CodecConfigurationError` with every problem unless `configuration` fits the codec.
 
     >>> check_configuration("shuffle", {"element_size": 4})
     """
-    fields = schemas.load(f"codecs/{name}")["properties"]["configuration"]
-    if not fields.get("additionalProperties", True):
-        _check_names(name, configuration, fields["properties"])
-    missing = [option for option in fields.get("required", ()) if option not in configuration]
+    kind = type_of(name, configuration)
+    fields = msgspec.structs.fields(kind)
+    _check_names(name, configuration, [field.name for field in fields])
+    missing = [field.name for field in fields if field.required and field.name not in configuration]
     if missing:
         raise CodecConfigurationError(f"codec {name!r} needs the option {missing[0]!r}")
-    problems = schemas.problems(f"codecs/{name}", {"name": name, "configuration": dict(configuration)})
-    if problems:
-        listed = "; ".join(problem.removeprefix("configuration.") for problem in problems)
-        raise CodecConfigurationError(f"codec {name!r}: {listed}")
+    found = problems(kind, configuration)
+    if found:
+        raise CodecConfigurationError(f"codec {name!r}: {'; '.join(found)}")
 
 
 def read_configuration(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,7 +247,7 @@ type CodecLike = Codec | Mapping[str, Any] | str
 
 
 def codec_list(codecs: Iterable[CodecLike] | CodecLike) -> tuple[CodecLike, ...]:
-    """The codecs that were given; a single codec is a list of one.
+    """The codecs as a tuple; a single codec is a list of one.
 
     >>> codec_list("gzip"), codec_list(["shuffle", "zstd"])
     (('gzip',), ('shuffle', 'zstd'))

@@ -1,6 +1,5 @@
-"""Headers that make every chunk a file: TIFF, NumPy's npy, FITS, N5 blocks."""
+"""Headers that make every chunk a file: TIFF pictures and N5 blocks."""
 
-import io
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,19 +25,13 @@ class ChunkHeader(bytes):
     (110, 110)
     """
 
-    trailer: int
-    """How many bytes the format requires after the data; another `pad`, at the end, writes them."""
-
     _size_at: int | None
     _size_format: str
 
-    def __new__(
-        cls, content: bytes, size_at: int | None = None, size_format: str = "", trailer: int = 0
-    ) -> Self:
+    def __new__(cls, content: bytes, size_at: int | None = None, size_format: str = "") -> Self:
         header = super().__new__(cls, content)
         header._size_at = size_at
         header._size_format = size_format
-        header.trailer = trailer
         return header
 
     def __call__(self, encoded: Sequence[int] | np.ndarray[Any, Any] | bytes) -> bytes:
@@ -55,8 +48,8 @@ class ChunkHeader(bytes):
         struct.pack_into(self._size_format, filled, self._size_at, size)
         return bytes(filled)
 
-    def __getnewargs__(self) -> tuple[bytes, int | None, str, int]:  # type: ignore[override]  # of bytes
-        return bytes(self), self._size_at, self._size_format, self.trailer
+    def __getnewargs__(self) -> tuple[bytes, int | None, str]:  # type: ignore[override]  # of bytes
+        return bytes(self), self._size_at, self._size_format
 
 
 def _checked_shape(shape: Sequence[int], what: str, dimensions: range) -> tuple[int, ...]:
@@ -201,68 +194,7 @@ def tiff_header(
     return ChunkHeader(content, size_at=places[counts], size_format=size_format)
 
 
-# Other formats
-
-
-def npy_header(shape: Sequence[int], dtype: DTypeLike) -> ChunkHeader:
-    """The header that makes an uncompressed chunk a .npy file, which `numpy.load` reads.
-
-    The byte order of `dtype` must be that of the array's `bytes` codec.
-
-    Args:
-        shape: The chunk shape.
-
-    >>> header = npy_header((64, 64), "<f4")
-    >>> len(header), header[:6]
-    (128, b'\\x93NUMPY')
-    """
-    kind = np.dtype(dtype)
-    if kind.kind not in "biufcmMSUV" or kind.hasobject:
-        raise CodecConfigurationError(f"an npy chunk file holds values of a fixed size, not {kind}")
-    sizes = _checked_shape(shape, "an npy chunk file has no empty axis", range(65))
-    file = io.BytesIO()
-    description = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": sizes}
-    try:
-        np.lib.format.write_array_header_1_0(file, description)
-    except ValueError as error:  # field names that are too long, or have characters that it lacks
-        raise CodecConfigurationError(f"an npy chunk file cannot describe {kind}: {error}") from error
-    return ChunkHeader(file.getvalue())
-
-
-FITS_BLOCK = 2880
-FITS_CARD = 80
-FITS_MOST_AXES = 999
-FITS_TYPES: dict[str, int] = {"|u1": 8, ">i2": 16, ">i4": 32, ">i8": 64, ">f4": -32, ">f8": -64}
-
-
-def fits_header(shape: Sequence[int], dtype: DTypeLike) -> ChunkHeader:
-    """The header that makes an uncompressed chunk a FITS file.
-
-    FITS supports uint8 and the big-endian types int16, int32, int64, float32 and float64: give `dtype` its
-    byte order, and the array `BytesCodec(endian="big")`. A FITS file consists of whole blocks of 2880 bytes:
-    a second `pad`, at the end, writes the `trailer` bytes that are missing.
-
-    Args:
-        shape: The chunk shape.
-
-    >>> header = fits_header((64, 64), ">f4")
-    >>> len(header), header.trailer, header[:30]
-    (2880, 896, b'SIMPLE  =                    T')
-    """
-    kind = np.dtype(dtype)
-    if kind.str not in FITS_TYPES:
-        known = ", ".join(name.strip("|") for name in FITS_TYPES)
-        raise CodecConfigurationError(f"a FITS chunk file holds {known}, not {kind.str}")
-    sizes = _checked_shape(
-        shape, "a FITS chunk file has 1 to 999 axes, none of them empty", range(1, FITS_MOST_AXES + 1)
-    )
-    cards = {"SIMPLE": "T", "BITPIX": FITS_TYPES[kind.str], "NAXIS": len(sizes)}
-    cards |= {f"NAXIS{i}": size for i, size in enumerate(reversed(sizes), start=1)}
-    text = "".join(f"{key:<8}= {value:>20}".ljust(FITS_CARD) for key, value in cards.items())
-    text += "END".ljust(FITS_CARD)
-    content = text.ljust(-(-len(text) // FITS_BLOCK) * FITS_BLOCK).encode("ascii")
-    nbytes = int(np.prod(sizes, dtype=object)) * kind.itemsize
-    return ChunkHeader(content, trailer=-nbytes % FITS_BLOCK)
+# N5
 
 
 def n5_header(shape: tuple[int, ...]) -> ChunkHeader:

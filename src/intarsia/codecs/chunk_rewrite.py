@@ -16,23 +16,14 @@ import zarr
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import ArraySpec
-from intarsia.codecs.bitmasks import stored_shape
-from intarsia.codecs.codec_path import (
-    Route,
-    array_codecs,
-    deciding_members,
-    find_routes,
-    resolved,
-    stored_spec,
-)
+from intarsia.codecs.codec_path import Piece, Route, deciding_arrays, find_routes, stored_piece
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import ChunkPlace, Grid, InnerPlace, StoredPlace, at_place, named_chunk
+from intarsia.codecs.context import Grid, at_place, named_chunk
 from intarsia.codecs.decisions import DecisionLike, apply
-from intarsia.codecs.nested import redo, undo
+from intarsia.codecs.nested import redo
 from intarsia.codecs.runtime_options import RuntimeOptions, options_in
-from intarsia.codecs.shard_index import ShardIndex
-from intarsia.codecs.stored_chunks import Extent, StoredObject, margins, stored_indices
+from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, margins, stored_indices
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
 from intarsia.parallel import Client, spread
@@ -108,7 +99,7 @@ def rewrite(
     >>> rewritten.rewritten, rewritten.bytes_before, rewritten.bytes_after < 100
     (4, 4004, True)
     """
-    works = [_Rewriting.on(zarr_array, decision) for zarr_array in _zarr_arrays(array)]
+    works = [_ArrayRewrite.on(zarr_array, decision) for zarr_array in deciding_arrays(array, "rewrite")]
     total = sum(len(work.stored) for work in works)
     outcome, done = _sum(()), 0
     for work in works:
@@ -116,7 +107,7 @@ def rewrite(
         def count(part: int, _of: int, before: int = done) -> None:
             progress(before + part, total)
 
-        part = _in_threads(work, count) if client is None else _on(client, work, count)
+        part = _in_threads(work, count) if client is None else _on_client(client, work, count)
         outcome, done = _sum((outcome, part)), done + len(work.stored)
     result, damaged = outcome
     if damaged:
@@ -125,13 +116,6 @@ def rewrite(
         )
         raise damaged[0]
     return result
-
-
-def _zarr_arrays(array: Any) -> list[zarr.Array[Any]]:
-    """The zarr arrays to rewrite in an array of any kind."""
-    if not hasattr(array, "regions"):
-        return [getattr(array, "zarr_array", array)]
-    return list(deciding_members(array, "rewrite").values())
 
 
 type Outcome = tuple[Rewritten, list[ChunkDecodeError]]
@@ -145,7 +129,7 @@ def _sum(outcomes: Iterable[Outcome]) -> Outcome:
     return result, damaged
 
 
-def _in_threads(work: "_Rewriting", progress: Progress) -> Outcome:
+def _in_threads(work: "_ArrayRewrite", progress: Progress) -> Outcome:
     indices = iter(work.stored)
     outcome, done, total = _sum(()), 0, len(work.stored)
     progress(done, total)
@@ -167,34 +151,34 @@ def _in_threads(work: "_Rewriting", progress: Progress) -> Outcome:
     return outcome
 
 
-def _on(client: Client, work: "_Rewriting", progress: Progress) -> Outcome:
+def _on_client(client: Client, work: "_ArrayRewrite", progress: Progress) -> Outcome:
     array, indices = work.array, work.stored
     metadata: Any = array.metadata
     tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
-    luggage = RuntimeOptions.of(metadata.codecs, options_in(array.async_array.config))
-    elsewhere = _Elsewhere(array.path, luggage)
+    options = RuntimeOptions.of(metadata.codecs, options_in(array.async_array.config))
+    worker = _RewriteInWorker(array.path, options)
 
     def count(done: int, _total: int) -> None:
         progress(min(done * CHUNKS_PER_TASK, len(indices)), len(indices))
 
-    return _sum(spread(client, array.store, elsewhere, tasks, count))
+    return _sum(spread(client, array.store, worker, tasks, count))
 
 
 @dataclass(frozen=True, slots=True)
-class _Elsewhere:
+class _RewriteInWorker:
     """Rewrites some of the chunks in another process."""
 
     path: str
-    luggage: RuntimeOptions
+    options: RuntimeOptions
     """The decision, and other run-time options."""
 
     def __call__(self, store: Any, indices: list[tuple[int, ...]]) -> Outcome:
-        array = self.luggage.on(zarr.open_array(store, path=self.path, mode="r+"))
-        return _sum(map(_Rewriting.of(array, indices).attempt, indices))
+        array = self.options.on(zarr.open_array(store, path=self.path, mode="r+"))
+        return _sum(map(_ArrayRewrite.of(array, indices).attempt, indices))
 
 
 @dataclass(frozen=True, slots=True)
-class _Rewriting:
+class _ArrayRewrite:
     """What the workers of one `rewrite` share."""
 
     array: zarr.Array[Any]
@@ -215,8 +199,8 @@ class _Rewriting:
         find_routes(array, "rewrite")  # its error says what the array has instead
         if decision is not None:
             array = with_decision(array, decision)
-        ends = [(route.end.codec, route.spec(array, array.shape)) for route in find_routes(array, "rewrite")]
-        if any(codec.effective_decision(spec) is None for codec, spec in ends):
+        routes = find_routes(array, "rewrite")
+        if any(route.codec.effective_decision(route.spec(array, array.shape)) is None for route in routes):
             raise CodecConfigurationError("cannot rewrite: the array has no decision, so give one")
         if array.read_only:
             raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
@@ -232,19 +216,18 @@ class _Rewriting:
     def _rewrite(self, index: tuple[int, ...]) -> Rewritten:
         metadata: Any = self.array.metadata
         stored = StoredObject(self.array.store_path / metadata.encode_chunk_key(index))
-        spec = stored_spec(self.array, stored_shape(self.grid.chunks, index))
-        with at_place(self._place(stored, spec, self.routes[0])):
-            wanted = self._wanted(spec)
-            if wanted is not None and self._has_mask(stored, wanted):
-                size = stored.size()
-                return Rewritten(1, 0, size, size)
-        (data,) = stored.read([None])
+        piece = stored_piece(self.array, self.grid, index, Extent(stored))
+        mask = self._known_mask(piece)
+        if mask is not None and self._has_mask(piece, mask):
+            size = stored.size()
+            return Rewritten(1, 0, size, size)
+        data = piece.extent.all()
         if data is None:
             return Rewritten(0, 0, 0, 0)
         chunks, changed, new = 0, 0, data
         for route in self.routes:
-            recoder = Recoder(route, wanted)
-            recoded = recoder.recode(new, spec, self._place(stored, spec, route))
+            recoder = Recoder(route, mask)
+            recoded = recoder.recode(replace(piece, extent=Extent(MemoryObject(new))))
             new = new if recoded is None else recoded
             # Codecs after one that changed were called on the way, so nothing is left for them to change.
             chunks, changed = max(chunks, recoder.chunks), max(changed, recoder.changed)
@@ -252,26 +235,25 @@ class _Rewriting:
             stored.write(new)
         return Rewritten(chunks, changed, len(data), len(new))
 
-    def _place(self, stored: StoredObject, spec: ArraySpec, route: Route) -> StoredPlace:
-        return StoredPlace(self.grid, stored.path.path, spec, array_codecs(route.step_into(0).before))
-
-    def _wanted(self, spec: ArraySpec) -> int | None:
-        """The mask that a chunk should have, if that is known without its data."""
-        route = self.routes[0]
-        end = route.end
-        several = len(self.routes) > 1 or route.shards or route.parts or end.codec.holds_another
-        if several or margins(end.after) is None:
+    def _known_mask(self, piece: Piece) -> int | None:
+        """The mask that a chunk should have, if its header can be read and no data is needed to know it."""
+        (route, *others) = self.routes
+        codec, end = route.codec, route.end
+        if others or len(route.steps) > 1 or codec.holds_another or margins(end.after) is None:
             return None
-        spec = resolved(end.before, spec)
-        decision = end.codec.effective_decision(spec)
-        return None if decision is None else decision.mask_unseen(end.codec.chain(spec, decision))
+        spec = end.spec(piece.spec)
+        decision = codec.effective_decision(spec)
+        if decision is None:
+            return None
+        with at_place(piece.place):
+            return decision.mask_unseen(codec.chain(spec, decision))
 
-    def _has_mask(self, stored: StoredObject, wanted: int) -> bool:
+    def _has_mask(self, piece: Piece, mask: int) -> bool:
         end = self.routes[0].end
-        around = margins(end.after)
-        assert around is not None
-        header = Extent(stored).without(*around).first(end.codec.header_bytes)
-        return header is not None and end.codec.read_mask(header) == wanted
+        opened = end.uncover(piece)
+        header = None if opened is None else opened.extent.first(end.codec.header_bytes)
+        with at_place(piece.place):
+            return header is not None and bool(end.codec.read_mask(header) == mask)
 
 
 @dataclass
@@ -281,80 +263,55 @@ class Recoder:
     route: Route
     """The route to the codec that decides."""
 
-    wanted: int | None = None
+    mask: int | None = None
     """The bitmask of the only chunk, if it is already decided."""
 
     chunks: int = 0
-    """How many chunks were seen."""
+    """The number of chunks."""
 
     changed: int = 0
     """How many of them got another bitmask."""
 
-    def recode(self, data: Buffer, spec: ArraySpec, place: ChunkPlace, level: int = 0) -> Buffer | None:
-        """The object's new bytes, or None if nothing changes."""
+    def recode(self, piece: Piece, level: int = 0) -> Buffer | None:
+        """The new bytes of a piece, or None if nothing changes."""
         if level == len(self.route.shards):
             self.chunks += 1
-            return self._part(data, spec, place)
-        step = self.route.shards[level]
-        spec = resolved(step.before, spec)
-        index = ShardIndex.of(step.codec, spec.shape)
-        inner_spec = replace(spec, shape=step.codec.chunk_shape)
-        inner_arrays = array_codecs(self.route.step_into(level + 1).before)
-        with at_place(place):
-            chunks = index.split(undo(step.after, data, spec))
-        recoded = {
-            position: self.recode(
-                chunk, inner_spec, InnerPlace(place, position, inner_spec, inner_arrays), level + 1
-            )
-            for position, chunk in chunks.items()
-        }
-        if all(new is None for new in recoded.values()):
-            return None
-        for position, new in recoded.items():
+        step = self.route.steps[level]
+        if step is self.route.end:
+            return self._recode_chunk(piece)
+        pieces = step.open(piece, check=True)
+        contents: dict[Any, Any] = {name: inner.extent.all() for name, inner in pieces.items()}
+        unchanged = True
+        for name, inner in pieces.items():
+            new = self.recode(inner, level + 1) if step.leads_into(name) else None
             if new is not None:
-                chunks[position] = new
-        joined = index.join(chunks)
-        with at_place(place):
-            return redo(step.after, joined, spec)
+                contents[name], unchanged = new, False
+        return None if unchanged else step.close(contents, piece)
 
-    def _part(self, data: Buffer, spec: ArraySpec, place: ChunkPlace, level: int = 0) -> Buffer | None:
-        if level == len(self.route.parts):
-            return self._chunk(data, spec, place)
-        step = self.route.parts[level]
-        spec = resolved(step.before, spec)
-        with at_place(place):
-            parts = step.codec.open_parts(undo(step.after, data, spec), spec)
-        if step.name not in parts:
+    def _recode_chunk(self, piece: Piece) -> Buffer | None:
+        codec, opened = self.route.codec, self.route.end.uncover(piece, check=True)
+        stored = None if opened is None else opened.extent.all()
+        if opened is None or stored is None:
             return None
-        new = self._part(*parts[step.name], place, level + 1)
-        if new is None:
-            return None
-        encoded = {name: part for name, (part, _) in parts.items()} | {step.name: new}
-        with at_place(place):
-            return redo(step.after, step.codec.close_parts(encoded, spec), spec)
-
-    def _chunk(self, data: Buffer, spec: ArraySpec, place: ChunkPlace) -> Buffer | None:
-        step = self.route.end
-        codec, spec = step.codec, resolved(step.before, spec)
-        with at_place(place):
-            stored = undo(step.after, data, spec)
+        spec = opened.spec
+        with at_place(piece.place):
             old = codec.read_mask(stored)
             decision = codec.effective_decision(spec)
             assert decision is not None  # rewriting requires one
             chain = codec.chain(spec, decision)
             # A decision is called once: what it says without the data is final.
-            wanted = decision.mask_unseen(chain) if self.wanted is None else self.wanted
-            if not codec.holds_another and wanted == old:
+            known = decision.mask_unseen(chain) if self.mask is None else self.mask
+            if not codec.holds_another and known == old:
                 return None
-            raw, before = _seen(codec, stored, spec)
-            if wanted is None or not len(raw):
+            raw, before = _decode(codec, stored, spec)
+            if known is None or not len(raw):
                 mask, encoded = codec.decide(raw, spec, decision)
             else:
-                mask, encoded = apply(wanted, raw, chain)
+                mask, encoded = apply(known, raw, chain)
             new = codec.join(mask, encoded, spec)
             if mask == old and not codec.holds_another:
                 return None
-            again, after = _seen(codec, new, spec)
+            again, after = _decode(codec, new, spec)
             # A nested codec that decides for itself may decide differently under the same mask. Bytes do not
             # tell: gzip writes the time into them.
             if before == after:
@@ -366,11 +323,11 @@ class Recoder:
                     f"{named_chunk()}; the chunk was left as it is"
                 )
             self.changed += 1
-            return redo(step.after, new, spec)
+            return redo(self.route.end.after, new, spec)
 
 
-def _seen(codec: ConditionalCodec, data: Buffer, spec: ArraySpec) -> tuple[Buffer, list[tuple[str, int]]]:
-    """A decoded chunk, and the bitmasks met on the way."""
+def _decode(codec: ConditionalCodec, data: Buffer, spec: ArraySpec) -> tuple[Buffer, list[tuple[str, int]]]:
+    """A decoded chunk, and the bitmasks in its headers."""
     masks: list[tuple[str, int]] = []
     decoded = codec.decode_at_most(
         data, spec, likely_bound(spec), lambda path, mask: masks.append((path, mask))

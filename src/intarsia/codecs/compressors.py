@@ -113,11 +113,11 @@ def inflater(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], bool]:
         if context is None:
             context = own.context = _Context(make, free)
         content = data if type(data) is bytes else bytes(data)
-        taken = c_size_t()
+        consumed = c_size_t()
         # Without a place for the size of the output, it must be exactly as large as the memory.
         into = byref(c_char.from_buffer(memory))
-        failed = run(context.address, content, len(content), into, memory.nbytes, byref(taken), None)
-        return not failed and taken.value == len(content)
+        failed = run(context.address, content, len(content), into, memory.nbytes, byref(consumed), None)
+        return not failed and consumed.value == len(content)
 
     return inflate
 
@@ -176,7 +176,7 @@ def blosc_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], No
     return decompress
 
 
-def _nobody(_data: Any, _memory: Any) -> bool:
+def _without_libdeflate(_data: Any, _memory: Any) -> bool:
     """Used without libdeflate."""
     return False
 
@@ -188,13 +188,13 @@ class Libraries(NamedTuple):
     """The functions that compress and decompress here."""
 
     decompress_zstd: RawDecompress = zstd.decompress
-    inflate: Callable[[Any, Any], bool] = _nobody
+    inflate: Callable[[Any, Any], bool] = _without_libdeflate
     deflate: Callable[[Any, int], bytes] | None = None
     decompress_blosc: RawDecompress = blosc.decompress
     blosc_elements: Callable[[Any, int, int, Any], None] | None = None
 
 
-def _found() -> Libraries:
+def _load_libraries() -> Libraries:
     # Another system, no library, or another library of that name: then we do without it.
     libraries = Libraries()
     zstd_name, deflate_name = LIBRARIES.get(sys.platform, ("no libzstd", "no libdeflate"))
@@ -211,7 +211,7 @@ def _found() -> Libraries:
     return libraries
 
 
-decompress_zstd, inflate, deflate, decompress_blosc, blosc_elements = _found()
+decompress_zstd, inflate, deflate, decompress_blosc, blosc_elements = _load_libraries()
 """The first decompresses a zstd frame into memory of exactly its size, and raises RuntimeError if it does not
 fit. The second does the same with gzip, and says whether it could; the third makes a gzip member at a level,
 and is None if only numcodecs can. The fourth decompresses blosc data; the last decompresses a number of its
@@ -269,10 +269,10 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffe
     ...
     ValueError: it decodes to more than the 4 bytes that are allowed
     """
-    return undone(type(codec), codec, data, spec, most)
+    return decode_as(type(codec), codec, data, spec, most)
 
 
-def undone(kind: type, codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffer:
+def decode_as(kind: type, codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffer:
     """The same for a codec as if it were of the class `kind`."""
     if most is None:
         most = unknown_bound(spec, len(data))

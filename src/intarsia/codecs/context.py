@@ -1,14 +1,10 @@
-"""Which chunk am I? The chunk being encoded or decoded, and where it is in its array.
+"""Which chunk a codec works on, and the two pipelines that say so.
 
-It is a context variable, because concurrent chunks must never see each other's. Where a chunk is follows from
-its key in the store and its position in a shard. Everything is computed on demand; for most chunks there is
-none.
-
-Pipelines that tell codecs, and their functions, the index of the chunk they work on.
-
-zarr calls a codec without telling it which chunk it works on. The two pipelines here, which extend zarr's own
-and otherwise behave like them, do tell it; so can anybody with `working_on` in `current_chunk.py`, where
-codecs read it. The names of the two are in `zarr.config`, and in users' configurations.
+zarr calls a codec without telling it which chunk it works on. The pipelines here extend zarr's own and put
+the chunk's place into a context variable, because concurrent chunks must never see each other's; anybody else
+can do the same with `working_on`. The place of a chunk follows from its key in the store and its position in
+a shard, and is computed only if a codec asks for it. The names of the two pipelines are in `zarr.config`, and
+in users' configurations.
 """
 
 from __future__ import annotations
@@ -50,7 +46,7 @@ SMALLEST_PROBE = 1009
 class ChunkPlace(ABC):
     """A chunk being worked on.
 
-    >>> GivenPlace((3, 1)).index()
+    >>> KnownPlace((3, 1)).index()
     (3, 1)
     """
 
@@ -68,21 +64,21 @@ class ChunkPlace(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class GivenPlace(ChunkPlace):
-    """A chunk whose index was given.
+class KnownPlace(ChunkPlace):
+    """A chunk whose index the caller knows.
 
-    >>> GivenPlace(None).index() is None
+    >>> KnownPlace(None).index() is None
     True
     """
 
-    given: Index | None
-    """The given index."""
+    known_index: Index | None
+    """The index, if anybody knows it."""
 
     def index(self) -> Index | None:
-        return self.given
+        return self.known_index
 
 
-UNKNOWN = GivenPlace(None)
+UNKNOWN = KnownPlace(None)
 
 
 @dataclass(frozen=True)
@@ -233,7 +229,7 @@ def working_on(chunk_index: tuple[int, ...] | None) -> Iterator[None]:
     ...     current_chunk_index()
     (3, 1)
     """
-    with at_place(GivenPlace(chunk_index)):
+    with at_place(KnownPlace(chunk_index)):
         yield
 
 
@@ -298,8 +294,8 @@ def needs_chunk_index(codec: Codec, chunk_spec: ArraySpec) -> bool:
     """
     if isinstance(codec, ShardingCodec):
         return any(needs_chunk_index(inner, chunk_spec) for inner in codec.codecs)
-    asked: Callable[[ArraySpec], bool] | None = getattr(codec, "needs_chunk_index", None)
-    return asked is not None and asked(chunk_spec)
+    needs: Callable[[ArraySpec], bool] | None = getattr(codec, "needs_chunk_index", None)
+    return needs is not None and needs(chunk_spec)
 
 
 def names_chunks(codec: Codec) -> bool:
@@ -346,14 +342,16 @@ if TYPE_CHECKING:
     type Item = tuple[Any, _compat.ArraySpec, SelectorTuple, SelectorTuple, bool]
 
 
-def _taken_together(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
-    """The chain, with codecs merged into a later one that can do their work; it says so with `behind`.
+def _merge_transposes(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
+    """The chain; transposes are merged into a later codec with `after_transposes`, which can do their work.
 
     zarr's pipelines read and write parts of a stored object only through a codec that is alone in its chain.
     """
     *before, last = codecs
-    behind = getattr(last, "behind", None) if all(isinstance(c, TransposeCodec) for c in before) else None
-    return codecs if behind is None else (behind(tuple(before)),)
+    merge = getattr(last, "after_transposes", None)
+    if merge is None or not all(isinstance(codec, TransposeCodec) for codec in before):
+        return codecs
+    return (merge(tuple(before)),)
 
 
 def _is_about_a_chunk(error: BaseException) -> bool:
@@ -389,7 +387,7 @@ class ChunkIndexMixin:
 
         So arrays without our codecs never notice that the pipeline was switched.
         """
-        chain = _taken_together(tuple(codecs))
+        chain = _merge_transposes(tuple(codecs))
         if any(map(names_chunks, chain)):
             return super().from_codecs(without_copies(chain), **options)  # type: ignore[misc]  # of zarr's pipeline
         return cls.zarrs_own.from_codecs(chain, **options)
@@ -402,7 +400,7 @@ class ChunkIndexMixin:
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
         if not isinstance(array_metadata, _compat.ArrayV3Metadata) or not any(
-            map(names_chunks, _taken_together(array_metadata.codecs))
+            map(names_chunks, _merge_transposes(array_metadata.codecs))
         ):
             raise NotImplementedError  # zarr then calls `from_codecs`
         # zarr imports this module for everybody: the rest waits for an array that has our codecs.
@@ -474,10 +472,10 @@ class ChunkIndexMixin:
         if not batch:
             return False
         spec = batch[0][1]
-        asked = options_in(spec.config).verify_header or any(
+        verifies = options_in(spec.config).verify_header or any(
             getattr(codec, "verify_header", False) for codec in all_codecs(self._codecs)
         )
-        return asked and any(needs_chunk_index(codec, spec) for codec in self._codecs)
+        return verifies and any(needs_chunk_index(codec, spec) for codec in self._codecs)
 
     def to_write(self, batch_info: Iterable[Item]) -> list[Item]:
         """The items, with codecs that are told what the array remembers."""

@@ -142,8 +142,8 @@ class MaskPerChunk(Decision):
 
     def __post_init__(self) -> None:
         # Masked elements are chunks that `masks` did not find: nothing was applied there.
-        given = self.masks
-        masks = given.filled(0) if isinstance(given, np.ma.MaskedArray) else np.array(given)
+        plan = self.masks
+        masks = plan.filled(0) if isinstance(plan, np.ma.MaskedArray) else np.array(plan)
         if masks.dtype.kind == "b":
             masks = masks.astype(np.uint8)
         integers = masks.dtype.kind in "iu" or (
@@ -191,7 +191,7 @@ class DecisionFunction(Decision):
     `name`; `unencoded_chunk`, the bytes that this codec would get; `trial_encoded_chunk`, its result for
     them. The last two are read-only uint8 arrays, and the trial runs only for functions that ask for it.
 
-    >>> DecisionFunction(lambda codec, chunk_index: codec.name == "zstd").asked
+    >>> DecisionFunction(lambda codec, chunk_index: codec.name == "zstd").keywords
     ('chunk_index', 'codec')
     """
 
@@ -204,7 +204,7 @@ class DecisionFunction(Decision):
     trial_encode: bool | None = None
     """False promises that no trial is needed; with None and True, one runs if the function asks for it."""
 
-    asked: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    keywords: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The keywords that it is called with."""
 
     def __post_init__(self) -> None:
@@ -221,53 +221,53 @@ class DecisionFunction(Decision):
             ) from error
         by_name = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         everything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        asked = [keyword for keyword in KEYWORDS if everything or keyword in by_name]
+        keywords = [keyword for keyword in KEYWORDS if everything or keyword in by_name]
         needed = [
             p.name
             for p in parameters
             if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
         ]
-        strange = [name for name in needed if name not in asked]
-        if strange:
+        unknown = [name for name in needed if name not in keywords]
+        if unknown:
             raise CodecConfigurationError(
-                f"the decision function {self.function!r} asks for {', '.join(strange)}; "
+                f"the decision function {self.function!r} asks for {', '.join(unknown)}; "
                 f"the keywords it may ask for are {', '.join(KEYWORDS)}"
             )
-        if self.trial_encode is False and "trial_encoded_chunk" in asked:
+        if self.trial_encode is False and "trial_encoded_chunk" in keywords:
             if "trial_encoded_chunk" in needed:
                 raise CodecConfigurationError(
                     f"the decision function {self.function!r} asks for trial_encoded_chunk, but trial_encode "
                     "is False"
                 )
-            asked.remove("trial_encoded_chunk")
-        object.__setattr__(self, "asked", tuple(asked))
+            keywords.remove("trial_encoded_chunk")
+        object.__setattr__(self, "keywords", tuple(keywords))
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         mask = 0
         for position in range(len(chain)):
-            trial = chain.encode(position, data) if "trial_encoded_chunk" in self.asked else None
+            trial = chain.encode(position, data) if "trial_encoded_chunk" in self.keywords else None
             if self._applies(position, chain, data, trial):
                 mask |= 1 << position
                 data = chain.encode(position, data) if trial is None else trial
         return mask, data
 
     def mask_unseen(self, chain: Chain) -> int | None:
-        if "unencoded_chunk" in self.asked or "trial_encoded_chunk" in self.asked:
+        if "unencoded_chunk" in self.keywords or "trial_encoded_chunk" in self.keywords:
             return None
         applied = (self._applies(position, chain, None, None) for position in range(len(chain)))
         return sum(1 << position for position, applies in enumerate(applied) if applies)
 
     def _applies(self, position: int, chain: Chain, data: Buffer | None, trial: Buffer | None) -> bool:
         known: dict[str, object] = {"codec_index": position, "codec": chain.codecs[position]}
-        if "chunk_index" in self.asked:
+        if "chunk_index" in self.keywords:
             known["chunk_index"] = current_chunk_index()
-        if "unencoded_chunk" in self.asked and data is not None:
+        if "unencoded_chunk" in self.keywords and data is not None:
             known["unencoded_chunk"] = _read_only(data)
         if trial is not None:
             known["trial_encoded_chunk"] = _read_only(trial)
         where = f"nested codec {position} ({chain.codecs[position].name!r}){named_chunk()}"
         try:
-            verdict = self.function(**{keyword: known[keyword] for keyword in self.asked})
+            verdict = self.function(**{keyword: known[keyword] for keyword in self.keywords})
         except Exception as error:
             error.add_note(f"raised by the decision on {where}; the chunk was not written")
             raise

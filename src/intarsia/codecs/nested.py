@@ -42,8 +42,8 @@ class NamedCodec:
     @cached_property
     def fastest(self) -> "NamedCodec":
         """The same codec at its fastest level, for a quick estimate."""
-        given = {key: self.configuration.get(key) for key in ("level", "clevel")}
-        levels = {key: 1 for key, level in given.items() if isinstance(level, int) and level > 1}
+        settings = {key: self.configuration.get(key) for key in ("level", "clevel")}
+        levels = {key: 1 for key, level in settings.items() if isinstance(level, int) and level > 1}
         if not levels:
             return self
         configuration = self.configuration | levels

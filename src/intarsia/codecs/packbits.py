@@ -65,8 +65,8 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
         return cls(**read_configuration("packbits", data))
 
     def to_dict(self) -> dict[str, JSON]:
-        said = self._set_fields()
-        return {"name": "packbits", "configuration": said} if said else {"name": "packbits"}
+        options = self._set_fields()
+        return {"name": "packbits", "configuration": options} if options else {"name": "packbits"}
 
     def _set_fields(self) -> dict[str, JSON]:
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
@@ -120,11 +120,11 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
         padding = -count * (last - first + 1) % 8
         if self.padding_encoding != "none":
             at_start = self.padding_encoding == "first_byte"
-            said = int(stored[0 if at_start else -1])
+            stored_padding = int(stored[0 if at_start else -1])
             stored = stored[1:] if at_start else stored[:-1]
-            if said != padding:
+            if stored_padding != padding:
                 raise ChunkDecodeError(
-                    f"codec 'packbits': the data{named_chunk()} says {said} padding bits, "
+                    f"codec 'packbits': the data{named_chunk()} says {stored_padding} padding bits, "
                     f"but there are {padding}"
                 )
         if padding and stored[-1] >> (8 - padding):
@@ -165,15 +165,15 @@ def _unpack(packed: Bytes, dtype: np.dtype[Any], count: int, first: int, last: i
     if dtype.kind == "b":
         return np.unpackbits(packed, count=count, bitorder="little").view(bool)
     little = dtype.newbyteorder("<")
-    kept = last - first + 1
-    if kept == dtype.itemsize * 8:
+    width = last - first + 1
+    if width == dtype.itemsize * 8:
         # A chunk inside a padded one may start at any byte, so integers may not be aligned.
         return np.frombuffer(packed.tobytes(), dtype=little).astype(dtype)
     out = np.empty(count, dtype=little)
     for at in range(0, count, BLOCK):
         size = min(BLOCK, count - at)
-        block = packed[at * kept // 8 : ((at + size) * kept + 7) // 8]
-        bits = np.unpackbits(block, count=size * kept, bitorder="little").reshape(size, kept)
+        block = packed[at * width // 8 : ((at + size) * width + 7) // 8]
+        bits = np.unpackbits(block, count=size * width, bitorder="little").reshape(size, width)
         full = np.zeros((size, dtype.itemsize * 8), dtype=np.uint8)
         full[:, first : last + 1] = bits
         if dtype.kind == "i":

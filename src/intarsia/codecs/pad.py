@@ -48,16 +48,16 @@ class _Padding:
     literal: bytes | None
     function: PaddingFunction | None
 
-    def given(self, chunk_spec: ArraySpec) -> PaddingFunction | bytes | None:
-        """What to put around a chunk: the padding given for the array, else the codec's own."""
+    def source(self, chunk_spec: ArraySpec) -> PaddingFunction | bytes | None:
+        """What to put around a chunk: the padding of the array, else the codec's own."""
         array = options_in(chunk_spec.config).padding
         own = self.literal if self.function is None else self.function
         return own if array is None else array
 
     def for_chunk(self, encoded: np.ndarray[Any, np.dtype[np.uint8]], chunk_spec: ArraySpec) -> bytes:
         """The bytes to store around this encoded chunk."""
-        given = self.given(chunk_spec)
-        if given is None:
+        source = self.source(chunk_spec)
+        if source is None:
             raise ChunkEncodeError(
                 f"codec {self.codec!r}: it is not known which {self.nbytes} bytes to put around the data"
                 f"{named_chunk()}: the array's metadata holds none, and the function that wrote the others "
@@ -65,11 +65,11 @@ class _Padding:
                 "  Give it: intarsia.codecs.with_padding(array, function); or the bytes: "
                 f"intarsia.codecs.with_padding(array, bytes({self.nbytes}))"
             )
-        if callable(given):
-            asks = asks_for(given, "chunk_index")
-            padding: object = given(encoded, chunk_index=current_chunk_index()) if asks else given(encoded)
+        if callable(source):
+            asks = asks_for(source, "chunk_index")
+            padding: object = source(encoded, chunk_index=current_chunk_index()) if asks else source(encoded)
         else:
-            padding = given
+            padding = source
         if isinstance(padding, bytes | bytearray | memoryview):
             content = bytes(padding)  # of a memoryview, len() counts elements
             if len(content) == self.nbytes:
@@ -77,7 +77,7 @@ class _Padding:
             returned = f"{len(content)} bytes"
         else:
             returned = type(padding).__name__
-        if not callable(given):
+        if not callable(source):
             raise ChunkEncodeError(
                 f"codec {self.codec!r}: it pads with {self.nbytes} bytes, but {returned} were given"
             )
@@ -90,7 +90,7 @@ class _Padding:
         self, stored: bytes, encoded: np.ndarray[Any, np.dtype[np.uint8]], chunk_spec: ArraySpec
     ) -> None:
         """Raise `ChunkDecodeError` unless these are the bytes that would be written around this chunk."""
-        if self.given(chunk_spec) is None:
+        if self.source(chunk_spec) is None:
             raise ChunkDecodeError(
                 f"codec {self.codec!r}: the {self.nbytes} bytes around the data{named_chunk()} cannot be "
                 "verified: it is not known what they should be.\n"
@@ -130,8 +130,8 @@ class _PaddedCodec(base.SynchronousBytesCodec):
     ) -> None:
         codec, sized, padded = self.SPELLING
         size = base.as_int(codec, sized, nbytes)
-        placed = {} if location is None else {"location": location}
-        base.check_configuration(codec, {**placed, sized: size})
+        where = {} if location is None else {"location": location}
+        base.check_configuration(codec, {**where, sized: size})
         literal = _literal(codec, padded, padding, sized, size)
         if literal is None and function is None:
             literal = bytes(size)  # spelled out, so that everybody who opens the array writes the same
@@ -141,9 +141,9 @@ class _PaddedCodec(base.SynchronousBytesCodec):
                 f"got {type(function).__name__}"
             )
         text = None if literal is None else base64.b64encode(literal).decode()
-        made = _Padding(codec, location != "end", size, literal, function)
-        fields = {**placed, sized: size, padded: text, f"{padded}_func": function}
-        for name, value in {**fields, "verify_header": verify_header, "_padding": made}.items():
+        around = _Padding(codec, location != "end", size, literal, function)
+        fields = {**where, sized: size, padded: text, f"{padded}_func": function}
+        for name, value in {**fields, "verify_header": verify_header, "_padding": around}.items():
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -151,17 +151,17 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         codec, _, padded = cls.SPELLING
         fields, options = base.read_configuration(codec, data), remembered(data)
         fields |= {f"{padded}_func": options.padding, "verify_header": options.verify_header}
-        made = cls(**fields)
-        if padded not in fields and made._padding.nbytes:  # zero bytes need not be given
-            object.__setattr__(made, padded, None)
-            object.__setattr__(made, "_padding", replace(made._padding, literal=None))
-        return made
+        pad = cls(**fields)
+        if padded not in fields and pad._padding.nbytes:  # zero bytes need not be given
+            object.__setattr__(pad, padded, None)
+            object.__setattr__(pad, "_padding", replace(pad._padding, literal=None))
+        return pad
 
     def to_dict(self) -> dict[str, JSON]:
         codec, sized, padded = self.SPELLING
         fields = {name: getattr(self, name, None) for name in ("location", sized, padded)}
-        said: Any = {name: value for name, value in fields.items() if value is not None}
-        return remembering({"name": codec, "configuration": said}, self.options)
+        configuration: Any = {name: value for name, value in fields.items() if value is not None}
+        return remembering({"name": codec, "configuration": configuration}, self.options)
 
     @property
     def options(self) -> Options:
@@ -170,7 +170,7 @@ class _PaddedCodec(base.SynchronousBytesCodec):
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
         """Whether a function computes the padding: its errors always name the chunk."""
-        return callable(self._padding.given(chunk_spec))
+        return callable(self._padding.source(chunk_spec))
 
     async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         if self.needs_chunk_index(chunk_spec):  # a function may take long, and may wait for zarr

@@ -46,6 +46,8 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
             for size in shape
         ]
         check_configuration("reshape", {"shape": sizes})
+        if 0 in sizes:
+            raise CodecConfigurationError(f"codec 'reshape': shape: {sizes} has a size of 0")
         axes = [axis for size in sizes if isinstance(size, list) for axis in size]
         if axes != sorted(set(axes)):
             raise CodecConfigurationError(
@@ -69,19 +71,19 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
         """The encoded shape of a chunk of `shape`; an error if that is impossible."""
         if any(axis >= len(shape) for size in self.shape if isinstance(size, tuple) for axis in size):
             self._refuse(shape, f"it has {len(shape)} axes")
-        made = [prod(shape[axis] for axis in s) if isinstance(s, tuple) else s for s in self.shape]
-        elements, known = prod(shape), prod(size for size in made if size != -1)
-        if -1 in made and known:
-            made[made.index(-1)] = elements // known
-        if prod(made) != elements or -1 in made:
+        sizes = [prod(shape[axis] for axis in s) if isinstance(s, tuple) else s for s in self.shape]
+        elements, known = prod(shape), prod(size for size in sizes if size != -1)
+        if -1 in sizes and known:
+            sizes[sizes.index(-1)] = elements // known
+        if prod(sizes) != elements or -1 in sizes:
             self._refuse(shape, f"{elements} elements do not fit")
         for i, size in enumerate(self.shape):
             # As many elements must lie before and after, or the axis would run along others than it names.
             if isinstance(size, tuple) and size:
                 before, behind = prod(shape[: size[0]]), prod(shape[size[-1] + 1 :])
-                if (prod(made[:i]), prod(made[i + 1 :])) != (before, behind):
+                if (prod(sizes[:i]), prod(sizes[i + 1 :])) != (before, behind):
                     self._refuse(shape, f"axis {i} of the result would not be made of the axes {list(size)}")
-        return tuple(made)
+        return tuple(sizes)
 
     def validate(
         self, *, shape: tuple[int, ...], dtype: ZDType[Any, Any], chunk_grid: ChunkGridMetadata
@@ -89,9 +91,9 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
         # Checks only the number of elements: codecs before this one may turn the axes.
         if isinstance(chunk_grid, RegularChunkGridMetadata):
             elements = prod(chunk_grid.chunk_shape)
-            said = prod(size for size in self.shape if isinstance(size, int) and size != -1)
+            known = prod(size for size in self.shape if isinstance(size, int) and size != -1)
             is_open = any(size == -1 or isinstance(size, tuple) for size in self.shape)
-            if said == 0 or elements % said or not (is_open or elements == said):
+            if known == 0 or elements % known or not (is_open or elements == known):
                 self._refuse(tuple(chunk_grid.chunk_shape), f"{elements} elements do not fit")
 
     def _refuse(self, shape: tuple[int, ...], reason: str) -> NoReturn:

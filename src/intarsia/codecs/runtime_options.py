@@ -53,8 +53,8 @@ class Options:
     """Whether `pad` and `offset` codecs compare the bytes around a chunk with those they would write."""
 
     def __bool__(self) -> bool:
-        given = (self.decision, self.padding, self.default)
-        return self.verify_header or any(each is not None for each in given)
+        values = (self.decision, self.padding, self.default)
+        return self.verify_header or any(each is not None for each in values)
 
     def over(self, others: "Options") -> "Options":
         """These options, completed by the others."""

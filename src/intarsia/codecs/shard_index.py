@@ -55,10 +55,10 @@ def points_outside() -> ChunkDecodeError:
     return ChunkDecodeError("the index of its shard points outside it")
 
 
-def absent(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def is_absent(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which chunks of a table were never written.
 
-    >>> absent(np.array([[ABSENT, ABSENT], [0, 8]], dtype="u8")).tolist()
+    >>> is_absent(np.array([[ABSENT, ABSENT], [0, 8]], dtype="u8")).tolist()
     [True, False]
     """
     return np.asarray((table == ABSENT).all(axis=1), dtype=np.bool_)
@@ -168,36 +168,38 @@ class ShardIndex:
                 f"chunks, which needs {self.nbytes}: the shard is truncated"
             )
 
-    def extents(self, table: Table) -> dict[tuple[int, ...], tuple[int, int]]:
-        """Where each stored chunk begins and ends in the shard, in the order in which they lie."""
+    def extents(self, table: Table, nbytes: int | None = None) -> dict[tuple[int, ...], tuple[int, int]]:
+        """Where each stored chunk begins and ends in the shard, in the order in which they lie.
+
+        If the size of the shard is known, a chunk beyond its end is an error.
+        """
         rows = zip(np.ndindex(self.grid), table.tolist(), strict=True)
         extents = {at: (offset, offset + length) for at, (offset, length) in rows if offset != int(ABSENT)}
+        for position, (start, stop) in extents.items():
+            if nbytes is not None and stop > nbytes:
+                raise ChunkDecodeError(
+                    f"codec 'sharding_indexed': the index{named_chunk()} puts inner chunk {position} at "
+                    f"bytes {start} to {stop}, but there are only {nbytes}: the shard is damaged"
+                )
         return dict(sorted(extents.items(), key=lambda item: item[1]))
 
-    def found_in(self, shard: BytesLike) -> dict[tuple[int, ...], tuple[int, int]]:
+    def locate_in(self, shard: BytesLike) -> dict[tuple[int, ...], tuple[int, int]]:
         """Where the chunks of a shard begin and end, in the order in which they lie; damage is an error."""
         view = memoryview(shard).cast("B")
         stored = view[: self.nbytes] if self.first else view[max(0, len(view) - self.nbytes) :]
-        extents = self.extents(self.decode(stored))
-        for position, (start, stop) in extents.items():
-            if stop > len(view):
-                raise ChunkDecodeError(
-                    f"codec 'sharding_indexed': the index{named_chunk()} puts inner chunk {position} at "
-                    f"bytes {start} to {stop}, but there are only {len(view)}: the shard is damaged"
-                )
-        return extents
+        return self.extents(self.decode(stored), len(view))
 
     def split(self, shard: Buffer) -> dict[tuple[int, ...], Buffer]:
         """The encoded chunks of a shard, in the order in which they lie."""
-        extents = self.found_in(shard.as_numpy_array())
+        extents = self.locate_in(shard.as_numpy_array())
         return {position: shard[start:stop] for position, (start, stop) in extents.items()}
 
     def join(self, chunks: Mapping[tuple[int, ...], Buffer]) -> Buffer:
         """A shard of these encoded chunks, without gaps, in the order given."""
         contents = {position: chunk.as_numpy_array() for position, chunk in chunks.items()}
-        return default_buffer_prototype().buffer.from_bytes(self.joined(contents))
+        return default_buffer_prototype().buffer.from_bytes(self.join_bytes(contents))
 
-    def joined(self, chunks: Mapping[tuple[int, ...], BytesLike]) -> bytes:
+    def join_bytes(self, chunks: Mapping[tuple[int, ...], BytesLike]) -> bytes:
         """The same for bytes."""
         return b"".join(self.pieces(chunks))
 

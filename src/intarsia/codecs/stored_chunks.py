@@ -171,6 +171,15 @@ class Extent:
         whole = self.source.read([None])[0]
         return None if whole is None else whole[self.start : max(self.start, len(whole) - self.trail)]
 
+    @property
+    def nbytes(self) -> int | None:
+        """Its length, if that is known without a request."""
+        if self.stop is not None:
+            return self.stop - self.start
+        if isinstance(self.source, MemoryObject):
+            return len(self.source.content) - self.trail - self.start
+        return None
+
     def part(self, start: int, stop: int) -> Self:
         """Bytes `start` to `stop` of it."""
         return replace(self, start=self.start + start, stop=self.start + stop, trail=0)

@@ -5,13 +5,12 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from math import ceil
 from typing import Any, Protocol, Self, cast, overload
 
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 
-from intarsia._compat import ArrayV3Metadata, ChunkGrid, sync
+from intarsia._compat import ArrayV3Metadata, sync
 from intarsia.codecs import runtime_options
 from intarsia.codecs.base import CodecLike
 from intarsia.codecs.codec_path import Route, deciding_members, find_routes
@@ -22,7 +21,7 @@ from intarsia.errors import CodecConfigurationError, ReadOnlyError
 
 
 class Configurable(Protocol):
-    """An array of ours that takes run-time options: a logical or a nullable one."""
+    """A logical or nullable array, which takes run-time options."""
 
     @property
     def attrs(self) -> Any: ...
@@ -178,39 +177,16 @@ def decision_of(array: zarr.Array[Any]) -> Decision | None:
     """
     route = find_routes(array, "find the decision")[0]
     spec = route.spec(array, array.shape)
-    return route.end.codec.effective_decision(spec)
+    return route.codec.effective_decision(spec)
 
 
-def grid_shape(array: zarr.Array[Any], route: Route) -> tuple[int, ...]:
-    """The number of chunks that the `conditional` codec at the end of `route` sees, along each axis.
-
-    >>> import zarr
-    >>> from zarr.codecs import BytesCodec, ZstdCodec
-    >>> from intarsia.codecs.codec_path import find_routes
-    >>> codec = ConditionalCodec(codecs=[ZstdCodec()])
-    >>> z = zarr.create(store={}, shape=(5, 9), chunks=(2, 3), dtype="u1", codecs=[BytesCodec(), codec])
-    >>> grid_shape(z, *find_routes(z, "count"))
-    (3, 3)
-    """
-    if not route.shards:
-        return ChunkGrid.from_metadata(array.metadata).grid_shape
-    chunk_shape = route.chunk_shape(array)
-    if chunk_shape is None:
-        names = [codec.to_dict().get("name") for step in route.shards for codec in step.before]
-        raise CodecConfigurationError(
-            "the chunks inside the shards of this array have no place in its chunk grid: of the codecs "
-            f"{names} before the shards, one does more than reorder the axes"
-        )
-    return tuple(ceil(n / size) for n, size in zip(array.shape, chunk_shape, strict=True))
-
-
-def check_plan(plan: MaskPerChunk, array: zarr.Array[Any], ways: list[Route]) -> None:
+def check_plan(plan: MaskPerChunk, array: zarr.Array[Any], routes: list[Route]) -> None:
     """Raise unless `plan` has a bitmask for every chunk of `array`, and each fits its codec."""
-    if len(ways) > 1:
+    if len(routes) > 1:
         raise CodecConfigurationError(
-            f"the array has {len(ways)} conditional codecs, but a plan of bitmasks is for one"
+            f"the array has {len(routes)} conditional codecs, but a plan of bitmasks is for one"
         )
-    shape, codecs = grid_shape(array, ways[0]), len(ways[0].end.codec.codecs)
+    shape, codecs = routes[0].grid_shape(array), len(routes[0].codec.codecs)
     if len(plan.shape) != len(shape) or any(n < m for n, m in zip(plan.shape, shape, strict=True)):
         raise CodecConfigurationError(
             f"the plan has bitmasks for a chunk grid of {plan.shape}, but that of the array is {shape}"
@@ -273,12 +249,14 @@ class _Extension:
                 f"cannot {PURPOSE}: the array is open for reading only; open it with mode='r+'"
             )
         self.array = array
-        route, path, self.codec = _chosen(array, at)
+        route, path, self.codec = _choose_codec(array, at)
         _check_room(self.codec, len(added))
         extended = ConditionalCodec(
             codecs=[*self.codec.codecs, *added], header_bits=self.codec.header_bits, name=self.codec.name
         )
-        if not route.parts:  # as when an array is created: some codecs check the data type
+        if not any(
+            step.part for step in route.steps
+        ):  # as when an array is created: some codecs check the data type
             extended = extended.evolve_from_array_spec(route.spec(array, array.shape))
         self.key = array.store_path / "zarr.json"
         stored = sync(self.key.get(default_buffer_prototype()))
@@ -308,7 +286,7 @@ class _Extension:
         return runtime_options.options_in(self.array.async_array.config).over(carried).on(fresh)
 
 
-def _chosen(array: zarr.Array[Any], at: str | None) -> tuple[Route, str, ConditionalCodec]:
+def _choose_codec(array: zarr.Array[Any], at: str | None) -> tuple[Route, str, ConditionalCodec]:
     """The route to the codec that is meant, its place in zarr.json, and the codec."""
     candidates = {
         path: (route, path, codec)
@@ -318,21 +296,21 @@ def _chosen(array: zarr.Array[Any], at: str | None) -> tuple[Route, str, Conditi
     if at is None and len(candidates) == 1:
         return next(iter(candidates.values()))
     if at not in candidates:
-        asked = "say which one is meant" if at is None else f"there is none at {at!r}"
+        reason = "say which one is meant" if at is None else f"there is none at {at!r}"
         raise CodecConfigurationError(
-            f"cannot {PURPOSE}: the array has {len(candidates)} conditional codecs, and {asked}.\n"
+            f"cannot {PURPOSE}: the array has {len(candidates)} conditional codecs, and {reason}.\n"
             f"  Give at= one of {', '.join(map(repr, candidates))}"
         )
     return candidates[at]
 
 
 def _check_room(codec: ConditionalCodec, added: int) -> None:
-    wanted = len(codec.codecs) + added
-    if wanted > codec.header_bits:
+    count = len(codec.codecs) + added
+    if count > codec.header_bits:
         raise CodecConfigurationError(
-            f"cannot {PURPOSE}: the header of a chunk has {codec.header_bits} bits, but {wanted} nested "
+            f"cannot {PURPOSE}: the header of a chunk has {codec.header_bits} bits, but {count} nested "
             "codecs need one bit each. A longer header would make the stored chunks unreadable.\n"
-            f"  Create an array with header_bits={(wanted + 7) // 8 * 8} or more, and copy the values"
+            f"  Create an array with header_bits={(count + 7) // 8 * 8} or more, and copy the values"
         )
 
 

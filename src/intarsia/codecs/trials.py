@@ -5,10 +5,7 @@ The result of the trial is stored; nothing is encoded twice.
 
 from __future__ import annotations
 
-import json
 import math
-import threading
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,6 +18,7 @@ from zarr.core.buffer import Buffer
 from intarsia.codecs.base import CodecLike, parse_codec
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.decisions import Decision
+from intarsia.codecs.decoding_cost import SECONDS, decoding_cost
 from intarsia.codecs.nested import Chain
 from intarsia.errors import CodecConfigurationError
 
@@ -56,16 +54,16 @@ class CompressIfSmaller(Decision):
     may_block = False
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        kept_mask, kept = 0, data
+        best_mask, best = 0, data
         mask, running = 0, data
         for position in range(len(chain)):
             trial = attempt(chain, position, running)
             if trial is None or len(trial) > len(running):
                 continue
             mask, running = mask | 1 << position, trial
-            if len(running) < len(kept):
-                kept_mask, kept = mask, running
-        return kept_mask, kept
+            if len(running) < len(best):
+                best_mask, best = mask, running
+        return best_mask, best
 
 
 @dataclass(frozen=True)
@@ -158,10 +156,10 @@ class Sampled(Decision):
         """Whether it is worth trying to compress all of `data`."""
         unit = max(1, chain.spec.dtype.to_native_dtype().itemsize)  # filters need whole elements
         content = data.as_numpy_array().view(np.uint8)
-        seen = self._samples(content, unit)
-        buffer = chain.spec.prototype.buffer.from_array_like(seen)
+        sample = self._samples(content, unit)
+        buffer = chain.spec.prototype.buffer.from_array_like(sample)
         _, encoded = CompressIfSmaller().encode(buffer, chain.fastest())
-        if seen.size - len(encoded) >= self.min_saving * seen.size:
+        if sample.size - len(encoded) >= self.min_saving * sample.size:
             return True
         comb = _comb(content, unit)
         return comb.size - len(lz4.compress(comb)) >= self.min_saving * comb.size
@@ -188,51 +186,14 @@ type Weight = Literal["small", "fast"] | float
 NAMED_WEIGHTS = {"small": 0.0, "fast": 1e9}
 """Only size counts; or bytes come from a fast local disk, so that decoding takes most of the time."""
 
-MEASUREMENTS = 3
-"""How often the speed of decoding is measured, for each pipeline; the best one counts."""
-
-LEAST_MEASURED = 1 << 14
-"""Chunks shorter than this say little about a codec's speed."""
-
-
-class _Speeds:
-    """How long each pipeline takes to decode a byte, as measured in this process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seconds: dict[str, list[float]] = {}
-
-    def seconds_per_byte(self, mask: int, encoded: Buffer, size: int, chain: Chain) -> float:
-        """The time per byte, measured on this chunk too until it has been measured often enough."""
-        applied = [position for position in range(len(chain)) if mask >> position & 1]
-        key = json.dumps([chain.codecs[position].codec.to_dict() for position in applied], sort_keys=True)
-        with self._lock:
-            known = list(self._seconds.get(key, ()))
-        if len(known) >= MEASUREMENTS or (known and size < LEAST_MEASURED):
-            return min(known)
-        # Processor time, which a busy machine does not change, of this thread alone.
-        here = all(chain.codecs[position].synchronous for position in applied)
-        clock = time.thread_time if here else time.perf_counter
-        start = clock()
-        for position in reversed(applied):
-            encoded = chain.decode(position, encoded, None)
-        taken = (clock() - start) / max(size, 1)
-        if size < LEAST_MEASURED:
-            return taken
-        with self._lock:
-            self._seconds.setdefault(key, []).append(taken)
-        return min(*known, taken) if known else taken
-
-
-_SPEEDS = _Speeds()
-
 
 @dataclass(frozen=True)
 class OneOf(Decision):
     """Tries alternative pipelines and keeps the one that is cheapest to read; `one_of` makes it.
 
-    A pipeline costs the time until its bytes arrive, plus the time to decode them. Storing the chunk as it
-    is, is always an alternative. With the weight "small", only size counts.
+    A pipeline costs the time until its bytes arrive, plus the time to decode them, by the table in
+    `codecs/decoding_cost.py`. Storing the chunk as it is, is always an alternative. With the weight "small",
+    only size counts.
 
     >>> one_of(["gzip", "zstd"]).decision
     OneOf(alternatives=(1, 2), weight='small')
@@ -259,12 +220,12 @@ class OneOf(Decision):
         object.__setattr__(self, "_bytes_per_second", float(weight))
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        best_mask, best, least = 0, data, self._cost(0, data, len(data), chain)
+        best_mask, best, least = 0, data, self._cost(0, len(data), len(data), chain)
         for mask in self.alternatives:
             encoded = self._encoded(mask, data, chain)
             if encoded is None or len(encoded) >= len(data):
                 continue
-            cost = self._cost(mask, encoded, len(data), chain)
+            cost = self._cost(mask, len(encoded), len(data), chain)
             if cost < least:
                 best_mask, best, least = mask, encoded, cost
         return best_mask, best
@@ -276,12 +237,13 @@ class OneOf(Decision):
                 running = attempt(chain, position, running)
         return running
 
-    def _cost(self, mask: int, encoded: Buffer, size: int, chain: Chain) -> float:
-        """The seconds until the chunk is read, or just its size if nothing else counts."""
+    def _cost(self, mask: int, stored: int, size: int, chain: Chain) -> float:
+        """The seconds until the chunk is read, or just its stored size if nothing else counts."""
         if not self._bytes_per_second:
-            return len(encoded)
-        decoding = _SPEEDS.seconds_per_byte(mask, encoded, size, chain) * size if mask else 0.0
-        return len(encoded) / self._bytes_per_second + decoding
+            return stored
+        applied = [codec for position, codec in enumerate(chain.codecs) if mask >> position & 1]
+        decoding = sum(decoding_cost(codec.name, codec.configuration) for codec in applied)
+        return stored / self._bytes_per_second + decoding * SECONDS * size
 
 
 def one_of(
@@ -292,8 +254,8 @@ def one_of(
     Each alternative is a codec or a list of codecs (bytes → bytes). When a chunk is written, all of them are
     tried, and the one that is cheapest to read is stored. The weight says what "cheap" means: "small" counts
     only bytes; a number is how many stored bytes arrive per second, so that a pipeline costs its bytes
-    divided by the weight, plus the seconds to decode them (measured in this process on the first chunks);
-    "fast" stands for 1e9, a local disk. `intarsia.codecs.masks(array, names=True)` shows what was chosen.
+    divided by the weight, plus the seconds to decode them, by a table of codecs; "fast" stands for 1e9, a
+    local disk. `intarsia.codecs.masks(array, names=True)` shows what was chosen.
 
     The array is an ordinary one with the codec `conditional`. The choice is made at run time only: after
     opening the array again, give it with `intarsia.codecs.with_decision(array, one_of([…]).decision)`.

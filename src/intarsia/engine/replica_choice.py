@@ -1,8 +1,7 @@
 """What a read costs, so that layers can be compared: requests, and the work of decoding.
 
-Costs are counted in bytes that zstd decodes, which takes about 1.6 ns each. Most numbers were
-measured, as processor time on one machine, with chunks of 4 kB to 1 MB of float32; those for servers, bz2 and
-lzma are estimates. `benchmarks/two_layouts.py` shows how well they fit for zstd in files.
+Costs are counted in bytes that zstd decodes, as in `codecs/decoding_cost.py`; those of requests to servers
+are estimates. `benchmarks/two_layouts.py` shows how well they fit for zstd in files.
 
 Which layer a read takes each part of a selection from: the one that costs least.
 
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia._compat import ArrayV2Metadata
+from intarsia.codecs.decoding_cost import COPYING, decoding_cost
 from intarsia.codecs.runtime_options import all_codecs
 from intarsia.display import count_text, size_text
 from intarsia.engine.plan import SelectionPlan, Touched, from_touched, in_strips, points_in, selected
@@ -28,7 +28,7 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from intarsia.engine.member_source import AnyArray
     from intarsia.engine.request import Axis, Request
@@ -43,24 +43,6 @@ NEAR_REQUEST = 12 << 10
 FAR_REQUEST = 256 << 10
 """The same for a chunk on a server: less than the wait for one request, because many are under way at a time
 and neighbours come together."""
-
-COPYING = 0.15
-"""The cost of reading a byte that no codec changes."""
-
-DECODING = {
-    "lz4": 0.4,
-    "blosc": 0.35,
-    "zstd": 0.85,
-    "gzip": 1.2,
-    "zlib": 1.2,
-    "shuffle": 0.3,
-    "bz2": 20.0,
-    "lzma": 8.0,
-}
-"""What codecs cost per byte beyond that, by name; others cost next to nothing."""
-
-BLOSC_DECODING = {"zstd": 0.8, "zlib": 1.2}
-"""The same for compressors inside blosc, except for its fast ones."""
 
 
 class Price(NamedTuple):
@@ -198,15 +180,9 @@ def decoding_work(array: AnyArray) -> float:
     metadata: Any = array.metadata
     if isinstance(metadata, ArrayV2Metadata):
         settings = [codec.get_config() for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
-        return COPYING + sum(_work(each["id"], each) for each in settings)
+        return COPYING + sum(decoding_cost(each["id"], each) for each in settings)
     documents: list[Any] = [codec.to_dict() for codec in all_codecs(metadata.codecs)]
-    return COPYING + sum(_work(each["name"], each.get("configuration", {})) for each in documents)
-
-
-def _work(name: str, configuration: Mapping[str, Any]) -> float:
-    short = name.removeprefix("numcodecs.")
-    inside = str(configuration.get("cname")) if short == "blosc" else ""
-    return BLOSC_DECODING.get(inside, DECODING.get(short, 0.0))
+    return COPYING + sum(decoding_cost(each["name"], each.get("configuration", {})) for each in documents)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable,
 from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import chain, count, islice, product
+from itertools import chain, count, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
@@ -44,6 +44,7 @@ from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Pending, Spa
 from intarsia.engine.inner_chunks import Shards, whereabouts
 from intarsia.engine.pool import BATCHES_PER_THREAD, Batch, batches
 from intarsia.errors import ReadError
+from intarsia.file_io import write_all
 
 if TYPE_CHECKING:
     from intarsia.engine.chunk_plan import ChunkPlan
@@ -64,9 +65,6 @@ type Look = Callable[[], Coroutine[Any, Any, StoredMetadata]]
 """Asks the store what it says about the array."""
 
 BATCHES_STORED_AT_A_TIME = 4
-
-MOST_PIECES = 1024
-"""The number of pieces that every system takes in one call."""
 
 
 def as_buffer(encoded: Encoded) -> Buffer:
@@ -135,7 +133,7 @@ class _Files:
         try:
             file = self._made(beside)
             try:
-                _write_all(file, pieces)
+                write_all(file, pieces)
             finally:
                 os.close(file)
             os.replace(beside, path)
@@ -153,17 +151,6 @@ class _Files:
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             return os.open(path, flags, 0o666)
-
-
-def _write_all(file: int, pieces: Pieces) -> None:
-    """Write to the end: the system takes no more than 2 GiB at a time, and may take less at any time."""
-    left = deque(memoryview(piece).cast("B") for piece in pieces)
-    while left:
-        written = os.writev(file, list(islice(left, MOST_PIECES)))
-        while left and written >= left[0].nbytes:
-            written -= left.popleft().nbytes
-        if written:
-            left[0] = left[0][written:]
 
 
 class Storing:
@@ -556,7 +543,7 @@ class ShardWriter(ChunkWriter):
             if stored is None:
                 return {}
             view = memoryview(stored.read() if type(stored) is FileSpan else stored).cast("B")
-            return {at: view[start:stop] for at, (start, stop) in self._form.found_in(view).items()}
+            return {at: view[start:stop] for at, (start, stop) in self._form.locate_in(view).items()}
         except Exception as error:
             first = int(self._work.chunks[np.flatnonzero(self._blob == blob)[0]])
             raise self._cannot_read(self._source.index(first), error) from error

@@ -36,7 +36,7 @@ from zarr.codecs import numcodecs as zarr_numcodecs
 from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, ArrayV2Metadata, V2Codec, sync
-from intarsia.codecs.compressors import COUNT, check_count, is_known, likely_bound, undone
+from intarsia.codecs.compressors import COUNT, check_count, decode_as, is_known, likely_bound
 from intarsia.engine.chunk_plan import AxisCuts, outer_index
 from intarsia.engine.fetch import check_links
 from intarsia.engine.request import moved
@@ -177,7 +177,7 @@ class _BoundedCompressor(_Filter):
 
     def decode(self, data: Any, out: Any = None) -> Any:
         given = self.spec.prototype.buffer.from_array_like(np.frombuffer(data, dtype=np.uint8))
-        made = undone(type(self.known), self.known, given, self.spec, likely_bound(self.spec))
+        made = decode_as(type(self.known), self.known, given, self.spec, likely_bound(self.spec))
         return made.as_numpy_array()
 
 
@@ -225,7 +225,7 @@ def _counting(kind: Any) -> Any:
 
 def _bounded(kind: type) -> Any:
     def decode(self: Any, data: Buffer, spec: ArraySpec) -> Buffer:
-        return undone(kind, self, data, spec, likely_bound(spec))
+        return decode_as(kind, self, data, spec, likely_bound(spec))
 
     return decode
 

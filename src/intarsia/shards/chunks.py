@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from intarsia.codecs.shard_index import NO_ENTRY, Table, absent
+from intarsia.codecs.shard_index import NO_ENTRY, Table, is_absent
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, SlotsGoneError
+from intarsia.file_io import read_exactly, write_all
 from intarsia.shards import files
 from intarsia.shards.locks import lock_chunks, lock_index, lock_out_writers
-from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, SlotSettings, parked, placed, unparked
+from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, SlotSettings, is_parked, real_places, unpark
 
 BATCH = 16 << 20
 """Bytes of slots that one lock covers: more would keep other processes waiting, less takes more locks."""
@@ -41,10 +42,10 @@ def in_batches(numbers: Iterable[int], slot: int) -> Iterator[list[int]]:
 
 
 @contextmanager
-def held_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[int | None]:
+def hold_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[int | None]:
     """The file at `path` with some chunks locked, so that nobody replaces it; None if there is none."""
     while True:
-        with files.opened(path, write=write) as fd:
+        with files.open_existing(path, write=write) as fd:
             if fd is None:
                 yield None
                 return
@@ -54,13 +55,13 @@ def held_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[i
                     return
 
 
-def locked_entries(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Table, bool]:
+def read_entries_locked(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Table, bool]:
     """The rows of some chunks as a writer left them, and whether the checksum of the index agrees."""
     with lock_index(fd, exclusive=False) if index.checksum else nullcontext():
         return files.read_entries(fd, index, numbers)
 
 
-def locked_index(fd: int, index: SlotIndex) -> tuple[Table, bool]:
+def read_index_locked(fd: int, index: SlotIndex) -> tuple[Table, bool]:
     """The table of an open shard as a writer left it, and whether its checksum agrees."""
     with lock_index(fd, exclusive=False) if index.checksum else nullcontext():
         return files.read_index(fd, index)
@@ -74,22 +75,22 @@ def read_chunks(
     A chunk that was never written is absent from the result. `layouts` are those in which the shard may
     have been written slot by slot: in these, an index with an outdated checksum is still good.
     """
-    with held_chunks(path, min(numbers), max(numbers), write=False) as fd:
+    with hold_chunks(path, min(numbers), max(numbers), write=False) as fd:
         if fd is None:
             return None
-        rows, intact = locked_entries(fd, index, numbers)
+        rows, intact = read_entries_locked(fd, index, numbers)
         if not intact:
-            table, intact = locked_index(fd, index)
+            table, intact = read_index_locked(fd, index)
             if not intact:
-                check_believable(path, index, os.fstat(fd).st_size, unparked(table), layouts)
+                check_believable(path, index, os.fstat(fd).st_size, unpark(table), layouts)
         stored: dict[int, bytes] = {}
-        for number, (offset, length) in zip(numbers, unparked(rows).tolist(), strict=True):
+        for number, (offset, length) in zip(numbers, unpark(rows).tolist(), strict=True):
             if (offset, length) == NO_ENTRY:
                 continue
             if offset & int(TORN):
                 raise ChunkDecodeError(torn_message(path, index.coordinates(number)))
             try:
-                stored[number] = files.read_exactly(fd, length, offset)
+                stored[number] = bytes(read_exactly(fd, offset, length))
             except (ChunkDecodeError, OSError, OverflowError) as error:
                 where = f"inner chunk {index.coordinates(number)} of {path}"
                 raise ChunkDecodeError(f"{where} cannot be read: {error}") from error
@@ -100,7 +101,7 @@ def believable(index: SlotIndex, file_bytes: int, table: Table, layouts: Sequenc
     """Whether a table makes sense without its checksum: chunks in slots, or in a row without gaps."""
     if any(layout.file_bytes == file_bytes and layout.holds(table) for layout in layouts):
         return True
-    rows = placed(table)[~absent(table)]
+    rows = real_places(table)[~is_absent(table)]
     rows = rows[np.argsort(rows[:, 0])]
     start = np.array([index.nbytes if index.first else 0], dtype=np.uint64)
     ends = np.concatenate([start, rows[:, 0] + rows[:, 1]])
@@ -133,13 +134,13 @@ def mend(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLayout]) -
     The caller keeps all writers out.
     """
     table, intact = files.read_index(fd, index)
-    if intact and not parked(table).any():
+    if intact and not is_parked(table).any():
         return table
-    size, table = os.fstat(fd).st_size, unparked(table)
+    size, table = os.fstat(fd).st_size, unpark(table)
     if not intact:
         check_believable(path, index, size, table, layouts)
     with lock_index(fd, exclusive=True):
-        files.write_all(fd, [index.encode_numbered(table)], index.start(size))
+        write_all(fd, [index.encode_numbered(table)], index.start(size))
     os.fsync(fd)
     return table
 
@@ -206,7 +207,7 @@ def write_slots(
 
     while True:
         slots, stored = None, dict[int, bytes | None].fromkeys(updates)
-        with held_chunks(path, numbers[0], numbers[-1], write=True) as fd:
+        with hold_chunks(path, numbers[0], numbers[-1], write=True) as fd:
             if fd is not None:
                 slots, sound = _find_slots(path, fd, settings, numbers)
             if slots is not None:
@@ -266,11 +267,11 @@ def _find_slots(
     path: Path, fd: int, settings: SlotSettings, numbers: Sequence[int]
 ) -> tuple["_Slots | None", bool]:
     """The slots of an open shard, if it has any, and whether its index is intact."""
-    rows, intact = locked_entries(fd, settings.index, numbers)
-    sound = intact and not parked(rows).any()
+    rows, intact = read_entries_locked(fd, settings.index, numbers)
+    sound = intact and not is_parked(rows).any()
     if not sound:
         return None, sound
-    layout = settings.layout_in(fd, rows, numbers, lambda: locked_index(fd, settings.index)[0])
+    layout = settings.layout_in(fd, rows, numbers, lambda: read_index_locked(fd, settings.index)[0])
     if layout is None:
         return None, sound
     entries = dict(zip(numbers, map(tuple, rows.tolist()), strict=True))
@@ -278,18 +279,18 @@ def _find_slots(
 
 
 def _mend(path: Path, settings: SlotSettings) -> None:
-    with files.opened(path, write=True) as fd:
+    with files.open_existing(path, write=True) as fd:
         if fd is not None:
             with lock_out_writers(fd):
                 mend(path, fd, settings.index, settings.layouts)
 
 
 def _gone(path: Path, settings: SlotSettings) -> str:
-    wanted = (
+    slots = (
         f"{settings.new.copies} slot{'s' * (settings.new.copies - 1)} of {settings.new.slot} bytes per chunk"
     )
     return (
-        f"the shard {path} does not have {wanted}: it was written without intarsia.shards.slotted, or with "
+        f"the shard {path} does not have {slots}: it was written without intarsia.shards.slotted, or with "
         "other settings, and writing into it would harm other chunks. Nothing was written.\n"
         "  Stop the program that writes it without slots, then give it slots: intarsia.shards.reslot(array)"
     )
@@ -313,7 +314,7 @@ class _Slots:
             return None
         if offset & int(TORN):
             raise ChunkDecodeError(torn_message(self.path, self.settings.index.coordinates(number)))
-        return files.read_exactly(self.fd, length, offset)
+        return bytes(read_exactly(self.fd, offset, length))
 
     def write(self, encoded: dict[int, Payload | None]) -> None:
         """Write payloads, then entries. A failure before a chunk's only slot is overwritten harms nothing."""
@@ -333,7 +334,7 @@ class _Slots:
                 files.allocate(self.fd, offset, nbytes)
         self._publish({n: (places[n] | int(TORN), self.entries[n][1]) for n in overwritten})
         for offset, buffers in runs:
-            _write_payload(self.fd, buffers, offset)
+            write_all(self.fd, buffers, offset)
         if self.settings.fsync:
             os.fdatasync(self.fd)
         self._publish(
@@ -385,7 +386,3 @@ def _runs(
             end += gap
     if buffers:
         yield start, buffers
-
-
-def _write_payload(fd: int, buffers: list[bytes | memoryview], offset: int) -> None:
-    files.write_all(fd, buffers, offset)

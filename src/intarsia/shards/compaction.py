@@ -12,16 +12,18 @@ from threading import Semaphore
 import numpy as np
 
 from intarsia.codecs.chunk_rewrite import Recoder
-from intarsia.codecs.codec_path import Route, array_codecs, routes
+from intarsia.codecs.codec_path import Piece, Route, array_codecs, routes
 from intarsia.codecs.context import Grid, InnerPlace, StoredPlace
 from intarsia.codecs.decisions import DecisionLike
+from intarsia.codecs.stored_chunks import Extent, MemoryObject
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
+from intarsia.file_io import read_exactly
 from intarsia.progress import Progress, silent
 from intarsia.shards import files
 from intarsia.shards.chunks import read_chunks
 from intarsia.shards.handle import AnyArray, ShardedArray
-from intarsia.shards.swap import HeldShard, chunk_lengths, dense, held_shard, put
+from intarsia.shards.swap import LockedShard, chunk_lengths, dense, lock_shard, put
 
 AT_ONCE = 4
 """How many shards are compacted at once: while one waits for the disk, the next is copied."""
@@ -139,7 +141,7 @@ class _Compacting:
     def _replace(self, path: Path) -> bool:
         sharded, recoding = self.sharded, self.recoding
         prepared = {} if recoding is None else recoding.prepare(path)
-        with held_shard(path, sharded.index, sharded.layouts) as shard:
+        with lock_shard(path, sharded.index, sharded.layouts) as shard:
             if shard is None:
                 return False
             files.clear_leftovers(path)
@@ -194,14 +196,14 @@ class Recoding:
             return {number: made for number, made in enumerate(all_prepared) if made is not None}
 
     def replacements(
-        self, shard: HeldShard, lengths: dict[int, int], prepared: dict[int, tuple[bytes, bytes | None]]
+        self, shard: LockedShard, lengths: dict[int, int], prepared: dict[int, tuple[bytes, bytes | None]]
     ) -> dict[int, bytes]:
         """The new bytes of those chunks of a held shard that change."""
         replaced = {}
         for number, length in lengths.items():
             if shard.torn[number]:
                 continue
-            stored = files.read_exactly(shard.fd, length, int(shard.table[number, 0]))
+            stored = bytes(read_exactly(shard.fd, int(shard.table[number, 0]), length))
             digest, new = prepared.get(number, (b"", None))
             if digest != _digest(stored):
                 new = self._recode(shard.path, number, stored)
@@ -211,15 +213,13 @@ class Recoding:
 
     def _recode(self, path: Path, number: int, stored: bytes) -> bytes | None:
         """The chunk's new bytes; None if it stays as it is, as damaged chunks do."""
-        sharded = self.sharded
+        sharded, spec = self.sharded, self.sharded.chunk_spec
         shard = StoredPlace(self._grid, path.as_posix(), sharded.shard_spec, ())
-        coordinates = sharded.index.coordinates(number)
-        data, changed = sharded.chunk_spec.prototype.buffer.from_bytes(stored), False
+        place = InnerPlace(shard, sharded.index.coordinates(number), spec, array_codecs(sharded.inner_codecs))
+        data, changed = spec.prototype.buffer.from_bytes(stored), False
         try:
             for route in self._routes:
-                arrays = array_codecs(route.step_into(0).before)
-                place = InnerPlace(shard, coordinates, sharded.chunk_spec, arrays)
-                new = Recoder(route).recode(data, sharded.chunk_spec, place)
+                new = Recoder(route).recode(Piece(Extent(MemoryObject(data)), spec, place))
                 data, changed = (data, changed) if new is None else (new, True)
         except ChunkDecodeError:
             return None

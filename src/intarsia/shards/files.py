@@ -12,11 +12,9 @@ from typing import Literal
 
 from intarsia.codecs.shard_index import CHECKSUM, ENTRY, Table, checksum_of
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
+from intarsia.file_io import name_of, read_exactly, write_all
 from intarsia.shards.locks import close_file, open_file, try_lock
 from intarsia.shards.slots import SlotIndex, SlotLayout
-
-MOST_BUFFERS = 512
-"""The most buffers for one pwritev; every system allows that many."""
 
 FAR = 64 << 10
 """Places in an index that are this many bytes apart are better read or written one by one."""
@@ -26,11 +24,11 @@ CLOCK_TICK = 10**9
 
 
 @contextmanager
-def opened(path: Path, *, write: bool) -> Iterator[int | None]:
+def open_existing(path: Path, *, write: bool) -> Iterator[int | None]:
     """A new descriptor of the file, so that its locks are its own; None if there is no file.
 
     >>> from pathlib import Path
-    >>> with opened(Path("no-such-shard"), write=False) as fd:
+    >>> with open_existing(Path("no-such-shard"), write=False) as fd:
     ...     fd is None
     True
     """
@@ -59,53 +57,6 @@ def is_current(fd: int, path: Path) -> bool:
         return False
 
 
-def read_exactly(fd: int, nbytes: int, offset: int) -> bytes:
-    """`nbytes` bytes from `offset`; raises `ChunkDecodeError` if the file ends before that.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryFile() as file:
-    ...     _ = write_all(file.fileno(), [b"abc", b"def"], 2)
-    ...     read_exactly(file.fileno(), 4, 3)
-    b'bcde'
-    """
-    data = os.pread(fd, nbytes, offset)
-    if len(data) == nbytes:
-        return data
-    parts = [data]
-    missing = nbytes - len(data)
-    while missing and parts[-1]:
-        parts.append(os.pread(fd, missing, offset + nbytes - missing))
-        missing -= len(parts[-1])
-    if missing:
-        raise ChunkDecodeError(f"{_shard(fd)} ends {missing} bytes too early: it is truncated")
-    return b"".join(parts)
-
-
-def write_all(fd: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
-    """Write the buffers one after another from `offset`, and return where they end.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryFile() as file:
-    ...     write_all(file.fileno(), [b"abc", b"def"], 10)
-    16
-    """
-    waiting = [memoryview(buffer) for buffer in buffers if len(buffer)]
-    while waiting:
-        batch = waiting[:MOST_BUFFERS]
-        written = os.pwritev(fd, batch, offset)
-        offset += written
-        done = 0
-        for view in batch:
-            if written < len(view):
-                break
-            written -= len(view)
-            done += 1
-        del waiting[:done]
-        if written:
-            waiting[0] = waiting[0][written:]
-    return offset
-
-
 def allocate(fd: int, offset: int, nbytes: int) -> None:
     """Have the file system reserve blocks if it can; a full disk is noticed here, before any write.
 
@@ -126,22 +77,17 @@ def allocate(fd: int, offset: int, nbytes: int) -> None:
 
 def read_index(fd: int, index: SlotIndex) -> tuple[Table, bool]:
     """The table of the open shard, and whether its checksum agrees."""
-    return index.decode_numbered(read_exactly(fd, index.nbytes, index.start(_size_with_index(fd, index))))
+    start = index.start(_size_with_index(fd, index))
+    return index.decode_numbered(read_exactly(fd, start, index.nbytes))
 
 
 def _size_with_index(fd: int, index: SlotIndex) -> int:
     size = os.fstat(fd).st_size
     if size < index.nbytes:
-        raise ChunkDecodeError(f"{_shard(fd)} has {size} bytes, but its index alone needs {index.nbytes}")
+        raise ChunkDecodeError(
+            f"the shard {name_of(fd)} has {size} bytes, but its index alone needs {index.nbytes}"
+        )
     return size
-
-
-def _shard(fd: int) -> str:
-    """The open shard by its name, if the system tells it."""
-    try:
-        return f"the shard {os.readlink(f'/proc/self/fd/{fd}')}"
-    except OSError:
-        return "the shard"
 
 
 def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Table, bool]:
@@ -154,12 +100,12 @@ def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Tab
     places = index.positions(numbers)
     first, last = int(places.min()), int(places.max())
     if index.checksum:
-        raw = read_exactly(fd, index.nbytes, start)
+        raw = read_exactly(fd, start, index.nbytes)
         return index.entries(raw)[places], index.is_intact(raw)
     if (last - first) * ENTRY > FAR * len(places):
-        raw = b"".join(read_exactly(fd, ENTRY, start + int(place) * ENTRY) for place in places)
+        raw = b"".join(read_exactly(fd, start + int(place) * ENTRY, ENTRY) for place in places)
         return index.entries(raw), True
-    raw = read_exactly(fd, (last - first + 1) * ENTRY, start + first * ENTRY)
+    raw = read_exactly(fd, start + first * ENTRY, (last - first + 1) * ENTRY)
     return index.entries(raw)[places - first], True
 
 
@@ -179,7 +125,7 @@ def write_entries(fd: int, index: SlotIndex, start: int, entries: Mapping[int, t
         for place, entry in sorted(raw.items()):
             write_all(fd, [entry], start + place * ENTRY)
         return
-    stored = bytearray(read_exactly(fd, index.nbytes, start))
+    stored = bytearray(read_exactly(fd, start, index.nbytes))
     for place, entry in raw.items():
         stored[place * ENTRY : (place + 1) * ENTRY] = entry
     view = memoryview(stored)
@@ -207,8 +153,8 @@ def temporary(path: Path) -> Path:
 def create(path: Path, layout: SlotLayout) -> None:
     """Make an empty slotted shard at `path`, unless there is a file already; it appears atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = temporary(path)
-    fd = open_file(made, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    partial = temporary(path)
+    fd = open_file(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         try_lock(fd)  # tells clear_leftovers that somebody is at work here
         os.ftruncate(fd, layout.file_bytes)
@@ -216,7 +162,7 @@ def create(path: Path, layout: SlotLayout) -> None:
             fd, [layout.index.encode_numbered(layout.index.empty())], layout.index.start(layout.file_bytes)
         )
         try:
-            os.link(made, path)
+            os.link(partial, path)
         except FileExistsError:
             return  # another process was faster
         except OSError as error:
@@ -228,7 +174,7 @@ def create(path: Path, layout: SlotLayout) -> None:
             raise
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(made)
+            os.unlink(partial)
         close_file(fd)
 
 
@@ -256,7 +202,7 @@ def sync_names(path: Path, known: dict[Path, tuple[int, int]]) -> None:
         # None of our processes made names in a directory that we may not write to.
         if known.get(directory) == state or not os.access(directory, os.W_OK):
             continue
-        with opened(directory / "zarr.json", write=False) as fd:
+        with open_existing(directory / "zarr.json", write=False) as fd:
             if fd is not None:
                 os.fsync(fd)
         sync_directory(directory)
@@ -286,7 +232,7 @@ def clear_leftovers(path: Path) -> int:
     """
     removed = 0
     for leftover in path.parent.glob(f".{path.name}.*.partial"):
-        with opened(leftover, write=True) as fd:
+        with open_existing(leftover, write=True) as fd:
             if fd is not None and try_lock(fd):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(leftover)

@@ -21,8 +21,8 @@ from intarsia.shards import files
 from intarsia.shards.inner_codecs import encoded_bound, has_checksum
 from intarsia.shards.locks import local_root, refuse_network
 from intarsia.shards.sharding import OURS, SlottedSharding
-from intarsia.shards.slots import SlotIndex, SlotLayout, from_the_array
-from intarsia.shards.swap import held_shard, reslot_file
+from intarsia.shards.slots import SlotIndex, SlotLayout, in_array_axes
+from intarsia.shards.swap import lock_shard, reslot_file
 
 type AnyArray = zarr.Array[Any]
 
@@ -64,22 +64,23 @@ def slotted(
         sharded.codec, safe_readers=safe_readers, fsync=fsync, any_filesystem=any_filesystem
     )
     # Raises unless the size of encoded chunks is bounded.
-    codec.behind(sharded.transposes).slot_settings(sharded.shard_spec)
+    codec.after_transposes(sharded.transposes).slot_settings(sharded.shard_spec)
     metadata = replace(sharded.metadata, codecs=(*sharded.transposes, codec))
-    made = zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=array.config)
-    if not isinstance(getattr(made.codec_pipeline, "array_bytes_codec", None), SlottedSharding):
+    result = zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=array.config)
+    pipeline = result.codec_pipeline
+    if not isinstance(getattr(pipeline, "array_bytes_codec", None), SlottedSharding):
         raise SlotsUnsupportedError(
-            f"the codec pipeline {type(made.codec_pipeline).__name__} brings its own sharding and would "
+            f"the codec pipeline {type(pipeline).__name__} brings its own sharding and would "
             "replace whole shards. Call intarsia.shards.slotted with one of zarr's: zarr.config.set("
             "{'codec_pipeline.path': 'zarr.core.codec_pipeline.BatchedCodecPipeline'}); other pipelines can "
             "read what it writes"
         )
-    if not made.codec_pipeline.supports_partial_encode:
+    if not pipeline.supports_partial_encode:
         raise SlotsUnsupportedError(
-            f"the codec pipeline {type(made.codec_pipeline).__name__} writes a shard after a transpose as a "
+            f"the codec pipeline {type(pipeline).__name__} writes a shard after a transpose as a "
             f"whole. Call intarsia.shards.slotted with one of ours: {OURS}"
         )
-    return zarr.Array(made)
+    return zarr.Array(result)
 
 
 def flush_slots(array: AnyArray) -> int:
@@ -100,7 +101,7 @@ def flush_slots(array: AnyArray) -> int:
     names = {sharded.directory / "zarr.json"}
     flushed = 0
     for _, path in sharded.files():
-        with files.opened(path, write=False) as fd:
+        with files.open_existing(path, write=False) as fd:
             if fd is not None:
                 os.fsync(fd)
                 flushed += 1
@@ -143,13 +144,13 @@ def reslot(
     if safe_readers is None:
         safe_readers = not isinstance(codec, SlottedSharding) or codec.safe_readers
     sharded.check_filesystem(any_filesystem=any_filesystem)
-    slots = SlottedSharding.of(codec, safe_readers=safe_readers).behind(sharded.transposes)
+    slots = SlottedSharding.of(codec, safe_readers=safe_readers).after_transposes(sharded.transposes)
     settings = slots.slot_settings(sharded.shard_spec)
     shards = [path for _, path in sharded.files()]
     changed = 0
     for done, path in enumerate(shards):
         progress(done, len(shards))
-        with held_shard(path, settings.index, settings.layouts) as shard:
+        with lock_shard(path, settings.index, settings.layouts) as shard:
             if shard is not None and settings.layout_of(shard.nbytes, shard.table) is None:
                 reslot_file(shard, settings.new)
                 changed += 1
@@ -213,7 +214,7 @@ class ShardedArray:
 
     @cached_property
     def _seen(self) -> tuple[ShardingCodec, tuple[int, ...] | None]:
-        return from_the_array(self.transposes, self.codec)
+        return in_array_axes(self.transposes, self.codec)
 
     @property
     def inner_codecs(self) -> tuple[Codec, ...]:

@@ -123,11 +123,11 @@ def _unbounded(codec: Codec) -> str:
     )
 
 
-def placed(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
+def with_places(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
     """The same codecs, except that those inside nested shards are told which chunk they work on.
 
     >>> from zarr.codecs import BytesCodec
-    >>> type(placed([ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()])])[0]).__name__
+    >>> type(with_places([ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()])])[0]).__name__
     'NestedShard'
     """
     return tuple(NestedShard.of(codec) if isinstance(codec, ShardingCodec) else codec for codec in codecs)
@@ -176,7 +176,7 @@ class NestedShard(ShardingCodec):
     def of(cls, codec: ShardingCodec) -> Self:
         """The same sharding, at all depths."""
         same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
-        return cls(**same | {"codecs": placed(codec.codecs)})
+        return cls(**same | {"codecs": with_places(codec.codecs)})
 
     def _chunks(self, shard_spec: ArraySpec) -> Iterator[tuple[InnerPlace, dict[str, Any]]]:
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)

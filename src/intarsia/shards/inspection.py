@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from intarsia.codecs.context import working_on
-from intarsia.codecs.shard_index import Table, absent
+from intarsia.codecs.shard_index import Table, is_absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.chunks import check_believable, locked_index, read_chunks
+from intarsia.shards.chunks import check_believable, read_chunks, read_index_locked
 from intarsia.shards.handle import AnyArray, ShardedArray
-from intarsia.shards.slots import parked, placed, unparked
+from intarsia.shards.slots import is_parked, real_places, unpark
 from intarsia.shards.swap import dense
 
 
@@ -83,13 +83,13 @@ def slot_stats(array: AnyArray) -> SlotStats:
 
 
 def _of_shard(sharded: ShardedArray, path: Path) -> dict[str, int]:
-    with files.opened(path, write=False) as fd:
+    with files.open_existing(path, write=False) as fd:
         if fd is None:
             return {}
-        table = unparked(locked_index(fd, sharded.index)[0])
+        table = unpark(read_index_locked(fd, sharded.index)[0])
         status = os.fstat(fd)
         block = os.fstatvfs(fd).f_frsize
-    present = np.flatnonzero(~absent(table))
+    present = np.flatnonzero(~is_absent(table))
     slotted = any(layout.file_bytes == status.st_size and layout.holds(table) for layout in sharded.layouts)
     _, compacted = dense(sharded.index, {int(n): int(table[n, 1]) for n in present})
     if not present.size:
@@ -151,20 +151,20 @@ def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem
     sharded = ShardedArray(array)
     for coordinates, path in sharded.files():
         where = f"{array.path}/{sharded.metadata.encode_chunk_key(coordinates)}".lstrip("/")
-        with files.opened(path, write=False) as fd:
+        with files.open_existing(path, write=False) as fd:
             if fd is None:
                 continue  # removed meanwhile, so it holds nothing
             try:
-                table, intact = locked_index(fd, sharded.index)
+                table, intact = read_index_locked(fd, sharded.index)
                 if not intact:
                     check_believable(
-                        path, sharded.index, os.fstat(fd).st_size, unparked(table), sharded.layouts
+                        path, sharded.index, os.fstat(fd).st_size, unpark(table), sharded.layouts
                     )
             except ChunkDecodeError as error:
                 yield ShardProblem(where, str(error))
                 continue
         yield from (ShardProblem(where, what, advice) for what, advice in _in_index(table, intact))
-        for number in np.flatnonzero(~absent(table)).tolist() if data else ():
+        for number in np.flatnonzero(~is_absent(table)).tolist() if data else ():
             index = sharded.chunk_index(coordinates, number)
             with working_on(index):
                 what = _in_chunk(sharded, path, number)
@@ -175,9 +175,9 @@ def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem
 def _in_index(table: Table, intact: bool) -> Iterator[tuple[str, str]]:
     if not intact:
         yield "a writer died: the checksum of the index is out of date, and other programs fail", PUT_RIGHT
-    if parked(table).any():
+    if is_parked(table).any():
         yield "a compaction died: other programs fail to read some chunks", PUT_RIGHT
-    rows = placed(table)[~absent(table)]
+    rows = real_places(table)[~is_absent(table)]
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     ends = rows[:, 0] + rows[:, 1]
     for at in np.flatnonzero(ends[:-1] > rows[1:, 0]):

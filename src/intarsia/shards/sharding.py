@@ -22,9 +22,9 @@ from intarsia.codecs.runtime_options import all_codecs
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
 from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.chunks import Payload, SlotWrite, in_batches, read_chunks, write_slots
-from intarsia.shards.inner_codecs import EncodedBound, encoded_bound, placed, raw
+from intarsia.shards.inner_codecs import EncodedBound, encoded_bound, raw, with_places
 from intarsia.shards.locks import local_root
-from intarsia.shards.slots import SlotIndex, SlotSettings, from_the_array
+from intarsia.shards.slots import SlotIndex, SlotSettings, in_array_axes
 from intarsia.shards.swap import restore_slots
 
 OURS = "zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'})"
@@ -133,7 +133,7 @@ class SlottedSharding(ShardingCodec):
     def _index(self, shard_spec: ArraySpec) -> SlotIndex:
         return SlotIndex.of(self, shard_spec.shape)
 
-    def behind(self, transposes: tuple[Codec, ...]) -> "SlottedSharding":
+    def after_transposes(self, transposes: tuple[Codec, ...]) -> "SlottedSharding":
         """A codec that does the work of `transposes` and of this one; our pipelines ask for it."""
         return TransposedSharding.of_both(transposes, self) if transposes else self
 
@@ -232,7 +232,7 @@ class SlottedSharding(ShardingCodec):
 
         Unless `apply`, a `conditional` codec applies none of its codecs.
         """
-        codecs = placed(self.codecs[:-1] if self._ends_in_checksum else self.codecs)
+        codecs = with_places(self.codecs[:-1] if self._ends_in_checksum else self.codecs)
         codecs = _compat.evolve_codecs(
             codecs if apply else raw(codecs), replace(shard_spec, shape=self.chunk_shape)
         )
@@ -240,7 +240,7 @@ class SlottedSharding(ShardingCodec):
 
     def _get_inner_chunk_transform(self, shard_spec: ArraySpec) -> _compat.ChunkTransform:
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
-        return _compat.ChunkTransform(codecs=_compat.evolve_codecs(placed(self.codecs), chunk_spec))
+        return _compat.ChunkTransform(codecs=_compat.evolve_codecs(with_places(self.codecs), chunk_spec))
 
     def _fitting(
         self, shard_spec: ArraySpec, bound: EncodedBound
@@ -293,7 +293,7 @@ class TransposedSharding(ChunkNamingCodec, SlottedSharding):
     @classmethod
     def of_both(cls, transposes: tuple[Codec, ...], codec: SlottedSharding) -> Self:
         """One codec in place of `transposes` and `codec`."""
-        seen, axes = from_the_array(transposes, codec)
+        seen, axes = in_array_axes(transposes, codec)
         settings = {field.name: getattr(seen, field.name) for field in fields(SlottedSharding)}
         return cls(axes=axes, **settings)
 

@@ -14,7 +14,7 @@ from zarr.codecs import ShardingCodec, TransposeCodec
 
 from intarsia._compat import morton_order_coords
 from intarsia.codecs.context import to_array_axes
-from intarsia.codecs.shard_index import ENTRY, ShardIndex, Table, absent
+from intarsia.codecs.shard_index import ENTRY, ShardIndex, Table, is_absent
 from intarsia.errors import SlotsUnsupportedError
 from intarsia.shards.inner_codecs import EncodedBound
 
@@ -57,7 +57,7 @@ def chunk_numbers(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
     return numbers.reshape(grid)
 
 
-def from_the_array[T: ShardingCodec](
+def in_array_axes[T: ShardingCodec](
     transposes: Sequence[Codec], codec: T
 ) -> tuple[T, tuple[int, ...] | None]:
     """The sharding that the array sees through `transposes`, and which of its axes each axis of a shard is.
@@ -67,7 +67,7 @@ def from_the_array[T: ShardingCodec](
 
     >>> from zarr.codecs import TransposeCodec
     >>> sharding = ShardingCodec(chunk_shape=(2, 3, 4))
-    >>> seen, axes = from_the_array([TransposeCodec(order=(2, 0, 1))], sharding)
+    >>> seen, axes = in_array_axes([TransposeCodec(order=(2, 0, 1))], sharding)
     >>> seen.chunk_shape, [type(codec).__name__ for codec in seen.codecs], axes
     ((3, 4, 2), ['TransposeCodec', 'BytesCodec'], (2, 0, 1))
     """
@@ -135,7 +135,7 @@ class SlotIndex(ShardIndex):
         stored[chunk_order(self.grid)] = table
         return self.encode(stored)
 
-    def decode_numbered(self, stored: bytes) -> tuple[Table, bool]:
+    def decode_numbered(self, stored: bytes | bytearray) -> tuple[Table, bool]:
         """The table in a stored index, and whether its checksum agrees."""
         self.check_length(len(stored))
         return self.entries(stored)[chunk_order(self.grid)], self.is_intact(stored)
@@ -199,17 +199,17 @@ class SlotLayout:
             own |= offsets == first + np.uint64(self.index.chunks * self.slot)
         fewest = self.bound.nbytes if self.bound.fixed else 1
         fits = (lengths >= fewest) & (lengths <= self.bound.nbytes)
-        return bool((absent(table) | (own & fits)).all())
+        return bool((is_absent(table) | (own & fits)).all())
 
 
-def parked(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def is_parked(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which chunks a compaction has put out of readers' reach; only one that died leaves any."""
-    return np.asarray((table[:, 0] & PARKED != 0) & ~absent(table), dtype=np.bool_)
+    return np.asarray((table[:, 0] & PARKED != 0) & ~is_absent(table), dtype=np.bool_)
 
 
-def unparked(table: Table) -> Table:
+def unpark(table: Table) -> Table:
     """The table with all chunks where they really are."""
-    where = parked(table)
+    where = is_parked(table)
     if not where.any():
         return table
     table = table.copy()
@@ -217,14 +217,14 @@ def unparked(table: Table) -> Table:
     return table
 
 
-def torn(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def is_torn(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which chunks were being overwritten in their only slot when their writer died."""
-    return np.asarray((table[:, 0] & TORN != 0) & ~absent(table), dtype=np.bool_)
+    return np.asarray((table[:, 0] & TORN != 0) & ~is_absent(table), dtype=np.bool_)
 
 
-def placed(table: Table) -> Table:
+def real_places(table: Table) -> Table:
     """The table with all chunks where their bytes are, good or not."""
-    table, where = unparked(table), torn(table)
+    table, where = unpark(table), is_torn(table)
     if not where.any():
         return table
     table = table.copy()
@@ -304,7 +304,7 @@ class SlotSettings:
         file = (status.st_dev, status.st_ino, status.st_size)
         if layout is None or file in self._slotted:
             return layout
-        if not layout.holds(unparked(whole())):
+        if not layout.holds(unpark(whole())):
             return None
         if len(self._slotted) >= MOST_KNOWN:
             self._slotted.clear()

@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from intarsia.codecs.shard_index import Table, absent
+from intarsia.codecs.shard_index import Table, is_absent
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
+from intarsia.file_io import write_all
 from intarsia.shards import files
 from intarsia.shards.chunks import believable, mend
 from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
-from intarsia.shards.slots import PARKED, TORN, SlotIndex, SlotLayout, SlotSettings, placed, torn
+from intarsia.shards.slots import PARKED, TORN, SlotIndex, SlotLayout, SlotSettings, is_torn, real_places
 
 SETTLE = 0.2
 """Seconds for which an entry leads astray before the file is replaced: far longer than a reader takes to get
@@ -35,7 +36,7 @@ give it slots again without asking."""
 
 
 @dataclass(frozen=True)
-class HeldShard:
+class LockedShard:
     """A shard that no other process of ours writes to."""
 
     path: Path
@@ -52,10 +53,10 @@ class HeldShard:
 
 
 @contextlib.contextmanager
-def held_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> Iterator[HeldShard | None]:
+def lock_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> Iterator[LockedShard | None]:
     """Hold the shard at `path` against all writers; None if there is no shard."""
     while True:
-        with files.opened(path, write=True) as fd:
+        with files.open_existing(path, write=True) as fd:
             if fd is None:
                 yield None
                 return
@@ -65,7 +66,7 @@ def held_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> I
                 table = mend(path, fd, index, layouts)
                 nbytes = os.fstat(fd).st_size
                 mendable = believable(index, nbytes, table, layouts)
-                yield HeldShard(path, fd, index, placed(table), torn(table), nbytes, mendable)
+                yield LockedShard(path, fd, index, real_places(table), is_torn(table), nbytes, mendable)
                 return
 
 
@@ -86,10 +87,10 @@ def dense(index: SlotIndex, lengths: Mapping[int, int]) -> tuple[Table, int]:
     return table, end if index.first else end + index.nbytes
 
 
-def chunk_lengths(shard: HeldShard) -> dict[int, int]:
+def chunk_lengths(shard: LockedShard) -> dict[int, int]:
     """The length of every chunk in the shard; raises `ChunkDecodeError` if one lies outside the file."""
     lengths = {}
-    for number in np.flatnonzero(~absent(shard.table)).tolist():
+    for number in np.flatnonzero(~is_absent(shard.table)).tolist():
         offset, length = (int(word) for word in shard.table[number])
         if offset + length > shard.nbytes:
             raise ChunkDecodeError(
@@ -102,7 +103,7 @@ def chunk_lengths(shard: HeldShard) -> dict[int, int]:
 
 
 def put(
-    shard: HeldShard,
+    shard: LockedShard,
     table: Table,
     nbytes: int,
     *,
@@ -118,11 +119,11 @@ def put(
     """
     pieces = [
         ChunkCopy(int(shard.table[n, 0]), int(shard.table[n, 1]), int(table[n, 0]), replaced.get(n))
-        for n in np.flatnonzero(~absent(table)).tolist()
+        for n in np.flatnonzero(~is_absent(table)).tolist()
     ]
     files.clear_leftovers(shard.path)
-    made = files.temporary(shard.path)
-    fd = open_file(made, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    partial = files.temporary(shard.path)
+    fd = open_file(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     stray = _astray(shard, table)
     try:
         try_lock(fd)
@@ -137,18 +138,18 @@ def put(
         pieces.clear()
         replaced.clear()  # many shards may wait at once, with as many chunks
         stored = shard.index.encode_numbered(_as_stored(shard, table))
-        files.write_all(fd, [stored], shard.index.start(nbytes))
+        write_all(fd, [stored], shard.index.start(nbytes))
         if not slotted:
             with contextlib.suppress(OSError):  # no such attributes here: then reslot must be called
                 os.setxattr(fd, MARK, _digest(stored))
         os.fsync(fd)
         if stray:
             (pause or time.sleep)(max(0.0, SETTLE - (time.monotonic() - since)))
-        os.replace(made, shard.path)
+        os.replace(partial, shard.path)
         files.sync_directory(shard.path.parent)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(made)
+            os.unlink(partial)
         if stray:
             _park(shard, stray, astray=False)
         raise
@@ -156,7 +157,7 @@ def put(
         close_file(fd)
 
 
-def _as_stored(shard: HeldShard, table: Table) -> Table:
+def _as_stored(shard: LockedShard, table: Table) -> Table:
     """A table for the chunks of the held shard in which torn chunks stay torn."""
     table = table.copy()
     table[shard.torn, 0] |= TORN
@@ -167,15 +168,15 @@ def _digest(stored_index: bytes) -> bytes:
     return hashlib.blake2s(stored_index, digest_size=16).digest()
 
 
-def _astray(shard: HeldShard, table: Table) -> list[int]:
+def _astray(shard: LockedShard, table: Table) -> list[int]:
     """The chunks whose old place holds, or may later hold, something else."""
     if not shard.mendable:
         return []
-    moved = ~absent(shard.table) & (shard.table != table).any(axis=1)
+    moved = ~is_absent(shard.table) & (shard.table != table).any(axis=1)
     return [int(number) for number in np.flatnonzero(moved)]
 
 
-def _park(shard: HeldShard, numbers: Sequence[int], *, astray: bool) -> None:
+def _park(shard: LockedShard, numbers: Sequence[int], *, astray: bool) -> None:
     """Lead the entries of some chunks of the old file astray, or back."""
     away = PARKED if astray else np.uint64(0)
     table = _as_stored(shard, shard.table)
@@ -184,7 +185,7 @@ def _park(shard: HeldShard, numbers: Sequence[int], *, astray: bool) -> None:
         files.write_entries(shard.fd, shard.index, shard.index.start(shard.nbytes), entries)
 
 
-def reslot_file(shard: HeldShard, layout: SlotLayout) -> None:
+def reslot_file(shard: LockedShard, layout: SlotLayout) -> None:
     """Give a held shard slots."""
     table = shard.index.empty()
     for number, length in chunk_lengths(shard).items():
@@ -200,8 +201,8 @@ def reslot_file(shard: HeldShard, layout: SlotLayout) -> None:
 
 
 def restore_slots(path: Path, settings: SlotSettings) -> bool:
-    """Give slots back to a shard that was compacted here; True if it has them now, whoever gave them."""
-    with held_shard(path, settings.index, settings.layouts) as shard:
+    """Give slots back to a shard that was compacted here, and say whether it has them now."""
+    with lock_shard(path, settings.index, settings.layouts) as shard:
         if shard is None or settings.layout_of(shard.nbytes, shard.table) is not None:
             return True
         if not _is_marked(shard.fd, settings.index.encode_numbered(_as_stored(shard, shard.table))):
@@ -316,7 +317,7 @@ class _Target:
     def flush(self) -> None:
         """Write the waiting data."""
         if self.waiting:
-            files.write_all(self.fd, self.waiting, self.place)
+            write_all(self.fd, self.waiting, self.place)
             self.waiting.clear()
         if self.end - self.begun >= STEP:
             # For pages that are not on disk yet, "not needed" means: begin to write them.

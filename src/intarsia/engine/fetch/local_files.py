@@ -35,11 +35,11 @@ from intarsia.engine.fetch.store import (
     Spans,
     cost_of,
     cut_out,
-    file_bytes,
     one_span,
 )
 from intarsia.engine.fetch.symlinks import Folders
 from intarsia.errors import IntarsiaError, signal_failure
+from intarsia.file_io import read_exactly
 
 if TYPE_CHECKING:
     from intarsia.engine.chunk_codecs import Decoder
@@ -202,7 +202,7 @@ def index_of(file: int, shards: Shards, blob: int) -> Any:
     if entries is None:
         settled = stamp.is_settled  # before it is read: any later change is younger
         form = shards.form
-        entries = form.decode(file_bytes(file, max(0, form.start(stamp.nbytes)), form.nbytes))
+        entries = form.decode(read_exactly(file, max(0, form.start(stamp.nbytes)), form.nbytes))
         if settled:
             shards.keep(blob, entries, stamp)
     return entries
@@ -244,7 +244,7 @@ def _one(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
     decoder = item.source.decoder
     if item.start is not None and item.nbytes is not None and length == decoder.nbytes:
         offset, length = offset + int(item.start[0]), int(item.nbytes[0])
-    yield FileSpan(file, offset, length) if decoder.is_raw else file_bytes(file, offset, length)
+    yield FileSpan(file, offset, length) if decoder.is_raw else read_exactly(file, offset, length)
 
 
 def _several(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
@@ -263,7 +263,7 @@ def _several(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
         pieces = (FileSpan(file, *span) for span in zip(*columns, strict=True))
     else:
         columns = start[stored].tolist(), nbytes[stored].tolist()
-        pieces = (file_bytes(file, *span) for span in zip(*columns, strict=True))
+        pieces = (read_exactly(file, *span) for span in zip(*columns, strict=True))
     for k, is_stored in enumerate(stored.tolist()):
         if k == first_bad:
             raise points_outside()

@@ -20,6 +20,7 @@ from zarr.storage import MemoryStore
 from intarsia._compat import event_loop, store_supports_sync_io
 from intarsia.engine.fetch.byte_ranges import coalesced
 from intarsia.errors import ChunkDecodeError
+from intarsia.file_io import read_exactly, read_rest
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
@@ -267,24 +268,13 @@ class FileSpan:
 
     def read(self) -> bytes | bytearray:
         """The bytes."""
-        return file_bytes(self._file, self._offset, self.nbytes)
+        return read_exactly(self._file, self._offset, self.nbytes)
 
     def read_into(self, destination: memoryview) -> None:
         """Read the bytes straight to where they belong."""
         count = os.preadv(self._file, [destination], self._offset)
         if count != self.nbytes:
-            _read_rest(self._file, self._offset, destination, count, self.nbytes)
-
-
-def file_bytes(file: int, offset: int, nbytes: int) -> bytes | bytearray:
-    """This many bytes of an open file, from an offset on."""
-    content = os.pread(file, nbytes, offset)
-    if len(content) == nbytes:
-        return content
-    whole = bytearray(nbytes)
-    whole[: len(content)] = content
-    _read_rest(file, offset, memoryview(whole), len(content), nbytes)
-    return whole
+            read_rest(self._file, self._offset, destination[: self.nbytes], count)
 
 
 def one_span(
@@ -300,19 +290,10 @@ def one_span(
         if not is_compressed:
             yield FileSpan(file, offset, nbytes)
             return
-        content = file_bytes(file, offset, nbytes)
+        content = read_exactly(file, offset, nbytes)
     finally:
         os.close(file)
     yield content
-
-
-def _read_rest(file: int, offset: int, destination: memoryview, count: int, nbytes: int) -> None:
-    """Continue reading: the system returns at most 2 GiB at a time, and may return less at any time."""
-    while count < nbytes:
-        more = os.preadv(file, [destination[count:]], offset + count)
-        if not more:
-            raise ChunkDecodeError(f"its file is cut off: it has {count} of {nbytes} bytes")
-        count += more
 
 
 def cut_out(content: bytes, first: int, last: int | None) -> bytes:
