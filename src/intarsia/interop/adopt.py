@@ -31,7 +31,7 @@ from intarsia.display import bounds_text
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import AdoptionError, AlignmentError, DataTypeError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
-from intarsia.interop.block_copies import node_of
+from intarsia.interop.convert import open_source
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import clean_up
@@ -153,7 +153,7 @@ class _Adopted:
 def _taken(source: Any, source_path: str, sources: Sources, *, refer: bool) -> _Adopted:
     if hasattr(source, "manifest") and hasattr(source, "metadata") and not hasattr(source, "regions"):
         return _from_manifest(source, sources)
-    found = node_of(source, source_path)
+    found = open_source(source, source_path)
     if isinstance(found, zarr.Group):
         names = ", ".join(sorted(name for name, _ in found.arrays())[:10])
         raise AdoptionError(
