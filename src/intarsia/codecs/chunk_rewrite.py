@@ -35,7 +35,7 @@ from intarsia.codecs.shard_index import ShardIndex
 from intarsia.codecs.stored_chunks import Extent, StoredObject, margins, stored_indices
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
-from intarsia.parallel import Client, spread
+from intarsia.parallel import Client, run_on_workers
 from intarsia.progress import Progress, silent
 
 CHUNKS_PER_TASK = 16
@@ -177,7 +177,7 @@ def _on(client: Client, work: "_Rewriting", progress: Progress) -> Outcome:
     def count(done: int, _total: int) -> None:
         progress(min(done * CHUNKS_PER_TASK, len(indices)), len(indices))
 
-    return _sum(spread(client, array.store, elsewhere, tasks, count))
+    return _sum(run_on_workers(client, array.store, elsewhere, tasks, count))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from xarray.backends import ZarrStore
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value, extract_zarr_variable_encoding
 
 from intarsia.errors import DataTypeError, ShapeError
-from intarsia.interop.dask.write_jobs import Job, carry_out, new_array, onto_axis
+from intarsia.interop.dask.write_jobs import Job, append_along, new_array, run_jobs
 from intarsia.interop.xarray.backend import GroupStore
 from intarsia.logical.attributes import UNLIMITED_KEY
 from intarsia.logical.hierarchy import is_logical, open_group
@@ -117,7 +117,7 @@ class _DatasetWriter:
             if not grown:  # a dataset that is appended to keeps its own attributes
                 self.group.update_attributes(self.attributes | unlimited)
 
-        carry_out(jobs, self.cluster, write_plain)
+        run_jobs(jobs, self.cluster, write_plain)
 
     def _sorted(self) -> tuple[set[str], set[str]]:
         """Which variables are new and which grow; refused if that does not make one dataset."""
@@ -230,7 +230,7 @@ class _DatasetWriter:
         encoding = self._storage(name, variable, data, grows)
         if grows:
             axis = variable.dims.index(self.choices.append_dim)
-            return onto_axis(data, LogicalArrayHandle.load(self.stored[name]), axis, encoding)
+            return append_along(data, LogicalArrayHandle.load(self.stored[name]), axis, encoding)
         attributes = {key: encode_zarr_attr_value(value) for key, value in variable.attrs.items()}
         if attributes.get("_FillValue") is not None:
             attributes["_FillValue"] = FillValueCoder.encode(variable.attrs["_FillValue"], data.dtype)
