@@ -7,8 +7,8 @@ import zarr
 from hypothesis import given, settings
 
 import intarsia
-from intarsia.inspect.stored_members import requests_needed
 from intarsia.inspect.survey import harmonised, survey
+from intarsia.logical.stored_members import requests_needed
 from tests.inspect import samples
 from tests.logical import backings
 from tests.logical.strategies import arrays

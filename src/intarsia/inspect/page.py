@@ -32,10 +32,10 @@ from intarsia.inspect.drawing import (
 )
 from intarsia.inspect.heat_map import cell_text, draw_heat, heat_cells, heat_scale
 from intarsia.inspect.region_map import draw_map, html_table, layers_html, legend_table, region_table
-from intarsia.inspect.stored_members import MemberFacts
 from intarsia.inspect.survey import Survey
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.stored_members import MemberFacts
 from intarsia.logical.verify import Problem
 from intarsia.manifest.region_table import NONE, Ints
 from intarsia.shards.inspection import SlotStats, slot_stats

@@ -14,14 +14,14 @@ import numpy as np
 from intarsia.display import REGION_COLUMNS, bounds_text, codecs_text, ratio_text, size_text
 from intarsia.inspect.axis_labels import AxisLabels
 from intarsia.inspect.sample import FAILURES
-from intarsia.inspect.stored_members import (
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.stored_members import (
     MemberFacts,
     StoredChunks,
     read_facts,
     requests_needed,
     stored_chunks,
 )
-from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Ints
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from intarsia.extras import extra
 from intarsia.interop.dask.store_dask import writable
-from intarsia.interop.dask.to_dask import asked_sizes, block_sizes, suited_blocks
+from intarsia.interop.dask.to_dask import block_sizes, requested_sizes, suited_blocks
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.progress import Progress, silent
 from intarsia.versions.transaction import retry, transaction
@@ -151,8 +151,8 @@ def suited_layer(array: LogicalArray, chunks: Mapping[Any, Any]) -> int:
     from intarsia.interop.xarray.variables import dimensions
 
     dims = dimensions(array.path.rpartition("/")[2], array.ndim, array.dimension_names)
-    asked = asked_sizes({axis: chunks.get(dim) for axis, dim in enumerate(dims)}, array.ndim)
-    blocks = suited_blocks(array, asked)
+    request = requested_sizes({axis: chunks.get(dim) for axis, dim in enumerate(dims)}, array.ndim)
+    blocks = suited_blocks(array, request)
     layers = array.manifest.layers
     return next(layer for layer in layers if block_sizes(array.with_config(layer=layer)) == blocks)
 
