@@ -56,8 +56,10 @@ def to_dask(array: StoredArray, chunks: Any = None) -> Any:
     da, base = extra("dask.array", "dask"), extra("dask.base", "dask")
     previous = block_sizes(array)
     if isinstance(array, LogicalArray) and chunks is not None and len(array.manifest.replicas):
-        previous = suited_blocks(array, requested_sizes(chunks, array.ndim))
-        chunks = _with_blocks(chunks, previous)
+        entries = chunks_by_axis(chunks, array.ndim)
+        previous = block_sizes(array.with_config(layer=suited_layer(array, entries)))
+        pairs = zip(entries, previous, strict=True)
+        chunks = tuple(blocks if entry is None else entry for entry, blocks in pairs)
     chunks = previous if chunks is None else chunks
     sizes = da.core.normalize_chunks(chunks, array.shape, dtype=array.dtype, previous_chunks=previous)
     nothing: Any = np.empty((0,) * array.ndim, dtype=array.dtype)
@@ -95,57 +97,43 @@ def block_sizes(array: StoredArray) -> tuple[Sizes, ...]:
     return _grid(manifest, [None if fact.problem else fact.chunks for fact in facts])
 
 
-def requested_sizes(chunks: Any, ndim: int) -> tuple[int | None, ...]:
-    """The requested block size on every axis: -1 for all of it, None where it is left open.
+def chunks_by_axis(chunks: Any, ndim: int) -> list[Any]:
+    """The entry of dask's `chunks` for every axis; None where it is left open.
 
-    >>> requested_sizes({0: -1}, 2), requested_sizes((4, "auto"), 2), requested_sizes("auto", 1)
-    ((-1, None), (4, None), (None,))
+    >>> chunks_by_axis({0: -1}, 2), chunks_by_axis((4, "auto"), 2), chunks_by_axis("auto", 1)
+    ([-1, None], [4, 'auto'], ['auto'])
     """
     if isinstance(chunks, dict):
-        entries: Sequence[Any] = [chunks.get(axis) for axis in range(ndim)]
-    elif isinstance(chunks, tuple | list):
-        entries = chunks
-    else:
-        entries = [chunks] * ndim
-    sizes = [max(entry) if isinstance(entry, tuple) and entry else entry for entry in entries]
-    return tuple(size if isinstance(size, int) else None for size in sizes)
+        return [chunks.get(axis) for axis in range(ndim)]
+    return list(chunks) if isinstance(chunks, tuple | list) else [chunks] * ndim
 
 
-def suited_blocks(array: LogicalArray, request: Sequence[int | None]) -> tuple[Sizes, ...]:
-    """The blocks of the layer that suits the requested sizes: least is read, and then in the smallest blocks.
+def suited_layer(array: LogicalArray, chunks: Sequence[Any]) -> int:
+    """The layer that suits the requested chunks: least is read, and then in the smallest blocks.
 
     >>> import numpy as np, intarsia
     >>> array = intarsia.create({}, "a", shape=(0, 6), chunks=(1, 6), dtype="u1")
     >>> array.append(np.ones((4, 6), "u1"))
     >>> array.add_replica(chunks=(4, 2))
     1
-    >>> suited_blocks(array, (-1, None))
-    ((4,), (2, 2, 2))
-    >>> suited_blocks(array, (1, None))
-    ((1, 1, 1, 1), (6,))
+    >>> suited_layer(array, (-1, None)), suited_layer(array, (1, None))
+    (1, 0)
     """
-    layers = (0, *array.manifest.layers[1:]) if array.config.layer is None else (array.config.layer,)
-    grids = [block_sizes(array.with_config(layer=layer)) for layer in layers]
+    sizes = [max(entry) if isinstance(entry, tuple) and entry else entry for entry in chunks]
 
-    def cost(grid: tuple[Sizes, ...]) -> tuple[float, int]:
+    def cost(layer: int) -> tuple[float, int]:
         again, size = 1.0, 1
-        for requested, blocks, length in zip(request, grid, array.shape, strict=True):
-            block = max(blocks) if requested is None else min(length, requested) if requested >= 0 else length
+        grid = block_sizes(array.with_config(layer=layer))
+        for request, blocks, length in zip(sizes, grid, array.shape, strict=True):
+            block = max(blocks)
+            if isinstance(request, int):
+                block = min(length, request) if request >= 0 else length
             again *= max(1.0, max(blocks) / max(block, 1))  # how often a chunk is read
             size *= max(block, 1)
         return again, size
 
-    return min(grids, key=cost)
-
-
-def _with_blocks(chunks: Any, previous: tuple[Sizes, ...]) -> Any:
-    """The requested chunks, and the blocks of a layer on axes that are left open."""
-    if isinstance(chunks, dict):
-        return tuple(blocks if chunks.get(d) is None else chunks[d] for d, blocks in enumerate(previous))
-    if isinstance(chunks, tuple | list):
-        pairs = zip(chunks, previous, strict=True)
-        return tuple(blocks if entry is None else entry for entry, blocks in pairs)
-    return chunks
+    layer = array.config.layer
+    return min(array.manifest.layers, key=cost) if layer is None else layer
 
 
 def _grid(manifest: Manifest, shapes: Sequence[Sizes | None]) -> tuple[Sizes, ...]:
