@@ -98,6 +98,8 @@ def rewrite(
     `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork), its workers do the
     work; in an Icechunk session they do so through forks, which are merged into it.
 
+    [Storing data again](../../explanation/storing-again.md) compares it with other operations.
+
     >>> import numpy as np, zarr
     >>> from intarsia.codecs import ConditionalCodec
     >>> from zarr.codecs import BytesCodec, ZstdCodec
