@@ -10,7 +10,6 @@ from math import prod
 
 from intarsia.display import (
     PIPELINE_COLUMNS,
-    bounds_text,
     count_text,
     markup,
     percent_text,
@@ -20,7 +19,7 @@ from intarsia.display import (
 )
 from intarsia.inspect import drawing
 from intarsia.inspect.preview import preview_html
-from intarsia.inspect.survey import Survey, harmonised, survey
+from intarsia.inspect.survey import Survey, harmonise, survey
 from intarsia.logical.logical_array import LogicalArray
 
 MOST_PLANE_CELLS = 240
@@ -81,7 +80,7 @@ def notebook_html(array: LogicalArray) -> str:
     >>> "<svg" in html, "a&lt;b" in html, "a<b" in html
     (True, True, False)
     """
-    layers = harmonised([survey(array, MOST_REQUESTS, layer) for layer in array.manifest.layers])
+    layers = harmonise([survey(array, MOST_REQUESTS, layer) for layer in array.manifest.layers])
     now = layers[0]
     unmeasured = (
         '<p class="soft">Stored sizes were not measured, because there are too many chunks: '
@@ -126,17 +125,8 @@ def hover_lines(survey: Survey, cell: drawing.Cell, axes: tuple[int, ...]) -> li
     """What there is to know about a cell: bounds, codecs, chunks, stored size and ratio."""
     if len(cell.regions) == 1:
         row = survey.row(int(cell.regions[0]))
-        lines = [
-            f"Region {bounds_text(row.bounds)}",
-            f"Codecs {row.detail}",
-            *([f"Packing {row.packing}"] if row.packing else []),
-            *([f"View {row.view}"] if row.view else []),
-            f"Chunks {row.chunks}",
-            f"Size {size_text(row.nbytes)}",
-            f"Stored {size_text(row.stored)}",
-            f"Ratio {ratio_text(row.nbytes, row.stored)}",
-            f"Member {row.member}",
-        ]
+        facts = dict(zip(survey.columns, row.cells(survey.columns), strict=True)) | {"Codecs": row.detail}
+        lines = [f"{name} {value}" for name, value in facts.items() if value]
         return [*lines, f"Problem: {row.problem}"] if row.problem else lines
     nbytes = int(survey.nbytes[cell.regions].sum())
     stored = None if survey.stored is None else int(survey.stored[cell.regions].sum())

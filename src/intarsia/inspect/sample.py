@@ -150,13 +150,6 @@ def _cost(array: StoredArray, spans: Sequence[Span]) -> tuple[int, int]:
     return chunks, nbytes
 
 
-def _touched(span: Span, size: int) -> int:
-    """The number of chunks of this size that indices on an axis touch."""
-    if isinstance(span, int):
-        return 1
-    return 0 if not span else len(span) if span.step >= size else span[-1] // size - span[0] // size + 1
-
-
 class _Reading:
     """A read that continues past damage: it halves what it reads, between chunks."""
 
@@ -190,7 +183,11 @@ class _Reading:
     ) -> list[tuple[list[Span], tuple[slice, ...]]]:
         """Two parts, with about as many chunks each; none if everything is in one chunk."""
         axes = [i for i, span in enumerate(spans) if not isinstance(span, int)]
-        counts = [_touched(spans[i], self._chunks[i]) for i in axes]
+        counts = [
+            min(len(span), span[-1] // n - span[0] // n + 1)  # chunks that it touches
+            for span, n in zip(spans, self._chunks, strict=True)
+            if not isinstance(span, int)
+        ]
         if not counts or max(counts) < 2:
             return []
         nth = counts.index(max(counts))

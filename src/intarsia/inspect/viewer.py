@@ -167,7 +167,7 @@ class Answers:
 
     def _walk(self, store: Any) -> Iterator[dict[str, Any]]:
         """A few facts about every array; for a logical array that cannot be opened, that it is damaged."""
-        root = open_node(store, self.root)
+        root: Any = open_node(store, self.root)
         for path, node in [("", root)] if is_any_array(root) else nodes_below(root):
             entry = {"path": path, "logical": is_logical(node)}
             if is_any_array(node):

@@ -17,7 +17,7 @@ import numpy as np
 from intarsia.errors import IntarsiaError, NotLogicalArrayError
 from intarsia.inspect.page import ArrayReport, Moment, mask_uses, render_page, slot_uses, timelines
 from intarsia.inspect.preview import preview_html
-from intarsia.inspect.survey import harmonised, survey
+from intarsia.inspect.survey import harmonise, survey
 from intarsia.logical.hierarchy import PLAIN_ADVICE, logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_plain
@@ -108,7 +108,7 @@ def write_report(
 def _in_common_colours(reports: Sequence[ArrayReport]) -> list[ArrayReport]:
     """The same reports, with one colour for each codec throughout the page."""
     versions = [moment.survey for report in reports for moment in report.moments]
-    surveys = iter(harmonised([*versions, *(layer for report in reports for layer in report.replicas)]))
+    surveys = iter(harmonise([*versions, *(layer for report in reports for layer in report.replicas)]))
     reports = [
         replace(report, moments=tuple(replace(moment, survey=next(surveys)) for moment in report.moments))
         for report in reports

@@ -133,7 +133,7 @@ def _convert_nodes(
 
     def convert_array(path: str, source: AnyArray, part: Progress) -> None:
         parent, _, name = path.rpartition("/")
-        if len(nodes) > 1 and Description.of(source).manifest.dimension_names == (name,):
+        if len(nodes) > 1 and ArrayDescription.of(source).manifest.dimension_names == (name,):
             place = open_group(store, parent, "a").store_path / name
             _write_plain_array(source, place, progress=part)  # the coordinate of a dimension
         else:
@@ -147,7 +147,7 @@ def _write_logical_array(
     source: AnyArray, store: Any, path: str, settings: dict[str, Any], progress: Progress
 ) -> LogicalArray:
     """A logical array that holds the values of an array in one region."""
-    description, chunks, codecs = Description.of(source), settings["chunks"], settings["codecs"]
+    description, chunks, codecs = ArrayDescription.of(source), settings["chunks"], settings["codecs"]
     manifest = description.manifest
     if isinstance(codecs, str) and codecs == "auto":
         codecs = advise(source, settings["objective"]).codecs if source.size else None
@@ -243,7 +243,7 @@ def _write_plain_array(
     progress: Progress = silent,
 ) -> None:
     """A plain Zarr v3 array with everything that is known about an array of any kind."""
-    description = Description.of(source)
+    description = ArrayDescription.of(source)
     encoding = replace(description.encoding_with(codecs, chunks, shards), fill_value=source.fill_value)
     array = create_member(place.store, place.path or None, description.manifest, source.shape, encoding)
     if description.attributes:
@@ -299,7 +299,7 @@ def open_source(source: Any, path: str = "", version: Version = LATEST) -> AnyAr
     (4,)
     """
     if isinstance(source, LogicalArray | Reader | zarr.Array) or hasattr(source, "zarr_array"):
-        node = source
+        node: Any = source
     else:
         store: Any = resolve(source, version).store
         if isinstance(store, zarr.Group):
@@ -308,7 +308,7 @@ def open_source(source: Any, path: str = "", version: Version = LATEST) -> AnyAr
             node, path = open_node(store, path.strip("/")), ""
         except (FileNotFoundError, ValueError) as error:
             raise NotLogicalArrayError(one_line(error)) from error
-        if not is_any_array(node):
+        if isinstance(node, zarr.Group) and not is_logical(node):
             return node
     array = reader(node, path)
     assert not isinstance(array, dict)
@@ -352,7 +352,7 @@ def _copy_nodes(
 
 
 @dataclass(frozen=True)
-class Description:
+class ArrayDescription:
     """Everything about an array but its values, in the terms of Zarr v3."""
 
     manifest: Manifest
@@ -364,7 +364,7 @@ class Description:
     """How it is stored, if that is the same everywhere; otherwise only its chunks."""
 
     @classmethod
-    def of(cls, array: AnyArray) -> Description:
+    def of(cls, array: AnyArray) -> ArrayDescription:
         """The description of an array of any format."""
         names, attributes = array.dimension_names, dict(array.attrs)
         names_2 = attributes.get(DIMENSIONS)

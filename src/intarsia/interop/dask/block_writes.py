@@ -104,7 +104,7 @@ class Cluster:
         scheduler = get_scheduler() or dask.threaded.get
         return scheduler in (dask.threaded.get, dask.local.get_sync)
 
-    def _compute(self, arrays: list[da.Array], on_block: Callable[[], None]) -> Iterator[WriteResult]:
+    def _compute(self, arrays: list[da.Array], on_block: Callable[[], object]) -> Iterator[WriteResult]:
         """Compute arrays of results; `on_block` is called for every block."""
         client = self._running
         if client is None:
@@ -125,7 +125,7 @@ class Cluster:
                 client.cancel(futures, force=True)
 
 
-def _compute_here(arrays: list[da.Array], on_block: Callable[[], None]) -> Iterator[WriteResult]:
+def _compute_here(arrays: list[da.Array], on_block: Callable[[], object]) -> Iterator[WriteResult]:
     names = {array.name for array in arrays}
 
     def posttask(key: Any, _result: Any, _graph: Any, _state: Any, _worker: Any) -> None:

@@ -171,7 +171,7 @@ def writable(store: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Request:
-    """What the caller asked for."""
+    """What to store, and where."""
 
     source: Any
     path: str

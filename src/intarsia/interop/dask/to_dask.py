@@ -230,10 +230,10 @@ def _stored_chunks(manifest: Manifest, chunks: Ints) -> int:
     return int(np.prod(-(-(stop - start) // chunks), axis=1).sum())
 
 
-def compact(sizes: tuple[Sizes, ...]) -> tuple[int | Sizes, ...]:
+def xarray_chunks(sizes: tuple[Sizes, ...]) -> tuple[int | Sizes, ...]:
     """A single number on axes where all blocks but the last have one size, as in xarray.
 
-    >>> compact(((4, 4, 2), (3, 5), (0,)))
+    >>> xarray_chunks(((4, 4, 2), (3, 5), (0,)))
     (4, (3, 5), (0,))
     """
     return tuple(

@@ -128,11 +128,14 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
             return [options.pop(name, None) for name in names]
 
         version = Version(*pop("branch", "tag", "snapshot_id", "as_of"))
-        access, files = pop("authorize", "storage_options"), pop("concat_dim", "combine", "ingest_options")
-        shown = pop("drop_variables", "nulls")
-        root = _open(filename_or_obj, group, version, *access, _file_options(*files), every_group=True)
+        authorize, storage_options = pop("authorize", "storage_options")
+        files = _file_options(*pop("concat_dim", "combine", "ingest_options"))
+        drop_variables, nulls = pop("drop_variables", "nulls")
+        root = _open(filename_or_obj, group, version, authorize, storage_options, files, every_group=True)
         return {
-            "/" + below.path.removeprefix(root.path).lstrip("/"): _dataset(below, *shown, **options)
+            "/" + below.path.removeprefix(root.path).lstrip("/"): _dataset(
+                below, drop_variables, nulls, **options
+            )
             for below in groups_below(root)
             if below is root or not (is_logical(below) or below.basename == LEDGER)
         }

@@ -16,7 +16,7 @@ from xarray.core import indexing
 
 from intarsia.engine.reader import Reader
 from intarsia.engine.request import Mode
-from intarsia.interop.dask.to_dask import block_sizes, compact
+from intarsia.interop.dask.to_dask import block_sizes, xarray_chunks
 from intarsia.logical.attributes import with_floats
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.coercion import is_nullable
@@ -78,7 +78,7 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
 
     def _chunk_sizes(self) -> dict[str, int | tuple[int, ...]]:
         if self._sizes is None:
-            self._sizes = dict(zip(self._dims, compact(block_sizes(self._array)), strict=True))
+            self._sizes = dict(zip(self._dims, xarray_chunks(block_sizes(self._array)), strict=True))
         return self._sizes
 
     def __getitem__(self, dim: str) -> int | tuple[int, ...]:
@@ -184,7 +184,7 @@ def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None
 
 def _sizes(chunks: tuple[Any, ...]) -> tuple[Any, ...]:
     """Chunk sizes as in xarray: a number on axes where all chunks have one size."""
-    return compact(tuple(sizes if isinstance(sizes, tuple) else (sizes,) for sizes in chunks))
+    return xarray_chunks(tuple(sizes if isinstance(sizes, tuple) else (sizes,) for sizes in chunks))
 
 
 def _lazy_variable(
