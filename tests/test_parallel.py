@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.parallel import WriteResult, WriterPool, spread
+from intarsia.parallel import WriteResult, WriterPool, run_on_workers
 
 
 def write(store, task):
@@ -40,7 +40,9 @@ def test_what_processes_write_into_forks_ends_up_in_the_session(processes, repo)
     session = repo.writable_session("main")
     array = array_in(session.store)
     seen = []
-    results = spread(processes, session.store, write, [("a", i) for i in range(6)], lambda *n: seen.append(n))
+    results = run_on_workers(
+        processes, session.store, write, [("a", i) for i in range(6)], lambda *n: seen.append(n)
+    )
     assert results == [0, 2, 4, 6, 8, 10]
     assert array[:].tolist() == [0, 1, 2, 3, 4, 5]
     assert seen == [(done, 6) for done in range(7)]
@@ -48,12 +50,12 @@ def test_what_processes_write_into_forks_ends_up_in_the_session(processes, repo)
     assert zarr.open_array(repo.readonly_session("main").store, path="a")[:].tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_fork_is_spread_as_well(processes, repo):
+def test_tasks_may_write_to_a_fork(processes, repo):
     session = repo.writable_session("main")
     zarr.open_group(session.store, mode="a")
     fork = session.fork()
     array_in(fork.store)
-    spread(processes, fork.store, write, [("a", i) for i in range(6)])
+    run_on_workers(processes, fork.store, write, [("a", i) for i in range(6)])
     session.merge(fork)
     assert zarr.open_array(session.store, path="a")[:].tolist() == [0, 1, 2, 3, 4, 5]
 
@@ -61,7 +63,7 @@ def test_a_fork_is_spread_as_well(processes, repo):
 def test_processes_write_into_a_directory(processes, tmp_path):
     store = zarr.storage.LocalStore(tmp_path / "plain")
     array = array_in(store)
-    spread(processes, store, write, [("a", i) for i in range(6)])
+    run_on_workers(processes, store, write, [("a", i) for i in range(6)])
     assert array[:].tolist() == [0, 1, 2, 3, 4, 5]
 
 
@@ -69,33 +71,33 @@ def test_a_task_that_fails_raises_its_error(processes, repo):
     session = repo.writable_session("main")
     array_in(session.store)
     with pytest.raises(ValueError, match="task -1"):
-        spread(processes, session.store, write, [("a", i) for i in (0, -1, 2)])
+        run_on_workers(processes, session.store, write, [("a", i) for i in (0, -1, 2)])
 
 
 def test_threads_share_the_store_itself():
     store = zarr.storage.MemoryStore()
     array = array_in(store)
     with ThreadPoolExecutor(2) as pool:
-        spread(pool, store, write, [("a", i) for i in range(6)])
+        run_on_workers(pool, store, write, [("a", i) for i in range(6)])
     assert array[:].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_memory_is_not_handed_to_other_processes(processes):
     with pytest.raises(intarsia.errors.UnsharedStorageError, match="memory of this process"):
-        spread(processes, zarr.storage.MemoryStore(), write, [])
+        run_on_workers(processes, zarr.storage.MemoryStore(), write, [])
     repo = intarsia.open_repository("memory://", create=True)
     session = repo.writable_session("main")
     array_in(session.store)
     with pytest.raises(intarsia.errors.UnsharedStorageError, match="memory of another process"):
-        spread(processes, session.store, write, [("a", 1)])
+        run_on_workers(processes, session.store, write, [("a", 1)])
 
 
 def test_a_chunk_that_cannot_be_read_from_here_is_noticed(repo, tmp_path):
     """As when a worker has a disk of its own: its chunk is not in the repository that we see."""
     session = repo.writable_session("main")
     zarr.create_array(session.store, name="a", shape=2000, chunks=1000, dtype="i4", compressors=None)
-    crew = WriterPool(session.store)
-    store = crew.ticket.open()
+    pool = WriterPool(session.store)
+    store = pool.handle.open()
     zarr.open_array(store, path="a", mode="r+")[:1000] = 7
     changes = pickle.dumps(store.session)
     for chunk in (tmp_path / "repo" / "chunks").iterdir():
@@ -103,7 +105,7 @@ def test_a_chunk_that_cannot_be_read_from_here_is_noticed(repo, tmp_path):
     with pytest.raises(
         intarsia.errors.UnsharedStorageError, match="worker elsewhere:1 wrote the chunk a/c/0"
     ):
-        crew.take(WriteResult("elsewhere:1", changes))
+        pool.merge(WriteResult("elsewhere:1", changes))
 
 
 def test_an_executor_that_forks_is_refused_before_it_starts_a_process(repo, tmp_path):
@@ -111,7 +113,7 @@ def test_an_executor_that_forks_is_refused_before_it_starts_a_process(repo, tmp_
     array_in(session.store)
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
         with pytest.raises(intarsia.errors.ForkedProcessError, match="spawn"):
-            spread(pool, session.store, write, [("a", 1)])
+            run_on_workers(pool, session.store, write, [("a", 1)])
         assert not pool._processes
 
 

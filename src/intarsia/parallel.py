@@ -1,6 +1,6 @@
 """Running work in other processes: on anything that has a `submit`, with a store that all of them write to.
 
-Workers get the store as a ticket. An Icechunk session is sent as a fork of itself, once for every task, and
+Workers get a handle of the store. An Icechunk session is sent as a fork of itself, once for every task, and
 each fork's changes come back and are merged. So a worker that dies loses its own changes and nothing else,
 and its work can be done again without being done twice. Other stores are sent as they are.
 """
@@ -29,15 +29,15 @@ from intarsia.progress import Progress, silent
 _forked = False
 
 
-def _remember_the_fork() -> None:
+def _remember_fork() -> None:
     global _forked
     _forked = True
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_remember_the_fork)
+    os.register_at_fork(after_in_child=_remember_fork)
 
-PATIENCE = 30.0
+FIRST_TIMEOUT = 30.0
 """Seconds after which a result is requested from dask again; then twice as many, and so on."""
 
 SPAWN = 'ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")), or "forkserver"'
@@ -133,18 +133,23 @@ class StoreHandle:
             sync(store.exists("zarr.json"))
         except icechunk.StorageError as error:
             raise errors.UnsharedStorageError(
-                f"the worker {_me()} cannot read the repository: its storage is in the memory of another "
-                "process, or on a disk that this worker does not have.\n"
+                f"the worker {_worker_name()} cannot read the repository: its storage is in the memory of "
+                "another process, or on a disk that this worker does not have.\n"
                 f"  Use storage that all workers reach. Icechunk says: {error}"
             ) from error
         return store
 
-    def receipt(self, store: Any) -> WriteResult:
+    def result(self, store: Any) -> WriteResult:
         """What the worker has to return after writing."""
-        return WriteResult(_me(), None if self.fork is None else pickle.dumps(store.session))
+        return WriteResult(_worker_name(), None if self.fork is None else pickle.dumps(store.session))
 
 
-def _me() -> str:
+def fork_of(session: Any) -> icechunk.ForkSession:
+    """A fork of a writable session; a fork is its own."""
+    return session if isinstance(session, icechunk.ForkSession) else session.fork()
+
+
+def _worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -153,8 +158,8 @@ class WriterPool:
     """The workers that write to one store, from the point of view of the process that has it.
 
     >>> import zarr
-    >>> crew = WriterPool(zarr.storage.MemoryStore(), in_process=True)
-    >>> crew.take(crew.ticket.receipt(crew.ticket.open()))
+    >>> pool = WriterPool(zarr.storage.MemoryStore(), in_process=True)
+    >>> pool.merge(pool.handle.result(pool.handle.open()))
     """
 
     store: Any
@@ -163,10 +168,10 @@ class WriterPool:
     in_process: bool = False
     """Whether the workers are threads of this process, which can share the store itself."""
 
-    ticket: StoreHandle = field(init=False)
-    """The ticket for every task."""
+    handle: StoreHandle = field(init=False)
+    """What every task gets."""
 
-    _met: set[str] = field(default_factory=set, init=False)
+    _workers: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         if not self.in_process and isinstance(self.store, MemoryStore):
@@ -175,23 +180,21 @@ class WriterPool:
                 "  Write with threads, or to a store on disk or in the cloud"
             )
         if not self.in_process and isinstance(self.store, icechunk.IcechunkStore):
-            session = self.store.session
-            fork = session if isinstance(session, icechunk.ForkSession) else session.fork()
-            self.ticket = StoreHandle(fork=pickle.dumps(fork))
+            self.handle = StoreHandle(fork=pickle.dumps(fork_of(self.store.session)))
         else:
-            self.ticket = StoreHandle(store=self.store)
+            self.handle = StoreHandle(store=self.store)
 
-    def take(self, receipt: WriteResult) -> None:
+    def merge(self, result: WriteResult) -> None:
         """Merge the changes of a worker."""
-        if receipt.changes is None:
+        if result.changes is None:
             return
-        fork: icechunk.ForkSession = pickle.loads(receipt.changes)
+        fork: icechunk.ForkSession = pickle.loads(result.changes)
         session = self.store.session
         with writing(session):
             session.merge(fork)
-        if receipt.worker not in self._met:
-            self._check(receipt.worker, fork)
-            self._met.add(receipt.worker)
+        if result.worker not in self._workers:
+            self._check(result.worker, fork)
+            self._workers.add(result.worker)
 
     def _check(self, worker: str, fork: icechunk.ForkSession) -> None:
         """The first chunk of every worker must be readable from here."""
@@ -209,7 +212,7 @@ class WriterPool:
                 return
 
 
-def spread(
+def run_on_workers(
     client: Client,
     store: Any,
     function: Callable[[Any, Any], Any],
@@ -227,32 +230,31 @@ def spread(
     ...     zarr.create_array(store, name=str(i), shape=2, dtype="i4")[:] = i
     ...     return i
     >>> store = zarr.storage.MemoryStore()
-    >>> spread(ThreadPoolExecutor(2), store, write, [3, 4])
+    >>> run_on_workers(ThreadPoolExecutor(2), store, write, [3, 4])
     [3, 4]
     >>> int(zarr.open_array(store, path="4")[0])
     4
     """
-    listed = list(tasks)
     if isinstance(client, futures.ProcessPoolExecutor):
         _check_pickles(function)
     if isinstance(store, icechunk.IcechunkStore):
         check_client(client)
-    crew = WriterPool(store, in_process=isinstance(client, futures.ThreadPoolExecutor))
+    pool = WriterPool(store, in_process=isinstance(client, futures.ThreadPoolExecutor))
     run = uuid.uuid4().hex  # dask runs equal calls only once, but each of these has to run
-    promises = [client.submit(_do, run, crew.ticket, function, task) for task in listed]
+    submitted = [client.submit(_run_task, run, pool.handle, function, task) for task in tasks]
     results = []
-    progress(0, len(promises))
+    progress(0, len(submitted))
     try:
-        for done, future in enumerate(promises, 1):
-            result, receipt = result_of(future)
-            crew.take(receipt)
+        for done, future in enumerate(submitted, 1):
+            result, changes = result_of(future)
+            pool.merge(changes)
             results.append(result)
-            progress(done, len(promises))
+            progress(done, len(submitted))
     except BaseException as error:
-        for future in promises[len(results) :]:
+        for future in submitted[len(results) :]:
             future.cancel()
         if isinstance(error, Exception):  # code that catches it finds the store at rest
-            futures.wait([future for future in promises if isinstance(future, futures.Future)])
+            futures.wait([future for future in submitted if isinstance(future, futures.Future)])
         raise
     return results
 
@@ -270,14 +272,14 @@ def result_of(future: Any) -> Any:
     distributed = sys.modules.get("distributed")
     if distributed is None or not isinstance(future, distributed.Future):
         return future.result()
-    patience = PATIENCE
+    timeout = FIRST_TIMEOUT
     while True:
         try:
-            return future.result(timeout=patience)
+            return future.result(timeout=timeout)
         except (TimeoutError, CancelledError):  # the second if there were simultaneous requests
             if future.status in ("error", "cancelled"):
                 raise
-            patience *= 2
+            timeout *= 2
 
 
 def _check_pickles(function: object) -> None:
@@ -286,18 +288,18 @@ def _check_pickles(function: object) -> None:
         pickle.dumps(function)
     except Exception as error:
         raise errors.CodecConfigurationError(
-            "the work cannot be given to other processes: its run-time options (a decision, a padding "
+            "the work cannot be sent to other processes: its run-time options (a decision, a padding "
             f"function) cannot be pickled: {error}\n"
             "  Define such functions at the top level of a module, use a dask client, or work without one"
         ) from error
 
 
-def _do(
-    _run: str, ticket: StoreHandle, function: Callable[[Any, Any], Any], task: Any
+def _run_task(
+    _run: str, handle: StoreHandle, function: Callable[[Any, Any], Any], task: Any
 ) -> tuple[Any, WriteResult]:
-    store = ticket.open()
+    store = handle.open()
     result = function(store, task)
-    return result, ticket.receipt(store)
+    return result, handle.result(store)
 
 
 def snapshot_of(store: Any) -> str | None:

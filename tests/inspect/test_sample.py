@@ -143,7 +143,7 @@ def test_nulls_are_no_values():
     array.add_region([(0, 3)], data=[1, None, 3])
     seen = sample(array, [range(3)])
     assert seen.status.tolist() == [VALUE, NULL, VALUE]
-    assert seen.shown.tolist() == [1, 3]
+    assert seen.finite.tolist() == [1, 3]
     assert seen.limits(0, 100) == (1, 3)
 
 

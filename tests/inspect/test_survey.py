@@ -7,8 +7,8 @@ import zarr
 from hypothesis import given, settings
 
 import intarsia
-from intarsia.inspect.stored_members import requests_needed
-from intarsia.inspect.survey import harmonised, survey
+from intarsia.inspect.survey import harmonise, survey
+from intarsia.logical.stored_members import requests_needed
 from tests.inspect import samples
 from tests.logical import backings
 from tests.logical.strategies import arrays
@@ -122,7 +122,7 @@ def test_a_pipeline_keeps_its_place_from_version_to_version():
     array.append(np.ones((90, 72, 144)), codecs=["zstd"])
     second = survey(array)
     assert (first.labels, second.labels) == (("gzip",), ("zstd", "gzip"))
-    before, after = harmonised([first, second])
+    before, after = harmonise([first, second])
     places = [{p.label: p.place for p in seen.pipelines()} for seen in (before, after)]
     assert places[0]["gzip"] == places[1]["gzip"]
     assert "zstd" not in places[0]

@@ -20,7 +20,7 @@ from intarsia.display import (
 )
 from intarsia.errors import BoundsError
 from intarsia.inspect.drawing import COLOURS
-from intarsia.inspect.survey import harmonised, survey
+from intarsia.inspect.survey import harmonise, survey
 from intarsia.inspect.write_report import MOST_VERSIONS, whole_file, write_report
 
 
@@ -108,7 +108,7 @@ def regions(
     """
     opened = NamedStore.find(asked).open(array)
     with waiting("measuring stored chunks", counted=False):
-        layers = harmonised([survey(opened, layer=layer) for layer in opened.manifest.layers])
+        layers = harmonise([survey(opened, layer=layer) for layer in opened.manifest.layers])
     every = [(seen, i) for seen in layers for i in seen.manifest.regions.in_order().tolist()]
     shown = every[:limit]
     rows = [seen.row(i) for seen, i in shown]

@@ -13,8 +13,8 @@ from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
 from intarsia.display import bounds_text, size_text
 from intarsia.errors import NotLogicalArrayError
-from intarsia.inspect.stored_members import MemberFacts, read_facts
 from intarsia.inspect.survey import survey
+from intarsia.logical.stored_members import MemberFacts, read_facts
 
 
 @verb

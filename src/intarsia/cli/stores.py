@@ -21,7 +21,7 @@ from intarsia.cli.verb import CommandError
 from intarsia.display import lay_out, names_text, size_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
-from intarsia.interop.block_copies import Found, node_of, walked
+from intarsia.interop.convert import Node, open_source, walk
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.coercion import type_text
 from intarsia.versions.access import Allowed
@@ -48,14 +48,14 @@ SOURCES = (".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".he5", ".tif", ".tiff")
 """The suffixes of files that `ingest` takes."""
 
 
-def _listed(found: Sequence[Found]) -> str:
+def _listed(found: Sequence[Node]) -> str:
     """Arrays as a small table, for an error."""
     lines = map(str, lay_out(("Path", *LS_COLUMNS[1:]), [row_of(each) for each in found[:SEVERAL]]))
     more = len(found) - SEVERAL
     return "\n    " + "\n    ".join(lines) + (f"\n    … and {more} more" if more > 0 else "")
 
 
-def row_of(found: Found) -> tuple[str, ...]:
+def row_of(found: Node) -> tuple[str, ...]:
     """An array as a row in a table of all arrays."""
     array = found.node
     assert not isinstance(array, zarr.Group)
@@ -238,7 +238,7 @@ class NamedStore:
         """What is at a path; if there is nothing, an error that names the existing arrays."""
         name = path.strip("/")
         try:
-            return node_of(self.store(), name)
+            return open_source(self.store(), name)
         except NotLogicalArrayError as error:
             known = [each.path for each in self.found()] if name else []
             if not known:
@@ -247,10 +247,10 @@ class NamedStore:
                 f"there is no array {name!r} in {self.text}: {names_text(name, known)}"
             ) from error
 
-    def found(self, path: str = "") -> list[Found]:
+    def found(self, path: str = "") -> list[Node]:
         """Every array at and below a path, logical or plain."""
-        node = node_of(self.store(), path.strip("/"))
-        return [each for each in walked(node, path.strip("/")) if not isinstance(each.node, zarr.Group)]
+        node = open_source(self.store(), path.strip("/"))
+        return [each for each in walk(node, path.strip("/")) if not isinstance(each.node, zarr.Group)]
 
     def one_array(self, path: str) -> str:
         """The path, or the path of the only array."""
@@ -263,7 +263,7 @@ class NamedStore:
             f"{self.text} holds {len(known)} logical arrays; say which as PATH:{_listed(known)}"
         )
 
-    def logical_arrays(self) -> list[Found]:
+    def logical_arrays(self) -> list[Node]:
         """Every logical array; if there is none, an error that says what is there instead."""
         found = self.found()
         known = [each for each in found if isinstance(each.node, LogicalArray)]

@@ -12,7 +12,7 @@ from intarsia.cli.verb import CommandError, print_json, say, verb, waiting
 from intarsia.display import bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError
 from intarsia.inspect.survey import survey
-from intarsia.interop.block_copies import node_of, walked
+from intarsia.interop.convert import open_source, walk
 from intarsia.logical.logical_array import LogicalArray
 
 Source = Annotated[
@@ -220,7 +220,7 @@ def export(
             overwrite=overwrite,
             progress=progress,
         )
-    arrays = [each for each in walked(node_of(made)) if not isinstance(each.node, zarr.Group)]
+    arrays = [each for each in walk(open_source(made)) if not isinstance(each.node, zarr.Group)]
     nbytes = sum(each.node.nbytes for each in arrays if not isinstance(each.node, zarr.Group))
     if as_json:
         paths = ["/".join(filter(None, (to.strip("/"), each.path))) for each in arrays]

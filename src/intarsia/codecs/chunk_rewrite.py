@@ -26,7 +26,7 @@ from intarsia.codecs.runtime_options import RuntimeOptions, options_in
 from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, margins, stored_indices
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
-from intarsia.parallel import Client, spread
+from intarsia.parallel import Client, run_on_workers
 from intarsia.progress import Progress, silent
 
 CHUNKS_PER_TASK = 16
@@ -88,6 +88,8 @@ def rewrite(
     Without a decision, the array's own is used. `progress` counts stored chunks or shards. With a `client` (a
     `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork), its workers do the
     work; in an Icechunk session they do so through forks, which are merged into it.
+
+    [Storing data again](../../explanation/storing-again.md) compares it with other operations.
 
     >>> import numpy as np, zarr
     >>> from intarsia.codecs import ConditionalCodec
@@ -161,7 +163,7 @@ def _on_client(client: Client, work: "_ArrayRewrite", progress: Progress) -> Out
     def count(done: int, _total: int) -> None:
         progress(min(done * CHUNKS_PER_TASK, len(indices)), len(indices))
 
-    return _sum(spread(client, array.store, worker, tasks, count))
+    return _sum(run_on_workers(client, array.store, worker, tasks, count))
 
 
 @dataclass(frozen=True, slots=True)

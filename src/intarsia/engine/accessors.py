@@ -105,6 +105,7 @@ class Accessors:
 
         `objective` is one of those of `intarsia.advise`; with `"size"`, no region gets larger. `progress` is
         called with the number of steps done and the total.
+        [Storing data again](../../explanation/storing-again.md) compares it with other operations.
         """
         changes: tuple[Change, ...] = provided("optimize", self, objective, progress=progress)
         return changes

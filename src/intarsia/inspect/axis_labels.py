@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import zarr
 
 from intarsia.display import plain
 from intarsia.engine.reader import Reader
 from intarsia.inspect.sample import FAILURES
-from intarsia.logical.hierarchy import is_logical
+from intarsia.logical.hierarchy import is_any_array, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import reader
 from intarsia.nullable import NullableValues
@@ -42,23 +41,24 @@ def open_array(store: Any, path: str) -> Reader | LogicalArray:
     """The array at a path, logical or plain; `FileNotFoundError` if there is none.
 
     >>> import intarsia
-    >>> store = zarr.storage.MemoryStore()
+    >>> store = {}
     >>> _ = intarsia.create(store, "a", shape=(4,), chunks=(2,), dtype="f4")
     >>> type(open_array(store, "a")).__name__
     'LogicalArray'
     """
-    node = zarr.open(store, path=path or None, mode="r")
-    if isinstance(node, zarr.Group) and not is_logical(node):
+    node = open_node(store, path)
+    if not is_any_array(node):
         raise FileNotFoundError(f"{path or '/'} is a group")
-    found = reader(node)
-    assert not isinstance(found, dict)
-    return found
+    array = reader(node)
+    assert not isinstance(array, dict)
+    return array
 
 
 @dataclass(frozen=True, eq=False)
 class AxisLabels:
     """The coordinate of an axis.
 
+    >>> import zarr
     >>> store = zarr.storage.MemoryStore()
     >>> time = zarr.create_array(store, name="time", data=np.array([0, 36]), attributes={
     ...     "units": "hours since 2020-01-01"})
@@ -99,8 +99,8 @@ class AxisLabels:
             return []
         first, last = min(places), max(places)
         step = max(1, np.gcd.reduce(np.array(places) - first)) if len(places) > 1 else 1
-        read = self.coordinate[first : last + 1 : int(step)]
-        return texts_of(read[(np.array(places) - first) // step], dict(self.coordinate.attrs))
+        values = self.coordinate[first : last + 1 : int(step)]
+        return texts_of(values[(np.array(places) - first) // step], dict(self.coordinate.attrs))
 
 
 def texts_of(values: Any, attributes: dict[str, Any]) -> list[str]:
@@ -135,13 +135,12 @@ def _dates(values: Any, attributes: dict[str, Any]) -> Any:
     if values.dtype.kind == "M":
         return values
     units, calendar = attributes.get("units"), attributes.get("calendar", "standard")
-    found = SINCE.match(units) if isinstance(units, str) and values.dtype.kind in "iuf" else None
-    if found is None or calendar not in CALENDARS:
+    since = SINCE.match(units) if isinstance(units, str) and values.dtype.kind in "iuf" else None
+    if since is None or calendar not in CALENDARS:
         return None
     try:
-        since = ZONE.sub("", found[2].strip()).replace(" ", "T", 1)[:26]
-        start = np.datetime64(since, "us")
-        counts = np.where(np.isfinite(values), values, 0) * (SECONDS[found[1]] * 1e6)
+        start = np.datetime64(ZONE.sub("", since[2].strip()).replace(" ", "T", 1)[:26], "us")
+        counts = np.where(np.isfinite(values), values, 0) * (SECONDS[since[1]] * 1e6)
         if np.abs(counts).max(initial=0) > LONGEST_TIME:
             return None
         dates = start + counts.round().astype(np.int64).astype("m8[us]")

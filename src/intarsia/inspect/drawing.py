@@ -3,7 +3,7 @@
 People with colour-blindness can tell the colours apart, on light and dark backgrounds; letters help.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -125,14 +125,14 @@ def panes(
     None of them is wider than `room`.
     """
     axes = plane_axes(shape) if axes is None else axes
-    placed = []
+    result = []
     y = TOP
     if len(axes) == 2:
         rows, columns = shape[axes[0]], shape[axes[1]]
         scale = min(room / columns, PLANE_HEIGHT / rows)
         width = min(room, max(NARROWEST, columns * scale))
         height = min(PLANE_HEIGHT, max(FLATTEST, rows * scale))
-        placed.append(Pane(LEFT, y, width, height, axes, shape))
+        result.append(Pane(LEFT, y, width, height, axes, shape))
         y += height + 46
         strips = [axis for axis in range(len(shape)) if axis not in axes]
     elif axes:
@@ -140,14 +140,51 @@ def panes(
     else:
         return [Pane(LEFT, y, STRIP_HEIGHT * 2, STRIP_HEIGHT * 2, (), shape)]
     for axis in strips:
-        placed.append(Pane(LEFT, y, room, STRIP_HEIGHT, (axis,), shape))
+        result.append(Pane(LEFT, y, room, STRIP_HEIGHT, (axis,), shape))
         y += STRIP_HEIGHT + 40
-    return placed
+    return result
 
 
-def for_both_sizes(draw: Callable[[float], str]) -> str:
-    """A drawing for desktops and one for phones; the style sheet shows one of them."""
-    return f'<div class="desk">{draw(PLANE_WIDTH)}</div><div class="phone">{draw(PHONE_WIDTH)}</div>'
+def svg(width: float, height: float, about: str, parts: Iterable[str]) -> str:
+    """One `<svg>` element; `about` says what it shows to people who cannot see it."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        f'height="{height:g}" role="img" class="intarsia" aria-label="{markup(about)}" '
+        f'font-family="system-ui,sans-serif" font-size="12">{"".join(parts)}</svg>'
+    )
+
+
+def rect(x: float, y: float, width: float, height: float, fill: str, more: str = "", title: str = "") -> str:
+    """A rectangle with `more` attributes; `title` is shown when the pointer is on it."""
+    shape = f'<rect x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" height="{height:.4g}" fill="{fill}"{more}'
+    return f"{shape}><title>{title}</title></rect>" if title else f"{shape}/>"
+
+
+def frame(pane: Pane, title: str = "") -> str:
+    """The background of a plane or strip: what is seen where there is nothing."""
+    line = ' stroke="var(--line,#d0d7de)"'
+    return rect(pane.x, pane.y, pane.width, pane.height, "var(--hole,#eef1f4)", line, title)
+
+
+def for_both_sizes(draw: Callable[[float], str], longest: int | None = None) -> str:
+    """A drawing for desktops and one for phones; the style sheet shows one of them.
+
+    If style sheets are ignored, only the first is shown. If it is longer than `longest`, there is no other.
+    """
+    desk = draw(PLANE_WIDTH)
+    if longest is not None and len(desk) > longest:
+        return desk
+    phone = draw(PHONE_WIDTH)
+    return f'<div class="desk">{desk}</div><div class="phone" style="display:none">{phone}</div>'
+
+
+def explorable(picture: str, about: str, more: str = "") -> str:
+    """A picture on the page that names the piece under the pointer, or reached with the arrow keys."""
+    return (
+        f'<div class="map intarsia"{more} tabindex="0" role="group" '
+        f'aria-label="{markup(about)}; arrow keys go from one to the next">{picture}'
+        '<p class="readout" aria-live="polite"></p></div>'
+    )
 
 
 def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[str]:
@@ -189,12 +226,12 @@ def _ticks(
     dates = survey.dates(axis)
     if dates and side == -1:
         gap = max(gap, DATE_WIDTH)
-    chosen = [0, size]
+    places = [0, size]
     for edge in edges:
-        if all(abs(edge - other) / size * length >= gap for other in chosen):
-            chosen.append(edge)
-    chosen.sort()
-    return list(zip(chosen, dates(chosen) if dates else map(str, chosen), strict=True))
+        if all(abs(edge - other) / size * length >= gap for other in places):
+            places.append(edge)
+    places.sort()
+    return list(zip(places, dates(places) if dates else map(str, places), strict=True))
 
 
 def _tick(x1: float, y1: float, x2: float, y2: float) -> str:
@@ -275,8 +312,8 @@ def map_axes(shape: Sequence[int], start: Ints, stop: Ints) -> tuple[int, ...]:
     (0, 2)
     """
     divided = ((start != start[:1]) | (stop != stop[:1])).any(axis=0) if len(start) else np.zeros(len(shape))
-    chosen = sorted(range(len(shape)), key=lambda axis: (not divided[axis], -shape[axis], axis))[:2]
-    return tuple(sorted(chosen))
+    first = sorted(range(len(shape)), key=lambda axis: (not divided[axis], -shape[axis], axis))[:2]
+    return tuple(sorted(first))
 
 
 def project(
@@ -294,19 +331,19 @@ def project(
     """
     if not len(start) or not prod(shape):
         return []
-    chosen = list(axes)
-    low, high = start[:, chosen], stop[:, chosen]
+    columns = list(axes)
+    low, high = start[:, columns], stop[:, columns]
     others = [axis for axis in range(len(shape)) if axis not in axes]
     depth = np.prod(stop[:, others] - start[:, others], axis=1, dtype=np.float64)
     depth = depth / prod(shape[axis] for axis in others)
     outlines = np.unique(np.concatenate([low, high], axis=1), axis=0)
     if len(outlines) <= most_cells:
-        boxes_low, boxes_high = outlines[:, : len(chosen)], outlines[:, len(chosen) :]
+        boxes_low, boxes_high = outlines[:, : len(axes)], outlines[:, len(axes) :]
         if not _cross(boxes_low, boxes_high):
             return _outlined(boxes_low, boxes_high, low, high, depth, group)
-    edges = [own_edges(low[:, i], high[:, i], shape[axis]) for i, axis in enumerate(chosen)]
+    edges = [own_edges(low[:, i], high[:, i], shape[axis]) for i, axis in enumerate(axes)]
     if prod(len(edge) - 1 for edge in edges) > most_cells:
-        edges = _fewer_edges(edges, [shape[axis] for axis in chosen], most_cells)
+        edges = _fewer_edges(edges, [shape[axis] for axis in axes], most_cells)
     return _gridded(edges, low, high, depth, group)
 
 

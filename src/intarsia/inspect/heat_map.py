@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.display import markup, ratio_text, size_text
+from intarsia.display import ratio_text, size_text
 from intarsia.inspect import drawing
 from intarsia.inspect.survey import Survey, shown_chunks
 from intarsia.manifest.region_table import NONE, Ints
@@ -114,12 +114,12 @@ def heat_cells(survey: Survey) -> list[HeatCell]:
     edges = [
         _edges(low[:, i], high[:, i], sizes[i], most) for i, most in enumerate((HEAT_ROWS, HEAT_COLUMNS))
     ]
-    counts, memory, kept = _sums(edges, low, high, raw, stored)
+    counts, memory, nbytes = _sums(edges, low, high, raw, stored)
     cells = []
     for i, j in zip(*np.nonzero(counts), strict=True):
         first = (int(edges[0][i]), int(edges[1][j]))[2 - len(axes) :]
         last = (int(edges[0][i + 1]), int(edges[1][j + 1]))[2 - len(axes) :]
-        cells.append(HeatCell(first, last, float(memory[i, j]), float(kept[i, j]), int(counts[i, j])))
+        cells.append(HeatCell(first, last, float(memory[i, j]), float(nbytes[i, j]), int(counts[i, j])))
     return cells
 
 
@@ -146,11 +146,11 @@ def _sums(edges: list[Ints], low: Ints, high: Ints, raw: Ints, stored: Ints) -> 
             np.clip(np.searchsorted(edges[i], middle[:, i], side="right") - 1, 0, shape[i] - 1)
             for i in range(2)
         )
-        counts, memory, kept = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        counts, memory, nbytes = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         np.add.at(counts, at, 1)
         np.add.at(memory, at, raw)
-        np.add.at(kept, at, stored)
-        return counts, memory, kept
+        np.add.at(nbytes, at, stored)
+        return counts, memory, nbytes
     # A chunk's bytes are divided by area: the share of its rows in a cell times that of its columns.
     rows, columns = (
         drawing.overlap(edges[i], low[:, i], high[:, i]) / np.maximum(high[:, None, i] - low[:, None, i], 1)
@@ -175,25 +175,16 @@ def heat_colour(ratio: float) -> int:
 def draw_heat(survey: Survey, cells: list[HeatCell], room: float = drawing.PLANE_WIDTH) -> str:
     """The heat map as one `<svg>` element; every cell carries its position in the list."""
     pane = drawing.panes(survey.manifest.shape, room=room)[0]
-    parts = [
-        f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
-        'fill="var(--hole)" stroke="var(--line)"/>'
-    ]
+    parts = [drawing.frame(pane)]
     for number, cell in enumerate(cells):
-        x, y, width, height = pane.box(cell)
-        parts.append(
-            f'<rect class="region" data-cell="{number}" x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" '
-            f'height="{height:.4g}" fill="{HEAT[heat_colour(cell.ratio)]}"/>'
-        )
+        more = f' class="region" data-cell="{number}"'
+        parts.append(drawing.rect(*pane.box(cell), HEAT[heat_colour(cell.ratio)], more))
     parts.extend(drawing.draw_axes(survey, pane, cells))
     best = max((cell.ratio for cell in cells), default=1.0)
     worst = min((cell.ratio for cell in cells), default=1.0)
-    about = markup(f"Heat map of compression ratios per stored chunk, from {worst:.3g} to {best:.3g}")
+    about = f"Heat map of compression ratios per stored chunk, from {worst:.3g} to {best:.3g}"
     width, height = drawing.LEFT + room + drawing.RIGHT, pane.y + pane.height + 36
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-        f'height="{height:g}" role="img" aria-label="{about}" font-size="12">{"".join(parts)}</svg>'
-    )
+    return drawing.svg(width, height, about, parts)
 
 
 def cell_text(survey: Survey, cell: HeatCell) -> str:

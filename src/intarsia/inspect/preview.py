@@ -1,4 +1,4 @@
-"""A small picture of an array's values, drawn like the map of its regions and beside it; its colours.
+"""A small picture of an array's values, drawn like the map of its regions and beside it; colour maps; PNG.
 
 It looks at a bounded number of elements, in a bounded number of chunks.
 """
@@ -6,7 +6,7 @@ It looks at a bounded number of elements, in a bounded number of chunks.
 import base64
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -28,26 +28,28 @@ DAMAGED_COLOUR = (179, 38, 30, 255)
 HOLE_COLOUR = (128, 128, 128, 48)
 NOTHING = (0, 0, 0, 0)
 
+type Colours = np.ndarray[Any, np.dtype[np.uint8]]
+
 LINE_HEIGHT = 120.0
 BAR_WIDTH, BAR_HEIGHT = 160.0, 10.0
 
 
 @dataclass(frozen=True, eq=False)
 class Preview:
-    """What was sampled from an array, and the result.
+    """Values of an array, sampled for a picture.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 6), dtype="i2")
     >>> array.add_region([(0, 2), (0, 6)], data=np.arange(12).reshape(2, 6))
-    >>> seen = Preview.of(array)
-    >>> seen.axes, seen.seen.values.shape, seen.caption
+    >>> preview = Preview.of(array)
+    >>> preview.axes, preview.sample.values.shape, preview.caption
     ((0, 1), (4, 6), 'Values')
     """
 
     axes: tuple[int, ...]
     """The axes that are drawn: two, one or none."""
 
-    seen: Sample
+    sample: Sample
     """The samples, evenly spaced on these axes."""
 
     caption: str
@@ -81,14 +83,14 @@ def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
     for axis, place in fixed.items():
         labels = AxisLabels.beside(array.store, array.path, names[axis], array.shape[axis])
         try:
-            said = f" ({labels.at([place])[0]})" if labels is not None else ""
+            label = f" ({labels.at([place])[0]})" if labels is not None else ""
         except FAILURES:
-            said = ""
-        words.append(f"{plain(names[axis] or f'axis {axis}', 40)} = {place}{said}")
+            label = ""
+        words.append(f"{plain(names[axis] or f'axis {axis}', 40)} = {place}{label}")
     return "Values at " + ", ".join(words) if words else "Values"
 
 
-def preview_html(array: LogicalArray, seen: Survey, *, phones: bool = False) -> str:
+def preview_html(array: LogicalArray, survey: Survey, *, phones: bool = False) -> str:
     """The picture with its caption, also in a size for `phones`; empty if there are no elements.
 
     >>> import intarsia
@@ -100,19 +102,19 @@ def preview_html(array: LogicalArray, seen: Survey, *, phones: bool = False) -> 
     if not prod(array.shape):
         return ""
     preview = Preview.of(array)
-    if (preview.seen.status == DAMAGED).all():
+    if (preview.sample.status == DAMAGED).all():
         return (
-            f'<p class="soft">The values cannot be read: {markup(one_line(preview.seen.problem), 1000)}</p>'
+            f'<p class="soft">The values cannot be read: {markup(one_line(preview.sample.problem), 1000)}</p>'
         )
-    damaged = np.count_nonzero(preview.seen.status == DAMAGED) / max(1, preview.seen.status.size)
+    damaged = np.count_nonzero(preview.sample.status == DAMAGED) / max(1, preview.sample.status.size)
     notes = [preview.caption]
     units = array.attrs.get("units")
     notes += [f"in {plain(units, 40)}"] if isinstance(units, str) and units else []
-    if preview.seen.coarser > 1:
-        notes.append(f"one of every {count_text(preview.seen.coarser, 'place')} on each axis")
+    if preview.sample.coarser > 1:
+        notes.append(f"one of every {count_text(preview.sample.coarser, 'place')} on each axis")
     if damaged:
         notes.append("red: cannot be read")
-    draw = partial(_draw, seen, preview) if preview.axes else partial(_text, preview)
+    draw = partial(_draw, survey, preview) if preview.axes else partial(_text, preview)
     picture = drawing.for_both_sizes(draw) if phones else draw(drawing.PLANE_WIDTH)
     return f'<figure class="preview">{picture}<figcaption>{markup("; ".join(notes))}</figcaption></figure>'
 
@@ -121,67 +123,62 @@ def _text(preview: Preview, _room: float) -> str:
     return f"<p><strong>{markup(preview.text)}</strong></p>"
 
 
-def _draw(seen: Survey, preview: Preview, room: float) -> str:
-    pane = drawing.panes(seen.manifest.shape, room=room)[0]
+def _draw(survey: Survey, preview: Preview, room: float) -> str:
+    pane = drawing.panes(survey.manifest.shape, room=room)[0]
     if len(preview.axes) == 1:
-        pane = drawing.Pane(pane.x, pane.y, pane.width, LINE_HEIGHT, pane.axes, pane.shape)
-    low, high = preview.seen.limits()
-    parts = [
-        f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
-        'fill="var(--hole,#eef1f4)" stroke="var(--line,#d0d7de)"/>',
-        _picture(preview.seen, pane, low, high) if len(preview.axes) == 2 else _line(preview.seen, pane),
-        *drawing.draw_axes(seen, pane, ()),
-    ]
+        pane = replace(pane, height=LINE_HEIGHT)
+    low, high = preview.sample.limits()
+    is_plane = len(preview.axes) == 2
+    picture = _picture(preview.sample, pane, low, high) if is_plane else _line(preview.sample, pane)
+    parts = [drawing.frame(pane), picture, *drawing.draw_axes(survey, pane, ())]
     bottom = pane.y + pane.height + 40
-    if len(preview.axes) == 2:
+    if is_plane:
         parts += _bar(pane, bottom, low, high)
         bottom += 30
-    width = drawing.LEFT + room + drawing.RIGHT
-    about = markup(f"Values of an array of shape {seen.manifest.shape}, from {low:.6g} to {high:.6g}")
+    about = f"Values of an array of shape {survey.manifest.shape}, from {low:.6g} to {high:.6g}"
+    return drawing.svg(drawing.LEFT + room + drawing.RIGHT, bottom, about, parts)
+
+
+def _image(x: float, y: float, width: float, height: float, pixels: Colours) -> str:
+    data = base64.b64encode(png(pixels)).decode()
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {bottom:g}" width="{width:g}" '
-        f'height="{bottom:g}" role="img" aria-label="{about}" font-family="system-ui,sans-serif" '
-        f'font-size="12">{"".join(parts)}</svg>'
+        f'<image x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" preserveAspectRatio="none" '
+        f'style="image-rendering:pixelated" href="data:image/png;base64,{data}"/>'
     )
 
 
-def _picture(seen: Sample, pane: drawing.Pane, low: float, high: float) -> str:
-    pixels = coloured(seen, low, high)
-    return (
-        f'<image x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
-        'preserveAspectRatio="none" style="image-rendering:pixelated" '
-        f'href="data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"/>'
-    )
+def _picture(sample: Sample, pane: drawing.Pane, low: float, high: float) -> str:
+    return _image(pane.x, pane.y, pane.width, pane.height, coloured(sample, low, high))
 
 
-def coloured(seen: Sample, low: float, high: float) -> Any:
+def coloured(sample: Sample, low: float, high: float) -> Any:
     """The values as pixels: red, green, blue, opacity.
 
     >>> values, status = np.array([[0.0, 1.0, 5.0]]), np.array([[VALUE, VALUE, DAMAGED]], dtype=np.uint8)
     >>> coloured(Sample(values, status), 0, 1)[0, :, :3].tolist()
     [[68, 1, 84], [253, 231, 37], [179, 38, 30]]
     """
-    table = np.concatenate([colour_table(MAP), np.full((256, 1), 255, np.uint8)], axis=1)
-    finite = np.isfinite(seen.values)
-    places = np.where(finite, seen.values - low, 0) / ((high - low) or 1) * 255
+    table = _opaque(colour_table(MAP))
+    finite = np.isfinite(sample.values)
+    places = np.where(finite, sample.values - low, 0) / ((high - low) or 1) * 255
     pixels = table[np.clip(places, 0, 255).astype(np.intp)]
-    pixels[(seen.status != VALUE) | ~finite] = NOTHING
-    pixels[seen.status == HOLE] = HOLE_COLOUR
-    pixels[seen.status == DAMAGED] = DAMAGED_COLOUR
+    pixels[(sample.status != VALUE) | ~finite] = NOTHING
+    pixels[sample.status == HOLE] = HOLE_COLOUR
+    pixels[sample.status == DAMAGED] = DAMAGED_COLOUR
     return pixels
 
 
-def _line(seen: Sample, pane: drawing.Pane) -> str:
+def _line(sample: Sample, pane: drawing.Pane) -> str:
     """The values as a line that is broken where there are none."""
-    low, high = seen.limits(0, 100)
-    drawn = (seen.status == VALUE) & np.isfinite(seen.values)
-    x = pane.x + (np.arange(len(drawn)) + 0.5) / len(drawn) * pane.width
-    y = pane.y + pane.height - 6 - (seen.values - low) / ((high - low) or 1) * (pane.height - 12)
+    low, high = sample.limits(0, 100)
+    is_value = (sample.status == VALUE) & np.isfinite(sample.values)
+    x = pane.x + (np.arange(len(is_value)) + 0.5) / len(is_value) * pane.width
+    y = pane.y + pane.height - 6 - (sample.values - low) / ((high - low) or 1) * (pane.height - 12)
     path, pen = [], "M"
-    for i in range(len(drawn)):
-        if drawn[i]:
+    for i in range(len(is_value)):
+        if is_value[i]:
             path.append(f"{pen}{x[i]:.1f} {y[i]:.1f}")
-        pen = "L" if drawn[i] else "M"
+        pen = "L" if is_value[i] else "M"
     if len(path) == 1:
         path.append("h1")
     line = f'<path d="{"".join(path)}" fill="none" stroke="{drawing.COLOURS[0]}" stroke-width="1.5"/>'
@@ -191,12 +188,9 @@ def _line(seen: Sample, pane: drawing.Pane) -> str:
 
 def _bar(pane: drawing.Pane, y: float, low: float, high: float) -> list[str]:
     """Which colour means which value."""
-    bar = np.concatenate([colour_table(MAP), np.full((256, 1), 255, np.uint8)], axis=1)[None]
-    data = base64.b64encode(png(bar)).decode()
     left = pane.x + 60
     return [
-        f'<image x="{left:g}" y="{y:g}" width="{BAR_WIDTH:g}" height="{BAR_HEIGHT:g}" '
-        f'preserveAspectRatio="none" href="data:image/png;base64,{data}"/>',
+        _image(left, y, BAR_WIDTH, BAR_HEIGHT, _opaque(colour_table(MAP))[None]),
         drawing.text(left - 6, y + 9, f"{low:.4g}", "soft", "end", 11),
         drawing.text(left + BAR_WIDTH + 6, y + 9, f"{high:.4g}", "soft", size=11),
     ]
@@ -224,8 +218,6 @@ COLOUR_MAPS = {
 }
 """Colours from the lowest to the highest value, by name; linear in between."""
 
-type Colours = np.ndarray[Any, np.dtype[np.uint8]]
-
 
 def colour_table(name: str) -> Colours:
     """A colour map as red, green and blue, in 256 steps.
@@ -238,6 +230,10 @@ def colour_table(name: str) -> Colours:
     channels = [np.interp(places, np.arange(len(anchors)), anchors[:, i]) for i in range(3)]
     table: Colours = np.stack(channels, axis=1).round().astype(np.uint8)
     return table
+
+
+def _opaque(colours: Colours) -> Colours:
+    return np.concatenate([colours, np.full((len(colours), 1), 255, np.uint8)], axis=1)
 
 
 def png(pixels: Colours) -> bytes:

@@ -10,7 +10,6 @@ from math import prod
 
 from intarsia.display import (
     PIPELINE_COLUMNS,
-    bounds_text,
     count_text,
     markup,
     percent_text,
@@ -20,7 +19,7 @@ from intarsia.display import (
 )
 from intarsia.inspect import drawing
 from intarsia.inspect.preview import preview_html
-from intarsia.inspect.survey import Survey, harmonised, survey
+from intarsia.inspect.survey import Survey, harmonise, survey
 from intarsia.logical.logical_array import LogicalArray
 
 MOST_PLANE_CELLS = 240
@@ -81,12 +80,12 @@ def notebook_html(array: LogicalArray) -> str:
     >>> "<svg" in html, "a&lt;b" in html, "a<b" in html
     (True, True, False)
     """
-    layers = harmonised([survey(array, MOST_REQUESTS, layer) for layer in array.manifest.layers])
-    seen = layers[0]
+    layers = harmonise([survey(array, MOST_REQUESTS, layer) for layer in array.manifest.layers])
+    now = layers[0]
     unmeasured = (
         '<p class="soft">Stored sizes were not measured, because there are too many chunks: '
         "<code>intarsia regions</code> measures them.</p>"
-        if seen.stored is None
+        if now.stored is None
         else ""
     )
     return "".join(
@@ -94,26 +93,17 @@ def notebook_html(array: LogicalArray) -> str:
             f'<div class="intarsia"><style>{drawing.STYLE}</style>',
             f"<div><strong>LogicalArray</strong> <code>{markup(array.path or '/')}</code> "
             f"{markup(array.shape)} {markup(array.dtype)}</div>",
-            _map_for_notebooks(seen),
-            legend_table(seen),
-            preview_html(array, seen) if array.config.preview else "",
+            drawing.for_both_sizes(partial(draw_map, now, standalone=False), MOST_FOR_TWO_MAPS),
+            legend_table(now),
+            preview_html(array, now) if array.config.preview else "",
             unmeasured,
-            f"<details><summary>{count_text(len(seen), 'region')}</summary>{region_table(seen)}</details>",
+            f"<details><summary>{count_text(len(now), 'region')}</summary>{region_table(now)}</details>",
             layers_html(layers[1:], partial(draw_map, standalone=False)),
             "<details><summary>Info</summary>",
             html_table(("", ""), ((markup(name), markup(value)) for name, value in array.info.fields)),
             "</details></div>",
         ]
     )
-
-
-def _map_for_notebooks(seen: Survey) -> str:
-    """The map, with one for phones; if style sheets are ignored, only the first is shown."""
-    desk = draw_map(seen, standalone=False)
-    if len(desk) > MOST_FOR_TWO_MAPS:
-        return desk
-    phone = draw_map(seen, drawing.PHONE_WIDTH, standalone=False)
-    return f'<div class="desk">{desk}</div><div class="phone" style="display:none">{phone}</div>'
 
 
 def layers_html(replicas: Sequence[Survey], draw: Callable[[Survey], str]) -> str:
@@ -135,17 +125,8 @@ def hover_lines(survey: Survey, cell: drawing.Cell, axes: tuple[int, ...]) -> li
     """What there is to know about a cell: bounds, codecs, chunks, stored size and ratio."""
     if len(cell.regions) == 1:
         row = survey.row(int(cell.regions[0]))
-        lines = [
-            f"Region {bounds_text(row.bounds)}",
-            f"Codecs {row.detail}",
-            *([f"Packing {row.packing}"] if row.packing else []),
-            *([f"View {row.view}"] if row.view else []),
-            f"Chunks {row.chunks}",
-            f"Size {size_text(row.nbytes)}",
-            f"Stored {size_text(row.stored)}",
-            f"Ratio {ratio_text(row.nbytes, row.stored)}",
-            f"Member {row.member}",
-        ]
+        facts = dict(zip(survey.columns, row.cells(survey.columns), strict=True)) | {"Codecs": row.detail}
+        lines = [f"{name} {value}" for name, value in facts.items() if value]
         return [*lines, f"Problem: {row.problem}"] if row.problem else lines
     nbytes = int(survey.nbytes[cell.regions].sum())
     stored = None if survey.stored is None else int(survey.stored[cell.regions].sum())
@@ -184,20 +165,10 @@ def draw_map(survey: Survey, room: float = drawing.PLANE_WIDTH, *, standalone: b
         drawn, bottom = _draw_legend(survey, bottom)
         parts.extend(drawn)
     width = drawing.LEFT + room + drawing.RIGHT
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {bottom:g}" width="{width:g}" '
-    head += f'height="{bottom:g}" role="img" class="intarsia" '
-    head += f'aria-label="{markup(_description(survey))}" font-family="system-ui,sans-serif" font-size="12">'
     style = f"<style>{drawing.STYLE}</style>" if standalone else ""
-    return "".join(
-        [
-            head,
-            style,
-            f"<desc>{markup(_description(survey))}</desc>",
-            mixtures.definitions(),
-            *parts,
-            "</svg>",
-        ]
-    )
+    about = _description(survey)
+    head = [style, f"<desc>{markup(about)}</desc>", mixtures.definitions()]
+    return drawing.svg(width, bottom, about, [*head, *parts])
 
 
 def _description(survey: Survey) -> str:
@@ -213,11 +184,7 @@ def _draw_pane(survey: Survey, pane: drawing.Pane, mixtures: "_Mixtures") -> tup
     strips = max(1, len(pane.shape) - 2)
     most = MOST_PLANE_CELLS if len(pane.axes) == 2 else max(8, MOST_STRIP_CELLS // strips)
     cells = drawing.project(pane.shape, survey.start, survey.stop, survey.group, pane.axes, most)
-    parts = [
-        f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
-        'fill="var(--hole,#eef1f4)" stroke="var(--line,#d0d7de)"><title>No region: reads as the fill value'
-        "</title></rect>"
-    ]
+    parts = [drawing.frame(pane, "No region: reads as the fill value")]
     parts.extend(_draw_cell(survey, pane, cell, mixtures) for cell in cells)
     parts.extend(drawing.draw_axes(survey, pane, cells))
     return parts, pane.y + pane.height + (34 if pane.axes else 8)
@@ -263,10 +230,7 @@ def _names(survey: Survey, group: int) -> tuple[str, str]:
 def _block(x: float, y: float, width: float, height: float, fill: str, names: Sequence[str]) -> str:
     """A rectangle with the first of its names that fits."""
     line = 1 if min(width, height) > 6 else 0
-    block = (
-        f'<rect x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" height="{height:.4g}" fill="{fill}" '
-        f'stroke="var(--page,#fff)" stroke-width="{line}"/>'
-    )
+    block = drawing.rect(x, y, width, height, fill, f' stroke="var(--page,#fff)" stroke-width="{line}"')
     words = next((name for name in names if len(name) * LETTER_WIDTH + 8 <= width and height >= 15), "")
     if words:
         block += (
@@ -297,20 +261,17 @@ class _Mixtures:
     def definitions(self) -> str:
         if not self._known:
             return ""
-        drawn = []
+        patterns = []
         for parts, name in self._known.items():
-            stripes, done = [], 0
+            stripes, done = [drawing.rect(0, 0, STRIPES, 8, "var(--hole,#eef1f4)")], 0
             for group, width in parts:
-                stripes.append(
-                    f'<rect x="{done}" width="{width}" height="8" fill="{drawing.COLOURS[group]}"/>'
-                )
+                stripes.append(drawing.rect(done, 0, width, 8, drawing.COLOURS[group]))
                 done += width
-            drawn.append(
+            patterns.append(
                 f'<pattern id="{name}" width="{STRIPES}" height="8" patternUnits="userSpaceOnUse" '
-                f'patternTransform="rotate(45)"><rect width="{STRIPES}" height="8" '
-                f'fill="var(--hole,#eef1f4)"/>{"".join(stripes)}</pattern>'
+                f'patternTransform="rotate(45)">{"".join(stripes)}</pattern>'
             )
-        return f"<defs>{''.join(drawn)}</defs>"
+        return f"<defs>{''.join(patterns)}</defs>"
 
 
 def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
@@ -322,12 +283,12 @@ def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
         if pipeline.stored is not None:
             words += f" stored in {size_text(pipeline.stored)}"
             words += f" ({ratio_text(pipeline.nbytes, pipeline.stored)})"
-        parts.append(
-            f'<rect x="{drawing.LEFT:g}" y="{y:g}" width="16" height="13" fill="{colour}"/>'
+        parts += [
+            drawing.rect(drawing.LEFT, y, 16, 13, colour),
             f'<text x="{drawing.LEFT + 8:g}" y="{y + 10.5:g}" text-anchor="middle" font-size="10" '
-            f'fill="{drawing.ink_on(colour)}">{letter}</text>'
-        )
-        parts.append(drawing.text(drawing.LEFT + 24, y + 11, words, "ink", longest=110))
+            f'fill="{drawing.ink_on(colour)}">{letter}</text>',
+            drawing.text(drawing.LEFT + 24, y + 11, words, "ink", longest=110),
+        ]
         y += LINE
     return parts, y + 6
 

@@ -74,19 +74,19 @@ class Sample:
     """What is wrong with the first damaged part; empty if nothing is."""
 
     @property
-    def shown(self) -> np.ndarray[Any, Any]:
+    def finite(self) -> np.ndarray[Any, Any]:
         """The finite values, without nulls, holes and damage."""
-        shown: np.ndarray[Any, Any] = self.values[(self.status == VALUE) & np.isfinite(self.values)]
-        return shown
+        finite: np.ndarray[Any, Any] = self.values[(self.status == VALUE) & np.isfinite(self.values)]
+        return finite
 
     def limits(self, low: float = 2, high: float = 98) -> tuple[float, float]:
         """The range of most values, by percentiles; (0, 1) if there are none."""
-        shown = self.shown
-        if not shown.size:
+        finite = self.finite
+        if not finite.size:
             return 0.0, 1.0
-        ends = np.percentile(shown, [low, high])
+        ends = np.percentile(finite, [low, high])
         if ends[0] == ends[1]:
-            ends = np.array([shown.min(), shown.max()])
+            ends = np.array([finite.min(), finite.max()])
         return float(ends[0]), float(ends[1])
 
 
@@ -94,7 +94,7 @@ def sample(array: StoredArray, spans: Sequence[Span]) -> Sample:
     """Sample some elements of an array; `spans` has one entry per axis."""
     _check(array.shape, spans)
     coarser, thinned = 1, list(spans)
-    while _is_dear(array, thinned):
+    while _costs_too_much(array, thinned):
         coarser *= 2
         thinned = [span if isinstance(span, int) else span[::coarser] for span in spans]
     shape = tuple(len(span) for span in thinned if not isinstance(span, int))
@@ -105,7 +105,7 @@ def sample(array: StoredArray, spans: Sequence[Span]) -> Sample:
     values, status = reading.values, reading.status
     whole = tuple(len(span) for span in spans if not isinstance(span, int))
     if coarser > 1:
-        values, status = (_spread(each, coarser, whole) for each in (values, status))
+        values, status = (_repeat(each, coarser, whole) for each in (values, status))
     return Sample(values, status, coarser, reading.problem)
 
 
@@ -125,7 +125,7 @@ def _selection(spans: Sequence[Span]) -> tuple[int | slice, ...]:
     return tuple(span if isinstance(span, int) else slice(span.start, span.stop, span.step) for span in spans)
 
 
-def _is_dear(array: StoredArray, spans: Sequence[Span]) -> bool:
+def _costs_too_much(array: StoredArray, spans: Sequence[Span]) -> bool:
     """Whether a read would decode more than is allowed; a single element is always allowed."""
     if all(isinstance(span, int) or len(span) <= 1 for span in spans):
         return False
@@ -150,13 +150,6 @@ def _cost(array: StoredArray, spans: Sequence[Span]) -> tuple[int, int]:
     return chunks, nbytes
 
 
-def _touched(span: Span, size: int) -> int:
-    """The number of chunks of this size that indices on an axis touch."""
-    if isinstance(span, int):
-        return 1
-    return 0 if not span else len(span) if span.step >= size else span[-1] // size - span[0] // size + 1
-
-
 class _Reading:
     """A read that continues past damage: it halves what it reads, between chunks."""
 
@@ -169,7 +162,7 @@ class _Reading:
         """Read `spans` into a part of the result."""
         self._tries += 1
         try:
-            read = self._array[_selection(spans)]
+            values = self._array[_selection(spans)]
         except FAILURES as error:
             if not self.problem:
                 self.problem = str(error) or type(error).__name__
@@ -181,7 +174,7 @@ class _Reading:
             for part, place in halves:
                 self.read(part, place)
             return
-        numbers, null = numbers_of(read)
+        numbers, null = numbers_of(values)
         self.values[where] = numbers
         self.status[where] = np.where(null, NULL, VALUE)
 
@@ -190,7 +183,11 @@ class _Reading:
     ) -> list[tuple[list[Span], tuple[slice, ...]]]:
         """Two parts, with about as many chunks each; none if everything is in one chunk."""
         axes = [i for i, span in enumerate(spans) if not isinstance(span, int)]
-        counts = [_touched(spans[i], self._chunks[i]) for i in axes]
+        counts = [
+            min(len(span), span[-1] // n - span[0] // n + 1)  # chunks that it touches
+            for span, n in zip(spans, self._chunks, strict=True)
+            if not isinstance(span, int)
+        ]
         if not counts or max(counts) < 2:
             return []
         nth = counts.index(max(counts))
@@ -255,7 +252,7 @@ def _mark_holes(array: StoredArray, spans: Sequence[Span], status: Any) -> None:
     status[~covered.reshape(status.shape) & (status != DAMAGED)] = HOLE
 
 
-def _spread(values: Any, coarser: int, shape: tuple[int, ...]) -> Any:
+def _repeat(values: Any, coarser: int, shape: tuple[int, ...]) -> Any:
     for axis, size in enumerate(shape):
         values = np.repeat(values, coarser, axis=axis).take(range(size), axis=axis)
     return values

@@ -152,18 +152,18 @@ def _app(
     if directory is not None:
         refuse_links_out(directory)
     store = view_store(resolved.store, path, codecs, chunks, consolidated=True)
-    given = [cors_origins] if isinstance(cors_origins, str) else cors_origins
-    origins = [origin.rstrip("/") for origin in given]  # as browsers spell them
+    sites = [cors_origins] if isinstance(cors_origins, str) else cors_origins
+    origins = [site.rstrip("/") for site in sites]  # as browsers spell them
     zarr.open(store, mode="r", zarr_format=3)  # what cannot be shown is an error now, not for every client
     app = server.store_app(store, cors_options={"allow_origins": origins} if origins else None)
-    shown = store.place
+    root = store.place
     title = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
     if resolved.repo is not None:
         title = describe(resolved.repo)
-    answers = Answers(shown.store, shown.path, resolved.repo, resolved.snapshot_id, title)
+    answers = Answers(root.store, root.path, resolved.repo, resolved.snapshot_id, title)
     app.router.routes[:0] = Viewer(answers, is_open=bool(origins)).routes()
     for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
-        app.add_exception_handler(failure, _told)
+        app.add_exception_handler(failure, _failure_response)
     app.add_middleware(_Totals, store=store)
     if _is_loopback(host) and "*" not in origins:
         from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -236,7 +236,7 @@ def _with_total(content_range: bytes, total: int) -> bytes:
     return part + f"/{total}".encode() if unknown and not rest else content_range
 
 
-def _told(request: Request, error: Exception) -> Response:
+def _failure_response(request: Request, error: Exception) -> Response:
     """An answer that cannot be mistaken for a chunk that was never written; the server's log says why."""
     from starlette.responses import PlainTextResponse
 

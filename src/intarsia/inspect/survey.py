@@ -14,14 +14,14 @@ import numpy as np
 from intarsia.display import REGION_COLUMNS, bounds_text, codecs_text, ratio_text, size_text
 from intarsia.inspect.axis_labels import AxisLabels
 from intarsia.inspect.sample import FAILURES
-from intarsia.inspect.stored_members import (
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.stored_members import (
     MemberFacts,
     StoredChunks,
     read_facts,
     requests_needed,
     stored_chunks,
 )
-from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Ints
 
@@ -281,8 +281,7 @@ class Survey:
 
 
 def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0) -> Survey:
-    """Survey one layer of an array; stored sizes are left out if they would take more than
-    `most_requests`."""
+    """Survey one layer of an array; stored sizes are left out if they take more than `most_requests`."""
     manifest = array.manifest.only(layer)
     facts = read_facts(array.group, manifest)
     start, stop = manifest.region_bounds()
@@ -292,7 +291,7 @@ def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0
         shown = shown_chunks(manifest, start, stop, facts, chunks)
         stored, of_members = _stored_bytes(len(start), chunks, shown)
     volumes = np.prod(stop - start, axis=1, dtype=np.float64)
-    group, labels = _grouped(facts, manifest.regions.member, volumes)
+    group, labels = _label_regions(facts, manifest.regions.member, volumes)
     names = manifest.dimension_names or (None,) * manifest.ndim
     coordinates = tuple(
         AxisLabels.beside(array.store, array.path, name, size)
@@ -301,7 +300,7 @@ def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0
     return Survey(manifest, start, stop, facts, chunks, stored, of_members, group, labels, coordinates)
 
 
-def harmonised(surveys: Sequence[Survey]) -> list[Survey]:
+def harmonise(surveys: Sequence[Survey]) -> list[Survey]:
     """The same surveys with one set of labels, so that a pipeline keeps its colour across surveys.
 
     >>> import intarsia
@@ -309,7 +308,7 @@ def harmonised(surveys: Sequence[Survey]) -> list[Survey]:
     >>> array.append([1, 2], codecs=["gzip"])
     >>> before = survey(array)
     >>> array.append([3, 4, 5, 6], codecs=["zstd"])
-    >>> [seen.labels for seen in harmonised([before, survey(array)])]
+    >>> [seen.labels for seen in harmonise([before, survey(array)])]
     [('gzip', 'zstd'), ('gzip', 'zstd')]
     """
     facts = tuple(fact for seen in surveys for fact in seen.facts)
@@ -318,7 +317,7 @@ def harmonised(surveys: Sequence[Survey]) -> list[Survey]:
         member.append(seen.manifest.regions.member + shift)
         volumes.append(np.prod(seen.stop - seen.start, axis=1, dtype=np.float64))
         shift += len(seen.facts)
-    group, labels = _grouped(facts, np.concatenate(member), np.concatenate(volumes))
+    group, labels = _label_regions(facts, np.concatenate(member), np.concatenate(volumes))
     ends = np.cumsum([len(seen) for seen in surveys])
     parts = np.split(group, ends[:-1]) if surveys else []
     return [replace(seen, group=part, labels=labels) for seen, part in zip(surveys, parts, strict=True)]
@@ -355,49 +354,49 @@ def _stored_bytes(
     return stored, np.array(of_members, dtype=np.int64)
 
 
-def _grouped(
+def _label_regions(
     facts: tuple[MemberFacts, ...], member: Ints, volumes: np.ndarray[Any, np.dtype[np.float64]]
 ) -> tuple[Ints, tuple[str, ...]]:
     """A label for every region, as exact as the number of different labels allows."""
     codecs = [_without_sizes(fact.codecs) for fact in facts]
     kinds = [json.dumps(each, sort_keys=True) for each in codecs]
     if len({kinds[i] for i in member.tolist()}) <= MOST_PIPELINES:
-        spelled = [
+        names = [
             fact.label if fact.problem else codecs_text(each, settings=True)
             for fact, each in zip(facts, codecs, strict=True)
         ]
-        if len(set(zip(kinds, spelled, strict=True))) > len(set(spelled)):
-            spelled = _numbered(kinds, spelled)
-        if len({fact.names for fact in facts}) == len(set(spelled)):
-            spelled = [fact.names for fact in facts]  # the names alone distinguish them
+        if len(set(zip(kinds, names, strict=True))) > len(set(names)):
+            names = _number_labels(kinds, names)
+        if len({fact.names for fact in facts}) == len(set(names)):
+            names = [fact.names for fact in facts]  # the names alone distinguish them
     else:
-        spelled = [fact.names for fact in facts]
+        names = [fact.names for fact in facts]
     weight: dict[str, float] = {}
     for i, volume in zip(member.tolist(), volumes.tolist(), strict=True):
-        weight[spelled[i]] = weight.get(spelled[i], 0.0) + volume
+        weight[names[i]] = weight.get(names[i], 0.0) + volume
     labels = sorted(weight, key=lambda label: (-weight[label], label))
     if len(labels) > MOST_PIPELINES:
-        kept = labels[: MOST_PIPELINES - 1]
-        rest = f"{len(labels) - len(kept)} others"
-        spelled = [label if label in kept else rest for label in spelled]
-        labels = [*kept, rest]
+        first = labels[: MOST_PIPELINES - 1]
+        rest = f"{len(labels) - len(first)} others"
+        names = [label if label in first else rest for label in names]
+        labels = [*first, rest]
     position = {label: i for i, label in enumerate(labels)}
-    return np.array([position[spelled[i]] for i in member.tolist()], dtype=np.int64), tuple(labels)
+    return np.array([position[names[i]] for i in member.tolist()], dtype=np.int64), tuple(labels)
 
 
 def _without_sizes(codecs: Any) -> Any:
     """Codecs without what follows from the data type: equal ones keep their colour in every array."""
     if isinstance(codecs, Mapping):
-        kept = {key: _without_sizes(value) for key, value in codecs.items() if key not in SIZES}
-        return {key: value for key, value in kept.items() if key != "configuration" or value}
+        settings = {key: _without_sizes(value) for key, value in codecs.items() if key not in SIZES}
+        return {key: value for key, value in settings.items() if key != "configuration" or value}
     return [_without_sizes(each) for each in codecs] if isinstance(codecs, list | tuple) else codecs
 
 
-def _numbered(kinds: list[str], spelled: list[str]) -> list[str]:
+def _number_labels(kinds: list[str], labels: list[str]) -> list[str]:
     """Equal words for different configurations get a number."""
     seen: dict[str, dict[str, int]] = {}
     result = []
-    for kind, label in zip(kinds, spelled, strict=True):
+    for kind, label in zip(kinds, labels, strict=True):
         variants = seen.setdefault(label, {})
         result.append((label, variants.setdefault(kind, len(variants) + 1)))
     return [label if len(seen[label]) == 1 else f"{label} #{number}" for label, number in result]

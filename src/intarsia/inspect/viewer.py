@@ -1,11 +1,8 @@
-"""Answers to the page's questions about arrays: which there are, what they are, values, regions, versions.
-
-Everything that is sent comes from somebody else. Texts are made plain here, and stay text in the page.
-
-The page to look at data, and what it asks this server: bounded answers, for itself and nobody else.
+"""The page to look at data, and its server side: `Answers` has the content, `Viewer` the HTTP.
 
 The server decodes. So a page of a few files shows every data type and codec, a hundred million elements are
-not sent to draw one pixel, and damage comes with a reason.
+not sent to draw one pixel, and damage comes with a reason. Answers are bounded. Names and texts in them are
+untrusted: they are made plain here, and stay text in the page.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +41,9 @@ from intarsia.inspect.preview import COLOUR_MAPS
 from intarsia.inspect.region_map import MOST_REQUESTS
 from intarsia.inspect.sample import FAILURES, Sample, Span, sample
 from intarsia.inspect.survey import survey
-from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
+from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.opening import reader
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import type_text
 from intarsia.versions.history import history
@@ -75,7 +74,7 @@ MOST_CHANGES = 200
 
 
 class Recent:
-    """Results that were made recently, by name; those unused for longest are dropped and made again.
+    """Recent results by name; those unused for longest are dropped, and made again on demand.
 
     >>> recent = Recent(1)
     >>> [recent.get(name, lambda name=name: name.upper()) for name in "ab"], len(recent)
@@ -83,25 +82,25 @@ class Recent:
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._made = most, OrderedDict[Hashable, Any]()
+        self._most, self._results = most, OrderedDict[Hashable, Any]()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._results)
 
     def get[T](self, name: Hashable, make: Callable[[], T]) -> T:
         """The result with this name, made now if necessary."""
         with self._lock:
-            if name in self._made:
-                self._made.move_to_end(name)
-                kept: T = self._made[name]
-                return kept
-        made = make()
+            if name in self._results:
+                self._results.move_to_end(name)
+                recent: T = self._results[name]
+                return recent
+        result = make()
         with self._lock:
-            self._made[name] = made
-            if len(self._made) > self._most:
-                self._made.popitem(last=False)
-        return made
+            self._results[name] = result
+            if len(self._results) > self._most:
+                self._results.popitem(last=False)
+        return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,41 +162,21 @@ class Answers:
 
     def arrays(self, at: str = "") -> dict[str, Any]:
         """All arrays, by path."""
-        listed: list[dict[str, Any]] = []
-        for inside, array in self._walk(self._store_at(at)):
-            if len(listed) == MOST_ARRAYS:
-                break
-            path = inside[len(self.root) :].strip("/")
-            if array is None:
-                listed.append({"path": path, "shape": [], "dtype": "?", "logical": True, "damaged": True})
-                continue
-            data_type = array.manifest.data_type if isinstance(array, LogicalArray) else array.metadata.dtype
-            listed.append(
-                {
-                    "path": path,
-                    "shape": list(array.shape),
-                    "dtype": type_text(data_type),
-                    "logical": isinstance(array, LogicalArray),
-                }
-            )
-        return {"title": plain(self.title), "arrays": listed, "snapshot": self.snapshot_id}
+        arrays = list(islice(self._walk(self._store_at(at)), MOST_ARRAYS))
+        return {"title": plain(self.title), "arrays": arrays, "snapshot": self.snapshot_id}
 
-    def _walk(self, store: Any) -> Iterator[tuple[str, Any]]:
-        """Paths and arrays; None for a logical array that cannot be opened."""
-        node = zarr.open(store, path=self.root or None, mode="r", zarr_format=3)
-        if isinstance(node, zarr.Array):
-            yield node.path, node
-            return
-        for group in groups_below(open_group(store, self.root, "r")):
-            if is_logical(group):
+    def _walk(self, store: Any) -> Iterator[dict[str, Any]]:
+        """A few facts about every array; for a logical array that cannot be opened, that it is damaged."""
+        root: Any = open_node(store, self.root)
+        for path, node in [("", root)] if is_any_array(root) else nodes_below(root):
+            entry = {"path": path, "logical": is_logical(node)}
+            if is_any_array(node):
                 try:
-                    yield group.path, open_array(store, group.path)
+                    array: Any = reader(node)
+                    yield entry | {"shape": list(array.shape), "dtype": type_text(array.data_type)}
                 except FAILURES as error:
-                    LOG.error("%s: %s", group.path, error)
-                    yield group.path, None
-            elif group.path.rpartition("/")[2] != LEDGER:
-                for _, array in sorted(group.arrays()):
-                    yield array.path, array
+                    LOG.error("%s: %s", node.path, error)
+                    yield entry | {"shape": [], "dtype": "?", "damaged": True}
 
     def about(self, path: str, at: str = "") -> dict[str, Any]:
         """What an array is."""
@@ -216,7 +195,8 @@ class Answers:
                     "units": labels.units if labels is not None else "",
                 }
             )
-        said = {name: attributes.get(name) for name in ("units", "long_name", "standard_name")}
+        names = [attributes.get(name) for name in ("long_name", "standard_name")]
+        units = attributes.get("units")
         return {
             "path": path,
             "shape": list(array.shape),
@@ -229,8 +209,8 @@ class Answers:
             "fill": plain(array.fill_value, 80),
             "nbytes": size_text(prod(array.shape) * array.dtype.itemsize),
             "axes": axes,
-            "units": plain(said["units"], 60) if isinstance(said["units"], str) else "",
-            "name": next((plain(said[n], 200) for n in ("long_name", "standard_name") if said[n]), ""),
+            "units": plain(units, 60) if isinstance(units, str) else "",
+            "name": next((plain(name, 200) for name in names if name), ""),
             "attributes": [
                 [plain(key, 100), plain(json.dumps(value, ensure_ascii=False, default=str))]
                 for key, value in sorted(attributes.items())[:MOST_ATTRIBUTES]
@@ -272,13 +252,13 @@ class Answers:
         point = tuple(index)
         if len(point) != array.ndim or any(not 0 <= i < n for i, n in zip(point, array.shape, strict=True)):
             raise BoundsError(f"the index {point} is outside the shape {tuple(array.shape)}")
-        told: dict[str, Any] = {"index": list(point), "value": None, "region": None, "chunk": None}
+        answer: dict[str, Any] = {"index": list(point), "value": None, "region": None, "chunk": None}
         place = point
         if isinstance(array, LogicalArray):
             region = array.region_at(point)
             if region is None:
-                return told | {"value": f"{plain(array.fill_value, 80)} (fill value)"}
-            told["region"] = {
+                return answer | {"value": f"{plain(array.fill_value, 80)} (fill value)"}
+            answer["region"] = {
                 "bounds": [list(pair) for pair in region.bounds],
                 "member": plain(region.name, 80),
                 "packing": None if region.packing is None else plain(region.packing, 200),
@@ -287,20 +267,22 @@ class Answers:
             try:
                 member = region.member
             except FAILURES:
-                return told | {"error": "its member cannot be opened: see the log of the server"}
+                return answer | {"error": "its member cannot be opened: see the log of the server"}
             one = Box(point, tuple(i + 1 for i in point))
             place = array.manifest.to_member(region.row, one).start
         else:
             member = array.zarr_array
         codecs = [codec.to_dict() for codec in getattr(member.metadata, "codecs", ())]
-        told["codecs"] = plain(codecs_text(codecs, settings=True), 200)
-        told["chunks"] = list(member.chunks) if isinstance(array, LogicalArray) else list(chunk_shape(array))
-        told["chunk"] = self._chunk(at, member, place)
+        answer["codecs"] = plain(codecs_text(codecs, settings=True), 200)
+        answer["chunks"] = (
+            list(member.chunks) if isinstance(array, LogicalArray) else list(chunk_shape(array))
+        )
+        answer["chunk"] = self._chunk(at, member, place)
         try:
-            told["value"] = texts_of(array[point], dict(array.attrs))[0]
+            answer["value"] = texts_of(array[point], dict(array.attrs))[0]
         except FAILURES:
-            told["error"] = "this chunk cannot be read: see the log of the server"
-        return told
+            answer["error"] = "this chunk cannot be read: see the log of the server"
+        return answer
 
     def _chunk(self, at: str, member: zarr.Array[Any], place: tuple[int, ...]) -> dict[str, Any] | None:
         """The stored chunk (or shard) that holds an element of a member, and the file that it is in."""
@@ -319,10 +301,10 @@ class Answers:
             return None
         except FAILURES:
             return {"index": list(index), "file": None, "nbytes": "?"}
-        found = np.flatnonzero(np.all(table.index == np.array(index, dtype=np.int64), axis=1))
-        if not found.size:
+        rows = np.flatnonzero(np.all(table.index == np.array(index, dtype=np.int64), axis=1))
+        if not rows.size:
             return None
-        row = int(found[0])
+        row = int(rows[0])
         kind = int(table.kind[row])
         where = table.location[row] if kind == VIRTUAL else None
         return {
@@ -337,8 +319,8 @@ class Answers:
         def make() -> ChunkTable:
             return chunk_table(store, member.path, member.ndim)
 
-        lasting = is_immutable(store)
-        return self._tables.get((at or self.snapshot_id, member.path), make) if lasting else make()
+        name = (at or self.snapshot_id, member.path)
+        return self._tables.get(name, make) if is_immutable(store) else make()
 
     # Regions and versions
 
@@ -363,23 +345,20 @@ class Answers:
         seen = self._surveys.get(name, lambda: survey(array, most, layer))
         others = [axis for axis in range(array.ndim) if axis not in axes]
         fixed = np.array([index[axis] for axis in others], dtype=np.int64)
-        cut = np.all((seen.start[:, others] <= fixed) & (seen.stop[:, others] > fixed), axis=1)
-        rows = np.flatnonzero(cut)
-        chosen = list(axes)
-        boxes = np.concatenate([seen.start[rows][:, chosen], seen.stop[rows][:, chosen]], axis=1)
-        if len(rows) > MOST_RECTANGLES:
-            sizes = np.prod(boxes[:, len(chosen) :] - boxes[:, : len(chosen)], axis=1)
-            largest = np.sort(np.argsort(-sizes, kind="stable")[:MOST_RECTANGLES])
-            boxes, kept = boxes[largest], rows[largest]
-        else:
-            kept = rows
+        crosses = np.all((seen.start[:, others] <= fixed) & (seen.stop[:, others] > fixed), axis=1)
+        rows, columns = np.flatnonzero(crosses), list(axes)
+        total = len(rows)
+        if total > MOST_RECTANGLES:
+            sizes = np.prod((seen.stop - seen.start)[rows][:, columns], axis=1)
+            rows = np.sort(rows[np.argsort(-sizes, kind="stable")[:MOST_RECTANGLES]])
+        boxes = [seen.start[rows][:, columns], seen.stop[rows][:, columns], seen.group[rows]]
         return {
             "pipelines": [
                 {"label": plain(kind.label, 200), "place": kind.place, "cells": list(kind.cells()[1:])}
                 for kind in seen.pipelines()
             ],
-            "rectangles": np.column_stack([boxes, seen.group[kept]]).tolist(),
-            "left_out": len(rows) - len(kept),
+            "rectangles": np.column_stack(boxes).tolist(),
+            "left_out": total - len(rows),
         }
 
     def versions(self, path: str) -> dict[str, Any]:
@@ -391,12 +370,12 @@ class Answers:
 
     def _history(self, repo: icechunk.Repository, path: str) -> dict[str, Any]:
         entries = history(repo, path, snapshot_id=self.snapshot_id, limit=MOST_VERSIONS)
-        told = []
+        versions = []
         for entry in reversed(entries):
             if not entry.changes or entry.changes[0].shape_after is None:
                 continue
             change = entry.changes[0]
-            told.append(
+            versions.append(
                 {
                     "id": entry.snapshot_id,
                     "message": plain(entry.message, 200),
@@ -408,7 +387,7 @@ class Answers:
                     ],
                 }
             )
-        return {"versions": told}
+        return {"versions": versions}
 
 
 def _names(array: StoredArray) -> tuple[str | None, ...]:
@@ -427,7 +406,7 @@ AT_ONCE = 4
 """Answers in work at a time, for values and for all else: pictures do not delay the pointer. Others wait."""
 
 MOST_WAITING = 64
-"""If this many are already waiting, the next one is told to come back."""
+"""If this many are already waiting, the next one has to come back later."""
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -456,11 +435,11 @@ NOT_FOUND = (FileNotFoundError, NotLogicalArrayError, VersionNotFoundError)
 class Viewer:
     """Answers the page.
 
-    >>> [path for path, _ in Viewer(answers=None).endpoints()][:2]
+    >>> [path for path, _ in Viewer(Answers({}, "")).endpoints()][:2]
     ['arrays', 'array']
     """
 
-    def __init__(self, answers: Answers | Any, *, is_open: bool = False) -> None:
+    def __init__(self, answers: Answers, *, is_open: bool = False) -> None:
         self._answers, self._is_open = answers, is_open
         self._assets = {
             asset.name: asset.read_bytes()
@@ -471,13 +450,14 @@ class Viewer:
         self._waiting = 0
 
     def endpoints(self) -> list[tuple[str, Callable[[Any], Any]]]:
-        """What the page can ask, and the functions that answer."""
+        """The questions of the page, and the functions that answer them."""
+        answers = self._answers
         return [
             ("arrays", self._arrays),
-            ("array", lambda query: self._answers.about(*_which(query))),
-            ("versions", lambda query: self._answers.versions(query.get("path", ""))),
-            ("labels", self._labels),
-            ("place", lambda query: self._answers.place(*_which(query), _numbers(query.get("index", "")))),
+            ("array", lambda q: answers.about(*_which(q))),
+            ("versions", lambda q: answers.versions(q.get("path", ""))),
+            ("labels", lambda q: answers.labels(*_which(q), _number(q, "axis"), _numbers(q, "places"))),
+            ("place", lambda q: answers.place(*_which(q), _numbers(q, "index"))),
             ("regions", self._regions),
             ("values", self._values),
         ]
@@ -509,7 +489,7 @@ class Viewer:
         kind = TYPES[name[name.rindex(".") :]]
         return Response(content, media_type=kind, headers={**HEADERS, "Cache-Control": "no-cache"})
 
-    # What the page asks
+    # Questions of the page
 
     def _answered(self, answer: Callable[[Any], Any]) -> Callable[[Request], Awaitable[Response]]:
         """An endpoint: threads answer, a few at a time, unless the page has lost interest."""
@@ -530,7 +510,7 @@ class Viewer:
                 async with limit:
                     if await request.is_disconnected():
                         return Response(status_code=499, headers=HEADERS)
-                    told = await in_thread_for("views", answer, request.query_params)
+                    content = await in_thread_for("views", answer, request.query_params)
             except NOT_FOUND:
                 return JSONResponse({"error": "there is no such array or version"}, 404, HEADERS)
             except OSError as error:
@@ -543,9 +523,9 @@ class Viewer:
                 return self._failed(request, error)
             finally:
                 self._waiting -= 1
-            if isinstance(told, dict):
-                return JSONResponse(told, headers=HEADERS)
-            body, more = told
+            if isinstance(content, dict):
+                return JSONResponse(content, headers=HEADERS)
+            body, more = content
             return Response(body, media_type="application/octet-stream", headers={**HEADERS, **more})
 
         return endpoint
@@ -562,42 +542,37 @@ class Viewer:
         drawing = {"maps": maps, "colours": list(COLOURS), "letters": LETTERS}
         return {**self._answers.arrays(query.get("at", "")), **drawing}
 
-    def _labels(self, query: Any) -> dict[str, Any]:
-        told: dict[str, Any] = self._answers.labels(
-            *_which(query), _integer(query.get("axis", "0")), _numbers(query.get("places", ""))
-        )
-        return told
-
     def _regions(self, query: Any) -> dict[str, Any]:
-        told: dict[str, Any] = self._answers.regions(
-            *_which(query),
-            _numbers(query.get("axes", "")),
-            _numbers(query.get("index", "")),
-            _integer(query.get("layer", "0")),
-        )
-        return told
+        plane = _numbers(query, "axes"), _numbers(query, "index")
+        return self._answers.regions(*_which(query), *plane, _number(query, "layer"))
 
     def _values(self, query: Any) -> tuple[bytes, dict[str, str]]:
         """Values, then one byte for each that says what it is; the headers give their number and type."""
-        taken = query.get("take", "")
-        seen = self._answers.values(*_which(query), lambda shape: _spans(taken, shape))
-        if seen.problem:
-            LOG.error("%s: %s", query.get("path", ""), seen.problem)
-        little = seen.values.astype(seen.values.dtype.newbyteorder("<"), copy=False)
-        about = {
-            "X-Shape": ",".join(map(str, seen.values.shape)),
-            "X-Type": str(seen.values.dtype),
-            "X-Coarser": str(seen.coarser),
+        text = query.get("take", "")
+        sample = self._answers.values(*_which(query), lambda shape: _spans(text, shape))
+        if sample.problem:
+            LOG.error("%s: %s", query.get("path", ""), sample.problem)
+        values = sample.values
+        headers = {
+            "X-Shape": ",".join(map(str, values.shape)),
+            "X-Type": str(values.dtype),
+            "X-Coarser": str(sample.coarser),
         }
-        return little.tobytes() + seen.status.tobytes(), about
+        little = values.astype(values.dtype.newbyteorder("<"), copy=False)
+        return little.tobytes() + sample.status.tobytes(), headers
 
 
 def _which(query: Any) -> tuple[str, str]:
     return query.get("path", ""), query.get("at", "")
 
 
-def _numbers(text: str) -> list[int]:
+def _number(query: Any, name: str) -> int:
+    return _integer(query.get(name, "0"))
+
+
+def _numbers(query: Any, name: str) -> list[int]:
     """Whole numbers separated by commas."""
+    text = query.get(name, "")
     return [_integer(part) for part in text.split(",")] if text else []
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from intarsia.errors import IntarsiaError, NotLogicalArrayError
 from intarsia.inspect.page import ArrayReport, Moment, mask_uses, render_page, slot_uses, timelines
 from intarsia.inspect.preview import preview_html
-from intarsia.inspect.survey import harmonised, survey
+from intarsia.inspect.survey import harmonise, survey
 from intarsia.logical.hierarchy import PLAIN_ADVICE, logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_plain
@@ -107,13 +107,13 @@ def write_report(
 
 def _in_common_colours(reports: Sequence[ArrayReport]) -> list[ArrayReport]:
     """The same reports, with one colour for each codec throughout the page."""
-    versions = [moment.seen for report in reports for moment in report.moments]
-    seen = iter(harmonised([*versions, *(layer for report in reports for layer in report.replicas)]))
+    versions = [moment.survey for report in reports for moment in report.moments]
+    surveys = iter(harmonise([*versions, *(layer for report in reports for layer in report.replicas)]))
     reports = [
-        replace(report, moments=tuple(replace(moment, seen=next(seen)) for moment in report.moments))
+        replace(report, moments=tuple(replace(moment, survey=next(surveys)) for moment in report.moments))
         for report in reports
     ]
-    return [replace(report, replicas=tuple(next(seen) for _ in report.replicas)) for report in reports]
+    return [replace(report, replicas=tuple(next(surveys) for _ in report.replicas)) for report in reports]
 
 
 def report_of(
@@ -131,13 +131,13 @@ def report_of(
     >>> report_of(array).problems
     ()
     """
-    shown = tuple(moments) or (Moment(survey(array)),)
-    facts = shown[-1].seen.facts
+    moments = tuple(moments) or (Moment(survey(array)),)
+    now = moments[-1].survey
     problems = list(verify(array, data=read_data, progress=progress))
 
     def as_far_as_readable[T](what: str, uses: Callable[..., tuple[T, ...]]) -> tuple[T, ...]:
         try:
-            return uses(array, facts)
+            return uses(array, now.facts)
         except IntarsiaError as error:
             problems.append(Problem("data", array.path or "/", f"{what} cannot be read: {error}"))
             return ()
@@ -155,13 +155,13 @@ def report_of(
         array.path,
         array.info.fields,
         attributes,
-        shown,
+        moments,
         tuple(problems),
         checked,
         masks,
         slots,
         left_out,
-        preview_html(array, shown[-1].seen, phones=True),
+        preview_html(array, now, phones=True),
         tuple(survey(array, layer=layer) for layer in array.manifest.layers[1:]),
     )
 
@@ -184,9 +184,9 @@ def moments_of(
         for entry in reversed(history(repo, path, snapshot_id=snapshot_id))
         if entry.changes and entry.changes[0].shape_after is not None
     ]
-    chosen = _spread(entries, most)
+    entries_shown = _evenly(entries, most)
     moments = []
-    for done, entry in enumerate(chosen, start=1):
+    for done, entry in enumerate(entries_shown, start=1):
         moments.append(
             Moment(
                 survey(open(repo, path, snapshot_id=entry.snapshot_id)),
@@ -196,11 +196,11 @@ def moments_of(
                 entry.changes[0].lines(),
             )
         )
-        progress(done, len(chosen))
-    return moments, len(entries) - len(chosen)
+        progress(done, len(entries_shown))
+    return moments, len(entries) - len(entries_shown)
 
 
-def _spread(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:
+def _evenly(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:
     """At most `most` of them, evenly spaced, including the first and the last."""
     if len(entries) <= most:
         return list(entries)

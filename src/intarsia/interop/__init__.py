@@ -2,7 +2,7 @@
 
 - `xarray/` is the backend and `from_xarray`; `dask/` reads and writes with clusters.
 - `fused_view` shows a logical array as one Zarr array; `fuse` makes one; `tensorstore` writes a spec.
-- `convert`, `adopt` and export go to and from Zarr as others have it; `block_copies` copies for all of them.
+- `convert` copies values from and to plain Zarr (`convert`, `export`); `adopt` takes over stored chunks.
 
 `import intarsia` imports neither xarray nor dask: the modules that need them are imported on demand.
 """

@@ -31,7 +31,7 @@ from intarsia.display import bounds_text
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import AdoptionError, AlignmentError, DataTypeError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
-from intarsia.interop.block_copies import node_of
+from intarsia.interop.convert import open_source
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import clean_up
@@ -96,7 +96,7 @@ def adopt(
         raise ValueError(f"how={how!r} is not one of {', '.join(map(repr, HOWS))}")
     repo = as_repository(store)
     sources = Sources(storage_options)
-    taken = _taken(
+    origin = _source_array(
         source, source_path, sources, refer=how == "reference" or (repo is not None and how == "auto")
     )
     place = _Place(bounds, packing, view)
@@ -106,22 +106,22 @@ def adopt(
                 "a store without versions cannot refer to chunks elsewhere: "
                 "adopt into an Icechunk repository, or copy them with how='copy'"
             )
-        opened = logical.open(resolve(store).store, path, mode="r+")
-        place.put(opened, taken, how)
-        return opened
-    if taken.chunks:
-        urls = [url for url in dict.fromkeys(taken.locations) if url]
+        array = logical.open(resolve(store).store, path, mode="r+")
+        place.put(array, origin, how)
+        return array
+    if origin.is_referenced:
+        urls = [url for url in dict.fromkeys(origin.locations) if url]
         repo, _ = with_containers(repo, urls, urls, source_options(storage_options))
     if how == "move":
         raise ReadOnlyError("chunks cannot be moved into a repository: leave out how= to refer to them")
-    text = message or f"adopt {taken.text} into {path}"
+    text = message or f"adopt {origin.text} into {path}"
     with transaction(repo, branch=branch, message=text) as tx:
-        place.put(tx.open(path), taken, how)
+        place.put(tx.open(path), origin, how)
     return open(repo, path, branch=branch)
 
 
 @dataclass(frozen=True)
-class _Adopted:
+class _SourceArray:
     """An array to be adopted: what it is, and where its chunks are."""
 
     text: str
@@ -133,7 +133,7 @@ class _Adopted:
     stored: zarr.Array[Any] | None = None
     """The array, to be copied or moved; None if only references to its chunks are known."""
 
-    chunks: bool = False
+    is_referenced: bool = False
     """Whether the chunks are referred to: then the columns below say where they are."""
 
     locations: tuple[str, ...] = ()
@@ -150,29 +150,31 @@ class _Adopted:
         return chunk_grid(self.shape, self.document["chunk_grid"]["configuration"]["chunk_shape"])
 
 
-def _taken(source: Any, source_path: str, sources: Sources, *, refer: bool) -> _Adopted:
+def _source_array(source: Any, source_path: str, sources: Sources, *, refer: bool) -> _SourceArray:
     if hasattr(source, "manifest") and hasattr(source, "metadata") and not hasattr(source, "regions"):
         return _from_manifest(source, sources)
-    found = node_of(source, source_path)
-    if isinstance(found, zarr.Group):
-        names = ", ".join(sorted(name for name, _ in found.arrays())[:10])
+    node = open_source(source, source_path)
+    if isinstance(node, zarr.Group):
+        names = ", ".join(sorted(name for name, _ in node.arrays())[:10])
         raise AdoptionError(
             f"a group cannot become a region: name one of its arrays with source_path= ({names})"
         )
-    if isinstance(found, LogicalArray):
+    if isinstance(node, LogicalArray):
         raise AdoptionError(
             "a logical array cannot become a region of another: adopt its members, or append its values"
         )
-    stored = found.zarr_array
+    stored = node.zarr_array
     document, url = _document(stored), _url_of(stored, source, source_path)
     folder = None if url is None else local_path(url)
     if folder is not None and folder.is_dir():
         refuse_links_out(folder)
     if not refer or url is None:
-        return _Adopted(url or stored.path or "an array", document, stored)
-    locations, lengths = _listed(stored, url, chunk_grid(stored.shape, _chunk_shape(document)), sources)
+        return _SourceArray(url or stored.path or "an array", document, stored)
+    locations, lengths = _list_chunks(stored, url, chunk_grid(stored.shape, _chunk_shape(document)), sources)
     offsets = np.zeros(lengths.shape, dtype=np.uint64)
-    return _Adopted(url, document, stored, True, tuple(locations), offsets, lengths, sources.identity(url))
+    return _SourceArray(
+        url, document, stored, True, tuple(locations), offsets, lengths, sources.identity(url)
+    )
 
 
 def _chunk_shape(document: Mapping[str, Any]) -> list[int]:
@@ -217,7 +219,7 @@ def _url_of(stored: zarr.Array[Any], source: Any, source_path: str) -> str | Non
     return None
 
 
-def _listed(
+def _list_chunks(
     stored: zarr.Array[Any], url: str, grid: tuple[int, ...], sources: Sources
 ) -> tuple[list[str], np.ndarray[Any, Any]]:
     """The URL and length of every stored chunk, in the order of the grid; empty for other chunks."""
@@ -238,7 +240,7 @@ def _listed(
     return locations, lengths.ravel()
 
 
-def _from_manifest(source: Any, sources: Sources) -> _Adopted:
+def _from_manifest(source: Any, sources: Sources) -> _SourceArray:
     """References in the form of VirtualiZarr."""
     document = _as_member(source.metadata)
     paths, offsets, lengths, inlined = manifest_table(source.manifest)
@@ -249,7 +251,7 @@ def _from_manifest(source: Any, sources: Sources) -> _Adopted:
     moments = [one.modified for one in identities if one.modified is not None]
     identity = Identity(0, max(moments)) if moments and len(moments) == len(identities) else None
     offsets, lengths = (np.ascontiguousarray(each.ravel()) for each in (offsets, lengths))
-    return _Adopted("a manifest of chunks", document, None, True, locations, offsets, lengths, identity)
+    return _SourceArray("a manifest of chunks", document, None, True, locations, offsets, lengths, identity)
 
 
 @dataclass(frozen=True)
@@ -261,68 +263,68 @@ class _Place:
     view: Any
     moved: list[tuple[Path, Path]] = field(default_factory=list)
 
-    def put(self, opened: LogicalArray, taken: _Adopted, how: How) -> None:
+    def put(self, array: LogicalArray, origin: _SourceArray, how: How) -> None:
         """Make a source a member, and add its region."""
-        logical = opened._logical
+        logical = array._logical
         logical.begin_edit()
-        before, box = opened.shape, self._box(opened, taken)
+        before, box = array.shape, self._box(array, origin)
         name = new_name()
         try:
             if how == "move":
-                self._move(opened, taken, name)
+                self._move(array, origin, name)
             else:
-                _write_member(opened, taken, name)
+                _write_member(array, origin, name)
             if tuple(b for _, b in box) != before and self.bounds is None:
-                opened.resize([max(n, b) for n, (_, b) in zip(before, box, strict=True)])
-            opened.add_region(box, member=name, packing=self.packing, view=self.view)
+                array.resize([max(n, b) for n, (_, b) in zip(before, box, strict=True)])
+            array.add_region(box, member=name, packing=self.packing, view=self.view)
         except BaseException as error:
             if isinstance(error, DataTypeError):
-                error.add_note(f"  This is {taken.text}, which cannot be adopted without a packing=")
-            clean_up(logical.group.store, error, lambda: self._undo(opened, name, before))
+                error.add_note(f"  This is {origin.text}, which cannot be adopted without a packing=")
+            clean_up(logical.group.store, error, lambda: self._undo(array, name, before))
             raise
 
-    def _undo(self, opened: LogicalArray, name: str, before: tuple[int, ...]) -> None:
+    def _undo(self, array: LogicalArray, name: str, before: tuple[int, ...]) -> None:
         for here, there in self.moved:
             os.rename(there, here)
-        opened._logical.discard(name)
-        if opened.shape != before:
-            opened.resize(before)
+        array._logical.discard(name)
+        if array.shape != before:
+            array.resize(before)
 
-    def _box(self, opened: LogicalArray, taken: _Adopted) -> list[tuple[int, int]]:
+    def _box(self, array: LogicalArray, origin: _SourceArray) -> list[tuple[int, int]]:
         """The box that the source becomes."""
-        shape, asked = taken.shape, self.bounds
-        if asked is not None:
-            box = element_bounds(asked, opened.shape)
+        shape = origin.shape
+        if self.bounds is not None:
+            box = element_bounds(self.bounds, array.shape)
             if self.view is None and tuple(b - a for a, b in box) != shape:
                 raise ShapeError(
-                    f"{taken.text} has shape {shape}, but the bounds {bounds_text(box)} have another shape"
+                    f"{origin.text} has shape {shape}, but the bounds {bounds_text(box)} have another shape"
                 )
             return box
         if self.view is not None:
             raise ShapeError("a view needs bounds=, which say what box the source becomes")
-        if not len(opened.manifest.regions) and opened.shape == shape:
+        if not len(array.manifest.regions) and array.shape == shape:
             return [(0, n) for n in shape]
-        if len(shape) != opened.ndim or shape[1:] != opened.shape[1:]:
+        if len(shape) != array.ndim or shape[1:] != array.shape[1:]:
             raise ShapeError(
-                f"{taken.text} has shape {shape} and does not fit after the array of shape {opened.shape}: "
+                f"{origin.text} has shape {shape} and does not fit after the array of shape {array.shape}: "
                 "say with bounds= where it goes"
             )
-        end = opened.shape[0]
-        if end % opened.chunks[0]:
+        end = array.shape[0]
+        if end % array.chunks[0]:
             raise AlignmentError(
-                f"the array ends at {end}, in the middle of a logical chunk of {opened.chunks[0]}: stored "
+                f"the array ends at {end}, in the middle of a logical chunk of {array.chunks[0]}: stored "
                 "chunks cannot follow there.\n  Append values instead: array.append(source[...])"
             )
         return [(end, end + shape[0]), *((0, n) for n in shape[1:])]
 
-    def _move(self, opened: LogicalArray, taken: _Adopted, name: str) -> None:
-        stored, here = taken.stored, opened.group.store
+    def _move(self, array: LogicalArray, origin: _SourceArray, name: str) -> None:
+        stored, here = origin.stored, array.group.store
         if stored is None or not (isinstance(stored.store, LocalStore) and isinstance(here, LocalStore)):
             raise AdoptionError("only a directory on the same disk can be moved: how='copy' copies")
         own: Any = dict(stored.metadata.to_dict())
-        if own.get("chunk_key_encoding") != taken.document["chunk_key_encoding"]:
+        if own.get("chunk_key_encoding") != origin.document["chunk_key_encoding"]:
             raise AdoptionError("its chunks are not named like those of members: how='copy' copies them")
-        source, target = Path(stored.store.root, stored.path), Path(here.root, opened.path, name)
+        source, target = Path(stored.store.root, stored.path), Path(here.root, array.path, name)
         try:
             os.rename(source, target)
         except OSError as error:
@@ -330,35 +332,35 @@ class _Place:
         self.moved.append((source, target))
 
 
-def _write_member(opened: LogicalArray, taken: _Adopted, name: str) -> None:
+def _write_member(array: LogicalArray, origin: _SourceArray, name: str) -> None:
     """A new member with the chunks of the source: references, or copies of the stored bytes."""
-    place = opened.group.store_path / name
-    document = json.dumps(taken.document).encode()
+    place = array.group.store_path / name
+    document = json.dumps(origin.document).encode()
     sync((place / "zarr.json").set(default_buffer_prototype().buffer.from_bytes(document)))
-    if taken.chunks:
-        _refer(place.store, place.path, taken)
+    if origin.is_referenced:
+        _refer(place.store, place.path, origin)
         return
-    assert taken.stored is not None
-    member = opened.members.child(name)
-    known: Iterable[tuple[int, ...]] = np.ndindex(taken.grid)
-    if taken.stored.metadata.zarr_format == 3:
-        known = stored_indices(taken.stored)
-    copy_chunks(taken.stored, member, [Move(index, index) for index in known])
+    assert origin.stored is not None
+    member = array.members.child(name)
+    indices: Iterable[tuple[int, ...]] = np.ndindex(origin.grid)
+    if origin.stored.metadata.zarr_format == 3:
+        indices = stored_indices(origin.stored)
+    copy_chunks(origin.stored, member, [Move(index, index) for index in indices])
 
 
-def _refer(store: Any, path: str, taken: _Adopted) -> None:
+def _refer(store: Any, path: str, origin: _SourceArray) -> None:
     if not isinstance(store, icechunk.IcechunkStore):
         raise ReadOnlyError("only a repository can refer to chunks elsewhere: how='copy' copies them")
-    stored = np.asarray(taken.lengths) > 0
+    stored = np.asarray(origin.lengths) > 0
     if not stored.any():
         return
-    locations = [url if each else "" for url, each in zip(taken.locations, stored.tolist(), strict=True)]
-    checksum = None if taken.identity is None else taken.identity.checksum
+    locations = [url if each else "" for url, each in zip(origin.locations, stored.tolist(), strict=True)]
+    checksum = None if origin.identity is None else origin.identity.checksum
     failed = store.set_virtual_refs_arr(
-        path, taken.grid, locations, taken.offsets.ravel(), np.asarray(taken.lengths), checksum=checksum
+        path, origin.grid, locations, origin.offsets.ravel(), np.asarray(origin.lengths), checksum=checksum
     )
     if failed:
         raise AdoptionError(
-            f"{len(failed)} chunks of {taken.text} are in a place that the repository may not refer to: "
+            f"{len(failed)} chunks of {origin.text} are in a place that the repository may not refer to: "
             "adopt into the repository, not into a session of it, so that the place can be added to it"
         )

@@ -1,13 +1,17 @@
-"""`convert` makes Zarr arrays logical arrays, in the encoding that suits them; `export` is the way back."""
+"""`convert` copies Zarr arrays into logical arrays; `export` copies arrays of any kind to plain Zarr.
+
+Both go over the nodes of a source and copy values block by block, so that memory does not grow with arrays.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import icechunk
 import zarr
@@ -17,20 +21,33 @@ from zarr.storage import StorePath
 from intarsia._compat import sync
 from intarsia.codecs import CodecLike
 from intarsia.display import one_line, place_text
-from intarsia.engine.member_source import Source
+from intarsia.engine.member_source import Source, grain
+from intarsia.engine.read import read_request
+from intarsia.engine.reader import Reader, chunk_shape
+from intarsia.engine.request import request
 from intarsia.engine.write import write_box
-from intarsia.errors import OverwriteError, ReadOnlyError, ShapeError
-from intarsia.interop.block_copies import AnyStored, Described, Found, chosen, copy_blocks, node_of, walked
+from intarsia.errors import NotLogicalArrayError, OverwriteError, ReadOnlyError, ShapeError
 from intarsia.logical.advice import Objective, advise
-from intarsia.logical.hierarchy import is_logical, open_group
+from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_group, open_node
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.members import Encoding, create_member
-from intarsia.logical.opening import create
+from intarsia.logical.members import Encoding, create_member, encoding_of
+from intarsia.logical.opening import create, reader
 from intarsia.logical.staging import clean_up, reserve_regions
+from intarsia.manifest.box import Box, blocks
+from intarsia.manifest.coercion import data_type_of
+from intarsia.manifest.manifest import Manifest
 from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.repository import check_name
 from intarsia.versions.transaction import transaction
-from intarsia.versions.version import Version, as_repository, open, resolve
+from intarsia.versions.version import LATEST, Version, as_repository, open, resolve
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""The attribute where xarray keeps dimension names in Zarr v2, which has no place for them."""
+
+MOST_COMPARED = 50
+"""How many members are compared to see whether they are encoded alike."""
+
+type AnyArray = Reader | LogicalArray
 
 
 def convert(
@@ -74,25 +91,26 @@ def convert(
     >>> array.chunks, array.regions[0].codec_names, float(array[...].sum())
     ((2, 6), 'zstd', 24.0)
     """
-    node = node_of(source, source_path)
-    if not isinstance(node, zarr.Group) and not path.strip("/"):
+    node = open_source(source, source_path)
+    path = path.strip("/")
+    if not isinstance(node, zarr.Group) and not path:
         path = _name_of(node, source)
-    where = as_repository(store)
-    if where is None and isinstance(store, str):
+    repo = as_repository(store)
+    if repo is None and isinstance(store, str):
         check_name(store)
     settings = {"codecs": codecs, "objective": objective, "chunks": chunks, "shards": shards}
     target: Any = nullcontext(None)
-    if where is not None:
-        target = transaction(where, branch=branch, message=message or f"convert {path or 'a group'}")
+    if repo is not None:
+        target = transaction(repo, branch=branch, message=message or f"convert {path or 'a group'}")
     with target as tx:
         store = resolve(store).store if tx is None else tx.store
-        made = _converted(list(walked(node, path.strip("/"))), store, settings, progress)
-    if where is not None:
-        made = {name: open(where, name, branch=branch) for name in made}
-    return made if isinstance(node, zarr.Group) else made[path.strip("/")]
+        arrays = _convert_nodes(walk(node, path), store, settings, progress)
+    if repo is not None:
+        arrays = {name: open(repo, name, branch=branch) for name in arrays}
+    return arrays if isinstance(node, zarr.Group) else arrays[path]
 
 
-def _name_of(array: AnyStored, source: Any) -> str:
+def _name_of(array: AnyArray, source: Any) -> str:
     """The name of an array: the last part of its path, or of the store's path if it is at the root."""
     name = array.path or (os.fspath(source) if isinstance(source, str | os.PathLike) else "")
     name = name.rstrip("/").rsplit("/", 1)[-1].removesuffix(".zarr")
@@ -101,76 +119,61 @@ def _name_of(array: AnyStored, source: Any) -> str:
     return name
 
 
-def _converted(
-    found: list[Found], store: Any, settings: dict[str, Any], progress: Progress
+def _convert_nodes(
+    nodes: list[Node], store: Any, settings: dict[str, Any], progress: Progress
 ) -> dict[str, LogicalArray]:
     """Convert all nodes into a store, and return the logical arrays by path."""
-    whole = sum(each.node.nbytes for each in found if not isinstance(each.node, zarr.Group))
-    made: dict[str, LogicalArray] = {}
-    done = 0
-    progress(0, whole)
-    for each in found:
-        if isinstance(each.node, zarr.Group):
-            group = open_group(store, each.path, "a")
-            if is_logical(group):
-                raise OverwriteError(f"there is a logical array at {each.path or '/'!r}: choose another path")
-            group.update_attributes(dict(each.node.attrs))
-            continue
-        part = part_of(progress, done, each.node.nbytes, whole)
-        if len(found) > 1 and _is_coordinate(each):
-            plain = open_group(store, each.path.rpartition("/")[0], "a")
-            write_plain_array(each.node, plain.store_path / each.path.rpartition("/")[2], progress=part)
+    arrays: dict[str, LogicalArray] = {}
+
+    def convert_group(path: str, source: zarr.Group) -> None:
+        group = open_group(store, path, "a")
+        if is_logical(group):
+            raise OverwriteError(f"there is a logical array at {path or '/'!r}: choose another path")
+        group.update_attributes(dict(source.attrs))
+
+    def convert_array(path: str, source: AnyArray, part: Progress) -> None:
+        parent, _, name = path.rpartition("/")
+        if len(nodes) > 1 and ArrayDescription.of(source).manifest.dimension_names == (name,):
+            place = open_group(store, parent, "a").store_path / name
+            _write_plain_array(source, place, progress=part)  # the coordinate of a dimension
         else:
-            made[each.path] = _logical(each.node, store, each.path, settings, part)
-        done += each.node.nbytes
-    progress(whole, whole)
-    return made
+            arrays[path] = _write_logical_array(source, store, path, settings, part)
+
+    _copy_nodes(nodes, convert_group, convert_array, progress)
+    return arrays
 
 
-def _is_coordinate(found: Found) -> bool:
-    """Whether an array holds nothing but the coordinate of a dimension."""
-    assert not isinstance(found.node, zarr.Group)
-    names = Described.of(found.node).manifest.dimension_names
-    return names == (found.path.rpartition("/")[2],)
-
-
-def _logical(
-    array: AnyStored, store: Any, path: str, settings: dict[str, Any], progress: Progress
+def _write_logical_array(
+    source: AnyArray, store: Any, path: str, settings: dict[str, Any], progress: Progress
 ) -> LogicalArray:
     """A logical array that holds the values of an array in one region."""
-    described, chunks = Described.of(array), settings["chunks"]
-    manifest = described.manifest
-    codecs = settings["codecs"]
+    description, chunks, codecs = ArrayDescription.of(source), settings["chunks"], settings["codecs"]
+    manifest = description.manifest
     if isinstance(codecs, str) and codecs == "auto":
-        codecs = advise(array, settings["objective"]).codecs if array.size else None
-    made = create(
+        codecs = advise(source, settings["objective"]).codecs if source.size else None
+    array = create(
         store,
         path,
-        shape=array.shape,
+        shape=source.shape,
         chunks=manifest.chunk_shape if chunks is None else chunks,
         dtype=manifest.data_type,
         fill_value=manifest.fill_value,
         dimension_names=manifest.dimension_names,
-        attributes=described.attributes,
+        attributes=description.attributes,
     )
-    if array.size:
-        _fill(array, made, chosen(described.encoding, codecs, chunks, settings["shards"]), progress)
-    return made
-
-
-def _fill(array: AnyStored, made: LogicalArray, encoding: Encoding, progress: Progress) -> None:
-    logical = made._logical
+    if not source.size:
+        return array
+    logical = array._logical
     try:
-        room = reserve_regions(logical, [([(0, n) for n in array.shape], encoding)])
+        encoding = description.encoding_with(codecs, chunks, settings["shards"])
+        room = reserve_regions(logical, [([(0, n) for n in source.shape], encoding)])
         (name,) = room.made
-        target = logical.target(name, room.options[name])
-        copy_blocks(
-            array, logical.members[name], lambda box, values: write_box(target, box, values), progress
-        )
+        copy_blocks(source, logical.members[name], logical.target(name, room.options[name]), progress)
         room.settle(logical)
     except BaseException as error:  # a new array must not stay half-written
         clean_up(logical.group.store, error, lambda: sync(logical.group.store_path.delete_dir()))
         raise
+    return array
 
 
 def export(
@@ -213,48 +216,42 @@ def export(
     >>> z[...].tolist(), z.metadata.dimension_names
     ([1, 2, 3, 4], ('x',))
     """
-    found = list(walked(node_of(source, source_path, Version(branch, tag, snapshot_id, as_of))))
-    place = _free_place(store, path.strip("/"), found[0].node, overwrite=overwrite)
-    whole = sum(each.node.nbytes for each in found if not isinstance(each.node, zarr.Group))
-    progress(0, whole)
-    done = 0
+    nodes = walk(open_source(source, source_path, Version(branch, tag, snapshot_id, as_of)))
+    place = _free_place(store, path.strip("/"), nodes[0].node, overwrite=overwrite)
+
+    def export_group(path: str, group: zarr.Group) -> None:
+        target = place / path
+        open_group(target.store, target.path, "w-").update_attributes(dict(group.attrs))
+
+    def export_array(path: str, array: AnyArray, part: Progress) -> None:
+        _write_plain_array(array, place / path, codecs, chunks, shards, part)
+
     try:
-        for each in found:
-            there = place / each.path if each.path else place
-            if isinstance(each.node, zarr.Group):
-                open_group(there.store, there.path, "w-").update_attributes(dict(each.node.attrs))
-                continue
-            write_plain_array(
-                each.node, there, codecs, chunks, shards, part_of(progress, done, each.node.nbytes, whole)
-            )
-            done += each.node.nbytes
+        _copy_nodes(nodes, export_group, export_array, progress)
     except BaseException as error:
         clean_up(place.store, error, lambda: sync(place.delete_dir()))
         raise
-    progress(whole, whole)
     return zarr.open(place, mode="r+")
 
 
-def write_plain_array(
-    array: AnyStored,
+def _write_plain_array(
+    source: AnyArray,
     place: StorePath,
-    codecs: Iterable[CodecLike] | None = None,
+    codecs: Any = None,
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
     progress: Progress = silent,
-) -> zarr.Array[Any]:
+) -> None:
     """A plain Zarr v3 array with everything that is known about an array of any kind."""
-    described = Described.of(array)
-    encoding = replace(chosen(described.encoding, codecs, chunks, shards), fill_value=array.fill_value)
-    made = create_member(place.store, place.path or None, described.manifest, array.shape, encoding)
-    if described.attributes:
-        made.update_attributes(described.attributes)
-    target = Source.of(place.path or "/", made)
-    copy_blocks(array, made, lambda box, values: write_box(target, box, values), progress)
-    return made
+    description = ArrayDescription.of(source)
+    encoding = replace(description.encoding_with(codecs, chunks, shards), fill_value=source.fill_value)
+    array = create_member(place.store, place.path or None, description.manifest, source.shape, encoding)
+    if description.attributes:
+        array.update_attributes(description.attributes)
+    copy_blocks(source, array, Source.of(place.path or "/", array), progress)
 
 
-def _free_place(target: Any, to: str, node: AnyStored | zarr.Group, *, overwrite: bool) -> StorePath:
+def _free_place(target: Any, to: str, node: AnyArray | zarr.Group, *, overwrite: bool) -> StorePath:
     """The place to write to, which is empty or may be overwritten."""
     if isinstance(target, str | Path):
         check_name(target)
@@ -282,7 +279,7 @@ def _free_place(target: Any, to: str, node: AnyStored | zarr.Group, *, overwrite
     return place
 
 
-def _check_apart(target: Any, to: str, node: AnyStored | zarr.Group) -> None:
+def _check_apart(target: Any, to: str, node: AnyArray | zarr.Group) -> None:
     """Refuse to write an array over itself."""
     own = node.store_path if isinstance(node, zarr.Group) else node._ground.store_path
     root = getattr(own.store, "root", None)
@@ -293,3 +290,138 @@ def _check_apart(target: Any, to: str, node: AnyStored | zarr.Group) -> None:
         same = here == there or here in there.parents or there in here.parents
     if same:
         raise OverwriteError(f"{place_text(own)} cannot be exported onto or into itself")
+
+
+def open_source(source: Any, path: str = "", version: Version = LATEST) -> AnyArray | zarr.Group:
+    """The node that a caller means: an array, ready to be read, or a group of them.
+
+    >>> open_source(zarr.create_array({}, shape=4, dtype="u1")).shape
+    (4,)
+    """
+    if isinstance(source, LogicalArray | Reader | zarr.Array) or hasattr(source, "zarr_array"):
+        node: Any = source
+    else:
+        store: Any = resolve(source, version).store
+        if isinstance(store, zarr.Group):
+            store, path = store.store_path.store, f"{store.path}/{path}"
+        try:
+            node, path = open_node(store, path.strip("/")), ""
+        except (FileNotFoundError, ValueError) as error:
+            raise NotLogicalArrayError(one_line(error)) from error
+        if isinstance(node, zarr.Group) and not is_logical(node):
+            return node
+    array = reader(node, path)
+    assert not isinstance(array, dict)
+    return array
+
+
+class Node(NamedTuple):
+    """A node of a hierarchy, with its path below the start of the walk."""
+
+    path: str
+    node: AnyArray | zarr.Group
+
+
+def walk(node: AnyArray | zarr.Group, path: str = "") -> list[Node]:
+    """A node and all nodes below it, groups before their contents, without those of intarsia itself."""
+    nodes = [Node(path, node)]
+    if isinstance(node, zarr.Group):
+        for below, child in nodes_below(node):
+            readable: Any = reader(child) if is_any_array(child) else child
+            nodes.append(Node(f"{path}/{below}".lstrip("/"), readable))
+    return nodes
+
+
+def _copy_nodes(
+    nodes: Sequence[Node],
+    copy_group: Callable[[str, zarr.Group], None],
+    copy_array: Callable[[str, AnyArray, Progress], None],
+    progress: Progress,
+) -> None:
+    """Copy every node; steps of the progress are bytes of values."""
+    total = sum(node.nbytes for _, node in nodes if not isinstance(node, zarr.Group))
+    done = 0
+    progress(0, total)
+    for path, node in nodes:
+        if isinstance(node, zarr.Group):
+            copy_group(path, node)
+        else:
+            copy_array(path, node, part_of(progress, done, node.nbytes, total))
+            done += node.nbytes
+    progress(total, total)
+
+
+@dataclass(frozen=True)
+class ArrayDescription:
+    """Everything about an array but its values, in the terms of Zarr v3."""
+
+    manifest: Manifest
+    """Shape, data type, fill value and dimension names."""
+
+    attributes: dict[str, Any]
+
+    encoding: Encoding
+    """How it is stored, if that is the same everywhere; otherwise only its chunks."""
+
+    @classmethod
+    def of(cls, array: AnyArray) -> ArrayDescription:
+        """The description of an array of any format."""
+        names, attributes = array.dimension_names, dict(array.attrs)
+        names_2 = attributes.get(DIMENSIONS)
+        if names is None and isinstance(names_2, list) and len(names_2) == array.ndim:
+            names = tuple(attributes.pop(DIMENSIONS))
+        chunks, encoding = _encoding_of(array)
+        lattice = tuple(max(1, c) for c in chunks)
+        data_type = data_type_of(array.data_type)
+        manifest = Manifest.empty(array.shape, lattice, data_type, array.fill_value, names)
+        return cls(manifest, attributes, encoding)
+
+    def encoding_with(self, codecs: Any, chunks: Any, shards: Any) -> Encoding:
+        """The array's own encoding, except for what the caller chose; other chunks come without shards."""
+        own = self.encoding if chunks is None and shards is None else replace(self.encoding, shards=None)
+        choice = {"codecs": codecs, "chunks": chunks, "shards": shards}
+        return replace(own, **{name: value for name, value in choice.items() if value is not None})
+
+
+def _encoding_of(array: AnyArray) -> tuple[tuple[int, ...], Encoding]:
+    """The shape of an array's chunks, and how they are stored if all are alike."""
+    if isinstance(array, Reader):
+        chunks = chunk_shape(array)
+        is_v2 = array.metadata.zarr_format == 2
+        return chunks, Encoding(chunks=chunks) if is_v2 else _encoding_like(array.zarr_array, chunks)
+    regions = array.regions
+    if not regions:
+        return array.chunks, Encoding()
+    largest = max(regions, key=lambda region: region.nbytes)
+    view = largest.view
+    chunks = largest.chunks if view is None else tuple(size for size, _ in view.grid(largest.chunks))
+    plain = all(region.packing is None and region.view is None for region in regions)
+    names = {region.name for region in regions}
+    if plain and len(names) <= MOST_COMPARED:
+        members = [array.members[name] for name in names]
+        if all(encoding_of(member) == encoding_of(members[0]) for member in members):
+            return chunks, _encoding_like(members[0], chunks)
+    return chunks, Encoding(chunks=chunks)
+
+
+def _encoding_like(stored: zarr.Array[Any], chunks: tuple[int, ...]) -> Encoding:
+    codecs: Any = list(stored.metadata.codecs)  # type: ignore[union-attr]  # of Zarr v3
+    if stored.shards is not None:
+        codecs = list(codecs[0].codecs)
+    return Encoding(codecs, chunks, None if stored.shards is None else tuple(stored.shards))
+
+
+def copy_blocks(array: AnyArray, stored: zarr.Array[Any], target: Source, progress: Progress) -> None:
+    """Write the values of an array to `target`, in blocks of whole chunks of `stored`; holes are left out.
+
+    Steps of the progress are bytes of values.
+    """
+    whole, itemsize = Box.sized(array.shape), max(1, array.dtype.itemsize)
+    manifest, done = array.manifest, 0
+    progress(0, array.nbytes)
+    for block in blocks(whole, grain(stored), itemsize):
+        if not isinstance(array, LogicalArray) or manifest.regions.touching(manifest.cells(block)).size:
+            values = read_request(array._ground, request(array.shape, block.slices or ..., "basic"))
+            write_box(target, block, values)
+        done += itemsize * prod(block.shape)
+        progress(done, array.nbytes)

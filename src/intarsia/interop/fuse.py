@@ -5,8 +5,7 @@ The header of the `conditional` codec says just that for each chunk. So converti
 header; nothing is decoded.
 """
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import zarr
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import ShardingCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.core.sync import sync
 
 from intarsia.codecs import ConditionalCodec
 from intarsia.codecs.bitmasks import masks_by_codec
@@ -22,13 +20,12 @@ from intarsia.display import bounds_text
 from intarsia.engine.fetch import check_links
 from intarsia.engine.fetch.session_access import check_access
 from intarsia.errors import CodecConfigurationError
+from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.members import Encoding, create_member
 from intarsia.logical.opening import create
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE, RegionTable, Row
-
-COPIES_AT_ONCE = 64
 
 EXPORT = "Or copy the values to one plain array: intarsia.export(array, 'plain.zarr')"
 """What to do with arrays whose chunks cannot stay as they are."""
@@ -54,8 +51,8 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     [1, 1, 2]
     """
     _check_regions(array)
-    shown = {region.name for region in array.regions}  # replicas hold the same values once more
-    members = {name: array.members[name] for name in array.manifest.members if name in shown}
+    names = {region.name for region in array.regions}  # replicas hold the same values once more
+    members = {name: array.members[name] for name in array.manifest.members if name in names}
     before = _shared_codecs(array, members)
     chains = {name: _chain(member) for name, member in members.items()}
     nested = _common_chain(list(chains.values()))
@@ -78,13 +75,13 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
             _mask(chains[region.name], nested).to_bytes(codec.header_bytes, "little"), dtype=np.uint8
         )
 
-        def wrapped(chunk: Buffer, header: np.ndarray[Any, Any] = header) -> Buffer:
-            joined = np.concatenate([header, chunk.as_numpy_array().view(np.uint8)])
-            return default_buffer_prototype().buffer.from_array_like(joined)
+        def add_header(chunk: Buffer, header: np.ndarray[Any, Any] = header) -> Buffer:
+            both = np.concatenate([header, chunk.as_numpy_array().view(np.uint8)])
+            return default_buffer_prototype().buffer.from_array_like(both)
 
         row = region.row
-        pairs = list(zip(row.member_box.indices(), row.box.indices(), strict=True))
-        missing = sync(_copy_chunks(member, fused, pairs, wrapped))
+        moves = [Move(*pair) for pair in zip(row.member_box.indices(), row.box.indices(), strict=True)]
+        missing = copy_chunks(member, fused, moves, add_header)
         if not np.array_equal(
             member.fill_value, fused.fill_value, equal_nan=np.dtype(fused.dtype).kind in "fc"
         ):
@@ -97,7 +94,7 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
 def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) -> LogicalArray:
     """Make a logical array from a Zarr `array` that has a `conditional` codec: one member per mask.
 
-    It is written to `store` at `path`. If these are not given, it goes beside the array, as `…-split`. The
+    It is written to `store` at `path`. By default, it goes beside the array, as `…-split`. The
     `conditional` codec must be the last one, and the array must not be sharded: only then is a chunk without
     its header a chunk of a plain array.
 
@@ -117,7 +114,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
             f"cannot split: the last codec of the array is {last}, not 'conditional'"
         )
     _check_readable([array])
-    made = create(
+    result = create(
         array.store if store is None else store,
         f"{array.path}-split" if path is None else path,
         shape=array.shape,
@@ -127,23 +124,20 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
         dimension_names=array.metadata.dimension_names,  # type: ignore[union-attr]  # likewise
         attributes=dict(array.attrs),
     )
-    logical, bitmasks = made._logical, masks_by_codec(array)[f"codecs[{len(codecs) - 1}]"]
+    logical, bitmasks = result._logical, masks_by_codec(array)[f"codecs[{len(codecs) - 1}]"]
     rows: list[Row] = []
     names: list[str] = []
     for mask in sorted({int(m) for m in bitmasks.compressed()}):
         chain = [*codecs[:-1], *(c for i, c in enumerate(codec.codecs) if mask >> i & 1)]
         name, member = logical.create_member(array.shape, Encoding(chain))
-        cells = [tuple(int(i) for i in cell) for cell in np.argwhere((bitmasks == mask).filled(False))]
-
-        def unwrapped(chunk: Buffer) -> Buffer:
-            return chunk[codec.header_bytes :]
-
-        sync(_copy_chunks(array, member, [(cell, cell) for cell in cells], unwrapped))
-        rows += [Row(len(names), box, box.start) for box in _boxes((bitmasks == mask).filled(False))]
+        chunks = (bitmasks == mask).filled(False)
+        cells: list[tuple[int, ...]] = list(map(tuple, np.argwhere(chunks).tolist()))
+        copy_chunks(array, member, [Move(cell, cell) for cell in cells], lambda c: c[codec.header_bytes :])
+        rows += [Row(len(names), box, box.start) for box in _boxes(chunks)]
         names.append(name)
     table = RegionTable.from_rows(rows, array.ndim)
     logical.commit(logical.manifest.changed(regions=table, members=tuple(names)))
-    return made
+    return result
 
 
 def _check_readable(arrays: Sequence[zarr.Array[Any]]) -> None:
@@ -194,8 +188,7 @@ def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> 
         if shared is not None and before != shared:
             raise CodecConfigurationError(
                 f"cannot fuse: the member {name} has {before} before its compressors, but another has "
-                f"{shared}; "
-                "a `conditional` codec only chooses among bytes -> bytes codecs"
+                f"{shared}; a `conditional` codec only chooses among bytes -> bytes codecs"
             )
         shared = before
     return shared or []
@@ -223,31 +216,10 @@ def _mask(chain: Sequence[BytesBytesCodec], common: Sequence[BytesBytesCodec]) -
     return mask
 
 
-async def _copy_chunks(
-    source: zarr.Array[Any],
-    target: zarr.Array[Any],
-    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]],
-    change: Callable[[Buffer], Buffer],
-) -> list[tuple[int, ...]]:
-    """Copy stored chunks from index to index, changing them on the way; returns where none was stored."""
-    limit, missing = asyncio.Semaphore(COPIES_AT_ONCE), []
-
-    async def copy(here: tuple[int, ...], there: tuple[int, ...]) -> None:
-        async with limit:
-            chunk = await (source.store_path / source.metadata.encode_chunk_key(here)).get()
-            if chunk is None:
-                missing.append(there)
-            else:
-                await (target.store_path / target.metadata.encode_chunk_key(there)).set(change(chunk))
-
-    await asyncio.gather(*(copy(here, there) for here, there in pairs))
-    return sorted(missing)
-
-
-def _boxes(wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Iterator[Box]:
-    """Boxes that hold exactly the wanted cells: each as long as possible, last axis first."""
-    left = wanted.copy()
-    for cell in np.argwhere(wanted).tolist():
+def _boxes(cells: np.ndarray[Any, np.dtype[np.bool_]]) -> Iterator[Box]:
+    """Boxes that hold exactly the marked cells: each as long as possible, last axis first."""
+    left = cells.copy()
+    for cell in np.argwhere(cells).tolist():
         if not left[tuple(cell)]:
             continue
         stop = [i + 1 for i in cell]

@@ -1,8 +1,8 @@
-"""What a view shows of a store: groups, plain arrays, and each logical array as one ordinary Zarr array.
+"""Fused views: a store as other programs expect it, without copying anything.
 
-Fused views: logical arrays as the arrays that other programs expect, without copying anything.
-
-Behind a view is a store that shows another store with every logical array as one ordinary array.
+A view shows another store, read-only: groups and plain arrays as they are, and each logical array as one
+ordinary Zarr array whose chunks are read and encoded on demand. `ArrayView` is one such array, `Tree` finds
+the nodes of the store, and `ViewStore` is the zarr store that puts them together.
 """
 
 from __future__ import annotations
@@ -118,10 +118,10 @@ class Tree:
         self, store: Store, root: str, codecs: tuple[Codec, ...] | None, chunks: tuple[int, ...] | None
     ) -> None:
         self._store, self._root, self._codecs, self._chunks = store, root, codecs, chunks
-        self._known: dict[str, Node] = {}
+        self._nodes: dict[str, Node] = {}
         self._checked: set[str] = set()
         """The plain arrays in which no link leads out of the store."""
-        self.are_lasting = is_immutable(store)
+        self.immutable = is_immutable(store)
         """Whether nothing can change; determined here, because an event loop must not wait for the answer."""
 
     async def owner(self, key: str) -> tuple[str, Node | None]:
@@ -137,18 +137,18 @@ class Tree:
 
     async def at(self, path: str) -> Node | None:
         """The node at a path; None if there is none."""
-        known = self._known.get(path)
-        if known is not None and self.are_lasting:
-            return known
+        node = self._nodes.get(path)
+        if node is not None and self.immutable:
+            return node
         document = await self.stored(below(path, METADATA))
         if document is None:
             older = await self.stored(below(path, ".zarray"))
             return None if older is None else Node(None, "array")
-        if known is None or known.document != document:
-            known = self._known[path] = await self._parsed(path, document)
-        return known
+        if node is None or node.document != document:
+            node = self._nodes[path] = await self._parse(path, document)
+        return node
 
-    async def _parsed(self, path: str, document: bytes) -> Node:
+    async def _parse(self, path: str, document: bytes) -> Node:
         try:
             fields = json.loads(document)
             kind = fields["node_type"]
@@ -165,7 +165,7 @@ class Tree:
         group = open_group(self._store, below(self._root, path).rstrip("/"), "r")
         return ArrayView(LogicalArrayHandle.load(group), self._codecs, self._chunks)
 
-    async def told[T](self, path: str, view: ArrayView, look: Callable[[ArrayView], T]) -> T | None:
+    async def consistent[T](self, path: str, view: ArrayView, look: Callable[[ArrayView], T]) -> T | None:
         """The result of `look` at the logical array at `path`, in a thread; None if it is gone by then.
 
         When a layout changes, members are removed once the manifest no longer names them. Chunks of a removed
@@ -178,8 +178,8 @@ class Tree:
                 answer = await in_thread_for("views", look, view)
             except Exception as error:
                 failure = error
-            node = None if self.are_lasting else await self.at(path)
-            if self.are_lasting or (node is not None and node.kind is view):
+            node = None if self.immutable else await self.at(path)
+            if self.immutable or (node is not None and node.kind is view):
                 if failure is not None:
                     raise failure
                 return answer
@@ -190,16 +190,16 @@ class Tree:
 
     async def children(self, path: str) -> list[str]:
         """The names directly below a path in the store."""
-        return await self._listed(self._store.list_dir(below(self._root, path).rstrip("/")))
+        return await self._collect(self._store.list_dir(below(self._root, path).rstrip("/")))
 
     async def keys(self, path: str) -> list[str]:
         """The keys of the plain array at a path."""
-        keys = await self._listed(self._store.list_prefix(below(self._root, below(path))))
+        keys = await self._collect(self._store.list_prefix(below(self._root, below(path))))
         return [key[len(below(self._root)) :] for key in keys]
 
     async def stored(self, key: str) -> bytes | None:
         """The stored value of a key."""
-        value = await self.asked(self._store.get(below(self._root, key), default_buffer_prototype()))
+        value = await self.on_its_loop(self._store.get(below(self._root, key), default_buffer_prototype()))
         return None if value is None else value.to_bytes()
 
     async def in_plain_array(
@@ -211,17 +211,17 @@ class Tree:
             await in_thread_for("views", check_links, self._store, place)
             self._checked.add(path)
         with helpful_refusals(self._store, place):
-            return await self.asked(self._store.get(below(self._root, key), prototype, byte_range))
+            return await self.on_its_loop(self._store.get(below(self._root, key), prototype, byte_range))
 
-    async def _listed(self, names: AsyncIterator[str]) -> list[str]:
+    async def _collect(self, names: AsyncIterator[str]) -> list[str]:
         async def collect() -> list[str]:
             return [name async for name in names]
 
-        return await self.asked(collect())
+        return await self.on_its_loop(collect())
 
     @staticmethod
-    async def asked[T](answer: Coroutine[Any, Any, T]) -> T:
-        """The store's answer. Some stores only work on zarr's event loop, and a server has its own."""
+    async def on_its_loop[T](answer: Coroutine[Any, Any, T]) -> T:
+        """The result of a store's call. Some stores only work on zarr's event loop; a server has another."""
         if asyncio.get_running_loop() is event_loop():
             return await answer
         return await asyncio.wrap_future(start(answer))
@@ -267,7 +267,7 @@ class ArrayView:
         inside = all(i * c < n for i, c, n in zip(index, self._chunks, shape, strict=True))
         return index if inside else None
 
-    def covered(self) -> Iterator[str]:
+    def covered_keys(self) -> Iterator[str]:
         """The keys of all chunks that regions cover; some may still hold nothing but the fill value."""
         manifest, seen = self._manifest, set[tuple[int, ...]]()
         aligned = self._chunks == manifest.chunk_shape  # then each chunk lies in one region
@@ -317,12 +317,12 @@ class ArrayView:
 
 
 def _chain(manifest: Manifest, codecs: Sequence[Codec] | None) -> Sequence[Codec]:
-    chosen = (FAST,) if codecs is None else codecs
+    codecs = (FAST,) if codecs is None else codecs
     if is_nullable(manifest.data_type):
-        chain = codecs_for(manifest.data_type, chosen)
+        chain = codecs_for(manifest.data_type, codecs)
         assert chain is not None
         return chain
-    return parse_codecs(chosen, default_serializer(manifest.data_type))
+    return parse_codecs(codecs, default_serializer(manifest.data_type))
 
 
 def _attributes(logical: LogicalArrayHandle) -> dict[str, Any]:
@@ -396,7 +396,7 @@ def view_store(
     version: Version = LATEST,
 ) -> ViewStore:
     """The store of a view, with what is at `path` as its root."""
-    chosen = None if codecs is None else tuple(parse_codec(codec) for codec in codecs)
+    parsed = None if codecs is None else tuple(parse_codec(codec) for codec in codecs)
     store = resolve(source.group if isinstance(source, LogicalArray) else source, version).store
     inside = path.strip("/")
     if isinstance(store, zarr.Group):
@@ -413,7 +413,7 @@ def view_store(
             f"chunks {tuple(chunks)} are for the view of one logical array, but {path or '/'!r} is not one"
         )
     grid = None if chunks is None else tuple(int(n) for n in chunks)
-    return ViewStore(node.store_path.store, inside, chosen, grid, consolidated=consolidated)
+    return ViewStore(node.store_path.store, inside, parsed, grid, consolidated=consolidated)
 
 
 class ViewStore(Store):
@@ -479,7 +479,7 @@ class ViewStore(Store):
 
     async def _open(self) -> None:
         await super()._open()
-        await self._tree.asked(open_store(self._store))
+        await self._tree.on_its_loop(open_store(self._store))
 
     def close(self) -> None:
         """Close the view, and the store below."""
@@ -538,7 +538,7 @@ class ViewStore(Store):
         """Whether there is a value; for chunks of logical arrays, whether they hold more than fill values."""
         path, node = await self._tree.owner(key)
         if node is not None and node.kind == "array":
-            return await self._tree.asked(self._store.exists(below(self._root, key)))
+            return await self._tree.on_its_loop(self._store.exists(below(self._root, key)))
         if node is not None and isinstance(node.kind, ArrayView) and _inside(key, path) != METADATA:
             return await self._holds(path, node.kind, _inside(key, path))
         return await self._value(key, path, node) is not None
@@ -554,15 +554,15 @@ class ViewStore(Store):
         return await self._tree.stored(key) if name in OLDER_METADATA else None
 
     async def _chunk(self, path: str, view: ArrayView, key: str) -> bytes | None:
-        made = self._cache.get((path, key)) if self._tree.are_lasting else None
-        if made is None:
-            made = await self._tree.told(path, view, lambda array: array.chunk(key))
-            if made is not None and self._tree.are_lasting:
-                self._cache.put((path, key), made)
-        return made
+        chunk = self._cache.get((path, key)) if self._tree.immutable else None
+        if chunk is None:
+            chunk = await self._tree.consistent(path, view, lambda array: array.chunk(key))
+            if chunk is not None and self._tree.immutable:
+                self._cache.put((path, key), chunk)
+        return chunk
 
     async def _holds(self, path: str, view: ArrayView, key: str) -> bool:
-        return bool(await self._tree.told(path, view, lambda array: array.holds(key)))
+        return bool(await self._tree.consistent(path, view, lambda array: array.holds(key)))
 
     async def _group_document(self, path: str, node: Node) -> bytes | None:
         """A group's zarr.json, without the members of logical arrays."""
@@ -659,7 +659,7 @@ class ViewStore(Store):
         """The keys of a logical array with this prefix, except those in the directories `skipped`."""
         if below(path, METADATA).startswith(prefix):
             yield below(path, METADATA)
-        for name in view.covered():
+        for name in view.covered_keys():
             key = below(path, name)
             if not key.startswith(prefix) or prefix + key[len(prefix) :].partition("/")[0] in skipped:
                 continue
@@ -672,15 +672,15 @@ def _inside(key: str, path: str) -> str:
     return key[len(below(path)) :]
 
 
-def _part(value: bytes, asked: ByteRequest | None) -> bytes:
+def _part(value: bytes, request: ByteRequest | None) -> bytes:
     """The requested bytes."""
-    match asked:
+    match request:
         case None:
             return value
         case RangeByteRequest():
-            return value[asked.start : asked.end]
+            return value[request.start : request.end]
         case OffsetByteRequest():
-            return value[asked.offset :]
+            return value[request.offset :]
         case SuffixByteRequest():
-            return value[max(0, len(value) - asked.suffix) :]
-    raise ValueError(f"{asked!r} is not a part of a value")
+            return value[max(0, len(value) - request.suffix) :]
+    raise ValueError(f"{request!r} is not a part of a value")

@@ -68,8 +68,8 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
             f"the array has the data type {type_text(manifest.data_type)}, which TensorStore lacks"
         )
     labels = [label or "" for label in manifest.dimension_names or ()]
-    named = [label for label in labels if label]
-    if len(set(named)) < len(named):
+    names = [label for label in labels if label]
+    if len(set(names)) < len(names):
         raise UnreachableMembersError(
             f"the dimensions are {manifest.dimension_names}: TensorStore refuses two dimensions with the "
             "same name"
@@ -128,14 +128,14 @@ def _check_unpacked(manifest: Manifest) -> None:
 
 def _transform(manifest: Manifest, row: Row) -> dict[str, Any]:
     """The transform from elements of the array to those of the member: the view, moved to the region."""
-    box, moved = manifest.elements(row.box), manifest.member_shift(row)
+    box, shift = manifest.elements(row.box), manifest.member_shift(row)
     output: list[dict[str, int]] = []
     for source, offset, stride in (manifest.view_of(row) or View.identity(manifest.ndim)).axes:
         if source is None:
             output.append({"offset": offset})
         else:
-            placed = {"input_dimension": source, "offset": offset + stride * moved[source]}
-            output.append(placed if stride == 1 else placed | {"stride": stride})
+            axis = {"input_dimension": source, "offset": offset + stride * shift[source]}
+            output.append(axis if stride == 1 else axis | {"stride": stride})
     return {"input_inclusive_min": list(box.start), "input_exclusive_max": list(box.stop), "output": output}
 
 
@@ -193,8 +193,8 @@ def _web(url: str, *parts: str) -> dict[str, Any]:
 
 
 def _of_fsspec(store: FsspecStore, path: str) -> dict[str, Any] | None:
-    spoken = store.fs.protocol
-    schemes = {spoken} if isinstance(spoken, str) else set(spoken)
+    protocol = store.fs.protocol
+    schemes = {protocol} if isinstance(protocol, str) else set(protocol)
     place = str(store.path)
     if schemes & {"file", "local"}:
         return _file(place, path)
@@ -206,10 +206,10 @@ def _of_fsspec(store: FsspecStore, path: str) -> dict[str, Any] | None:
         return _in_bucket("gcs", bucket, prefix, path)
     if not schemes & S3_SCHEMES:
         return None
-    said: dict[str, Any] = getattr(store.fs, "client_kwargs", None) or {}
-    endpoint = getattr(store.fs, "endpoint_url", None) or said.get("endpoint_url")
+    settings: dict[str, Any] = getattr(store.fs, "client_kwargs", None) or {}
+    endpoint = getattr(store.fs, "endpoint_url", None) or settings.get("endpoint_url")
     anonymous = bool(getattr(store.fs, "anon", False))
-    return _in_bucket("s3", bucket, prefix, path, **_s3(endpoint, said.get("region_name"), anonymous))
+    return _in_bucket("s3", bucket, prefix, path, **_s3(endpoint, settings.get("region_name"), anonymous))
 
 
 def _of_obstore(store: Any, path: str) -> dict[str, Any] | None:
@@ -221,10 +221,10 @@ def _of_obstore(store: Any, path: str) -> dict[str, Any] | None:
             parts = urlsplit(str(store.url))
             return _web(f"{parts.scheme}://{parts.netloc}", parts.path, path)
         case "S3Store":
-            said = store.config
-            anonymous = str(said.get("skip_signature", "")).lower() == "true"
-            place = _s3(said.get("endpoint"), said.get("region"), anonymous)
-            return _in_bucket("s3", said["bucket"], prefix, path, **place)
+            settings = store.config
+            anonymous = str(settings.get("skip_signature", "")).lower() == "true"
+            place = _s3(settings.get("endpoint"), settings.get("region"), anonymous)
+            return _in_bucket("s3", settings["bucket"], prefix, path, **place)
         case "GCSStore":
             return _in_bucket("gcs", store.config["bucket"], prefix, path)
     return None

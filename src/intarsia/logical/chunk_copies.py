@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import icechunk
 import zarr
 from zarr.abc.store import Store
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from intarsia._compat import concurrent_map, sync
 from intarsia._icechunk import VIRTUAL, chunk_table
@@ -58,39 +58,55 @@ def chunk_refs(store: icechunk.IcechunkStore, path: str) -> ChunkRefs:
     )
 
 
-def copy_chunks(source: zarr.Array[Any], target: zarr.Array[Any], moves: Sequence[Move]) -> None:
-    """Copy stored chunks; where the source has none, the target has none afterwards.
+def copy_chunks(
+    source: zarr.Array[Any],
+    target: zarr.Array[Any],
+    moves: Sequence[Move],
+    change: Callable[[Buffer], Buffer] | None = None,
+) -> list[Index]:
+    """Copy stored chunks; where the source has none, the target has none afterwards. Returns those places.
 
-    References to chunks in other files stay references. The two arrays must have equal encodings.
+    The two arrays must have equal encodings, apart from what `change` does to the bytes. Without it,
+    references to chunks in other files stay references.
 
     >>> a = zarr.create_array({}, shape=4, chunks=2, dtype="u1")
     >>> a[:] = [1, 2, 3, 4]
     >>> b = zarr.create_array({}, shape=4, chunks=2, dtype="u1")
     >>> copy_chunks(a, b, [Move((0,), (1,))])
+    []
     >>> b[:].tolist()
     [0, 0, 1, 2]
     """
-    left = list(moves)
-    if isinstance(source.store, icechunk.IcechunkStore) and isinstance(target.store, icechunk.IcechunkStore):
-        refs = chunk_refs(source.store, source.path).places
+    left, reader = list(moves), source.store
+    into_repository = change is None and isinstance(target.store, icechunk.IcechunkStore)
+    if into_repository and isinstance(reader, icechunk.IcechunkStore):
+        refs = chunk_refs(reader, source.path).places
         virtual = [move for move in left if move.source in refs and refs[move.source][0] == VIRTUAL]
         if virtual:
             _refer(source, target, virtual, refs)
             left = [move for move in left if move.source not in refs or refs[move.source][0] != VIRTUAL]
-    sync(_copy(source, target, left))
+    return sync(_copy(source, target, left, change))
 
 
-async def _copy(source: zarr.Array[Any], target: zarr.Array[Any], moves: list[Move]) -> None:
+async def _copy(
+    source: zarr.Array[Any],
+    target: zarr.Array[Any],
+    moves: list[Move],
+    change: Callable[[Buffer], Buffer] | None,
+) -> list[Index]:
     reader, writer = source.store, target.store
+    missing: list[Index] = []
 
     async def copy(move: Move) -> None:
         value = await reader.get(_key(source, move.source), default_buffer_prototype())
         if value is None:
+            missing.append(move.target)
             await writer.delete(_key(target, move.target))
         else:
-            await writer.set(_key(target, move.target), value)
+            await writer.set(_key(target, move.target), value if change is None else change(value))
 
     await concurrent_map([(move,) for move in moves], copy, zarr.config.get("async.concurrency"))
+    return sorted(missing)
 
 
 def _key(array: zarr.Array[Any], index: Index) -> str:

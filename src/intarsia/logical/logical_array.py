@@ -266,6 +266,8 @@ class LogicalArray(Accessors, StoredArray):
         otherwise values are stored. `packing=None` unpacks them; `packing=…` packs them as in `add_region`:
         it rounds values, and refuses those that cannot be held.
 
+        [Storing data again](../../explanation/storing-again.md) compares it with other operations.
+
         Args:
             codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None
                 leaves the choice to zarr.
@@ -327,6 +329,7 @@ class LogicalArray(Accessors, StoredArray):
         """Join neighbouring regions of equal encoding into one member; returns how many regions are gone.
 
         Encoded chunks are copied as they are, so this is fast and changes no value.
+        [Storing data again](../../explanation/storing-again.md) compares it with other operations.
         """
         return edit.consolidate(self._logical)
 

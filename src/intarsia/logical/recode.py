@@ -31,7 +31,7 @@ from intarsia.manifest.manifest import NO_REPLICAS, Manifest
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
 from intarsia.manifest.region_table import NONE, RegionTable, Row
 from intarsia.nullable.codec import NullableCodec
-from intarsia.parallel import Client, spread
+from intarsia.parallel import Client, run_on_workers
 from intarsia.progress import Progress, silent
 
 EXACT_CODECS = BytesBytesCodec, BytesCodec, VLenUTF8Codec, VLenBytesCodec, TransposeCodec, ReshapeCodec
@@ -219,7 +219,7 @@ def copy_values(
     step = _step(logical, room.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
     tasks = _tasks(room.pieces, step)
     if client is not None:
-        spread(client, logical.group.store, copy, tasks, progress)
+        run_on_workers(client, logical.group.store, copy, tasks, progress)
         return
     steps = [sum(prod(piece.target.in_units(unit).shape) for piece in task) for task in tasks]
     progress(0, sum(steps))

@@ -75,6 +75,8 @@ def compact(
     later. Nobody has to wait for the encoding. Damaged chunks stay as they are. `any_filesystem` is as in
     `intarsia.shards.slotted`.
 
+    [Storing data again](../../explanation/storing-again.md) compares it with other operations.
+
     Args:
         progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`. Steps are shards.

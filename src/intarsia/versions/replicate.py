@@ -161,7 +161,7 @@ def maintain(
     that `LogicalArray.set_policy` asked for. Neighbours that have become alike are joined. Each step is a
     commit, and others may write meanwhile. Run it as often as you like, and stop it when you like: it
     continues where it left off, and does nothing if there is nothing to do. `dry_run=True` only lists the
-    steps.
+    steps. [Storing data again](../../explanation/storing-again.md) compares it with other operations.
 
     Args:
         store: An Icechunk repository, or the path or URL of one.

@@ -278,6 +278,8 @@ def recode(
     cost another edit of the manifest. With a client (a `dask.distributed.Client`, or an executor of
     `concurrent.futures`), its workers encode it. `packing` is as in `LogicalArray.recode`.
 
+    [Storing data again](../../explanation/storing-again.md) compares it with other operations.
+
     Args:
         store: An Icechunk repository, or the path or URL of one.
         path: Where the logical array is in the repository.

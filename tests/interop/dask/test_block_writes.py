@@ -96,7 +96,7 @@ def test_200_chunks_over_5_members_survive_a_killed_worker(client, repo, tmp_pat
     assert len(list(repo.ancestry(branch="main"))) == 2
 
 
-def test_receipts_that_the_scheduler_forgets_to_send_are_asked_for_again(client, repo, monkeypatch):
+def test_results_that_the_scheduler_forgets_to_send_are_requested_again(client, repo, monkeypatch):
     """As happens when a worker dies while the scheduler fetches from it."""
     handlers = client.cluster.scheduler.handlers
     fetch, forgotten = handlers["gather"], []
@@ -108,7 +108,7 @@ def test_receipts_that_the_scheduler_forgets_to_send_are_asked_for_again(client,
         return await fetch(*args, **kwargs)
 
     monkeypatch.setitem(handlers, "gather", forgetful)
-    monkeypatch.setattr(parallel, "PATIENCE", 0.5)
+    monkeypatch.setattr(parallel, "FIRST_TIMEOUT", 0.5)
     source = da.from_array(numbers(40, 100), chunks=(10, 10))
     intarsia.store_dask(source, repo, "a", chunks=(10, 10))
     assert np.array_equal(intarsia.open(repo, "a")[...], numbers(40, 100))

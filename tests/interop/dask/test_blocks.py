@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.interop.dask.block_writes import aligned, rounds
+from intarsia.interop.dask.block_writes import align, rounds
 from intarsia.logical.staging import Piece
 from intarsia.manifest.box import Box
 
@@ -14,7 +14,7 @@ from intarsia.manifest.box import Box
 def test_every_cut_lies_between_chunks_and_nothing_is_lost(sizes, start, chunk):
     length = sum(sizes)
     piece = Piece("m-1", Box((0,), (length,)), Box((start,), (start + length,)))
-    (blocks,) = aligned([tuple(sizes)], piece, (chunk,))
+    (blocks,) = align([tuple(sizes)], piece, (chunk,))
     assert sum(blocks) == length
     assert min(blocks) > 0
     cut = start
@@ -25,7 +25,7 @@ def test_every_cut_lies_between_chunks_and_nothing_is_lost(sizes, start, chunk):
 
 def test_source_blocks_that_are_whole_chunks_stay():
     piece = Piece("m-1", Box((0,), (20,)), Box((0,), (20,)))
-    assert aligned([(10, 10)], piece, (5,)) == ((10, 10),)
+    assert align([(10, 10)], piece, (5,)) == ((10, 10),)
 
 
 intervals = st.tuples(st.integers(0, 30), st.integers(1, 6)).map(lambda t: (t[0], t[0] + t[1]))

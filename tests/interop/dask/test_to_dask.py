@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.interop.dask import to_dask
-from intarsia.interop.dask.to_dask import block_sizes, compact
+from intarsia.interop.dask.to_dask import block_sizes, xarray_chunks
 from intarsia.manifest.box import Box
 from tests.grids import dear
 from tests.interop.datasets import CountingStore
@@ -270,4 +270,4 @@ def test_a_missing_member_is_for_the_read_to_complain_about():
 
 
 def test_compact_gives_one_number_where_the_blocks_are_equal():
-    assert compact(((3, 3, 1), (3, 3, 4), (5,))) == (3, (3, 3, 4), 5)
+    assert xarray_chunks(((3, 3, 1), (3, 3, 4), (5,))) == (3, (3, 3, 4), 5)

@@ -5,11 +5,11 @@ Blocks are cut so that they hold whole chunks, and no chunk belongs to two of th
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from typing import Any, Self
 
 import dask
@@ -34,13 +34,13 @@ from intarsia.manifest.manifest import Manifest
 from intarsia.parallel import StoreHandle, WriteResult, WriterPool, result_of
 from intarsia.progress import Progress, silent
 
-ASKED_AT_ONCE = 8
-"""How many receipts are fetched from a cluster's workers at once."""
+RESULTS_AT_ONCE = 8
+"""How many results are fetched from a cluster's workers at once."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What computes and writes the blocks, and what is told about progress."""
+    """What computes and writes the blocks."""
 
     client: Any = None
     """A `dask.distributed.Client`; None means the current one, or else dask's local scheduler."""
@@ -56,26 +56,28 @@ class Cluster:
 
         The logical groups belong to one store, and everything that workers write ends up there.
         """
-        work = [
+        parts = [
             _PieceInBlocks.of(source, logical, room, piece)
             for source, logical, room in jobs
             for piece in room.pieces
         ]
-        if not work:
+        if not parts:
             return
-        store = work[0].logical.group.store
-        count = _Count(self.progress, sum(part.source.npartitions for part in work))
-        for group in rounds(work):
-            crew, door = WriterPool(store, in_process=self._in_process), _Door() if self._in_process else None
+        store = parts[0].logical.group.store
+        total, steps = sum(part.source.npartitions for part in parts), count(1)
+        self.progress(0, total)
+        for group in rounds(parts):
+            pool, gate = WriterPool(store, in_process=self._in_process), _Gate() if self._in_process else None
             try:
-                for receipt in self._receipts([part.written(crew.ticket, door) for part in group], count):
-                    crew.take(receipt)
+                arrays = [part.results(pool.handle, gate) for part in group]
+                for result in self._compute(arrays, lambda: self.progress(next(steps), total)):
+                    pool.merge(result)
             except BaseException as error:
-                if door is not None:
-                    door.close()
+                if gate is not None:
+                    gate.close()
                     # After Ctrl-C only if something is removed, see `clean_up`: writes may take long.
                     if isinstance(error, Exception) or store_supports_sync_io(store):
-                        door.wait()
+                        gate.wait()
                 raise
 
     @property
@@ -102,43 +104,44 @@ class Cluster:
         scheduler = get_scheduler() or dask.threaded.get
         return scheduler in (dask.threaded.get, dask.local.get_sync)
 
-    def _receipts(self, written: list[da.Array], count: "_Count") -> Iterator[WriteResult]:
+    def _compute(self, arrays: list[da.Array], on_block: Callable[[], object]) -> Iterator[WriteResult]:
+        """Compute arrays of results; `on_block` is called for every block."""
         client = self._running
         if client is None:
-            yield from _local_receipts(written, count)
+            yield from _compute_here(arrays, on_block)
             return
         from distributed import as_completed, futures_of
 
-        futures = futures_of(client.persist(written, retries=self.retries))
-        with ThreadPoolExecutor(ASKED_AT_ONCE) as asking:
+        futures = futures_of(client.persist(arrays, retries=self.retries))
+        with ThreadPoolExecutor(RESULTS_AT_ONCE) as fetching:
             try:
                 for batch in as_completed(futures).batches():
-                    # A receipt that has arrived is released, so a worker's death does not repeat it.
-                    for future, blocks in zip(batch, asking.map(result_of, batch), strict=True):
+                    # A result that has arrived is released, so a worker's death does not repeat it.
+                    for future, blocks in zip(batch, fetching.map(result_of, batch), strict=True):
                         futures.remove(future)
                         yield from blocks.flat
-                        count.one_more()
+                        on_block()
             finally:
                 client.cancel(futures, force=True)
 
 
-def _local_receipts(written: list[da.Array], count: "_Count") -> Iterator[WriteResult]:
-    names = {array.name for array in written}
+def _compute_here(arrays: list[da.Array], on_block: Callable[[], object]) -> Iterator[WriteResult]:
+    names = {array.name for array in arrays}
 
     def posttask(key: Any, _result: Any, _graph: Any, _state: Any, _worker: Any) -> None:
         if isinstance(key, tuple) and key[0] in names:
-            count.one_more()
+            on_block()
 
     with Callback(posttask=posttask):
-        for blocks in compute(*written):
+        for blocks in compute(*arrays):
             yield from blocks.flat
 
 
-class _Door:
-    """The door that threads of this process pass to write a block.
+class _Gate:
+    """The gate that threads of this process pass to write a block.
 
     dask raises the first failure, but blocks that have begun keep running and write into a store from which
-    everything is being removed. So the door is then closed, and the removal waits until all threads are out.
+    everything is being removed. So the gate is then closed, and the removal waits until all threads are out.
     """
 
     def __init__(self) -> None:
@@ -148,7 +151,7 @@ class _Door:
         """One for every block that went in; locked until it is out again."""
 
     @contextmanager
-    def passed(self) -> Iterator[None]:
+    def open(self) -> Iterator[None]:
         """Go in, and out at the end."""
         inside = threading.Lock()
         with inside:
@@ -164,25 +167,9 @@ class _Door:
             self._closed = True
 
     def wait(self) -> None:
-        """Wait until all are out, once the door is closed."""
+        """Wait until all are out, once the gate is closed."""
         for inside in self._blocks:
             inside.acquire()
-
-
-@dataclass
-class _Count:
-    """Counts the blocks that are written, for the progress."""
-
-    progress: Progress
-    total: int
-    done: int = 0
-
-    def __post_init__(self) -> None:
-        self.progress(0, self.total)
-
-    def one_more(self) -> None:
-        self.done += 1
-        self.progress(self.done, self.total)
 
 
 @dataclass(frozen=True)
@@ -192,7 +179,7 @@ class _PieceInBlocks:
     source: da.Array
     logical: LogicalArrayHandle
     piece: Piece
-    luggage: RuntimeOptions
+    options: RuntimeOptions
     """Run-time options to write it with."""
     grain: tuple[int, ...]
     """The smallest unit of the member that two tasks can write at the same time."""
@@ -202,17 +189,16 @@ class _PieceInBlocks:
         member = logical.members.child(piece.member)
         size = grain(member)
         part = source[piece.source.slices]
-        luggage = logical.luggage(piece.member, room.options.get(piece.member, NO_OPTIONS))
-        return cls(part.rechunk(aligned(part.chunks, piece, size)), logical, piece, luggage, size)
+        options = logical.luggage(piece.member, room.options.get(piece.member, NO_OPTIONS))
+        return cls(part.rechunk(align(part.chunks, piece, size)), logical, piece, options, size)
 
-    def written(self, ticket: StoreHandle, door: _Door | None) -> Any:
-        """The array of receipts, one for every block."""
+    def results(self, handle: StoreHandle, gate: _Gate | None) -> Any:
+        """The dask array of results, one for every block: computing it writes the blocks."""
         starts = tuple(tuple(accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
         # A worker needs the data type from the manifest, but not a hundred thousand regions.
         template = self.logical.manifest.without_regions()
-        writer = _BlockWriter(
-            ticket, self.logical.group.path, self.piece, self.luggage, template, starts, door
-        )
+        path = self.logical.group.path
+        writer = _BlockWriter(handle, path, self.piece, self.options, template, starts, gate)
         return da.map_blocks(
             writer,
             self.source,
@@ -227,52 +213,49 @@ class _PieceInBlocks:
 class _BlockWriter:
     """Writes the blocks of one piece; it is sent to workers."""
 
-    ticket: StoreHandle
+    handle: StoreHandle
     path: str
     piece: Piece
-    luggage: RuntimeOptions
+    options: RuntimeOptions
     template: Manifest
     starts: tuple[tuple[int, ...], ...]
-    door: _Door | None
-    """The door for threads; None in other processes."""
+    gate: _Gate | None
+    """The gate for threads; None in other processes."""
 
     def __call__(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...] = ()) -> Any:
-        with nullcontext() if self.door is None else self.door.passed():
-            return self._written(block, block_id)
-
-    def _written(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...]) -> Any:
-        store = self.ticket.open()
-        opened = Members(open_group(store, self.path, "r+"), ()).child(self.piece.member)
-        member = self.luggage.on(opened)
-        offsets = [starts[i] for starts, i in zip(self.starts, block_id, strict=True)]
-        piece = self.piece.taking(Box.sized(block.shape, offsets).shifted(self.piece.source.start))
-        values = piece.stored(as_values(self.template, block))
-        write_box(Source.of(piece.member, member), piece.target, values)
-        receipt = np.empty((1,) * block.ndim, dtype=object)
-        receipt[...] = self.ticket.receipt(store)
-        return receipt
+        with nullcontext() if self.gate is None else self.gate.open():
+            store = self.handle.open()
+            members = Members(open_group(store, self.path, "r+"), ())
+            member = self.options.on(members.child(self.piece.member))
+            offsets = [starts[i] for starts, i in zip(self.starts, block_id, strict=True)]
+            piece = self.piece.taking(Box.sized(block.shape, offsets).shifted(self.piece.source.start))
+            values = piece.stored(as_values(self.template, block))
+            write_box(Source.of(piece.member, member), piece.target, values)
+            result = np.empty((1,) * block.ndim, dtype=object)
+            result[...] = self.handle.result(store)
+            return result
 
 
 type Sizes = tuple[int, ...]
 
 
-def aligned(sizes: Sequence[Sizes], piece: Piece, grain: Sequence[int]) -> tuple[Sizes, ...]:
+def align(sizes: Sequence[Sizes], piece: Piece, grain: Sequence[int]) -> tuple[Sizes, ...]:
     """Block sizes as near to `sizes` as whole chunks of the member allow.
 
     >>> from intarsia.logical.staging import Piece
     >>> from intarsia.manifest.box import Box
     >>> piece = Piece("m-1", Box((0,), (10,)), Box((2,), (12,)))  # starts within the chunk [0:4]
-    >>> aligned([(3, 3, 4)], piece, (4,))
+    >>> align([(3, 3, 4)], piece, (4,))
     ((2, 4, 4),)
     """
     axes = zip(sizes, piece.grid(grain), piece.source.shape, strict=True)
-    return tuple(_axis(blocks, start, chunk, size) for blocks, (start, chunk), size in axes)
+    return tuple(_align_axis(blocks, start, chunk, size) for blocks, (start, chunk), size in axes)
 
 
-def _axis(blocks: Sizes, start: int, chunk: int, size: int) -> Sizes:
+def _align_axis(blocks: Sizes, start: int, chunk: int, size: int) -> Sizes:
     """Move each cut of the source down to where a chunk of the member begins."""
-    moved = {(start + cut) // chunk * chunk - start for cut in accumulate(blocks)}
-    edges = [0, *sorted(edge for edge in moved if 0 < edge < size), size]
+    cuts = {(start + cut) // chunk * chunk - start for cut in accumulate(blocks)}
+    edges = [0, *sorted(edge for edge in cuts if 0 < edge < size), size]
     return tuple(b - a for a, b in pairwise(edges))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import icechunk
 import numpy as np
 
 from intarsia.codecs import CodecLike
@@ -22,6 +21,7 @@ from intarsia.logical.members import Encoding, Members, chosen_codecs
 from intarsia.logical.staging import Reservation
 from intarsia.manifest.coercion import as_values, shown
 from intarsia.nullable import NullableArray, OptionalDType
+from intarsia.parallel import fork_of
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Commit
 from intarsia.versions.transaction import transaction
@@ -72,7 +72,7 @@ def store_dask(
     - with `bounds`, the data goes into that box: into a new region if the box is free, otherwise into the
       existing regions (`codecs` equal to theirs may bring a decision or a padding function).
 
-    The given client does the work, or else the current one; without one, dask's local scheduler does. Blocks
+    `client` does the work, by default the current one; without one, dask's local scheduler does. Blocks
     are first cut to whole chunks. If a worker dies, others repeat its work, and a block that fails is retried
     `retries` times.
 
@@ -104,12 +104,12 @@ def store_dask(
     from intarsia.interop.dask.block_writes import Cluster
 
     cluster = Cluster(client, retries, progress)
-    order = _Order(
+    request = _Request(
         source,
         path.strip("/"),
         axis,
         None if bounds is None else tuple((int(a), int(b)) for a, b in bounds),
-        Encoding(_chosen(codecs, source), chunks, shards),
+        Encoding(_codec_choice(codecs, source), chunks, shards),
         regions,
         {
             "lattice": lattice,
@@ -122,15 +122,15 @@ def store_dask(
     repo = as_repository(store)
     if repo is None:
         store = writable(resolve(store).store)
-        write_jobs.carry_out([order.job(store)], cluster)
+        write_jobs.run_jobs([request.job(store)], cluster)
         return None
-    commit = Commit(repo, branch, message or order.message, metadata)
+    commit = Commit(repo, branch, message or request.message, metadata)
     if axis is not None:
-        appended = _append(source, commit, order.path, axis, order.encoding, cluster)
+        appended = _append(source, commit, request.path, axis, request.encoding, cluster)
         if appended is not None:
             return appended
     with transaction(repo, branch=branch, message=commit.message, metadata=metadata) as tx:
-        write_jobs.carry_out([order.job(tx.store)], cluster)
+        write_jobs.run_jobs([request.job(tx.store)], cluster)
     return tx.snapshot_id or repo.lookup_branch(branch)
 
 
@@ -150,7 +150,7 @@ def _checked(array: Any) -> Any:
     return array
 
 
-def _chosen(codecs: Any, source: Any) -> tuple[CodecLike, ...] | None:
+def _codec_choice(codecs: Any, source: Any) -> tuple[CodecLike, ...] | None:
     """The codec list; a block from the middle decides what "auto" means."""
     if codecs == "auto":
         middle = tuple(n // 2 for n in source.numblocks)
@@ -160,18 +160,18 @@ def _chosen(codecs: Any, source: Any) -> tuple[CodecLike, ...] | None:
 
 def writable(store: Any) -> Any:
     """A store that can be written to, opened if it is a path; a read-only session is an error."""
-    opened = open_group(store, "", "a") if isinstance(store, str) else store
-    if getattr(opened, "read_only", False):
+    store = open_group(store, "", "a") if isinstance(store, str) else store
+    if getattr(store, "read_only", False):
         raise ReadOnlyError(
             "the store is open for reading only.\n"
             "  Give the repository itself, a transaction, or repo.writable_session(branch)"
         )
-    return opened
+    return store
 
 
 @dataclass(frozen=True)
-class _Order:
-    """What the caller asked for."""
+class _Request:
+    """What to store, and where."""
 
     source: Any
     path: str
@@ -197,11 +197,11 @@ class _Order:
                     f"there is no logical array at {self.path!r} with a box to fill.\n"
                     "  Create it first: intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
                 )
-            return write_jobs.into_bounds(self.source, logical, self.bounds, self.encoding)
+            return write_jobs.fill_bounds(self.source, logical, self.bounds, self.encoding)
         assert self.axis is not None
         if logical is None:
             return self._creation(store)
-        return write_jobs.onto_axis(self.source, logical, self.axis, self.encoding)
+        return write_jobs.append_along(self.source, logical, self.axis, self.encoding)
 
     def _creation(self, store: Any) -> write_jobs.Job:
         if not self.creation["overwrite"] and write_jobs.open_logical_group(store, self.path) is not None:
@@ -218,26 +218,26 @@ def _append(
     source: Any, commit: Commit, path: str, axis: int | str, encoding: Encoding, cluster: Cluster
 ) -> str | None:
     """Append alongside other writers; None if there is nothing to append to yet."""
-    incoming = _Deferred(source, axis, encoding, cluster)
+    incoming = _DeferredAppend(source, axis, encoding, cluster)
     try:
         return append_incoming(commit, path, incoming)
     except NotLogicalArrayError:
-        if incoming.has_met_the_array:
+        if incoming.array_exists:
             raise  # somebody removed it
         return None
 
 
 @dataclass
-class _Deferred:
+class _DeferredAppend:
     """A dask array to be appended; the cluster writes all but the part that fills a partial last chunk."""
 
     source: Any
     axis: int | str
-    asked: Encoding
+    choice: Encoding
     cluster: Cluster
     nulls: bool = False
     values: Any = None
-    has_met_the_array: bool = False
+    array_exists: bool = False
     head: np.ndarray[Any, Any] | None = None
     """The part for the partial last chunk: computed with the upload, because workers cannot write later."""
 
@@ -246,12 +246,12 @@ class _Deferred:
 
     def addition(self, logical: LogicalArrayHandle) -> Addition:
         """Where the data would go."""
-        self.has_met_the_array = True
+        self.array_exists = True
         return write_jobs.addition_of(self.source, logical, self.axis)
 
     def encoding(self, logical: LogicalArrayHandle) -> Encoding:
-        """The encoding that was asked for, in the chunks of the series."""
-        return write_jobs.continued(self.source, logical, self.addition(logical).axis, self.asked)
+        """The requested encoding, in the chunks of the series."""
+        return write_jobs.encoding_of_series(self.source, logical, self.addition(logical).axis, self.choice)
 
     def fill(self, logical: LogicalArrayHandle, room: Reservation) -> None:
         """Compute everything: the reserved part into members, the part before it into memory."""
@@ -272,9 +272,8 @@ class _Deferred:
     def _read_back(self, logical: LogicalArrayHandle, room: Reservation, axis: int) -> Any:
         """The data as it is stored now."""
         da = extra("dask.array", "dask")
-        session = logical.group.store.session  # type: ignore[attr-defined]  # a store of Icechunk
-        fork = session if isinstance(session, icechunk.ForkSession) else session.fork()
-        members = Members(open_group(fork.store, logical.group.path, "r"), ())
+        store: Any = logical.group.store  # of Icechunk
+        members = Members(open_group(fork_of(store.session).store, logical.group.path, "r"), ())
         parts = [] if self.head is None else [da.from_array(shown(self.head), name=False)]
         for piece in room.pieces:
             member: Any = members.child(piece.member)

@@ -7,24 +7,21 @@ no chunk is read twice.
 
 from __future__ import annotations
 
-import json
-from asyncio import gather
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from math import lcm, prod
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
 from intarsia.engine.reader import Reader
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import DataTypeError
 from intarsia.extras import extra
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.stored_members import read_facts
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Ints
 from intarsia.nullable import OptionalDType
@@ -58,11 +55,13 @@ def to_dask(array: StoredArray, chunks: Any = None) -> Any:
     """
     da, base = extra("dask.array", "dask"), extra("dask.base", "dask")
     previous = block_sizes(array)
-    wanted = previous if chunks is None else chunks
     if isinstance(array, LogicalArray) and chunks is not None and len(array.manifest.replicas):
-        previous = suited_blocks(array, asked_sizes(chunks, array.ndim))
-        wanted = _completed(chunks, previous)
-    sizes = da.core.normalize_chunks(wanted, array.shape, dtype=array.dtype, previous_chunks=previous)
+        entries = chunks_by_axis(chunks, array.ndim)
+        previous = block_sizes(array.with_config(layer=suited_layer(array, entries)))
+        pairs = zip(entries, previous, strict=True)
+        chunks = tuple(blocks if entry is None else entry for entry, blocks in pairs)
+    chunks = previous if chunks is None else chunks
+    sizes = da.core.normalize_chunks(chunks, array.shape, dtype=array.dtype, previous_chunks=previous)
     nothing: Any = np.empty((0,) * array.ndim, dtype=array.dtype)
     data_type = array.data_type
     if isinstance(data_type, OptionalDType):
@@ -94,64 +93,51 @@ def block_sizes(array: StoredArray) -> tuple[Sizes, ...]:
         return tuple(sizes or (0,) for sizes in array.read_chunk_sizes)
     assert isinstance(array, LogicalArray)
     manifest = array.manifest.only(array.config.layer or 0)
-    return grid_of(manifest, member_chunks(array, manifest))
+    facts = read_facts(array.group, manifest)  # much faster than opening many members
+    return _grid(manifest, [None if fact.problem else fact.chunks for fact in facts])
 
 
-def asked_sizes(chunks: Any, ndim: int) -> tuple[int | None, ...]:
-    """The block size that is asked for on every axis: -1 for all of it, None where it is left open.
+def chunks_by_axis(chunks: Any, ndim: int) -> list[Any]:
+    """The entry of dask's `chunks` for every axis; None where it is left open.
 
-    >>> asked_sizes({0: -1}, 2), asked_sizes((4, "auto"), 2), asked_sizes("auto", 1)
-    ((-1, None), (4, None), (None,))
+    >>> chunks_by_axis({0: -1}, 2), chunks_by_axis((4, "auto"), 2), chunks_by_axis("auto", 1)
+    ([-1, None], [4, 'auto'], ['auto'])
     """
     if isinstance(chunks, dict):
-        entries: Sequence[Any] = [chunks.get(axis) for axis in range(ndim)]
-    elif isinstance(chunks, tuple | list):
-        entries = chunks
-    else:
-        entries = [chunks] * ndim
-    sizes = [max(entry) if isinstance(entry, tuple) and entry else entry for entry in entries]
-    return tuple(size if isinstance(size, int) else None for size in sizes)
+        return [chunks.get(axis) for axis in range(ndim)]
+    return list(chunks) if isinstance(chunks, tuple | list) else [chunks] * ndim
 
 
-def suited_blocks(array: LogicalArray, asked: Sequence[int | None]) -> tuple[Sizes, ...]:
-    """The blocks of the layer that suits the given sizes: least is read, and then in the smallest blocks.
+def suited_layer(array: LogicalArray, chunks: Sequence[Any]) -> int:
+    """The layer that suits the requested chunks: least is read, and then in the smallest blocks.
 
     >>> import numpy as np, intarsia
     >>> array = intarsia.create({}, "a", shape=(0, 6), chunks=(1, 6), dtype="u1")
     >>> array.append(np.ones((4, 6), "u1"))
     >>> array.add_replica(chunks=(4, 2))
     1
-    >>> suited_blocks(array, (-1, None))
-    ((4,), (2, 2, 2))
-    >>> suited_blocks(array, (1, None))
-    ((1, 1, 1, 1), (6,))
+    >>> suited_layer(array, (-1, None)), suited_layer(array, (1, None))
+    (1, 0)
     """
-    layers = (0, *array.manifest.layers[1:]) if array.config.layer is None else (array.config.layer,)
-    grids = [block_sizes(array.with_config(layer=layer)) for layer in layers]
+    sizes = [max(entry) if isinstance(entry, tuple) and entry else entry for entry in chunks]
 
-    def cost(grid: tuple[Sizes, ...]) -> tuple[float, int]:
+    def cost(layer: int) -> tuple[float, int]:
         again, size = 1.0, 1
-        for want, blocks, length in zip(asked, grid, array.shape, strict=True):
-            block = max(blocks) if want is None else min(length, want) if want >= 0 else length
+        grid = block_sizes(array.with_config(layer=layer))
+        for request, blocks, length in zip(sizes, grid, array.shape, strict=True):
+            block = max(blocks)
+            if isinstance(request, int):
+                block = min(length, request) if request >= 0 else length
             again *= max(1.0, max(blocks) / max(block, 1))  # how often a chunk is read
             size *= max(block, 1)
         return again, size
 
-    return min(grids, key=cost)
+    layer = array.config.layer
+    return min(array.manifest.layers, key=cost) if layer is None else layer
 
 
-def _completed(chunks: Any, previous: tuple[Sizes, ...]) -> Any:
-    """The given chunks, completed by the blocks of a layer where nothing was given."""
-    if isinstance(chunks, dict):
-        return tuple(blocks if chunks.get(d) is None else chunks[d] for d, blocks in enumerate(previous))
-    if isinstance(chunks, tuple | list):
-        pairs = zip(chunks, previous, strict=True)
-        return tuple(blocks if entry is None else entry for entry, blocks in pairs)
-    return chunks
-
-
-def grid_of(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> tuple[Sizes, ...]:
-    """The grid for a manifest whose members have these chunk shapes."""
+def _grid(manifest: Manifest, shapes: Sequence[Sizes | None]) -> tuple[Sizes, ...]:
+    """The grid for a manifest whose members have these chunk shapes; None if a member has no single one."""
     axes = range(manifest.ndim)
     chunks, borders = _chunk_grids(manifest, shapes)
     cuts = [_cuts(manifest, chunks, borders, axis) for axis in axes]
@@ -161,15 +147,7 @@ def grid_of(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> tuple
     return tuple(tuple(np.diff(edges).tolist()) or (0,) for edges in cuts)
 
 
-def member_chunks(array: LogicalArray, manifest: Manifest | None = None) -> list[Sequence[int] | None]:
-    """The chunk shape of every member, in the manifest's order; None if chunks differ in shape.
-
-    Reads the metadata of all members at once, which for many members is ten times faster than opening them.
-    """
-    return sync(_chunk_shapes(array, (manifest or array.manifest).members))
-
-
-def _chunk_grids(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> tuple[Ints, Ints]:
+def _chunk_grids(manifest: Manifest, shapes: Sequence[Sizes | None]) -> tuple[Ints, Ints]:
     """The chunks of every region's member as the region sees them: sizes, and where the first begins."""
     table, kinds = manifest.regions, len(manifest.views) + 1
     seen, which = np.unique(table.member * kinds + table.view - NONE, return_inverse=True)
@@ -179,35 +157,12 @@ def _chunk_grids(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> 
     return grids[..., 0], grids[..., 1]
 
 
-def _chunk_grid(manifest: Manifest, shape: Sequence[int] | None, number: int) -> Sequence[tuple[int, int]]:
+def _chunk_grid(manifest: Manifest, shape: Sizes | None, number: int) -> Sequence[tuple[int, int]]:
     view = None if number == NONE else manifest.views[number]
-    rank = manifest.ndim if view is None else len(view.axes)
-    if shape is None or len(shape) != rank:
+    if shape is None:
         return [(n, 0) for n in manifest.chunk_shape]  # reading will complain about a wrong member
     sizes = [max(n, 1) for n in shape]
     return [(n, 0) for n in sizes] if view is None else view.grid(sizes)
-
-
-async def _chunk_shapes(array: LogicalArray, names: Iterable[str]) -> list[Sequence[int] | None]:
-    store, prefix, prototype = array.group.store, array.path, default_buffer_prototype()
-
-    async def chunk_shape(name: str) -> Sequence[int] | None:
-        stored = await store.get("/".join(part for part in (prefix, name, "zarr.json") if part), prototype)
-        return None if stored is None else _chunk_shape(json.loads(stored.to_bytes()))
-
-    return list(await gather(*(chunk_shape(name) for name in names)))
-
-
-def _chunk_shape(document: Any) -> Sequence[int] | None:
-    """The smallest unit that can be read from the array that a zarr.json describes."""
-    grid = document["chunk_grid"]
-    if grid["name"] != "regular":
-        return None
-    shape: Sequence[int] = grid["configuration"]["chunk_shape"]
-    codec = document["codecs"][0]
-    if isinstance(codec, dict) and codec["name"] == "sharding_indexed":
-        shape = codec["configuration"]["chunk_shape"]
-    return shape
 
 
 def _cuts(manifest: Manifest, chunks: Ints, borders: Ints, axis: int) -> Ints:
@@ -275,10 +230,10 @@ def _stored_chunks(manifest: Manifest, chunks: Ints) -> int:
     return int(np.prod(-(-(stop - start) // chunks), axis=1).sum())
 
 
-def compact(sizes: tuple[Sizes, ...]) -> tuple[int | Sizes, ...]:
+def xarray_chunks(sizes: tuple[Sizes, ...]) -> tuple[int | Sizes, ...]:
     """A single number on axes where all blocks but the last have one size, as in xarray.
 
-    >>> compact(((4, 4, 2), (3, 5), (0,)))
+    >>> xarray_chunks(((4, 4, 2), (3, 5), (0,)))
     (4, (3, 5), (0,))
     """
     return tuple(

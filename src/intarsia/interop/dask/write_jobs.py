@@ -1,4 +1,4 @@
-"""Arrays on their way into a store: first it is decided where each goes, then all are written, then shown."""
+"""Writing arrays into a store: reserve room for each, write all of them, and then show all of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Job:
             group.attrs.put({})  # the root stays, as a group like any other
 
 
-def carry_out(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], object] | None = None) -> None:
+def run_jobs(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], object] | None = None) -> None:
     """Write everything, call `then`, and show everything; if anything fails, nothing is shown."""
     try:
         for job in jobs:
@@ -106,12 +106,12 @@ def new_array(
     lattice: Sequence[int] | None = None,
     **fields: Any,
 ) -> Job:
-    """A new logical array that holds all of the source, in one region or in the given ones."""
+    """A new logical array that holds all of the source, in one region or in `regions`."""
     if regions is None:
         chunks = encoding.chunks or _chunk_shape(source)
         layout = [(tuple((0, n) for n in source.shape), encoding)]
     else:
-        layout = [(bounds, _encoding(asked, encoding)) for bounds, asked in _pairs(regions)]
+        layout = [(bounds, _encoding(choice, encoding)) for bounds, choice in _pairs(regions)]
         chunks = encoding.chunks or layout[0][1].chunks or _chunk_shape(source)
         _check_cover(source.shape, [bounds for bounds, _ in layout])
     if len(chunks) != source.ndim:
@@ -120,7 +120,7 @@ def new_array(
         store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=_data_type(source), **fields
     )
     logical = array._logical
-    whole = [(bounds, _with_chunks(asked, chunks)) for bounds, asked in layout] if source.size else []
+    whole = [(bounds, _with_chunks(choice, chunks)) for bounds, choice in layout] if source.size else []
     job = Job(source, logical, Reservation((), logical.manifest), created=True)
     try:
         return replace(job, reservation=reserve_regions(logical, whole))
@@ -129,44 +129,43 @@ def new_array(
         raise
 
 
-def into_bounds(source: Any, logical: LogicalArrayHandle, bounds: Bounds, encoding: Encoding) -> Job:
+def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: Bounds, encoding: Encoding) -> Job:
     """Into a box of an array: into new regions if it is free, otherwise into the existing ones."""
     logical.begin_edit()
     manifest = logical.manifest
     _check_type(logical, source)
-    pairs = [tuple(int(edge) for edge in pair) for pair in bounds]
-    asked = Box.of((a, b) for a, b in pairs)
-    if len(pairs) != manifest.ndim or asked.shape != tuple(source.shape):
+    box = Box.of((int(a), int(b)) for a, b in bounds)
+    if len(box.shape) != manifest.ndim or box.shape != tuple(source.shape):
         raise ShapeError(
-            f"the data has shape {tuple(source.shape)}, but the box {asked.text()} has {asked.shape}"
+            f"the data has shape {tuple(source.shape)}, but the box {box.text()} has {box.shape}"
         )
-    if any(a < 0 or b > n for a, b, n in zip(*asked, manifest.shape, strict=True)):
-        raise BoundsError(f"the box {asked.text()} is outside the array, whose shape is {manifest.shape}")
-    taken = manifest.regions.touching(manifest.cells(asked))
-    if not taken.size:
-        return Job(source, logical, reserve_regions(logical, [(bounds, encoding)], asked.start))
-    if not encoding.is_default and not _are_those_of(logical, taken.tolist(), encoding):
-        named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
+    if any(a < 0 or b > n for a, b, n in zip(*box, manifest.shape, strict=True)):
+        raise BoundsError(f"the box {box.text()} is outside the array, whose shape is {manifest.shape}")
+    rows = manifest.regions.touching(manifest.cells(box))
+    if not rows.size:
+        return Job(source, logical, reserve_regions(logical, [(bounds, encoding)], box.start))
+    if not encoding.is_default and not _is_encoding_of(logical, rows.tolist(), encoding):
+        named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in rows[:6].tolist())
         raise OverlapError(
-            f"codecs, chunks or shards were given for {asked.text()}, but it already has regions: {named}.\n"
+            f"the box {box.text()} takes no codecs, chunks or shards: it already has regions: {named}.\n"
             "  Leave them out to write the data into these; arr.recode changes their encoding"
         )
     return Job(source, logical, covered(logical, bounds))
 
 
-def _are_those_of(logical: LogicalArrayHandle, rows: list[int], encoding: Encoding) -> bool:
-    """Whether the given codecs are those of the regions, so that only their run-time options are new."""
+def _is_encoding_of(logical: LogicalArrayHandle, rows: list[int], encoding: Encoding) -> bool:
+    """Whether the codecs are those of the regions, so that only their run-time options are new."""
     if encoding != Encoding(encoding.codecs):
         return False
     return all(takes_over(logical, logical.manifest.regions.row(i), encoding) for i in rows)
 
 
-def onto_axis(source: Any, logical: LogicalArrayHandle, axis: int | str, encoding: Encoding) -> Job:
+def append_along(source: Any, logical: LogicalArrayHandle, axis: int | str, encoding: Encoding) -> Job:
     """After the end of an axis."""
     logical.begin_edit()
     addition = addition_of(source, logical, axis)
-    chosen = continued(source, logical, addition.axis, encoding)
-    room = reserve_growth(logical, addition, chosen) or reserve_append(logical, addition, chosen)
+    encoding = encoding_of_series(source, logical, addition.axis, encoding)
+    room = reserve_growth(logical, addition, encoding) or reserve_append(logical, addition, encoding)
     return Job(source, logical, room)
 
 
@@ -176,8 +175,8 @@ def addition_of(source: Any, logical: LogicalArrayHandle, axis: int | str) -> Ad
     return Addition.of(logical.manifest, tuple(source.shape), axis)
 
 
-def continued(source: Any, logical: LogicalArrayHandle, axis: int, encoding: Encoding) -> Encoding:
-    """Data appended with other codecs keeps the chunks of the series, unless others are asked for."""
+def encoding_of_series(source: Any, logical: LogicalArrayHandle, axis: int, encoding: Encoding) -> Encoding:
+    """Data appended with other codecs keeps the chunks of the series, unless the caller chose others."""
     if encoding.codecs is None or encoding.chunks is not None or encoding.shards is not None:
         return encoding
     last = completed(logical, axis, Encoding())
@@ -197,31 +196,26 @@ def _check_type(logical: LogicalArrayHandle, source: Any) -> None:
 
 def _pairs(regions: Regions) -> list[tuple[Bounds, Any]]:
     items = regions.items() if hasattr(regions, "items") else regions
-    return [(tuple((int(a), int(b)) for a, b in bounds), asked) for bounds, asked in items]
+    return [(tuple((int(a), int(b)) for a, b in bounds), choice) for bounds, choice in items]
 
 
-def _encoding(asked: Any, otherwise: Encoding) -> Encoding:
-    """The encoding given for one region: a codec list, or a dict of codecs, chunks, shards, fill_value."""
-    if not (isinstance(asked, dict) and asked.keys() <= ENCODING_FIELDS):
-        asked = {"codecs": asked}
-    given = {"codecs": otherwise.codecs, "chunks": otherwise.chunks, "shards": otherwise.shards} | asked
-    if given["codecs"] is not None:
-        given["codecs"] = tuple(given["codecs"])
-    return Encoding(**given)
+def _encoding(choice: Any, default: Encoding) -> Encoding:
+    """The encoding of one region: a codec list, or a dict of codecs, chunks, shards, fill_value."""
+    if not (isinstance(choice, dict) and choice.keys() <= ENCODING_FIELDS):
+        choice = {"codecs": choice}
+    return Encoding(**{"codecs": default.codecs, "chunks": default.chunks, "shards": default.shards} | choice)
 
 
 def _with_chunks(encoding: Encoding, chunks: Sequence[int]) -> Encoding:
-    if encoding.chunks is not None:
-        return encoding
-    return Encoding(encoding.codecs, tuple(chunks), encoding.shards, encoding.fill_value)
+    return replace(encoding, chunks=tuple(encoding.chunks or chunks))
 
 
 def _check_cover(shape: tuple[int, ...], boxes: Sequence[Bounds]) -> None:
     """Every element of the data must have a region to go to."""
-    held = sum(prod(b - a for a, b in bounds) for bounds in boxes)
-    if held < prod(shape):
+    covered_elements = sum(prod(b - a for a, b in bounds) for bounds in boxes)
+    if covered_elements < prod(shape):
         raise NoRegionError(
-            f"the regions hold {held} of the {prod(shape)} elements of the data.\n"
+            f"the regions hold {covered_elements} of the {prod(shape)} elements of the data.\n"
             "  Give regions that cover all of it, or give only the part to be stored"
         )
 

@@ -97,14 +97,11 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         nulls of nullable arrays become: "nan" (or NaT), "masked" (a boolean variable NAME_missing beside each
         array), or "raise"; by default NaN or NaT if the data type has one, and an error otherwise. `layer`
         reads arrays from that layer if they have it, and cuts them into its blocks. It has to be given,
-        because xarray does not say which `chunks` were asked for.
+        because xarray does not pass on `chunks`.
         """
         version = Version(branch, tag, snapshot_id, as_of)
-        how = _asked_of_files(concat_dim, combine, ingest_options)
-        if is_archive(filename_or_obj, asked=bool(how)):
-            opened = _files_group(filename_or_obj, group, version, authorize, storage_options, how)
-        else:
-            opened = _group(filename_or_obj, group, version, authorize, storage_options)
+        files = _file_options(concat_dim, combine, ingest_options)
+        opened = _open(filename_or_obj, group, version, authorize, storage_options, files)
         return _dataset(
             opened,
             drop_variables,
@@ -126,15 +123,15 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
 
         Takes the options of `open_dataset`.
         """
-        version = Version(*(options.pop(key, None) for key in ("branch", "tag", "snapshot_id", "as_of")))
-        drop_variables, nulls = options.pop("drop_variables", None), options.pop("nulls", None)
-        reading = options.pop("authorize", None), options.pop("storage_options", None)
-        named = (options.pop(key, None) for key in ("concat_dim", "combine", "ingest_options"))
-        how = _asked_of_files(*named)
-        if is_archive(filename_or_obj, asked=bool(how)):
-            root = _files_group(filename_or_obj, group or "*", version, *reading, how)
-        else:
-            root = _group(filename_or_obj, group, version, *reading)
+
+        def pop(*names: str) -> list[Any]:
+            return [options.pop(name, None) for name in names]
+
+        version = Version(*pop("branch", "tag", "snapshot_id", "as_of"))
+        authorize, storage_options = pop("authorize", "storage_options")
+        files = _file_options(*pop("concat_dim", "combine", "ingest_options"))
+        drop_variables, nulls = pop("drop_variables", "nulls")
+        root = _open(filename_or_obj, group, version, authorize, storage_options, files, every_group=True)
         return {
             "/" + below.path.removeprefix(root.path).lstrip("/"): _dataset(
                 below, drop_variables, nulls, **options
@@ -148,12 +145,29 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
-def _asked_of_files(
+def _file_options(
     concat_dim: Any, combine: str | None, ingest_options: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """How files become a dataset; empty if the caller did not say."""
-    named = {"concat_dim": concat_dim, "combine": combine}
-    return {name: value for name, value in named.items() if value is not None} | dict(ingest_options or {})
+    options = {"concat_dim": concat_dim, "combine": combine}
+    return {name: value for name, value in options.items() if value is not None} | dict(ingest_options or {})
+
+
+def _open(
+    source: Any,
+    group: str | None,
+    version: Version,
+    authorize: Allowed,
+    storage_options: Mapping[str, Any] | None,
+    files: dict[str, Any],
+    *,
+    every_group: bool = False,
+) -> zarr.Group:
+    """The stored group to read, or that of files, which are ingested with the options `files`."""
+    if not is_archive(source, asked=bool(files)):
+        return _group(source, group, version, authorize, storage_options)
+    group = group or ("*" if every_group else None)
+    return _files_group(source, group, version, authorize, storage_options, files)
 
 
 def _files_group(
@@ -162,20 +176,20 @@ def _files_group(
     version: Version,
     authorize: Allowed,
     storage_options: Mapping[str, Any] | None,
-    how: dict[str, Any],
+    options: dict[str, Any],
 ) -> zarr.Group:
     """The group of the dataset made from files, in the cache."""
     if isinstance(files, str | os.PathLike) and is_repository(files):
         raise TypeError(f"{files} is a repository, but concat_dim, combine and ingest_options are for files")
     if version.is_given:
         raise TypeError("branch, tag, snapshot_id and as_of are for repositories, but these are files")
-    if "concat_dim" not in how:
-        how = {"combine": "by_coords"} | how
+    if "concat_dim" not in options:
+        options = {"combine": "by_coords"} | options
     if group:
-        how = how | {"source_group": group}
+        options = options | {"source_group": group}
     if authorize is not None:
-        how = how | {"authorize": authorize}
-    repo, inside = open_archive(files, how, storage_options)
+        options = options | {"authorize": authorize}
+    repo, inside = open_archive(files, options, storage_options)
     return _group(repo, inside, Version())
 
 
@@ -345,9 +359,9 @@ def _with_coordinates(group: zarr.Group) -> dict[str, Any]:
     arrays: dict[str, Any] = {variable_name(group.path): group}
     if not name:
         return arrays
-    wanted = [dim for dim in array.dimension_names or () if dim is not None]
-    wanted += str(array.attrs.get("coordinates", "")).split()
-    for other in dict.fromkeys(wanted):
+    others = [dim for dim in array.dimension_names or () if dim is not None]
+    others += str(array.attrs.get("coordinates", "")).split()
+    for other in dict.fromkeys(others):
         if other != name and "/" not in other:
             try:
                 arrays[other] = zarr.open(

@@ -14,7 +14,7 @@ from xarray.backends import ZarrStore
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value, extract_zarr_variable_encoding
 
 from intarsia.errors import DataTypeError, ShapeError
-from intarsia.interop.dask.write_jobs import Job, carry_out, new_array, onto_axis
+from intarsia.interop.dask.write_jobs import Job, append_along, new_array, run_jobs
 from intarsia.interop.xarray.backend import GroupStore
 from intarsia.logical.attributes import UNLIMITED_KEY
 from intarsia.logical.hierarchy import is_logical, open_group
@@ -46,7 +46,7 @@ STORAGE = frozenset(("chunks", "shards", *CODECS))
 
 @dataclass(frozen=True)
 class Choices:
-    """What the caller of `from_xarray` asked for."""
+    """The choices of the caller of `from_xarray`."""
 
     append_dim: str | None
     codecs: Any
@@ -64,8 +64,8 @@ class Choices:
     def check_names(self, known: set[Hashable]) -> None:
         """Refuse choices for variables that do not exist."""
         by_name = self.codecs if isinstance(self.codecs, Mapping) else {}
-        asked = set().union(self.chunks, self.lattice, self.encoding, self.logical, by_name)
-        unknown = sorted(asked - known)
+        names = set().union(self.chunks, self.lattice, self.encoding, self.logical, by_name)
+        unknown = sorted(names - known)
         if unknown:
             raise KeyError(
                 f"codecs, chunks, lattice, encoding or logical name {unknown[0]!r}, which the dataset lacks"
@@ -94,12 +94,12 @@ class _DatasetWriter:
             variables[name].encoding = dict(choices.encoding[name])
         self.variables: dict[str, Variable] = {}
         for name, variable in variables.items():
-            self.variables[_valid(name)] = variable
+            self.variables[_check_name(name)] = variable
         self.attributes = {key: encode_zarr_attr_value(value) for key, value in attributes.items()}
 
     def write(self) -> None:
-        new, grown = self._sorted()
-        encoded = self._encoded(new, grown)
+        new, grown = self._sort_variables()
+        encoded = self._encode(new, grown)
         logical = {name for name, variable in encoded.items() if self._is_logical(name, variable)}
         plain = {name: variable for name, variable in encoded.items() if name not in logical}
         unlimited = self._unlimited()
@@ -113,13 +113,13 @@ class _DatasetWriter:
             raise
 
         def write_plain() -> None:
-            self.plain.set_variables(plain, frozenset(self.choices.encoding), _Now())
+            self.plain.set_variables(plain, frozenset(self.choices.encoding), _ImmediateWriter())
             if not grown:  # a dataset that is appended to keeps its own attributes
                 self.group.update_attributes(self.attributes | unlimited)
 
-        carry_out(jobs, self.cluster, write_plain)
+        run_jobs(jobs, self.cluster, write_plain)
 
-    def _sorted(self) -> tuple[set[str], set[str]]:
+    def _sort_variables(self) -> tuple[set[str], set[str]]:
         """Which variables are new and which grow; refused if that does not make one dataset."""
         dim = self.choices.append_dim
         if dim is None:
@@ -152,7 +152,7 @@ class _DatasetWriter:
                     )
                 new.add(name)
             elif dim in variable.dims:
-                self.variables[name] = _fitting(name, variable, there[name], dim)
+                self.variables[name] = _in_stored_order(name, variable, there[name], dim)
                 grown.add(name)
             else:
                 self._check_equal(name, there[name])
@@ -176,17 +176,17 @@ class _DatasetWriter:
                 f"{self.choices.append_dim!r} along which the dataset is appended"
             )
 
-    def _encoded(self, new: set[str], grown: set[str]) -> dict[str, Variable]:
+    def _encode(self, new: set[str], grown: set[str]) -> dict[str, Variable]:
         """New variables in their own encoding, growing ones in the encoding of the stored values."""
         there = self._stored_variables() if grown else {}
         encoded = {}
         for name in [name for name in self.variables if name in new | grown]:
             variable = self.variables[name].copy(deep=False)
-            named = self.choices.encoding.get(name, {})
+            overrides = self.choices.encoding.get(name, {})
             if name in grown:
                 _check_type(name, variable, there[name])
-                own = _of_values(there[name].encoding, self.raw[name].encoding)
-                variable.encoding = own | {key: named[key] for key in named if key not in STORAGE}
+                own = _encoding_of_values(there[name].encoding, self.raw[name].encoding)
+                variable.encoding = own | {key: overrides[key] for key in overrides if key not in STORAGE}
             elif self._grows(variable) and variable.ndim == 1:
                 variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
             encoded[name] = self.plain.encode_variable(variable, name=name)
@@ -194,14 +194,14 @@ class _DatasetWriter:
                 _check_keys(name, encoded[name])
             if name in grown:
                 _check_encoding(name, encoded[name], self.raw[name])
-                self._check_appendable(name, named)
+                self._check_appendable(name, overrides)
         return encoded
 
-    def _check_appendable(self, name: str, named: Mapping[str, Any]) -> None:
+    def _check_appendable(self, name: str, overrides: Mapping[str, Any]) -> None:
         """Refuse an encoding that would change an existing array, not only what is added to it."""
-        fixed = set() if is_logical(self.stored[name]) else set(STORAGE & named.keys())
-        asked, there = named.get("fill_value"), self.raw[name].encoding.get("fill_value")
-        if asked is not None and asked != there and not (_is_nan(asked) and _is_nan(there)):
+        fixed = set() if is_logical(self.stored[name]) else set(STORAGE & overrides.keys())
+        new, old = overrides.get("fill_value"), self.raw[name].encoding.get("fill_value")
+        if new is not None and new != old and not (_is_nan(new) and _is_nan(old)):
             fixed.add("fill_value")
         if fixed:
             raise ValueError(
@@ -230,7 +230,7 @@ class _DatasetWriter:
         encoding = self._storage(name, variable, data, grows)
         if grows:
             axis = variable.dims.index(self.choices.append_dim)
-            return onto_axis(data, LogicalArrayHandle.load(self.stored[name]), axis, encoding)
+            return append_along(data, LogicalArrayHandle.load(self.stored[name]), axis, encoding)
         attributes = {key: encode_zarr_attr_value(value) for key, value in variable.attrs.items()}
         if attributes.get("_FillValue") is not None:
             attributes["_FillValue"] = FillValueCoder.encode(variable.attrs["_FillValue"], data.dtype)
@@ -252,12 +252,12 @@ class _DatasetWriter:
     def _storage(self, name: str, variable: Variable, data: Any, grows: bool) -> Encoding:
         """How the chunks of a logical array are stored: as the options say, or the keys of its `encoding`."""
         codecs, chunks = self.choices.codecs_of(name), self.choices.chunks.get(name)
-        named = self.choices.encoding.get(name, {})
-        unused = sorted(named.keys() & {"write_empty_chunks", "chunk_key_encoding", "cache_metadata"})
+        overrides = self.choices.encoding.get(name, {})
+        unused = sorted(overrides.keys() & {"write_empty_chunks", "chunk_key_encoding", "cache_metadata"})
         if unused:
             raise ValueError(f"encoding of {name!r}: a logical array takes no {unused[0]!r}; leave it out")
-        twice = [key for key in CODECS if key in named] if codecs is not None else []
-        twice += ["chunks"] if chunks is not None and named.get("chunks") is not None else []
+        twice = [key for key in CODECS if key in overrides] if codecs is not None else []
+        twice += ["chunks"] if chunks is not None and overrides.get("chunks") is not None else []
         if twice:
             option = "chunks" if twice[0] == "chunks" else "codecs"
             raise ValueError(
@@ -266,22 +266,22 @@ class _DatasetWriter:
         if codecs == "auto":
             sample = data.blocks[tuple(n // 2 for n in data.numblocks)] if hasattr(data, "dask") else data
             codecs = chosen_codecs(codecs, np.asarray(sample))
-        elif any(key in named for key in CODECS):
-            codecs = _codec_list(data, {key: named[key] for key in CODECS if key in named})
+        elif any(key in overrides for key in CODECS):
+            codecs = _codec_list(data, {key: overrides[key] for key in CODECS if key in overrides})
         if chunks is None:
-            chunks = _sizes("chunks", named.get("chunks"), variable)
+            chunks = _sizes("chunks", overrides.get("chunks"), variable)
         if chunks is None and not grows:
             own = variable.encoding.get("chunks")  # as in xarray, unless it is from before a selection
             own = (own,) * variable.ndim if isinstance(own, int) else own
             chunks = own if own is not None and len(own) == variable.ndim else None
-        shards = _sizes("shards", named.get("shards"), variable)
+        shards = _sizes("shards", overrides.get("shards"), variable)
         return Encoding(codecs, None if chunks is None else tuple(chunks), shards)
 
     def _unlimited(self) -> dict[str, Any]:
         """The attribute that remembers which dimensions grow."""
-        named = self.choices.unlimited_dims
-        growing = set(self.dataset.encoding.get("unlimited_dims", ()) if named is None else named)
-        if named is None:
+        choice = self.choices.unlimited_dims
+        growing = set(self.dataset.encoding.get("unlimited_dims", ()) if choice is None else choice)
+        if choice is None:
             growing &= set(self.dataset.dims)  # the others were selected away
         if self.choices.append_dim is not None:
             growing.add(self.choices.append_dim)
@@ -291,7 +291,7 @@ class _DatasetWriter:
         return {UNLIMITED_KEY: sorted(growing)} if growing else {}
 
 
-class _Now:
+class _ImmediateWriter:
     """Takes arrays from xarray's store and writes each at once."""
 
     def add(self, source: Any, target: Any, region: Any = None) -> None:
@@ -299,14 +299,14 @@ class _Now:
         target[... if region is None else region] = np.asarray(source)
 
 
-def _valid(name: Any) -> str:
+def _check_name(name: Any) -> str:
     """A variable's name, if it is a valid name for a node in a Zarr group."""
     if not isinstance(name, str) or not name or "/" in name or name.startswith("__") or name in (".", ".."):
         raise ValueError(f"{name!r} cannot be the name of an array in a Zarr group; rename the variable")
     return name
 
 
-def _fitting(name: str, variable: Variable, stored: Variable, dim: str) -> Variable:
+def _in_stored_order(name: str, variable: Variable, stored: Variable, dim: str) -> Variable:
     """The variable with its dimensions in the stored order; refused if it cannot go after the stored one."""
     if set(variable.dims) != set(stored.dims):
         raise ShapeError(
@@ -322,13 +322,13 @@ def _fitting(name: str, variable: Variable, stored: Variable, dim: str) -> Varia
     return turned
 
 
-def _of_values(encoding: Mapping[Any, Any], stored: Mapping[Any, Any]) -> dict[Any, Any]:
+def _encoding_of_values(encoding: Mapping[Any, Any], stored: Mapping[Any, Any]) -> dict[Any, Any]:
     """The encoding in which an array takes appended data: plain values if its regions pack by themselves."""
     own = stored.keys() & set(CF_ENCODING)
     if not own:
         return dict(encoding)
-    kept = {key: value for key, value in encoding.items() if key not in own | {"dtype", "fill_value"}}
-    return {"_FillValue": None} | kept
+    others = {key: value for key, value in encoding.items() if key not in own | {"dtype", "fill_value"}}
+    return {"_FillValue": None} | others
 
 
 def _check_keys(name: str, encoded: Variable) -> None:
@@ -369,19 +369,19 @@ def _check_type(name: str, variable: Variable, stored: Variable) -> None:
 def _check_encoding(name: str, encoded: Variable, stored: Variable) -> None:
     """Refuse data that cannot be stored in the same way as the existing data: its units would differ."""
     for key in CF_ENCODING:
-        asked, there = encoded.attrs.get(key), stored.attrs.get(key)
-        if asked == there or (_is_nan(asked) and _is_nan(there)):
+        new, old = encoded.attrs.get(key), stored.attrs.get(key)
+        if new == old or (_is_nan(new) and _is_nan(old)):
             continue
-        if key in ("units", "calendar") and _mean_the_same(name, encoded, stored):
+        if key in ("units", "calendar") and _same_times(name, encoded, stored):
             continue
         raise ValueError(
-            f"the variable {name!r} can only be stored with {key} = {asked!r}, but the stored data has "
-            f"{key} = {there!r}.\n"
+            f"the variable {name!r} can only be stored with {key} = {new!r}, but the stored data has "
+            f"{key} = {old!r}.\n"
             f"  Write a new array with an encoding that suits both: encoding={{{name!r}: {{{key!r}: …}}}}"
         )
 
 
-def _mean_the_same(name: str, encoded: Variable, stored: Variable) -> bool:
+def _same_times(name: str, encoded: Variable, stored: Variable) -> bool:
     """Whether numbers mean the same times, however their units are written: two numbers tell."""
     times = [
         conventions.decode_cf_variable(name, Variable("p", np.arange(2, dtype=encoded.dtype), variable.attrs))

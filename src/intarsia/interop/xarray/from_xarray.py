@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from intarsia.extras import extra
 from intarsia.interop.dask.store_dask import writable
-from intarsia.interop.dask.to_dask import asked_sizes, block_sizes, suited_blocks
+from intarsia.interop.dask.to_dask import suited_layer
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.progress import Progress, silent
 from intarsia.versions.transaction import retry, transaction
@@ -139,22 +139,13 @@ def to_xarray(array: LogicalArray, **options: Any) -> Any:
     """
     xr = extra("xarray", "xarray")
     from intarsia.interop.xarray.backend import variable_name
+    from intarsia.interop.xarray.variables import dimensions
 
     chunks = options.get("chunks")
     if isinstance(chunks, Mapping) and len(array.manifest.replicas) and "layer" not in options:
-        options["layer"] = suited_layer(array, chunks)
+        dims = dimensions(array.path.rpartition("/")[2], array.ndim, array.dimension_names)
+        options["layer"] = suited_layer(array, [chunks.get(dim) for dim in dims])
     return xr.open_dataset(array, engine="intarsia", **options)[variable_name(array.path)]
-
-
-def suited_layer(array: LogicalArray, chunks: Mapping[Any, Any]) -> int:
-    """The layer that suits the requested chunks, given by dimension."""
-    from intarsia.interop.xarray.variables import dimensions
-
-    dims = dimensions(array.path.rpartition("/")[2], array.ndim, array.dimension_names)
-    asked = asked_sizes({axis: chunks.get(dim) for axis, dim in enumerate(dims)}, array.ndim)
-    blocks = suited_blocks(array, asked)
-    layers = array.manifest.layers
-    return next(layer for layer in layers if block_sizes(array.with_config(layer=layer)) == blocks)
 
 
 class DatasetAccessor:

@@ -16,7 +16,7 @@ from xarray.core import indexing
 
 from intarsia.engine.reader import Reader
 from intarsia.engine.request import Mode
-from intarsia.interop.dask.to_dask import block_sizes, compact
+from intarsia.interop.dask.to_dask import block_sizes, xarray_chunks
 from intarsia.logical.attributes import with_floats
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.coercion import is_nullable
@@ -76,13 +76,13 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
         self._array, self._dims = array, dims
         self._sizes: dict[str, int | tuple[int, ...]] | None = None
 
-    def _known(self) -> dict[str, int | tuple[int, ...]]:
+    def _chunk_sizes(self) -> dict[str, int | tuple[int, ...]]:
         if self._sizes is None:
-            self._sizes = dict(zip(self._dims, compact(block_sizes(self._array)), strict=True))
+            self._sizes = dict(zip(self._dims, xarray_chunks(block_sizes(self._array)), strict=True))
         return self._sizes
 
     def __getitem__(self, dim: str) -> int | tuple[int, ...]:
-        return self._known()[dim]
+        return self._chunk_sizes()[dim]
 
     def get(self, dim: str, default: Any = None) -> Any:
         """The sizes for a dimension; without a default, None if there are replicas.
@@ -100,7 +100,7 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
         return len(self._dims)
 
     def __repr__(self) -> str:
-        return repr(self._known())
+        return repr(self._chunk_sizes())
 
     def __deepcopy__(self, memo: object) -> "PreferredChunks":
         return self
@@ -139,19 +139,19 @@ def _packed_encoding(array: LogicalArray) -> dict[str, Any]:
     manifest = array.manifest
     if len(manifest.packings) != 1 or (manifest.regions.packing == NONE).any():
         return {}
-    packing, is_held = manifest.packings[0], manifest.packings[0].holds(array.fill_value)
-    if not is_held and manifest.regions.cells() < prod(manifest.lattice):
+    packing, holds_fill = manifest.packings[0], manifest.packings[0].holds(array.fill_value)
+    if not holds_fill and manifest.regions.cells() < prod(manifest.lattice):
         return {}  # xarray would write arbitrary values where no region is
     marks = np.array(packing.missing[:1], dtype=packing.numbers).view(packing.stored)
-    words = {
+    attributes = {
         "scale_factor": packing.scale,
         "add_offset": packing.offset,
         "_FillValue": marks[0] if marks.size else None,
         "_Unsigned": None if packing.unsigned is None else str(packing.unsigned).lower(),
     }
-    said = {key: value for key, value in words.items() if value is not None}
-    fill_value = packing.encode(array.fill_value)[()] if is_held else None
-    return said | {"dtype": packing.stored, "fill_value": fill_value} if said else {}
+    encoding = {key: value for key, value in attributes.items() if value is not None}
+    fill_value = packing.encode(array.fill_value)[()] if holds_fill else None
+    return encoding | {"dtype": packing.stored, "fill_value": fill_value} if encoding else {}
 
 
 def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
@@ -184,7 +184,7 @@ def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None
 
 def _sizes(chunks: tuple[Any, ...]) -> tuple[Any, ...]:
     """Chunk sizes as in xarray: a number on axes where all chunks have one size."""
-    return compact(tuple(sizes if isinstance(sizes, tuple) else (sizes,) for sizes in chunks))
+    return xarray_chunks(tuple(sizes if isinstance(sizes, tuple) else (sizes,) for sizes in chunks))
 
 
 def _lazy_variable(

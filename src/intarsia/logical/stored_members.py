@@ -17,9 +17,10 @@ import numpy as np
 import zarr
 from icechunk import IcechunkStore
 from zarr.core.buffer import default_buffer_prototype
+from zarr.core.chunk_key_encodings import ChunkKeyEncoding, parse_chunk_key_encoding
 from zarr.storage import LocalStore
 
-from intarsia._compat import sync
+from intarsia._compat import DefaultChunkKeyEncoding, sync
 from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.display import codecs_text
 from intarsia.manifest.box import chunk_grid
@@ -56,11 +57,8 @@ class MemberFacts:
     grain: tuple[int, ...]
     """The shape of the objects in the store: shards if it is sharded, otherwise chunks."""
 
-    key_prefix: str
-    """What comes before the indices in a chunk's key."""
-
-    key_separator: str
-    """What comes between the indices in a chunk's key."""
+    key_encoding: ChunkKeyEncoding
+    """How an index becomes the key of a stored chunk below the member."""
 
     problem: str = ""
     """Why nothing is known about the member; empty if all is well."""
@@ -89,27 +87,19 @@ class MemberFacts:
                 return tuple(settings["codecs"])
         return ()
 
-    def key(self, index: Sequence[int]) -> str:
-        """The key of a stored chunk below the member."""
-        if not index:
-            return self.key_prefix or "0"
-        text = self.key_separator.join(map(str, index))
-        return f"{self.key_prefix}{self.key_separator}{text}" if self.key_prefix else text
-
     def index_of(self, key: str) -> tuple[int, ...] | None:
         """Which stored chunk a key below the member refers to, or None if it refers to none.
 
-        >>> facts = MemberFacts("m", (), (4, 4), (2, 2), (2, 2), "c", "/")
+        >>> facts = MemberFacts("m", (), (4, 4), (2, 2), (2, 2), DefaultChunkKeyEncoding())
         >>> facts.index_of("c/0/1"), facts.index_of("zarr.json")
         ((0, 1), None)
         """
-        head = self.key_prefix + self.key_separator if self.key_prefix else ""
-        if not self.grain:
-            return () if key == self.key(()) else None
-        parts = key.removeprefix(head).split(self.key_separator)
-        if not key.startswith(head) or len(parts) != len(self.grain) or not all(p.isdecimal() for p in parts):
+        try:
+            index = self.key_encoding.decode_chunk_key(key) if self.grain else ()
+        except ValueError:
             return None
-        return tuple(map(int, parts))
+        is_key = len(index) == len(self.grain) and self.key_encoding.encode_chunk_key(index) == key
+        return index if is_key else None
 
     @classmethod
     def of(cls, name: str, document: Mapping[str, Any]) -> Self:
@@ -120,24 +110,14 @@ class MemberFacts:
         while codecs and codecs[0].get("name") == "sharding_indexed":
             inner = codecs[0]["configuration"]
             chunks, codecs = tuple(inner["chunk_shape"]), inner["codecs"]
-        encoding = document.get("chunk_key_encoding") or {"name": "default"}
-        settings = encoding.get("configuration") or {}
-        default = encoding.get("name") == "default"
-        return cls(
-            name,
-            tuple(codecs),
-            tuple(document["shape"]),
-            chunks,
-            grain,
-            "c" if default else "",
-            settings.get("separator", "/" if default else "."),
-        )
+        keys = parse_chunk_key_encoding(document.get("chunk_key_encoding") or DefaultChunkKeyEncoding())
+        return cls(name, tuple(codecs), tuple(document["shape"]), chunks, grain, keys)
 
     @classmethod
     def unknown(cls, name: str, ndim: int, problem: str) -> Self:
         """A member that cannot be read."""
         nothing = (1,) * ndim
-        return cls(name, (), nothing, nothing, nothing, "c", "/", problem)
+        return cls(name, (), nothing, nothing, nothing, DefaultChunkKeyEncoding(), problem)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +218,7 @@ async def _measure_all(group: zarr.Group, facts: Sequence[MemberFacts]) -> list[
 
     async def one(fact: MemberFacts) -> StoredChunks:
         if fact.problem:
-            return _collected([], len(fact.grain))
+            return _sorted_chunks([], len(fact.grain))
         path = prefix + fact.name
         if isinstance(store, IcechunkStore):
             async with limit:
@@ -254,7 +234,7 @@ def _grid(fact: MemberFacts) -> tuple[int, ...]:
     return chunk_grid(fact.shape, fact.grain)
 
 
-def _collected(sizes: list[tuple[tuple[int, ...], int]], ndim: int) -> StoredChunks:
+def _sorted_chunks(sizes: list[tuple[tuple[int, ...], int]], ndim: int) -> StoredChunks:
     sizes.sort()
     index = np.array([i for i, _ in sizes], dtype=np.int64).reshape(len(sizes), ndim)
     return StoredChunks(index, np.array([n for _, n in sizes], dtype=np.int64))
@@ -276,21 +256,21 @@ def _from_files(root: str, path: str, fact: MemberFacts) -> StoredChunks:
             index = fact.index_of(below + name)
             if index is not None:
                 sizes.append((index, os.stat(os.path.join(folder, name)).st_size))
-    return _collected(sizes, len(fact.grain))
+    return _sorted_chunks(sizes, len(fact.grain))
 
 
 async def _from_sizes(store: Any, path: str, fact: MemberFacts, limit: asyncio.Semaphore) -> StoredChunks:
     async def size(index: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
         async with limit:
             try:
-                return index, await store.getsize(f"{path}/{fact.key(index)}")
+                return index, await store.getsize(f"{path}/{fact.key_encoding.encode_chunk_key(index)}")
             except FileNotFoundError:
                 return None
 
     if store.supports_listing:
-        listed = [fact.index_of(key[len(path) + 1 :]) async for key in store.list_prefix(path + "/")]
-        asked: Iterable[tuple[int, ...]] = [index for index in listed if index is not None]
+        keys = [fact.index_of(key[len(path) + 1 :]) async for key in store.list_prefix(path + "/")]
+        indices: Iterable[tuple[int, ...]] = [index for index in keys if index is not None]
     else:
-        asked = product(*(range(n) for n in _grid(fact)))
-    sizes = await asyncio.gather(*(size(index) for index in asked))
-    return _collected([item for item in sizes if item is not None], len(fact.grain))
+        indices = product(*(range(n) for n in _grid(fact)))
+    sizes = await asyncio.gather(*(size(index) for index in indices))
+    return _sorted_chunks([item for item in sizes if item is not None], len(fact.grain))
