@@ -327,14 +327,15 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
     """
     data_type = to_data_type(dtype)
     if isinstance(data_type, OptionalDType):
-        if depth not in (1, data_type.depth):
-            raise DataTypeError(f"depth {depth} was requested, but {data_type} has depth {data_type.depth}")
+        optional = data_type
+        if depth not in (1, optional.depth):
+            raise DataTypeError(f"depth {depth} was requested, but {optional} has depth {optional.depth}")
     else:
         if depth < 1:
             raise DataTypeError(f"depth {depth}: nullable data has at least one level of null")
-        for _ in range(depth):
-            data_type = OptionalDType(inner=data_type)
-    optional: Any = data_type
+        optional = OptionalDType(inner=data_type)
+        for _ in range(depth - 1):
+            optional = OptionalDType(inner=optional)
     return optional if name is None else optional.with_name(name)
 
 

@@ -37,7 +37,7 @@ class Null:
     _instance: Self | None = None
 
     shape: Final = ()
-    """A null is a scalar; NumPy and zarr ask."""
+    """A null is a scalar; NumPy and zarr read its shape."""
 
     def __new__(cls) -> Self:
         if cls._instance is None:
@@ -112,7 +112,7 @@ class Some:
 
 
 def _key(value: Any) -> object:
-    """A key that equal scalars share, be they NumPy's or Python's; floats are compared by their bits."""
+    """A key that equal scalars of NumPy and Python share; floats are compared by their bits."""
     if isinstance(value, float | complex | np.inexact):
         return np.asarray(value, dtype=np.complex128).tobytes()
     if isinstance(value, np.datetime64 | np.timedelta64):

@@ -144,7 +144,8 @@ def on_present_values(codec: Any) -> Any:
             "put it among the data_codecs"
         )
     for replacement in ON_PRESENT_VALUES.values():
-        if type(codec) is replacement.__bases__[1]:
+        zarrs_own: Any = replacement.__bases__[1]
+        if type(codec) is zarrs_own:
             return replacement.from_dict(codec.to_dict())
     return codec
 

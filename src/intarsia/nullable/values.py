@@ -104,7 +104,7 @@ class NullableValues(NDArrayOperatorsMixin):
         self.missing = missing
         self.depth = depth
 
-    # -- making
+    # -- construction
 
     @classmethod
     def empty(
@@ -172,7 +172,7 @@ class NullableValues(NDArrayOperatorsMixin):
         """
         return self if self.depth == 1 else NullableValues(self.values, self.missing != 0)
 
-    # -- looking
+    # -- properties, comparison and text
 
     @property
     def element(self) -> elements.ElementType:
@@ -308,7 +308,7 @@ class NullableValues(NDArrayOperatorsMixin):
                 objects[i] = [objects[i]]
         return objects.reshape(self.shape).tolist()
 
-    # -- leaving
+    # -- conversion to NumPy
 
     def masked(self, *, collapse: bool = False) -> np.ma.MaskedArray[Any, Any]:
         """A NumPy masked array that shares this memory. With `collapse`, nested levels become one."""
@@ -333,9 +333,8 @@ class NullableValues(NDArrayOperatorsMixin):
         if count := self.null_count:
             raise NullsPresentError(
                 f"{count} of {self.size} elements are null, but a plain array has no nulls.\n"
-                "  Call .masked() for a masked array (or intarsia.nullable.open_array, which returns them), "
-                ".filled(value) for a plain one, or .values and .missing.\n"
-                "  In a codec chain, put this codec among the data_codecs of the 'optional' codec"
+                "  Call .masked() for a masked array, as nullable.open_array reads, or .filled(value) for a "
+                "plain one. A codec that needs plain values belongs among the data_codecs of 'optional'"
             )
         return np.array(self.values, dtype=dtype, copy=copy)
 
