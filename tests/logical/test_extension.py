@@ -69,7 +69,7 @@ def test_it_is_as_if_the_table_had_been_read(first, second, third):
     whole = group_of(session.store).manifest
     for rows in (second, third):
         (table, *_, packings, _), total = more(whole, length, rows)
-        joined = merged(whole.regions.joined(table), 0)
+        joined = merged(whole.regions.concat(table), 0)
         whole = replace(whole, shape=(total,)).changed(regions=joined, packings=packings)
         logical = LogicalArrayHandle.load(zarr.open_group(session.store, path="a", mode="r+"), later=True)
         end = logical.end_of_table(0)

@@ -42,7 +42,7 @@ def test_reserving_and_writing_is_appending(data):
     assert np.array_equal(array[...], model)  # nothing can be seen of it yet
     if np.prod(shape):
         fill(logical, reservation, values)
-    reservation.settle(logical)
+    reservation.commit(logical)
     assert np.array_equal(array[...], np.concatenate([model, values], axis=axis))
     assert intarsia.verify(array) == ()
 

@@ -54,7 +54,7 @@ def test_a_shift_is_undone_by_looking_from_there(box: Box, by: tuple[int, int]) 
 @given(one=boxes(), other=boxes())
 def test_what_is_shared_and_what_is_left_make_the_whole(one: Box, other: Box) -> None:
     shared = one.intersect(other)
-    assert np.array_equal(painted(*one.without(other), *([shared] if shared else [])), painted(one))
+    assert np.array_equal(painted(*one.subtract(other), *([shared] if shared else [])), painted(one))
 
 
 @given(box=boxes(), unit=units, most_bytes=st.integers(1, 200))

@@ -73,7 +73,7 @@ def test_the_examples_of_the_specification_are_read():
     assert second.packing_of(row) == Packing("int16", scale=0.001, offset=0.0, missing=-32768)
     assert second.view_of(row) == View.identity(3).flip(1, length=721)
     assert second.in_member(row) == Box((1, 0, 0), (2, 721, 1440))
-    assert second.in_member(row.cropped(Box((1, 7, 0), (2, 8, 15)))) == Box((1, 0, 0), (2, 21, 1440))
+    assert second.in_member(row.crop(Box((1, 7, 0), (2, 8, 15)))) == Box((1, 0, 0), (2, 21, 1440))
 
 
 def test_columns_that_say_nothing_are_left_out(document):

@@ -67,8 +67,8 @@ def test_what_is_there_already_stays_one():
     more, numbers = packings.with_([Packing("int16", scale=0.2), other])
     assert numbers == [2, 1]
     assert list(more) == [one, other, Packing("int16", scale=0.2)]
-    assert list(packings.take(np.array([1]))) == [other]
-    assert len(packings.take(np.array([1])).kinds) == 1
+    assert list(packings.select(np.array([1]))) == [other]
+    assert len(packings.select(np.array([1])).kinds) == 1
 
 
 def test_twelve_thousand_packings_are_compact():

@@ -23,10 +23,10 @@ TABLE = RegionTable.from_rows(ROWS, 1)
 
 def test_rows_keep_their_numbers():
     assert [TABLE.row(i) for i in range(3)] == ROWS
-    assert [TABLE.take(np.array([2, 0])).row(i) for i in range(2)] == [ROWS[2], ROWS[0]]
-    assert TABLE.joined(TABLE.take(np.array([1]))).row(3) == ROWS[1]
+    assert [TABLE.select(np.array([2, 0])).row(i) for i in range(2)] == [ROWS[2], ROWS[0]]
+    assert TABLE.concat(TABLE.select(np.array([1]))).row(3) == ROWS[1]
     assert RegionTable.from_columns(TABLE.columns(), 1) == TABLE
-    assert ROWS[0].cropped(Box((1,), (2,))) == Row(0, Box((1,), (2,)), (1,), packing=1, view=0)
+    assert ROWS[0].crop(Box((1,), (2,))) == Row(0, Box((1,), (2,)), (1,), packing=1, view=0)
 
 
 def test_tables_that_differ_in_a_number_alone_are_not_equal():
@@ -35,7 +35,7 @@ def test_tables_that_differ_in_a_number_alone_are_not_equal():
 
 
 def test_what_is_cut_out_of_a_region_leaves_its_numbers():
-    left = TABLE.without(Box((1,), (6,)))
+    left = TABLE.subtract(Box((1,), (6,)))
     assert {left.row(i) for i in range(len(left))} == {
         Row(0, Box((0,), (1,)), (0,), packing=1, view=0),
         Row(1, Box((6,), (9,)), (4,), view=1),
@@ -50,11 +50,11 @@ def test_a_change_leaves_out_what_no_region_refers_to():
     empty = Manifest.empty((100,), (10,), "f8")
     manifest = empty.changed(regions=table, members=("a", "b"), packings=packings, views=views)
     assert (manifest.version, manifest.members, manifest.views) == (2, ("a", "b"), views)
-    kept = manifest.changed(regions=manifest.regions.take(np.array([0])))
+    kept = manifest.changed(regions=manifest.regions.select(np.array([0])))
     assert list(kept.packings) == [Packing("int16", scale=0.5)]
     assert kept.views == views[:1]
     assert kept.regions.row(0) == Row(0, Box((0,), (4,)), (0,), packing=0, view=0)
-    middle = manifest.changed(regions=manifest.regions.take(np.array([1])))
+    middle = manifest.changed(regions=manifest.regions.select(np.array([1])))
     assert (len(middle.packings), middle.views, middle.regions.row(0).view) == (0, views[1:], 0)
     assert manifest.changed(regions=RegionTable.from_rows([], 1)).version == 1
 
@@ -98,9 +98,9 @@ def test_cropping_a_region_with_a_view_keeps_what_it_shows(drawn, data):
         sorted(data.draw(st.tuples(st.integers(a, b - 1), st.integers(a, b - 1)))) for a, b in row.box.bounds
     ]
     hole = Box(tuple(a for a, _ in corners), tuple(b + 1 for _, b in corners))
-    left = manifest.changed(regions=manifest.regions.without(hole))
+    left = manifest.changed(regions=manifest.regions.subtract(hole))
     left.check()
-    for cropped in [*(left.regions.row(i) for i in range(len(left.regions))), row.cropped(hole)]:
+    for cropped in [*(left.regions.row(i) for i in range(len(left.regions))), row.crop(hole)]:
         where = manifest.elements(cropped.box).seen_from(whole.start)
         np.testing.assert_array_equal(shown(manifest, cropped, member), values[where.slices])
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.versions.commit import METADATA_KEY, Backoff, Commit, settle
+from intarsia.versions.commit import METADATA_KEY, Backoff, Commit, publish
 from tests.versions.places import create, memory
 from tests.versions.proxy import in_front_of
 
@@ -180,21 +180,21 @@ def prepare():
 
 def test_a_change_that_nobody_disturbs_does_not_follow(prepare):
     prepare.obstacles = ["never asked"]
-    snapshot = settle(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), prepare)
+    snapshot = publish(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), prepare)
     assert snapshot == prepare.repo.lookup_branch("main")
     assert (prepare.calls, prepare.column) == (1, [7])
 
 
 def test_a_change_follows_what_others_committed_without_a_failed_commit(prepare):
     prepare.meanwhile = [lambda: intarsia.append(prepare.repo, "a", rows(1), codecs=["gzip"])]
-    settle(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), prepare)
+    publish(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), prepare)
     assert (prepare.calls, prepare.column) == (1, [1, 7])
 
 
 def test_a_change_that_cannot_follow_is_prepared_again(prepare):
     prepare.meanwhile = [lambda: intarsia.append(prepare.repo, "a", rows(1), codecs=["gzip"])]
     prepare.obstacles = ["/a: its colour"]
-    settle(Commit(prepare.repo, "main", "ours", backoff=Backoff(2, 0.0)), prepare)
+    publish(Commit(prepare.repo, "main", "ours", backoff=Backoff(2, 0.0)), prepare)
     assert (prepare.calls, prepare.column) == (2, [1, 7])
 
 
@@ -202,12 +202,12 @@ def test_a_change_that_may_be_prepared_only_once_says_what_others_changed(prepar
     prepare.meanwhile = [lambda: intarsia.append(prepare.repo, "a", rows(1), codecs=["gzip"])]
     prepare.obstacles = ["/a: its colour"]
     with pytest.raises(intarsia.errors.ConcurrentUpdateError) as caught:
-        settle(Commit(prepare.repo, "main", "ours", backoff=Backoff(2, 0.0)), prepare, again=False)
+        publish(Commit(prepare.repo, "main", "ours", backoff=Backoff(2, 0.0)), prepare, again=False)
     assert caught.value.changed == ["/a: its colour"]
     assert (prepare.calls, prepare.column) == (1, [1])
 
 
 def test_where_there_is_nothing_to_change_nothing_is_committed(prepare):
     tip = prepare.repo.lookup_branch("main")
-    assert settle(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), lambda: tip) == tip
+    assert publish(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), lambda: tip) == tip
     assert prepare.repo.lookup_branch("main") == tip

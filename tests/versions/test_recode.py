@@ -11,7 +11,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia.versions.uploads import Recoded
+from intarsia.versions.uploads import CopyUpload
 from tests.versions import places
 from tests.versions.places import memory
 from tests.versions.processes import running, together
@@ -31,13 +31,13 @@ def values(repo):
 def encodings(monkeypatch):
     """Counts how often a box is encoded."""
     made = []
-    plain = Recoded.of
+    plain = CopyUpload.of
 
     def count(*arguments):
         made.append(plain(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(Recoded, "of", count)
+    monkeypatch.setattr(CopyUpload, "of", count)
     return made
 
 
@@ -83,7 +83,7 @@ def during_upload(monkeypatch):
 
     def install(*interruptions):
         waiting = list(interruptions)
-        plain = Recoded.of
+        plain = CopyUpload.of
 
         def interrupted(*arguments):
             made = plain(*arguments)
@@ -91,7 +91,7 @@ def during_upload(monkeypatch):
                 waiting.pop(0)()
             return made
 
-        monkeypatch.setattr(Recoded, "of", interrupted)
+        monkeypatch.setattr(CopyUpload, "of", interrupted)
 
     return install
 

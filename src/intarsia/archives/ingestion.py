@@ -72,7 +72,7 @@ from intarsia.errors import IngestError, RepositoryNotFoundError
 from intarsia.logical.hierarchy import joined_path
 from intarsia.progress import Progress, silent
 from intarsia.versions.access import opened_anew
-from intarsia.versions.commit import Commit, settle
+from intarsia.versions.commit import Commit, publish
 from intarsia.versions.repository import check_name, open_repository
 
 if TYPE_CHECKING:
@@ -595,7 +595,7 @@ class Ingestion:
             attempts.append((report, prepared))
             return prepared
 
-        snapshot = settle(commit, prepare)
+        snapshot = publish(commit, prepare)
         report, prepared = attempts[-1]
         return report if isinstance(prepared, str) else with_fields(report, snapshot_id=snapshot)
 
@@ -990,7 +990,7 @@ def remove(
         commit.message = message or f"remove {count_text(len(gone), 'file')}"
         return Written(session)
 
-    return settle(commit, prepare)
+    return publish(commit, prepare)
 
 
 def _entries(named: Iterable[Any], ledger: Ledger) -> list[int]:

@@ -31,7 +31,7 @@ from intarsia.errors import IngestError
 from intarsia.extras import extra
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.versions.commit import Commit, settle
+from intarsia.versions.commit import Commit, publish
 from intarsia.versions.repository import open_repository
 
 SHOWN = 10
@@ -140,7 +140,7 @@ def _relocated(
                 commit.message = message or f"relocate {done[-1]}"
                 return Written(session)
 
-    snapshot = settle(commit, prepare)
+    snapshot = publish(commit, prepare)
     last = done[-1]
     return Relocation(last.files, last.chunks, last.unmarked, snapshot, last.repository)
 

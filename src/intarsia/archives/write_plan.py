@@ -364,7 +364,7 @@ class Writer:
         if array.name in self.dataset.logical_groups and not origin:
             table = self._made_room(array, table)
         fresh, names, packings, views = stretches.table(manifest)
-        table = merged(table.joined(shifted(fresh, array.growing[0], origin)), array.growing[0])
+        table = merged(table.concat(shifted(fresh, array.growing[0], origin)), array.growing[0])
         changed = manifest.changed(
             regions=table, members=names, packings=packings, views=views, shape=self._shape(array)
         )
@@ -383,7 +383,7 @@ class Writer:
             table = axis.moved(table, place)
         for part in array.parts:
             for box in cube.freed(part) + cube.lost(part):
-                table = table.without(array.box(box, part).in_units(lattice))
+                table = table.subtract(array.box(box, part).in_units(lattice))
         return table
 
     def _created(self, group: zarr.Group, array: ArrayDraft) -> LogicalArrayHandle:
@@ -471,7 +471,7 @@ def _widened(manifest: Manifest, array: ArrayDraft) -> Manifest:
     data_type = zarr_type(array.dtype)
     return replace(
         manifest, data_type=data_type, fill_value=data_type.cast_scalar(array.fill_value), packings=packings,
-        regions=replace(regions, packing=numbers), replicas=regions.take(slice(0)),
+        regions=replace(regions, packing=numbers), replicas=regions.select(slice(0)),
     )  # fmt: skip
 
 

@@ -278,7 +278,7 @@ def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
 
 def _from_one(manifest: Manifest, asked: Request, row: int) -> SelectionPlan:
     """What one region without a view contributes to slices: by single numbers, as columns take longer."""
-    box, shift = manifest.placed(row)
+    box, shift = manifest.place_of(row)
     source: list[slice] = []
     target: list[slice] = []
     size = 1

@@ -285,7 +285,7 @@ class Chooser:
         if found is None:
             region = self._manifest.backings.row(row)
             grid = self._grid(region.member, region.view)
-            box, shift = self._manifest.placed(row)
+            box, shift = self._manifest.place_of(row)
             place = tuple(a - b for a, b in zip(shift, grid.border, strict=True))
             found = known[row] = Backing(box, place, grid.size, grid.chunk)
         return found
@@ -386,7 +386,7 @@ def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
     outside = touched.take(~meets)
     for k in np.flatnonzero(cut).tolist():
         one = inside.take(slice(k, k + 1))
-        for left in _box(one).without(box):
+        for left in _box(one).subtract(box):
             outside = outside.joined(one.cropped(left))
     start, stop = np.maximum(inside.start, lower), np.minimum(inside.stop, upper)
     return inside._replace(start=start, stop=stop), outside

@@ -108,7 +108,7 @@ class ArrayState(ABC):
         if part.strip is None:
             return self.packing_of(part.row)
         numbers = self.manifest.backings.packing[part.strip.rows]
-        return None if numbers[0] == NONE else self.manifest.packings.take(numbers)
+        return None if numbers[0] == NONE else self.manifest.packings.select(numbers)
 
     def source(self, name: str) -> AnySource:
         """A member, prepared for reading and writing."""

@@ -169,7 +169,7 @@ def _write_logical_array(
         room = reserve_regions(logical, [([(0, n) for n in source.shape], encoding)])
         (name,) = room.made
         copy_blocks(source, logical.members[name], logical.target(name, room.options[name]), progress)
-        room.settle(logical)
+        room.commit(logical)
     except BaseException as error:  # a new array must not stay half-written
         clean_up(logical.group.store, error, lambda: sync(logical.group.store_path.delete_dir()))
         raise

@@ -211,7 +211,7 @@ def reserve_append(
     if ready is not None:
         boxes, names = [*boxes, (addition.rest, chosen)], (*names, ready)
     packings, rows = new_rows(before, [(box, encoded.packing) for box, encoded in boxes])
-    table, members = before.regions.joined(rows), (*before.members, *names)
+    table, members = before.regions.concat(rows), (*before.members, *names)
     return room.reserved(
         before.changed(regions=table, members=members, packings=packings, shape=addition.grown.shape)
     )
@@ -271,8 +271,8 @@ def reserve_rest(logical: LogicalArrayHandle, addition: Addition, encoding: Enco
 def _options_for(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> Options:
     """The options with which an append writes into an existing member.
 
-    If the given codecs are those of the member, they write, with their own options; otherwise their decision
-    is better than none.
+    If the codecs of the call are those of the member, they write, with their own options; otherwise their
+    decision is better than none.
     """
     if encoding.codecs is None:
         return encoding.options
@@ -282,7 +282,7 @@ def _options_for(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> O
 
 
 def takes_over(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> bool:
-    """Let the given codecs write into a member from now on, with their options, if they equal its own."""
+    """Let these codecs write into a member from now on, with their options, if they equal its own."""
     name = logical.manifest.members[row.member]
     member: Any = logical.members[name]
     if row.view != NONE:
@@ -310,7 +310,7 @@ def _last_row(logical: LogicalArrayHandle, axis: int) -> int | None:
 
 
 def completed(logical: LogicalArrayHandle, axis: int, encoding: Encoding) -> Encoding:
-    """Take what was not asked for from the previous region, so that a series keeps its encoding."""
+    """Take what the caller left open from the previous region, so that a series keeps its encoding."""
     last = _last_row(logical, axis)
     if last is None:
         return replace(encoding, keep_packing=False)

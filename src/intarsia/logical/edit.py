@@ -112,7 +112,7 @@ def _with_member(
     views, view_number = _with_view(manifest, view)
     row = Row(position, box, starts, number, view_number)
     changed = manifest.changed(
-        regions=manifest.regions.joined(RegionTable.from_rows([row], manifest.ndim)),
+        regions=manifest.regions.concat(RegionTable.from_rows([row], manifest.ndim)),
         members=manifest.members if known else (*manifest.members, name),
         packings=packings,
         views=views,
@@ -130,9 +130,9 @@ def _with_member(
     return changed
 
 
-def _with_view(manifest: Manifest, given: View | Mapping[str, Any] | None) -> tuple[tuple[View, ...], int]:
+def _with_view(manifest: Manifest, view: View | Mapping[str, Any] | None) -> tuple[tuple[View, ...], int]:
     """The views of a manifest with one more, and its number; for the identity, the number of none."""
-    view = given if given is None or isinstance(given, View) else View.from_json(given)
+    view = view if view is None or isinstance(view, View) else View.from_json(view)
     if view is None or view.is_identity:
         return manifest.views, NONE
     if view.ndim != manifest.ndim:
@@ -149,7 +149,7 @@ def drop_region(logical: LogicalArrayHandle, bounds: BoundsLike) -> None:
     box = lattice_box(manifest, bounds)
     if not manifest.regions.touching(box).size:
         raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to drop")
-    logical.commit(manifest.changed(regions=manifest.regions.without(box)))
+    logical.commit(manifest.changed(regions=manifest.regions.subtract(box)))
 
 
 def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: Options = NO_OPTIONS) -> None:
@@ -169,7 +169,7 @@ def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: Options =
     room = Room(logical)
     for i in _uncovering_rows(manifest, cropped):
         row = cropped.regions.row(i)
-        for uncovered in cropped.elements(row.box).without(manifest.elements(row.box)):
+        for uncovered in cropped.elements(row.box).subtract(manifest.elements(row.box)):
             room.in_region(cropped, row, uncovered, options)
     blank = room.reserved(manifest.changed(regions=cropped.regions, shape=new_shape))
     with blank.shown_when_filled(logical):
@@ -181,7 +181,7 @@ def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> tuple[Manifest, list
     resized, table = replace(manifest, shape=shape), manifest.regions
     lattice = np.array(resized.lattice, dtype=np.int64)
     kept = np.flatnonzero((table.start < lattice).all(axis=1))
-    table = table.take(kept)
+    table = table.select(kept)
     return replace(resized, regions=replace(table, stop=np.minimum(table.stop, lattice))), kept.tolist()
 
 
@@ -192,7 +192,7 @@ def _unfit_ends(
 
     They are encoded alike, so that one member can take them all; None if none is left.
     """
-    manifest, asked = logical.manifest, Encoding(options=options)
+    manifest, default = logical.manifest, Encoding(options=options)
     cropped, kept = _cropped(manifest, shape)
     encodings: dict[tuple[Any, ...], Encoding] = {}
     groups: dict[tuple[int, str], tuple[list[int], int, Encoding]] = {}
@@ -202,7 +202,7 @@ def _unfit_ends(
         if axis is not None:
             alike = row.member, row.view, manifest.stored_type(row)
             if alike not in encodings:
-                encodings[alike] = encoding_like(logical, row, asked)
+                encodings[alike] = encoding_like(logical, row, default)
             encoding = encodings[alike]
             groups.setdefault((axis, repr(encoding)), ([], axis, encoding))[0].append(kept[i])
     return next(iter(groups.values()), None)
@@ -266,7 +266,7 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
         (row := table.row(i))._replace(box=longer.get(i, row.box)) for i in range(len(table)) if i not in gone
     ]
     joined = RegionTable.from_rows(rows, manifest.ndim)
-    ours, others = joined.take(joined.layer == 0), joined.take(joined.layer != 0)
+    ours, others = joined.select(joined.layer == 0), joined.select(joined.layer != 0)
     logical.commit(manifest.changed(regions=ours, replicas=others))
 
 
@@ -308,21 +308,21 @@ def _fits(logical: LogicalArrayHandle, base: Row, i: int, row: Row, j: int) -> b
     encoding = encoding_of(one)
     if encoding["chunk_grid"]["name"] != "regular" or encoding != encoding_of(other):
         return False
-    wanted = row._replace(member=base.member, member_start=_place(base, row))
-    here, there = manifest.in_member(row), manifest.in_member(wanted)
+    moved = row._replace(member=base.member, member_start=_place(base, row))
+    here, there = manifest.in_member(row), manifest.in_member(moved)
     for before, after, step in zip(here.start, there.start, grain(one), strict=True):
         if after < 0 or (after - before) % step:
             return False
-    if _chunks(logical, one, wanted).intersect(_chunks(logical, one, base)) is not None:
+    if _chunks(logical, one, moved).intersect(_chunks(logical, one, base)) is not None:
         return False  # the elements of both would be in one chunk
-    if wanted == row:
+    if moved == row:
         return True  # two windows on one member that are side by side there too
-    return _has_room(logical, one, wanted, besides=i)
+    return _has_room(logical, one, moved, besides=i)
 
 
 def _place(base: Row, row: Row) -> tuple[int, ...]:
     """Where the other region would be in the base's member, in logical chunks."""
-    return base.cropped(row.box).member_start
+    return base.crop(row.box).member_start
 
 
 def _chunks(logical: LogicalArrayHandle, member: zarr.Array[Any], row: Row) -> Box:
@@ -330,16 +330,16 @@ def _chunks(logical: LogicalArrayHandle, member: zarr.Array[Any], row: Row) -> B
     return logical.manifest.in_member(row).in_units(grain(member))
 
 
-def _has_room(logical: LogicalArrayHandle, member: zarr.Array[Any], wanted: Row, besides: int) -> bool:
+def _has_room(logical: LogicalArrayHandle, member: zarr.Array[Any], moved: Row, besides: int) -> bool:
     """Whether no other region shows any of the chunks that a region would take.
 
     Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
     """
     table = logical.manifest.backings
-    taken = _chunks(logical, member, wanted)
+    taken = _chunks(logical, member, moved)
     return not any(
         _chunks(logical, member, table.row(i)).intersect(taken)
-        for i in np.flatnonzero(table.member == wanted.member).tolist()
+        for i in np.flatnonzero(table.member == moved.member).tolist()
         if i != besides
     )
 

@@ -185,8 +185,8 @@ class Explanation:
 
     def lines(self, width: int | None) -> list[str]:
         """The read as a whole and the prices of layers, in lines of at most `width` characters."""
-        told = (*self.summary(), *map(str, self.prices))
-        return [line for each in told for line in wrapped(each, width)]
+        lines = (*self.summary(), *map(str, self.prices))
+        return [line for each in lines for line in wrapped(each, width)]
 
     def __repr__(self) -> str:
         width = terminal_width()
@@ -202,8 +202,8 @@ class Explanation:
         rows = [part.cells() for part in self.parts[:SHOWN_PARTS]]
         more = len(self.parts) - len(rows)
         rest = [f"and {count_text(more, 'more region', 'more regions')}"] if more else []
-        told = "<br>".join(map(markup, [*self.summary(), *rest]))
-        return f"<p>{told}</p>" + (table_html(EXPLAIN_COLUMNS, rows) if rows else "")
+        text = "<br>".join(map(markup, [*self.summary(), *rest]))
+        return f"<p>{text}</p>" + (table_html(EXPLAIN_COLUMNS, rows) if rows else "")
 
 
 def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = None) -> Explanation:
@@ -222,9 +222,9 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     [0:4, 0:4]  gzip         2        2       ?       2  m-...   MemoryStore, in threads
     """
     ground, config = array._ground, array.config
-    asked = request(array.shape, selection, mode)
+    selected = request(array.shape, selection, mode)
     layers = LayerChoice(config.layer)
-    prepared = prepare(ground, ground.layout, asked, layers=layers)
+    prepared = prepare(ground, ground.layout, selected, layers=layers)
     explained = {id(work.part): _explain_work(ground, work) for work in prepared.works}
     explained |= {id(part): _explain_by_zarr(ground, part, source) for part, source in prepared.by_zarr}
     busy = [work for work in prepared.works if work.present.size]
@@ -234,9 +234,9 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     )
     ideal, _ = _cost([(work, work.present) for work in those] for _, those in by_fetcher(busy))
     return Explanation(
-        asked.shape,
-        asked.size * array.dtype.itemsize,
-        asked.size - prepared.plan.size,
+        selected.shape,
+        selected.size * array.dtype.itemsize,
+        selected.size - prepared.plan.size,
         threads,
         config.window,
         tuple(sorted(explained.values(), key=lambda part: part.bounds)),

@@ -137,9 +137,9 @@ class LogicalArray(Accessors, StoredArray):
 
     # Writing
 
-    def write_request(self, asked: Request, value: Any) -> None:
-        """Write `value` to `asked`, a selection that is already resolved."""
-        write_request(self._logical, self._config, asked, value)
+    def write_request(self, request: Request, value: Any) -> None:
+        """Write `value` to `request`, a selection that is already resolved."""
+        write_request(self._logical, self._config, request, value)
 
     def append(
         self,
@@ -292,8 +292,8 @@ class LogicalArray(Accessors, StoredArray):
         it.
         """
         whole: BoundsLike = [(0, n) for n in self.shape]
-        asked = lattice_box(self.manifest, whole if bounds is None else bounds)
-        box = self.manifest.elements(asked).bounds
+        cells = lattice_box(self.manifest, whole if bounds is None else bounds)
+        box = self.manifest.elements(cells).bounds
         packed = chosen_packing(self.manifest, packing)
         data = self.as_stored(box) if codecs == "auto" and packing == "keep" else self
         chosen = chosen_codecs(codecs, data, box, packed.get("packing"))
@@ -383,9 +383,9 @@ class LogicalArray(Accessors, StoredArray):
         if codecs == "auto" and self.size:
             box: BoundsLike = [(0, n) for n in self.shape] if bounds is None else bounds
             codecs = chosen_codecs(codecs, self.as_stored(box) if packing == "keep" else self, box)
-        asked = {"chunks": chunks, "codecs": codecs, "shards": shards, "packing": packing}
+        fields = {"chunks": chunks, "codecs": codecs, "shards": shards, "packing": packing}
         return replicas.add_replica(
-            self._logical, bounds, asked, layer=layer, client=client, progress=progress
+            self._logical, bounds, fields, layer=layer, client=client, progress=progress
         )
 
     def drop_replica(self, bounds: BoundsLike | None = None, *, layer: int | None = None) -> None:
@@ -419,7 +419,7 @@ class LogicalArray(Accessors, StoredArray):
         `replica={"chunks": …, "codecs": …, "after": "30 chunks"}` asks for a replica of everything, or of a
         box if `bounds` is among the fields; appended data is added once it is that many logical chunks long.
         `recode={"codecs": …, "after": …}` asks for this encoding of regions that were written in another one;
-        virtual regions stay as they are. None withdraws what was asked for.
+        virtual regions stay as they are. None withdraws it.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(1, 4), dtype="i2")
@@ -431,7 +431,7 @@ class LogicalArray(Accessors, StoredArray):
         if unknown or not policy:
             raise PolicyError(f"set_policy({', '.join(unknown)}): give replica={{…}}, recode={{…}}, or both")
         replicas.set_policy(
-            self._logical, policy.get("replica"), policy.get("recode"), given=frozenset(policy)
+            self._logical, policy.get("replica"), policy.get("recode"), names=frozenset(policy)
         )
 
     def with_config(self, **settings: Any) -> LogicalArray:

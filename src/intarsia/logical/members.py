@@ -90,9 +90,9 @@ class Encoding:
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing was asked for."""
-        given = self.codecs, self.chunks, self.shards, self.fill_value, self.packing
-        return all(one is None for one in given) and not self.keep_packing
+        """Whether everything is left open."""
+        fields = self.codecs, self.chunks, self.shards, self.fill_value, self.packing
+        return all(one is None for one in fields) and not self.keep_packing
 
     def keeps(self, value: Any) -> bool:
         """Whether a value is read back unchanged."""

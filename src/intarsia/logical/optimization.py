@@ -132,14 +132,14 @@ def is_same(now: Iterable[Any], other: Iterable[Any]) -> bool:
     False
     """
 
-    def told(codecs: Iterable[Any]) -> list[Any]:
+    def comparable(codecs: Iterable[Any]) -> list[Any]:
         listed = [codec for codec in codecs if codec not in (BytesCodec(), BytesCodec(endian=None))]
         return [
             replace(codec, level=ZSTD_DEFAULT) if isinstance(codec, ZstdCodec) and codec.level == 0 else codec
             for codec in listed
         ]
 
-    return told(now) == told(other)
+    return comparable(now) == comparable(other)
 
 
 def _inner(region: Region) -> list[Any]:

@@ -35,7 +35,7 @@ AFTER = re.compile(r"\s*(\d+)\s*(?:chunks?)?\s*\Z")
 class EncodingPolicy:
     """How part of an array should be encoded, and when.
 
-    >>> EncodingPolicy.given({"codecs": ["zstd"], "after": "30 chunks"}, "recode").after
+    >>> EncodingPolicy.from_fields({"codecs": ["zstd"], "after": "30 chunks"}, "recode").after
     30
     """
 
@@ -58,7 +58,7 @@ class EncodingPolicy:
     """The axis on which the array grows."""
 
     @classmethod
-    def given(
+    def from_fields(
         cls, fields: Mapping[str, Any], what: str, data_type: ZDType[Any, Any] | None = None, **more: Any
     ) -> Any:
         """The policy from its fields; refused if it is not one.
@@ -118,7 +118,7 @@ class EncodingPolicy:
 class ReplicaPolicy(EncodingPolicy):
     """One replica that should exist: its number, its encoding, and what it holds.
 
-    >>> ReplicaPolicy.given({"chunks": (8, 2)}, "replica", layer=1, boxes=()).chunks
+    >>> ReplicaPolicy.from_fields({"chunks": (8, 2)}, "replica", layer=1, boxes=()).chunks
     (8, 2)
     """
 
@@ -128,22 +128,24 @@ class ReplicaPolicy(EncodingPolicy):
     boxes: tuple[Box, ...] = ()
     """The boxes of elements that it holds; those that end at `ENDLESS` grow with the array."""
 
-    def wanted(self, manifest: Manifest) -> list[Box]:
+    def target_boxes(self, manifest: Manifest) -> list[Box]:
         """The logical chunks that the replica should hold, in the array's current state."""
         whole = Box.sized(manifest.shape)
         inside = (box.intersect(whole) for box in self.boxes)
         return [manifest.cells(box) for box in inside if box is not None]
 
-    def without(self, elements: Box | None) -> ReplicaPolicy:
+    def subtract(self, elements: Box | None) -> ReplicaPolicy:
         """The same without a box; None means all of it."""
-        left = () if elements is None else tuple(part for box in self.boxes for part in box.without(elements))
-        return replace(self, boxes=left)
+        left = (
+            () if elements is None else tuple(part for box in self.boxes for part in box.subtract(elements))
+        )
+        return replace(self, boxes=tuple(left))
 
     def also(self, elements: Box) -> ReplicaPolicy:
         """The same with one more box."""
         parts = [elements]
         for box in self.boxes:
-            parts = [left for part in parts for left in part.without(box)]
+            parts = [left for part in parts for left in part.subtract(box)]
         return replace(self, boxes=(*self.boxes, *parts))
 
     def is_like(self, other: ReplicaPolicy) -> bool:
@@ -189,13 +191,15 @@ class Policy:
     def _parsed(cls, document: Mapping[str, Any]) -> Policy:
         replicas = []
         for fields in document["replicas"]:
-            said = {name: value for name, value in fields.items() if name not in ("layer", "bounds")}
+            encoding = {name: value for name, value in fields.items() if name not in ("layer", "bounds")}
             boxes = tuple(
                 Box.of((a, ENDLESS if b is None else b) for a, b in bounds) for bounds in fields["bounds"]
             )
-            replicas.append(ReplicaPolicy.given(said, "replica", layer=int(fields["layer"]), boxes=boxes))
+            replicas.append(
+                ReplicaPolicy.from_fields(encoding, "replica", layer=int(fields["layer"]), boxes=boxes)
+            )
         recode = document.get("recode")
-        return cls(tuple(replicas), None if recode is None else EncodingPolicy.given(recode, "recode"))
+        return cls(tuple(replicas), None if recode is None else EncodingPolicy.from_fields(recode, "recode"))
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the attributes."""

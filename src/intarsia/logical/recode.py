@@ -60,11 +60,11 @@ def recode(
     """
     logical.begin_edit()
     room = reserve_recode(logical, lattice_box(logical.manifest, bounds), encoding)
-    with room.given_back_on_failure(logical):
+    with room.discarded_on_failure(logical):
         copy_values(logical, room, client=client, progress=progress)
         accepted = accept(logical.members[room.made[0]])
     if accepted:
-        room.settle(logical)
+        room.commit(logical)
     else:
         room.discard(logical)
     return accepted
@@ -87,7 +87,7 @@ def reserve_recode(
         room.in_new_member(manifest.elements(box), encoding, *to_copy(manifest, box, parts), packing=packing)
     member, origin = len(manifest.members), box.start
     rows = [Row(member, part, part.seen_from(origin).start, number) for part, number in parts]
-    table = manifest.regions.without(box).joined(RegionTable.from_rows(rows, manifest.ndim))
+    table = manifest.regions.subtract(box).concat(RegionTable.from_rows(rows, manifest.ndim))
     names = (*manifest.members, ready or room.made[0])
     # Replicas stay what they are, unless the new encoding rounds.
     kept = manifest.replicas if packing is None and is_exact(parse_codecs(encoding.codecs or ())) else None
@@ -123,7 +123,7 @@ def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
 
     Only for reading: it says nothing about the rest of the array.
     """
-    table, packings = manifest.regions.take(manifest.regions.touching(box)), manifest.packings
+    table, packings = manifest.regions.select(manifest.regions.touching(box)), manifest.packings
     if not len(table) or (table.packing == NONE).any():
         return None
     stored = {packings.kinds[kind].stored for kind in np.unique(packings.kind[table.packing])}
@@ -181,9 +181,9 @@ def copy_out(logical: LogicalArrayHandle, numbers: Sequence[int], axis: int, enc
     room = Room(logical)
     room.in_new_member(manifest.elements(around), encoding, *map(manifest.elements, boxes))
     stop[chosen, axis] -= 1
-    left = replace(table, stop=stop).take(np.flatnonzero((stop > table.start).all(axis=1)))
+    left = replace(table, stop=stop).select(np.flatnonzero((stop > table.start).all(axis=1)))
     rows = [Row(len(manifest.members), box, box.seen_from(around.start).start) for box in boxes]
-    changed = left.joined(RegionTable.from_rows(rows, manifest.ndim))
+    changed = left.concat(RegionTable.from_rows(rows, manifest.ndim))
     names = (*manifest.members, *room.made)
     reserved = room.reserved(manifest.changed(regions=changed, members=names, replicas=manifest.replicas))
     with reserved.shown_when_filled(logical):
@@ -259,7 +259,7 @@ def _tasks(pieces: Iterable[Piece], step: tuple[int, ...]) -> list[list[Piece]]:
     for piece in pieces:
         for cell in piece.target.in_units(step).indices():
             corner = tuple(i * s for i, s in zip(cell, step, strict=True))
-            tasks.setdefault(cell, []).append(piece.cropped(Box.sized(step, corner)))
+            tasks.setdefault(cell, []).append(piece.crop(Box.sized(step, corner)))
     return list(tasks.values())
 
 
@@ -286,8 +286,8 @@ class _Copy:
 
     def into(self, logical: LogicalArrayHandle, target: Source, task: list[Piece]) -> None:
         for piece in task:
-            asked = request(logical.manifest.shape, piece.source.slices, "basic")
-            values = read_request(logical, asked, AUTHORITY)
+            selected = request(logical.manifest.shape, piece.source.slices, "basic")
+            values = read_request(logical, selected, AUTHORITY)
             stored = piece.stored(values)
             write_box(target, piece.target, stored)
             if self.exact:

@@ -1,4 +1,4 @@
-"""Replicas of a logical array: made, dropped, and restored where writes have cut them.
+"""Replicas of a logical array: added, dropped, and restored where writes have cut them.
 
 The values of a box are copied from layer 0 into a new member, as in a recode, but the manifest then shows
 both.
@@ -29,8 +29,8 @@ PIECE_BYTES = 1 << 30
 """A replica is made in pieces of about this size, each a commit, so that finished pieces stay."""
 
 
-def planned_replica(
-    logical: LogicalArrayHandle, bounds: BoundsLike | None, asked: dict[str, Any], layer: int | None = None
+def plan_replica(
+    logical: LogicalArrayHandle, bounds: BoundsLike | None, fields: dict[str, Any], layer: int | None = None
 ) -> tuple[ReplicaPolicy, Box]:
     """The layer of a replica, everything that it should hold, and the logical chunks to begin with.
 
@@ -48,8 +48,8 @@ def planned_replica(
         raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to replicate")
     # A box that reaches the array's end on an axis grows there only if it is all of the array.
     elements = growing(manifest.elements(box), manifest.shape)
-    fresh: ReplicaPolicy = ReplicaPolicy.given(
-        asked, "replica", manifest.data_type, layer=layer or 0, boxes=(elements,)
+    fresh: ReplicaPolicy = ReplicaPolicy.from_fields(
+        fields, "replica", manifest.data_type, layer=layer or 0, boxes=(elements,)
     )
     fresh.check(manifest, "replica")
     alike = [one for one in policy.replicas if one.is_like(fresh) and layer in (None, one.layer)]
@@ -86,9 +86,9 @@ def reserve_replica(
     table = RegionTable.from_rows(rows, manifest.ndim)
     by_layer = manifest.replicas.by_layer()
     if layer in by_layer:
-        by_layer[layer] = by_layer[layer].without(box)
+        by_layer[layer] = by_layer[layer].subtract(box)
     for other in by_layer.values():
-        table = other.joined(table)
+        table = other.concat(table)
     names = (*manifest.members, ready or room.made[0])
     changed = manifest.changed(regions=manifest.regions, members=names, packings=packings, replicas=table)
     policy = Policy.of(logical).with_replica(replica)
@@ -99,7 +99,7 @@ def reserve_replica(
 def add_replica(
     logical: LogicalArrayHandle,
     bounds: BoundsLike | None,
-    asked: dict[str, Any],
+    fields: dict[str, Any],
     *,
     layer: int | None = None,
     client: Client | None = None,
@@ -107,7 +107,7 @@ def add_replica(
 ) -> int:
     """Store a box again, in another layout; returns the number of its layer."""
     logical.begin_edit()
-    replica, box = planned_replica(logical, bounds, asked, layer)
+    replica, box = plan_replica(logical, bounds, fields, layer)
     _fill(logical, box, replica, client, progress)
     return replica.layer
 
@@ -132,11 +132,11 @@ def drop_replica(logical: LogicalArrayHandle, bounds: BoundsLike | None, layer: 
     elements = None if box is None else growing(manifest.elements(box), manifest.shape)
     for one in policy.replicas:
         if layer in (None, one.layer):
-            policy = policy.with_replica(one.without(elements))
+            policy = policy.with_replica(one.subtract(elements))
     chosen = Box.sized(manifest.lattice) if box is None else box
     left = RegionTable.from_rows([], manifest.ndim)
     for number, table in manifest.replicas.by_layer().items():
-        left = left.joined(table.without(chosen) if layer in (None, number) else table)
+        left = left.concat(table.subtract(chosen) if layer in (None, number) else table)
     logical.commit(manifest.changed(regions=manifest.regions, replicas=left), policy.attributes)
 
 
@@ -146,22 +146,22 @@ def gaps(manifest: Manifest, replica: ReplicaPolicy, *, least: int = 1) -> Itera
     Only boxes of at least `least` logical chunks along the axis on which the array grows.
     """
     table = manifest.replicas.by_layer().get(replica.layer, RegionTable.from_rows([], manifest.ndim))
-    for wanted in replica.wanted(manifest):
-        for gap in table.free(wanted):
+    for target in replica.target_boxes(manifest):
+        for gap in table.free(target):
             rows = manifest.regions.touching(gap)
             if rows.size and gap.shape and gap.shape[replica.axis] >= least:
-                yield _whole_chunks(manifest, replica, gap, wanted)
+                yield _whole_chunks(manifest, replica, gap, target)
             elif rows.size and not gap.shape:
                 yield gap
 
 
-def _whole_chunks(manifest: Manifest, replica: ReplicaPolicy, gap: Box, wanted: Box) -> Box:
+def _whole_chunks(manifest: Manifest, replica: ReplicaPolicy, gap: Box, target: Box) -> Box:
     """A box and what is needed around it to fill whole chunks of the replica: otherwise they would get
     smaller and smaller at the end of a growing array."""
     chunk, lattice = replica.shards or replica.chunks or manifest.chunk_shape, manifest.chunk_shape
     start = [a * c // size * size // c for a, c, size in zip(gap.start, lattice, chunk, strict=True)]
     stop = [-(-(-(-b * c // size) * size) // c) for b, c, size in zip(gap.stop, lattice, chunk, strict=True)]
-    return Box(tuple(map(max, start, wanted.start)), tuple(map(min, stop, wanted.stop)))
+    return Box(tuple(map(max, start, target.start)), tuple(map(min, stop, target.stop)))
 
 
 def piece_of(manifest: Manifest, replica: ReplicaPolicy, box: Box) -> Box:
@@ -193,14 +193,14 @@ def refresh_replicas(
         count += 1
 
 
-def set_policy(logical: LogicalArrayHandle, replica: Any, recode: Any, *, given: frozenset[str]) -> None:
+def set_policy(logical: LogicalArrayHandle, replica: Any, recode: Any, *, names: frozenset[str]) -> None:
     """Say what the array should look like; nothing is built."""
     logical.begin_edit()
     manifest, policy = logical.manifest, Policy.of(logical)
-    if "recode" in given:
+    if "recode" in names:
         chosen = None if recode is None else _encoding_policy(manifest, recode)
         policy = replace(policy, recode=chosen)
-    if "replica" in given:
+    if "replica" in names:
         if replica is None:
             policy = replace(policy, replicas=())
         else:
@@ -211,26 +211,26 @@ def set_policy(logical: LogicalArrayHandle, replica: Any, recode: Any, *, given:
 
 
 def _encoding_policy(manifest: Manifest, fields: Any) -> EncodingPolicy:
-    chosen: EncodingPolicy = EncodingPolicy.given(fields, "recode", manifest.data_type)
+    chosen: EncodingPolicy = EncodingPolicy.from_fields(fields, "recode", manifest.data_type)
     chosen.check(manifest, "recode")
     return chosen
 
 
 def _replica_policy(logical: LogicalArrayHandle, policy: Policy, fields: Any) -> ReplicaPolicy:
     """The replica that the fields describe: of everything, or of the `bounds` among them."""
-    manifest, said = logical.manifest, dict(fields)
-    layer, bounds = said.pop("layer", None), said.pop("bounds", None)
+    manifest, encoding = logical.manifest, dict(fields)
+    layer, bounds = encoding.pop("layer", None), encoding.pop("bounds", None)
     whole = growing(Box.sized(manifest.shape), manifest.shape)
     elements = whole if bounds is None else manifest.elements(lattice_box(manifest, bounds))
-    made: ReplicaPolicy = ReplicaPolicy.given(
-        said, "replica", manifest.data_type, layer=layer or 0, boxes=(elements,)
+    new_policy: ReplicaPolicy = ReplicaPolicy.from_fields(
+        encoding, "replica", manifest.data_type, layer=layer or 0, boxes=(elements,)
     )
-    made.check(manifest, "replica")
+    new_policy.check(manifest, "replica")
     if layer is None:
-        alike = next((one for one in policy.replicas if one.is_like(made)), None)
+        alike = next((one for one in policy.replicas if one.is_like(new_policy)), None)
         used = {*manifest.layers, *(one.layer for one in policy.replicas)}
         free = next((n for n in range(1, MOST_LAYERS) if n not in used), None)
         layer = alike.layer if alike is not None else free
     if not isinstance(layer, int) or not 0 < layer < MOST_LAYERS:
         raise PolicyError(f"replica: layer={layer!r}: layers are numbered from 1 to {MOST_LAYERS - 1}")
-    return replace(made, layer=layer)
+    return replace(new_policy, layer=layer)

@@ -1,7 +1,7 @@
-"""The one way for data to get into a logical array: reserve room, fill it, settle.
+"""The one way for data to get into a logical array: reserve room, fill it, commit.
 
 To reserve is to make members, or to let them grow; readers do not see this yet. Whoever has the data fills
-the room: this process, a cluster, a copy in another encoding. To settle is to commit the manifest that shows
+the room: this process, a cluster, a copy in another encoding. To commit is to write the manifest that shows
 the data.
 """
 
@@ -75,7 +75,7 @@ def check_shape(shape: tuple[int, ...], expected: tuple[int, ...], what: str) ->
 class Piece:
     """Where a box of the data goes.
 
-    >>> Piece("m-1", Box((4,), (8,)), Box((0,), (4,))).cropped(Box((1,), (3,))).source
+    >>> Piece("m-1", Box((4,), (8,)), Box((0,), (4,))).crop(Box((1,), (3,))).source
     Box(start=(5,), stop=(7,))
     """
 
@@ -94,7 +94,7 @@ class Piece:
     view: View | None = None
     """How the region sees the member."""
 
-    def cropped(self, tile: Box) -> Piece:
+    def crop(self, tile: Box) -> Piece:
         """The part of the piece that lies in a box of the member."""
         target = self.target.intersect(tile)
         assert target is not None
@@ -192,7 +192,7 @@ class Reservation:
             target = logical.target(piece.member, self.options.get(piece.member, NO_OPTIONS))
             write_box(target, piece.target, piece.stored(data(piece.source)))
 
-    def settle(self, logical: LogicalArrayHandle) -> None:
+    def commit(self, logical: LogicalArrayHandle) -> None:
         """Show the data, now that all of it is there."""
         if self.manifest is not logical.manifest:
             logical.commit(self.manifest, self.attributes)
@@ -205,13 +205,13 @@ class Reservation:
 
     @contextmanager
     def shown_when_filled(self, logical: LogicalArrayHandle) -> Iterator[None]:
-        """Fill the room inside; then it is settled, or given back if anything fails."""
-        with self.given_back_on_failure(logical):
+        """Fill the room inside; then it is committed, or discarded if anything fails."""
+        with self.discarded_on_failure(logical):
             yield
-        self.settle(logical)
+        self.commit(logical)
 
     @contextmanager
-    def given_back_on_failure(self, logical: LogicalArrayHandle) -> Iterator[None]:
+    def discarded_on_failure(self, logical: LogicalArrayHandle) -> Iterator[None]:
         """Fill the room inside; it is given back if anything fails."""
         try:
             yield
@@ -283,7 +283,7 @@ def reserve_regions(
     manifest = logical.manifest
     boxes = [(lattice_box(manifest, bounds), encoding) for bounds, encoding in regions]
     packings, rows = new_rows(manifest, [(box, encoding.packing) for box, encoding in boxes])
-    table = manifest.regions.joined(rows)
+    table = manifest.regions.concat(rows)
     pair = table.overlap()
     if pair is not None:
         named = " and ".join(logical.bounds_text(table.row(i).box) for i in pair)
@@ -320,7 +320,7 @@ def encoding_like(logical: LogicalArrayHandle, row: Row, asked: Encoding) -> Enc
         codecs = codecs_for_size(codecs, (stored or values_dtype(manifest.data_type)).itemsize)
     elif view is not None:  # what works on certain axes does not fit others
         parsed = zip(codecs, parse_codecs(codecs), strict=True)
-        codecs = [given for given, codec in parsed if not isinstance(codec, ArrayArrayCodec)]
+        codecs = [document for document, codec in parsed if not isinstance(codec, ArrayArrayCodec)]
     if asked.chunks is not None or asked.shards is not None:
         return replace(asked, codecs=codecs)
     chunks, shards, fill_value = member.chunks, member.shards, asked.fill_value

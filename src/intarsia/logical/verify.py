@@ -192,8 +192,8 @@ def _data_problems(logical: LogicalArrayHandle, known: set[str], progress: Progr
         for i, selection in enumerate(selections if region.name not in refused else ()):
             part(i, len(selections))
             try:
-                asked = request(logical.manifest.shape, selection, "basic")
-                read_request(logical, asked, LogicalConfig(layer=region.layer))
+                selected = request(logical.manifest.shape, selection, "basic")
+                read_request(logical, selected, LogicalConfig(layer=region.layer))
             except NotAuthorizedError as error:  # nor can this member's other files be read
                 if not refused:
                     yield access_problem(error.prefix)
@@ -234,8 +234,10 @@ def _first_difference(
     for block in blocks(Box.of(region.member_bounds), tuple(member.chunks), 1, most_bytes=1):
         shown = region.shown_from(block).intersect(Box.of(region.bounds))
         assert shown is not None
-        asked = request(shape, shown.slices, "basic")
-        one, other = (read_request(logical, asked, LogicalConfig(layer=layer)) for layer in (0, region.layer))
+        selected = request(shape, shown.slices, "basic")
+        one, other = (
+            read_request(logical, selected, LogicalConfig(layer=layer)) for layer in (0, region.layer)
+        )
         same = _same(one, other)
         if not same.all():
             place = tuple(int(k) for k in np.argwhere(~same)[0])

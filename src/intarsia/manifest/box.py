@@ -117,10 +117,10 @@ class Box(NamedTuple):
         stop = tuple(map(min, self.stop, other.stop))
         return Box(start, stop) if all(a < b for a, b in zip(start, stop, strict=True)) else None
 
-    def without(self, hole: Box) -> list[Box]:
+    def subtract(self, hole: Box) -> list[Box]:
         """What is left of this box outside `hole`, as boxes that do not overlap.
 
-        >>> Box((0,), (5,)).without(Box((1,), (2,)))
+        >>> Box((0,), (5,)).subtract(Box((1,), (2,)))
         [Box(start=(0,), stop=(1,)), Box(start=(2,), stop=(5,))]
         """
         shared = self.intersect(hole)

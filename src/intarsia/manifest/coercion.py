@@ -165,8 +165,8 @@ def _by_name(manifest: Manifest, value: Any, *, all_axes: bool) -> Any:
         return value
     if len(dimensions) == len(names) and set(dimensions) == set(names):
         return value.transpose(*names)
-    given = [name for i, name in enumerate(dimensions) if name != f"dim_{i}"]  # xarray's for unnamed ones
-    strange = [name for name in given if name not in names]
+    chosen = [name for i, name in enumerate(dimensions) if name != f"dim_{i}"]  # xarray's for unnamed ones
+    strange = [name for name in chosen if name not in names]
     free = names.count(None)
     if all_axes and len(strange) > free:
         raise ShapeError(
@@ -284,13 +284,13 @@ def fill_value_of(data_type: ZDType[Any, Any], value: Any) -> Any:
         fill = data_type.cast_scalar(value)
     if is_nullable(data_type):
         return fill
-    given, kind = np.asarray(value), values_dtype(data_type).kind
-    if given.ndim or given.dtype.kind not in "biufcU":
+    scalar, kind = np.asarray(value), values_dtype(data_type).kind
+    if scalar.ndim or scalar.dtype.kind not in "biufcU":
         return fill
-    if kind in "biu" and given.dtype.kind != "U" and fill != value:  # 3.0 is a fine integer, 3.7 is not
+    if kind in "biu" and scalar.dtype.kind != "U" and fill != value:  # 3.0 is a fine integer, 3.7 is not
         raise DataTypeError(f"the fill value {value!r} would become {fill!r}, a different value")
-    if (kind in "fc" and given.dtype.kind != "U") or kind == given.dtype.kind == "U":
-        cast(given, values_dtype(data_type), what="fill values")
+    if (kind in "fc" and scalar.dtype.kind != "U") or kind == scalar.dtype.kind == "U":
+        cast(scalar, values_dtype(data_type), what="fill values")
     return fill
 
 

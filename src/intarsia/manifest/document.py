@@ -185,8 +185,8 @@ def parse_columns(
         if not problems:
             regions = RegionTable.of(**columns)
     if read is None and regions.layer.any():
-        replicas = regions.take(np.flatnonzero(regions.layer != 0))
-        regions = regions.take(np.flatnonzero(regions.layer == 0))
+        replicas = regions.select(np.flatnonzero(regions.layer != 0))
+        regions = regions.select(np.flatnonzero(regions.layer == 0))
     packings = NO_PACKINGS
     if "packings" in document:
         try:

@@ -34,7 +34,7 @@ NO_REPLICAS = RegionTable.from_rows([], 0)
 INLINE_REGIONS = 5_000
 """Above this many regions, the table moves out of the attributes into an array."""
 
-MOST_PLACED = 10_000
+MOST_PLACES = 10_000
 """The number of regions whose place in the member is remembered."""
 
 
@@ -105,7 +105,7 @@ class Manifest:
     @cached_property
     def backings(self) -> RegionTable:
         """The regions, followed by the replicas; rows of a plan count in this table."""
-        return self.regions.joined(self.replicas) if len(self.replicas) else self.regions
+        return self.regions.concat(self.replicas) if len(self.replicas) else self.regions
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -113,21 +113,21 @@ class Manifest:
         return values_dtype(self.data_type)
 
     @cached_property
-    def _placed(self) -> dict[int, tuple[Box, tuple[int, ...]]]:
+    def _places(self) -> dict[int, tuple[Box, tuple[int, ...]]]:
         return {}
 
-    def placed(self, i: int) -> tuple[Box, tuple[int, ...]]:
+    def place_of(self, i: int) -> tuple[Box, tuple[int, ...]]:
         """The elements of row `i` of the backings, and what to add to an element to get its place in the
         member; remembered for the next time.
 
         >>> table = RegionTable.from_rows([Row(0, Box((1,), (3,)), (0,))], ndim=1)
-        >>> Manifest.empty((250,), (100,), "i4").changed(regions=table, members=("m",)).placed(0)
+        >>> Manifest.empty((250,), (100,), "i4").changed(regions=table, members=("m",)).place_of(0)
         (Box(start=(100,), stop=(250,)), (-100,))
         """
-        known = self._placed
+        known = self._places
         found = known.get(i)
         if found is None:
-            if len(known) >= MOST_PLACED:
+            if len(known) >= MOST_PLACES:
                 known.clear()
             row = self.backings.row(i)
             found = known[i] = self.elements(row.box), self.member_shift(row)
@@ -248,7 +248,7 @@ class Manifest:
         if replicas is None:
             after = replace(self, regions=regions, members=names, packings=packings, views=views, **fields)
             replicas = surviving(self, after)
-        every, count = regions.joined(replicas) if len(replicas) else regions, len(regions)
+        every, count = regions.concat(replicas) if len(replicas) else regions, len(regions)
         used_members, member = _renumbered(every.member)
         used_packings, packing = _renumbered(every.packing)
         used_views, view = _renumbered(every.view)
@@ -257,10 +257,10 @@ class Manifest:
             self,
             generation=self.generation + 1,
             members=tuple(names[i] for i in used_members.tolist()),
-            packings=packings.take(used_packings),
+            packings=packings.select(used_packings),
             views=tuple(views[i] for i in used_views.tolist()),
-            regions=every.take(slice(count)) if len(replicas) else every,
-            replicas=every.take(slice(count, None)) if len(replicas) else NO_REPLICAS,
+            regions=every.select(slice(count)) if len(replicas) else every,
+            replicas=every.select(slice(count, None)) if len(replicas) else NO_REPLICAS,
             **fields,
         )
 
@@ -271,7 +271,7 @@ class Manifest:
         if not any(left.touching(box).size for box in boxes):
             return self
         for box in boxes:
-            left = left.without(box)
+            left = left.subtract(box)
         return self.changed(regions=self.regions, replicas=left)
 
     def without_regions(self) -> Manifest:
@@ -289,7 +289,7 @@ class Manifest:
         """
         if not layer and not len(self.replicas):
             return self
-        table = self.backings.take(self.backings.layer == layer)
+        table = self.backings.select(self.backings.layer == layer)
         return replace(self.changed(regions=table, replicas=NO_REPLICAS), generation=self.generation)
 
     def check(self) -> None:
@@ -300,10 +300,10 @@ class Manifest:
         """Whether a group's metadata document holds this manifest, and not a later or another one."""
         try:
             document = json.loads(metadata)["attributes"][MANIFEST_KEY]
-            told = document["generation"], document["members"], document["shape"]
+            stored = document["generation"], document["members"], document["shape"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return False
-        return bool(told == (self.generation, list(self.members), list(self.shape)))
+        return bool(stored == (self.generation, list(self.members), list(self.shape)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Manifest):
@@ -337,8 +337,8 @@ class Manifest:
         if in_table:
             document = self._document(table_name)
         else:
-            said = [name for name, usual in MORE_COLUMNS.items() if (getattr(table, name) != usual).any()]
-            document = self._document({name: getattr(table, name).tolist() for name in (*COLUMNS, *said)})
+            needed = [name for name, usual in MORE_COLUMNS.items() if (getattr(table, name) != usual).any()]
+            document = self._document({name: getattr(table, name).tolist() for name in (*COLUMNS, *needed)})
         if len(self.packings):
             document["packings"] = self.packings.to_json(in_table=in_table)
         if self.views:

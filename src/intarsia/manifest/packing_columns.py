@@ -125,7 +125,7 @@ class Packings(ReadLater):
         packings, (number,) = self.with_([packing])
         return packings, number
 
-    def take(self, numbers: Ints) -> Packings:
+    def select(self, numbers: Ints) -> Packings:
         """A selection of the packings."""
         used, kind = np.unique(self.kind[numbers], return_inverse=True)
         kinds = tuple(self.kinds[i] for i in used.tolist())
@@ -187,8 +187,8 @@ class Packings(ReadLater):
         """The packings from their JSON, whose columns `read` takes from a table when they are needed.
 
         >>> packings, _ = NO_PACKINGS.with_([Packing("int8", scale=0.5), Packing("int8", scale=0.25)])
-        >>> told = Packings.described(packings.to_json(in_table=True), lambda: packings)
-        >>> len(told), told.kinds == packings.kinds, told[1].scale.item()
+        >>> columns = Packings.described(packings.to_json(in_table=True), lambda: packings)
+        >>> len(columns), columns.kinds == packings.kinds, columns[1].scale.item()
         (2, True, 0.25)
         """
         fields, kinds = _parsed_kinds(document, {"kinds", "count"})
@@ -332,8 +332,8 @@ def _parsed_columns(document: Mapping[str, Any], kinds: tuple[Packing, ...]) -> 
 NO_PACKINGS = Packings((), *np.zeros((3, 0), dtype=np.int64))
 
 
-def checked_packing(manifest: Manifest, given: Packing | Mapping[str, Any] | None) -> Packing | None:
-    """The packing that was given, as such or by its arguments; refused if the array cannot hold its values.
+def checked_packing(manifest: Manifest, packing: Packing | Mapping[str, Any] | None) -> Packing | None:
+    """The packing, also from the arguments of one; refused if the array cannot hold its values.
 
     If the arguments give no type for the values, it is that of the array.
 
@@ -347,49 +347,49 @@ def checked_packing(manifest: Manifest, given: Packing | Mapping[str, Any] | Non
     intarsia.errors.PackingError: int16 * 0.1: its values are float64, which an array of float32 cannot hold.
       Say what type they have: Packing(…, values='float32')
     """
-    if given is None:
+    if packing is None:
         return None
-    if isinstance(given, Mapping):
-        arguments = {"values": values_dtype(manifest.data_type), **given}
+    if isinstance(packing, Mapping):
+        arguments = {"values": values_dtype(manifest.data_type), **packing}
         try:
-            given = Packing(**arguments)
+            packing = Packing(**arguments)
         except TypeError as error:
             raise PackingError(f"{arguments!r}: these are not the arguments of a packing: {error}") from None
-    if not isinstance(given, Packing):
-        raise PackingError(f"{given!r:.200} is neither a Packing nor the arguments of one")
-    if not can_hold(manifest, given):
+    if not isinstance(packing, Packing):
+        raise PackingError(f"{packing!r:.200} is neither a Packing nor the arguments of one")
+    if not can_hold(manifest, packing):
         own, advice = type_text(manifest.data_type), ""
         if values_dtype(manifest.data_type).kind == "f" and not is_nullable(manifest.data_type):
             advice = f".\n  Say what type they have: Packing(…, values={own!r})"
         raise PackingError(
-            f"{given}: its values are {given.values}, which an array of {own} cannot hold{advice}"
+            f"{packing}: its values are {packing.values}, which an array of {own} cannot hold{advice}"
         )
-    return given
+    return packing
 
 
 type PackingChoice = Packing | Mapping[str, Any] | Literal["keep"] | None
 """What a caller says about packing: a packing or its arguments, `"keep"` for the current one, or none."""
 
 
-def chosen_packing(manifest: Manifest, given: PackingChoice) -> dict[str, Any]:
+def chosen_packing(manifest: Manifest, packing: PackingChoice) -> dict[str, Any]:
     """The fields of an `Encoding` for what was said about packing.
 
     >>> from intarsia.manifest.manifest import Manifest
     >>> chosen_packing(Manifest.empty((4,), (2,), "float32"), "keep")
     {'keep_packing': True}
     """
-    if isinstance(given, str):
-        if given != "keep":
-            raise PackingError(f'packing={given!r}: give "keep", None or a packing')
+    if isinstance(packing, str):
+        if packing != "keep":
+            raise PackingError(f'packing={packing!r}: give "keep", None or a packing')
         return {"keep_packing": True}
-    return {"packing": checked_packing(manifest, given)}
+    return {"packing": checked_packing(manifest, packing)}
 
 
 def can_hold(manifest: Manifest, packing: Packing) -> bool:
     """Whether the array can hold all values of a packing; arrays with nulls take no packings."""
-    wanted, values = values_dtype(manifest.data_type), packing.values
+    own, values = values_dtype(manifest.data_type), packing.values
     # NumPy calls conversions of 64-bit integers to floats, and of numbers to texts, safe; they are not.
-    long = values.kind in "iu" and values.itemsize == 8 and wanted.kind not in "iu"
-    if is_nullable(manifest.data_type) or wanted.kind not in "iufc" or long:
+    long = values.kind in "iu" and values.itemsize == 8 and own.kind not in "iu"
+    if is_nullable(manifest.data_type) or own.kind not in "iufc" or long:
         return False
-    return bool(np.can_cast(values, wanted, "safe"))
+    return bool(np.can_cast(values, own, "safe"))

@@ -37,7 +37,7 @@ MOST_PAINTED_CELLS = 20_000_000
 class Row(NamedTuple):
     """One region of the table.
 
-    >>> Row(0, Box((5, 0), (10, 10)), (0, 0)).cropped(Box((6, 0), (7, 10)))
+    >>> Row(0, Box((5, 0), (10, 10)), (0, 0)).crop(Box((6, 0), (7, 10)))
     Row(member=0, box=Box(start=(6, 0), stop=(7, 10)), member_start=(1, 0), packing=-1, view=-1, layer=0)
     """
 
@@ -77,7 +77,7 @@ class Row(NamedTuple):
         """
         return self.box.shifted(self.shift)
 
-    def cropped(self, box: Box) -> Row:
+    def crop(self, box: Box) -> Row:
         """The same region, showing another box of the same member: a smaller or larger one."""
         return self._replace(box=box, member_start=box.shifted(self.shift).start)
 
@@ -214,11 +214,11 @@ class RegionTable(ReadLater):
         order: Ints = np.lexsort(self.start.T[::-1]) if self.ndim else np.arange(len(self))
         return order
 
-    def take(self, rows: Any) -> RegionTable:
+    def select(self, rows: Any) -> RegionTable:
         """The table with some of the rows."""
         return RegionTable(*(getattr(self, column.name)[rows] for column in fields(self)))
 
-    def joined(self, other: RegionTable) -> RegionTable:
+    def concat(self, other: RegionTable) -> RegionTable:
         """The rows of this table, followed by those of another."""
         names = [column.name for column in fields(self)]
         return RegionTable(*(np.concatenate([getattr(self, n), getattr(other, n)]) for n in names))
@@ -302,7 +302,7 @@ class RegionTable(ReadLater):
         parts = [box]
         for i in self.touching(box).tolist():
             covered = self.row(i).box
-            parts = [left for part in parts for left in part.without(covered)]
+            parts = [left for part in parts for left in part.subtract(covered)]
         return parts
 
     def covers(self, box: Box) -> bool:
@@ -325,16 +325,16 @@ class RegionTable(ReadLater):
         layers = np.unique(self.layer).tolist()
         if len(layers) == 1:
             return {layers[0]: self}
-        return {layer: self.take(np.flatnonzero(self.layer == layer)) for layer in layers}
+        return {layer: self.select(np.flatnonzero(self.layer == layer)) for layer in layers}
 
-    def without(self, box: Box) -> RegionTable:
+    def subtract(self, box: Box) -> RegionTable:
         """The table with `box` cut out of every region."""
         touched = self.touching(box)
         kept = np.ones(len(self), dtype=bool)
         kept[touched] = False
         rows = map(self.row, touched.tolist())
-        pieces = [row.cropped(left) for row in rows for left in row.box.without(box)]
-        return self.take(np.flatnonzero(kept)).joined(RegionTable.from_rows(pieces, self.ndim))
+        pieces = [row.crop(left) for row in rows for left in row.box.subtract(box)]
+        return self.select(np.flatnonzero(kept)).concat(RegionTable.from_rows(pieces, self.ndim))
 
     def overlap(self) -> tuple[int, int] | None:
         """Two rows that share a lattice cell, or None; the cost grows with the rows, not their square.

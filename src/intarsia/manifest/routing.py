@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rerouted:
+class Reroute:
     """A box that is backed differently in one manifest than in the one before it."""
 
     kind: Literal["added", "dropped", "moved"]
@@ -40,8 +40,8 @@ class Rerouted:
 
 def rows_of(manifest: Manifest, names: Iterable[str]) -> Iterator[Row]:
     """The regions and replicas that these members back."""
-    wanted, table = set(names), manifest.backings
-    positions = [i for i, name in enumerate(manifest.members) if name in wanted]
+    chosen, table = set(names), manifest.backings
+    positions = [i for i, name in enumerate(manifest.members) if name in chosen]
     for i in np.flatnonzero(np.isin(table.member, positions)).tolist():
         yield table.row(i)
 
@@ -63,12 +63,12 @@ def disturbed(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> list[B
     >>> disturbed(before, array.manifest, [left, hole])
     [Box(start=(0,), stop=(2,)), Box(start=(2,), stop=(3,))]
     """
-    wanted = list(boxes)
+    listed = list(boxes)
     if before.chunk_shape != after.chunk_shape or before.data_type != after.data_type:
-        return wanted
+        return listed
     changes = (Row(0, change.box, change.box.start) for change in rerouted(before, after))
     moved = RegionTable.from_rows(changes, len(before.shape))
-    return [box for box in wanted if moved.touching(box).size or _is_cut(before, after, box)]
+    return [box for box in listed if moved.touching(box).size or _is_cut(before, after, box)]
 
 
 def keeps_routing(before: Manifest, after: Manifest, row: Row) -> bool:
@@ -96,7 +96,7 @@ def shown_in(manifest: Manifest, row: Row, index: tuple[int, ...], size: tuple[i
     return chunk.intersect(manifest.elements(row.box))
 
 
-def rerouted(before: Manifest, after: Manifest) -> list[Rerouted]:
+def rerouted(before: Manifest, after: Manifest) -> list[Reroute]:
     """Every box that the two manifests back in different ways, layer by layer.
 
     >>> import intarsia
@@ -124,7 +124,7 @@ def surviving(before: Manifest, after: Manifest) -> RegionTable:
     if not len(replicas):
         return replicas
     if before.data_type != after.data_type or before.chunk_shape != after.chunk_shape:
-        return replicas.take(slice(0))
+        return replicas.select(slice(0))
     cut = [change.box for change in _rerouted(before, after, before.regions, after.regions)]
     everywhere = [(0, max(pair)) for pair in zip(before.lattice, after.lattice, strict=True)]
     for axis, (old, new) in enumerate(zip(before.shape, after.shape, strict=True)):
@@ -133,11 +133,11 @@ def surviving(before: Manifest, after: Manifest) -> RegionTable:
             cut.append(Box.of(everywhere).with_axis(axis, last, max(last + 1, everywhere[axis][1])))
     for box in cut:
         if replicas.touching(box).size:
-            replicas = replicas.without(box)
+            replicas = replicas.subtract(box)
     return replicas
 
 
-def _rerouted(before: Manifest, after: Manifest, old: RegionTable, new: RegionTable) -> Iterator[Rerouted]:
+def _rerouted(before: Manifest, after: Manifest, old: RegionTable, new: RegionTable) -> Iterator[Reroute]:
     """Every box that two tables back differently; within each table, no two regions overlap."""
     known, knows = set(_keys(before, old)), set(_keys(after, new))
     for i, key in enumerate(_keys(after, new)):
@@ -149,14 +149,14 @@ def _rerouted(before: Manifest, after: Manifest, old: RegionTable, new: RegionTa
             same = _backing(before, other) == _backing(after, row)
             shared = other.box.intersect(row.box)
             if shared is not None and not (same and other.shift == row.shift):
-                yield Rerouted("moved", shared, other, row)
+                yield Reroute("moved", shared, other, row)
         for box in old.free(row.box):
-            yield Rerouted("added", box, None, row)
+            yield Reroute("added", box, None, row)
     for i, key in enumerate(_keys(before, old)):
         if key not in knows:
             row = old.row(i)
             for box in new.free(row.box):
-                yield Rerouted("dropped", box, row, None)
+                yield Reroute("dropped", box, row, None)
 
 
 def _keys(manifest: Manifest, table: RegionTable) -> Iterator[tuple[Any, ...]]:

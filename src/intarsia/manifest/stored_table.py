@@ -129,14 +129,14 @@ class TableEnd:
         regions = RegionTable.from_columns(block[:, : width - FACTORS * packed], whole.ndim)
         # Replicas of what is there stay what they are, whatever comes after.
         rows = np.flatnonzero((regions.stop[:, axis] == whole.shape[axis]) & (regions.layer == 0))
-        last, packings = regions.take(rows), NO_PACKINGS
+        last, packings = regions.select(rows), NO_PACKINGS
         numbers = np.unique(last.packing[last.packing != NONE])
         if numbers.size:
             stored = np.asarray(table.oindex[numbers, slice(width - FACTORS, width)])
             packings = Packings(whole.packings.kinds, *np.ascontiguousarray(stored.T))
         local = np.where(last.packing == NONE, NONE, np.searchsorted(numbers, last.packing))
         last = replace(last, packing=local)
-        part = replace(whole, regions=last, packings=packings, replicas=regions.take(slice(0)))
+        part = replace(whole, regions=last, packings=packings, replicas=regions.select(slice(0)))
         return cls(table, axis, whole, part, first, block, rows, numbers)
 
     def takes(self, more: MoreRegions) -> bool:
@@ -152,12 +152,12 @@ class TableEnd:
         Returns the array with only its last regions, and changes to the manifest. `join` joins neighbours.
         """
         (fresh, names, packings, views), known = more, self.whole.packings
-        regions = join(self.part.regions.joined(fresh), self.axis)
+        regions = join(self.part.regions.concat(fresh), self.axis)
         part = replace(self.part, shape=shape)
         part = part.changed(regions=regions, members=names, packings=packings, views=views)
         part.check()
         kinds = dict.fromkeys((*known.kinds, *packings.kinds))
-        added = packings.take(np.arange(len(self.numbers), len(packings)))
+        added = packings.select(np.arange(len(self.numbers), len(packings)))
         numbers = np.concatenate([self.numbers, np.arange(len(known), len(known) + len(added)), [NONE]])
         self._write(replace(regions, packing=numbers[regions.packing]), _factors(added, list(kinds)))
         changes: dict[str, Any] = {"shape": list(shape), "members": list(names)}

@@ -76,7 +76,7 @@ OWNERS = ("aws_", "google_", "azure_", "azure_storage_")
 """The prefixes that obstore's names may have."""
 
 
-def source_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
+def source_options(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options for source files, each by its one name.
 
     >>> source_options({"skip_signature": True, "aws_region": "eu-central-1"})
@@ -91,7 +91,7 @@ def source_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
         *OF_SOURCES
     ]
     options: dict[str, Any] = {}
-    for key, value in (given or {}).items():
+    for key, value in (arguments or {}).items():
         name = key
         for owner in OWNERS:
             name = name.removeprefix(owner)
@@ -168,19 +168,19 @@ def for_obstore(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
     client: dict[str, Any] = {"allow_http": True} if scheme == "http" or allows_http(own) else {}
     headers = headers_of(own if scheme != "az" else {})
     client |= ({"default_headers": headers} if headers else {}) | dict(options.get("client_options") or {})
-    said: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, value in own.items():
         if name == "force_path_style":
-            said["virtual_hosted_style_request"] = not value
+            arguments["virtual_hosted_style_request"] = not value
         elif name == "bearer_token" and scheme == "az":
-            said["token"] = value
+            arguments["token"] = value
         elif name == "bearer_token" and scheme == "gs":
-            said["skip_signature"] = True  # the header is enough
+            arguments["skip_signature"] = True  # the header is enough
         elif name not in ("allow_http", "headers", "bearer_token"):
-            said[names.get(name, name)] = value
+            arguments[names.get(name, name)] = value
     if "retry_config" in options:
-        said["retry_config"] = options["retry_config"]
-    return said | ({"client_options": client} if client else {})
+        arguments["retry_config"] = options["retry_config"]
+    return arguments | ({"client_options": client} if client else {})
 
 
 type Allowed = bool | str | Iterable[str] | Mapping[str, Mapping[str, Any]] | None
@@ -293,7 +293,7 @@ def containers_of(repo: icechunk.Repository) -> dict[str, icechunk.VirtualChunkC
 
 def allowed(
     repo: icechunk.Repository,
-    wanted: Allowed,
+    prefixes: Allowed,
     storage_options: Mapping[str, Any] | None = None,
     shared: str = "",
 ) -> icechunk.Repository:
@@ -305,7 +305,7 @@ def allowed(
     >>> allowed(repo, True).authorized_virtual_container_prefixes
     set()
     """
-    if wanted is None or wanted is False:
+    if prefixes is None or prefixes is False:
         return repo
     options = source_options(storage_options) if not shared else dict(storage_options or {})
     known = containers_of(repo)
@@ -313,21 +313,21 @@ def allowed(
     chosen = {prefix: before.options.get(prefix, {}) for prefix in repo.authorized_virtual_container_prefixes}
     chosen |= {
         prefix: {**(options if prefix.startswith(shared) else {}), **own}
-        for prefix, own in _chosen(wanted, known).items()
+        for prefix, own in _chosen(prefixes, known).items()
     }
-    everything = options if wanted is True else before.everything
+    everything = options if prefixes is True else before.everything
     return _reopened(repo, known, _Grants(chosen, everything))
 
 
-def _chosen(wanted: Allowed, known: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _chosen(prefixes: Allowed, known: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The containers that are meant, each with its own options."""
     named: dict[str, Mapping[str, Any]]
-    if isinstance(wanted, bool) or wanted is None:
-        return {prefix: {} for prefix in known if wanted}
-    if isinstance(wanted, Mapping):
-        named = {prefix: source_options(own) for prefix, own in wanted.items()}
+    if isinstance(prefixes, bool) or prefixes is None:
+        return {prefix: {} for prefix in known if prefixes}
+    if isinstance(prefixes, Mapping):
+        named = {prefix: source_options(own) for prefix, own in prefixes.items()}
     else:
-        named = {prefix: {} for prefix in ([wanted] if isinstance(wanted, str) else wanted)}
+        named = {prefix: {} for prefix in ([prefixes] if isinstance(prefixes, str) else prefixes)}
     chosen: dict[str, Mapping[str, Any]] = {}
     for prefix, own in named.items():
         text = prefix if "://" in prefix else FILE + prefix

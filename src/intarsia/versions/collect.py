@@ -44,7 +44,7 @@ def impossible_files(repo: icechunk.Repository) -> list[tuple[str, str]]:
 
     Icechunk makes room for that when it looks what versions refer to, and ends the process if it gets none.
     """
-    path, told = directory_of(repo), []
+    path, problems = directory_of(repo), []
     for kind in ("manifests", "snapshots", "transactions"):
         folder = None if path is None else path / kind
         for entry in os.scandir(folder) if folder is not None and folder.is_dir() else ():
@@ -53,15 +53,15 @@ def impossible_files(repo: icechunk.Repository) -> list[tuple[str, str]]:
                 claim, held = zstd_content(file.read(18)), entry.stat().st_size
                 if claim is not None and claim > held * MOST_PER_BYTE:
                     what = f"{held:,} bytes cannot hold the {claim:,} they claim"
-                    told.append((f"{kind}/{entry.name}", what))
-    return sorted(told)
+                    problems.append((f"{kind}/{entry.name}", what))
+    return sorted(problems)
 
 
 def refuse_impossible_files(repo: icechunk.Repository) -> None:
     """Raise `RepositoryError` if there are any."""
-    if told := impossible_files(repo):
+    if problems := impossible_files(repo):
         raise RepositoryError(
-            f"{describe(repo)}: {' '.join(told[0])}.\n  The file is damaged: restore it from a copy"
+            f"{describe(repo)}: {' '.join(problems[0])}.\n  The file is damaged: restore it from a copy"
         )
 
 
@@ -170,7 +170,7 @@ def verify(
                 progress=part_of(progress, i * STEPS, STEPS, len(paths) * STEPS),
             )
         )
-    unread = (Problem("manifest", where, what) for where, told in damaged.items() for what in told)
+    unread = (Problem("manifest", where, what) for where, texts in damaged.items() for what in texts)
     return (*unread, *problems, *repository_leftovers(repo))
 
 
@@ -285,7 +285,7 @@ def _vacuum_repository(
 
 
 def _damaged(path: str, error: ManifestError) -> tuple[Problem, ...]:
-    """The problem with a hierarchy that cannot be walked, which is all that can be said about it."""
+    """The problem with a hierarchy that cannot be walked, which is all that can be text about it."""
     return tuple(Problem("manifest", path or "/", problem) for problem in error.problems)
 
 
@@ -295,7 +295,7 @@ def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
     Files that are too damaged to tell are problems of their own.
     """
     if impossible := impossible_files(repo):
-        return tuple(Problem("manifest", *told, "restore it from a copy") for told in impossible)
+        return tuple(Problem("manifest", *problem, "restore it from a copy") for problem in impossible)
     try:
         remains = leftovers(repo)
     except (RepositoryError, ReadOnlyError):
@@ -354,17 +354,17 @@ def _cut_off(
         cut_off = latest - forget_before
     else:
         latest, cut_off = now, moment(forget_before)
-    said = cut_off.isoformat(timespec="seconds")
+    text = cut_off.isoformat(timespec="seconds")
     if cut_off > latest - MINIMUM_AGE:
         raise CutOffError(
-            f"the cut-off {said} is less than 24 hours ago: what a writer "
+            f"the cut-off {text} is less than 24 hours ago: what a writer "
             "has uploaded but not committed yet would be removed, and its commit would refer to nothing.\n"
             "  Give an older one, or, if nobody is writing: "
             "intarsia.vacuum(store, forget_before=…, force=True)"
         )
     if cut_off > newest and any(len(versions) > FIRST_AND_LAST for versions in histories):
         raise CutOffError(
-            f"the cut-off {said} is after the newest commit, {newest.isoformat(timespec='seconds')}: all "
+            f"the cut-off {text} is after the newest commit, {newest.isoformat(timespec='seconds')}: all "
             "versions but the last one would be forgotten.\n"
             "  Give an age, which counts from the newest commit, or, if all of them may go and the clock of "
             "this machine is right: intarsia.vacuum(store, forget_before=…, force=True)"

@@ -1,7 +1,7 @@
 """Committing safely alongside other writers.
 
 `Commit` makes one commit, under the lock of a local repository, and finds it again if its acknowledgement is
-lost. `settle` is the one loop that commits everything: a change is first prepared, however long that takes,
+lost. `publish` is the one loop that commits everything: a change is first prepared, however long that takes,
 and then committed, or moved on top of what others have committed meanwhile, or prepared again.
 
 `SessionChanges` knows whether others' commits take away what our changes build on. Icechunk compares changes
@@ -174,7 +174,7 @@ class Commit:
         return None
 
 
-class Prepared(Protocol):
+class PreparedChange(Protocol):
     """A change that is made but not committed: the slow work, encoding and uploading, is done."""
 
     @property
@@ -188,14 +188,14 @@ class Prepared(Protocol):
         """
 
 
-def settle(commit: Commit, prepare: Callable[[], Prepared | str], *, again: bool = True) -> str:
+def publish(commit: Commit, prepare: Callable[[], PreparedChange | str], *, again: bool = True) -> str:
     """Commit what `prepare` makes, no matter what others commit meanwhile, and return the snapshot id.
 
     If they change what it builds on, it is prepared again; or, unless `again`, `ConcurrentUpdateError` names
     what they changed, and nothing is committed. If `prepare` finds nothing to change, it returns the snapshot
     in which everything is as it should be.
     """
-    prepared: Prepared | None = None
+    prepared: PreparedChange | None = None
     base, changed, backoff = "", list[str](), commit.backoff or Backoff()
     with explained(commit.where, commit.repo):
         for _ in backoff.tries():

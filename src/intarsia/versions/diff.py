@@ -15,7 +15,7 @@ from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import encoding_of, short_codecs
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.region_table import Row
-from intarsia.manifest.routing import Rerouted, disturbed, rerouted, rows_of, shown_in
+from intarsia.manifest.routing import Reroute, disturbed, rerouted, rows_of, shown_in
 from intarsia.versions.version import group_at
 
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
@@ -303,7 +303,7 @@ def _region_changes(before: State, after: State, written: Written) -> Iterator[R
             yield RegionChange("written", _bounds(box), name, name, row.layer, before, after)
 
 
-def _region_change(change: Rerouted, before: State, after: State) -> RegionChange:
+def _region_change(change: Reroute, before: State, after: State) -> RegionChange:
     assert before.logical is not None
     assert after.logical is not None
     old, new = before.logical.manifest, after.logical.manifest

@@ -99,14 +99,14 @@ class Share:
         return sum(len(indices) for indices in self.chunks.values())
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        asked = request(self.array.shape, selection)
-        outside = _outside(self.array, asked, self.chunks)
+        selected = request(self.array.shape, selection)
+        outside = _outside(self.array, selected, self.chunks)
         if outside:
             raise ForkError(
                 f"the write to {self.path!r} touches chunks outside this worker's share: {outside}.\n"
                 "  Write only to the selections in share.boxes"
             )
-        self.array.with_config(cross_region_writes=True).write_request(asked, value)
+        self.array.with_config(cross_region_writes=True).write_request(selected, value)
 
     def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
         return self.array[selection]
@@ -176,20 +176,20 @@ def _boxes(array: LogicalArray, chunks: Chunks) -> Iterator[tuple[slice, ...]]:
                     yield part.slices
 
 
-def _outside(array: LogicalArray, asked: Request, chunks: Chunks) -> str:
+def _outside(array: LogicalArray, selected: Request, chunks: Chunks) -> str:
     """The chunks that a write would touch besides those allowed, in words."""
     manifest = array.manifest
-    for part in plan(manifest, asked).parts:
+    for part in plan(manifest, selected).parts:
         name = manifest.members[manifest.regions.row(part.row).member]
-        extra = sorted(_touched(array.members[name], asked, part) - chunks.get(name, frozenset()))
+        extra = sorted(_touched(array.members[name], selected, part) - chunks.get(name, frozenset()))
         if extra:
             return _chunks_text(name, extra)
     return ""
 
 
-def _touched(member: zarr.Array[Any], asked: Request, part: Part) -> set[tuple[int, ...]]:
+def _touched(member: zarr.Array[Any], selected: Request, part: Part) -> set[tuple[int, ...]]:
     size = grain(member)
-    if asked.axes is None:
+    if selected.axes is None:
         columns = [np.asarray(p) // g for p, g in zip(part.source, size, strict=True)]
         return set(zip(*(column.tolist() for column in columns), strict=True))
     axes = []

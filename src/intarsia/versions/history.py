@@ -262,8 +262,8 @@ def _current(session: icechunk.Session, path: str) -> tuple[Manifest | None, int
         raise  # not damaged: made by a later version of intarsia
     except ManifestError:
         document: Any = open_group(session.store, path, "r").metadata.attributes[MANIFEST_KEY]
-        said = document.get("generation") if isinstance(document, dict) else None
-        return None, said if isinstance(said, int) and said >= 0 else 0
+        generation = document.get("generation") if isinstance(document, dict) else None
+        return None, generation if isinstance(generation, int) and generation >= 0 else 0
     return now, 0 if now is None else now.generation
 
 
@@ -283,11 +283,11 @@ def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str
     there = same_node(tx.session, session, "/" + place)
     target = name if there else new_name()
     goal = f"{path}/{target}".lstrip("/")
-    wanted = chunk_refs(session.store, place).places
+    target_refs = chunk_refs(session.store, place).places
     present = chunk_refs(tx.store, goal).places if there else {}
-    sync(_drop(tx.store, goal, sorted(present.keys() - wanted.keys())))
+    sync(_drop(tx.store, goal, sorted(present.keys() - target_refs.keys())))
     sync(_copy_metadata(session.store, place, tx.store, goal))
-    moves = [Move(index, index) for index in sorted(wanted) if wanted[index] != present.get(index)]
+    moves = [Move(index, index) for index in sorted(target_refs) if target_refs[index] != present.get(index)]
     copy_chunks(_array(session.store, place, "r"), _array(tx.store, goal, "r+"), moves)
     return target
 

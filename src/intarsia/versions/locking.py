@@ -57,14 +57,14 @@ def directory_of(repo: icechunk.Repository) -> Path | None:
     known = _directories.get(repo)
     if known is not None:
         return known
-    given = storage_path(repo.storage)
-    if given is None:
+    stored = storage_path(repo.storage)
+    if stored is None:
         return None
-    path = Path(os.path.realpath(given))
+    path = Path(os.path.realpath(stored))
     # One of the repository's snapshots tells whether this is its directory.
-    if not os.path.isabs(given) and not (path / "snapshots" / repo.lookup_branch("main")).is_file():
+    if not os.path.isabs(stored) and not (path / "snapshots" / repo.lookup_branch("main")).is_file():
         raise RepositoryError(
-            f"icechunk opened this repository with the relative path {given!r}, but the current directory "
+            f"icechunk opened this repository with the relative path {stored!r}, but the current directory "
             "has changed since, so neither it nor its lock can be found.\n"
             "  Open it with intarsia.open_repository(path), or give icechunk an absolute path"
         )

@@ -23,15 +23,15 @@ from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import chosen_codecs, create_member, encoding_of
 from intarsia.logical.policy import EncodingPolicy, Policy, ReplicaPolicy
 from intarsia.logical.recode import reserve_recode
-from intarsia.logical.replicas import gaps, piece_of, planned_replica, reserve_replica
+from intarsia.logical.replicas import gaps, piece_of, plan_replica, reserve_replica
 from intarsia.logical.staging import Reservation
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
-from intarsia.versions.commit import Backoff, Commit, settle
+from intarsia.versions.commit import Backoff, Commit, publish
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.transaction import Transaction, retry
-from intarsia.versions.uploads import Recoded, Reserve
+from intarsia.versions.uploads import CopyUpload, Reserve
 from intarsia.versions.version import group_at, group_to_edit
 
 
@@ -93,7 +93,7 @@ def add_replica(
     opened = open_repository(store)
     commit = Commit(opened, branch, message or f"add a replica of {path}", metadata, backoff)
 
-    def prepare() -> Recoded:
+    def prepare() -> CopyUpload:
         session = opened.writable_session(branch)
         logical = group_to_edit(session, path)
         array = LogicalArray(logical)
@@ -101,11 +101,11 @@ def add_replica(
         if codecs == "auto" and array.size:
             box: BoundsLike = Box.sized(array.shape).bounds if bounds is None else bounds
             chosen = chosen_codecs(codecs, array.as_stored(box) if packing == "keep" else array, box)
-        asked = {"chunks": chunks, "codecs": chosen, "shards": shards, "packing": packing}
-        replica, cells = planned_replica(logical, bounds, asked, layer)
-        return Recoded.of(commit, session, logical, cells, _replica(cells, replica), client, progress)
+        fields = {"chunks": chunks, "codecs": chosen, "shards": shards, "packing": packing}
+        replica, cells = plan_replica(logical, bounds, fields, layer)
+        return CopyUpload.of(commit, session, logical, cells, _replica(cells, replica), client, progress)
 
-    return settle(commit, prepare)
+    return publish(commit, prepare)
 
 
 def _replica(box: Box, replica: ReplicaPolicy) -> Reserve:
@@ -158,7 +158,7 @@ def maintain(
     """Do what the policies of logical arrays ask for, at a path or below it: the daily job of an archive.
 
     Replicas get what they lack after writes or appends. Regions that were written in haste get the encoding
-    that `LogicalArray.set_policy` asked for. Neighbours that have become alike are joined. Each step is a
+    that `LogicalArray.set_policy` describes. Neighbours that have become alike are joined. Each step is a
     commit, and others may write meanwhile. Run it as often as you like, and stop it when you like: it
     continues where it left off, and does nothing if there is nothing to do. `dry_run=True` only lists the
     steps. [Storing data again](../../explanation/storing-again.md) compares it with other operations.
@@ -244,7 +244,7 @@ class _Work:
         made: list[Upkeep] = []
         commit = Commit(self.repo, self.branch, "", self.metadata, self.backoff)
 
-        def prepare() -> Recoded | str:
+        def prepare() -> CopyUpload | str:
             session = self.repo.writable_session(self.branch)
             logical = group_to_edit(session, self.path)
             found = next(iter(_steps(logical)), None)
@@ -256,9 +256,9 @@ class _Work:
             made.append(Upkeep(self.path, what, layer, bounds))
             commit.message = f"maintain: {made[0]}"
             reserve = _recode(logical, box) if replica is None else _replica(box, replica)
-            return Recoded.of(commit, session, logical, box, reserve, self.client, self.progress)
+            return CopyUpload.of(commit, session, logical, box, reserve, self.client, self.progress)
 
-        snapshot = settle(commit, prepare)
+        snapshot = publish(commit, prepare)
         return replace(made[0], snapshot_id=snapshot) if made else None
 
     def _joined(self) -> Iterator[Upkeep]:
@@ -293,9 +293,9 @@ def _steps(logical: LogicalArrayHandle) -> Iterator[Step]:
 
 
 def _recode(logical: LogicalArrayHandle, box: Box) -> Reserve:
-    wanted = Policy.of(logical).recode
-    assert wanted is not None
-    encoding = wanted.encoding
+    policy = Policy.of(logical).recode
+    assert policy is not None
+    encoding = policy.encoding
 
     def reserve(group: LogicalArrayHandle, ready: str | None) -> Reservation:
         return reserve_recode(group, box, encoding, ready=ready)
@@ -303,13 +303,13 @@ def _recode(logical: LogicalArrayHandle, box: Box) -> Reserve:
     return reserve
 
 
-def _regions_due_for_recoding(logical: LogicalArrayHandle, wanted: EncodingPolicy) -> Iterator[Box]:
+def _regions_due_for_recoding(logical: LogicalArrayHandle, policy: EncodingPolicy) -> Iterator[Box]:
     """Long enough runs of regions that are not encoded as they should be; virtual ones are left alone."""
-    manifest, axis = logical.manifest, wanted.axis
+    manifest, axis = logical.manifest, policy.axis
     table = manifest.regions
     if not len(table) or not manifest.ndim:
         return
-    other = _members(logical, lambda name, row: _is_other(logical, name, row, wanted))
+    other = _members(logical, lambda name, row: _is_other(logical, name, row, policy))
     rows = [table.row(i) for i in np.flatnonzero(np.isin(table.member, other)).tolist()]
     rows.sort(key=lambda row: (*(a for d, a in enumerate(row.box.start) if d != axis), row.box.start[axis]))
     run: Box | None = None
@@ -317,10 +317,10 @@ def _regions_due_for_recoding(logical: LogicalArrayHandle, wanted: EncodingPolic
         if run is not None and _follows(run, row.box, axis):
             run = run.with_axis(axis, run.start[axis], row.box.stop[axis])
             continue
-        if run is not None and run.shape[axis] >= wanted.after:
+        if run is not None and run.shape[axis] >= policy.after:
             yield run
         run = row.box
-    if run is not None and run.shape[axis] >= wanted.after:
+    if run is not None and run.shape[axis] >= policy.after:
         yield run
 
 
@@ -337,13 +337,13 @@ def _members(logical: LogicalArrayHandle, chosen: Callable[[str, int], bool]) ->
     return [position for position, row in pairs if chosen(names[position], row)]
 
 
-def _is_other(logical: LogicalArrayHandle, name: str, row: int, wanted: EncodingPolicy) -> bool:
+def _is_other(logical: LogicalArrayHandle, name: str, row: int, policy: EncodingPolicy) -> bool:
     """Whether a member is not encoded as it should be, and holds its own chunks."""
     manifest, member = logical.manifest, logical.members[name]
     region = manifest.regions.row(row)
-    packing = manifest.packing_of(region) if wanted.packing == "keep" else None
+    packing = manifest.packing_of(region) if policy.packing == "keep" else None
     if manifest.view_of(region) is None:
-        encoding = replace(wanted.encoding, packing=packing, keep_packing=False)
+        encoding = replace(policy.encoding, packing=packing, keep_packing=False)
         would = create_member({}, None, manifest, member.shape, encoding)
         mine, other = encoding_of(member), encoding_of(would)
         if all(mine[key] == other[key] for key in ("data_type", "chunk_grid", "codecs")):

@@ -89,13 +89,13 @@ def open_repository(
     True
     """
     check_process()
-    given = {**(storage_options or {}), **options}
+    settings = {**(storage_options or {}), **options}
     if isinstance(store, icechunk.Repository):
-        if config is not None or authorize_virtual_chunk_access is not None or (given and not authorize):
+        if config is not None or authorize_virtual_chunk_access is not None or (settings and not authorize):
             raise TypeError("a repository that is already open takes no options; use its reopen method")
         with suppress(RepositoryError, icechunk.IcechunkError):
             directory_of(store)  # the sooner it is looked up, the likelier a relative path still leads there
-        return allowed(current(store), authorize, given)
+        return allowed(current(store), authorize, settings)
     if not isinstance(store, str | os.PathLike):
         raise TypeError(
             f"a {type(store).__name__} is not a repository: give a path, a URL or an open one.\n"
@@ -105,12 +105,12 @@ def open_repository(
         if authorize_virtual_chunk_access is not None:
             raise TypeError("give authorize, or Icechunk's own authorize_virtual_chunk_access, not both")
         shared = _shared_by(store)
-        own = given if shared else {}  # a place on this machine has no options: they are for the sources
+        own = settings if shared else {}  # a place on this machine has no options: they are for the sources
         repo = open_repository(store, create=create, config=config, storage_options=own)
-        return allowed(repo, authorize, given, shared)
+        return allowed(repo, authorize, settings, shared)
     if create:
         check_name(store)
-    place = Location.parse(store, given)
+    place = Location.parse(store, settings)
     if create and not place.writable:
         raise ReadOnlyError(f"{place.text} can only be read: no repository can be created over HTTP")
     if create or place.settings is not None:
@@ -292,21 +292,21 @@ def _s3(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icec
     check_options(text, "s3", options)
     if not bucket or not prefix:
         raise ValueError(f"{text!r}: give a bucket and a prefix in it, s3://bucket/prefix")
-    given = dict(options)
+    arguments = dict(options)
     environment = os.environ
-    endpoint = given.pop(
+    endpoint = arguments.pop(
         "endpoint_url", environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     )
-    given.setdefault("region", environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"))
+    arguments.setdefault("region", environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"))
     if endpoint is not None:
         # Servers other than AWS have no host name per bucket, and often no certificate.
-        given.setdefault("force_path_style", True)
-        given.setdefault("allow_http", endpoint.startswith("http://"))
-        given["region"] = given["region"] or "us-east-1"
+        arguments.setdefault("force_path_style", True)
+        arguments.setdefault("allow_http", endpoint.startswith("http://"))
+        arguments["region"] = arguments["region"] or "us-east-1"
     explicit = ("access_key_id", "anonymous", "get_credentials")
-    if not any(given.get(name) for name in explicit):
-        given["from_env"] = True
-    return icechunk.s3_storage(bucket=bucket, prefix=prefix, endpoint_url=endpoint, **given)
+    if not any(arguments.get(name) for name in explicit):
+        arguments["from_env"] = True
+    return icechunk.s3_storage(bucket=bucket, prefix=prefix, endpoint_url=endpoint, **arguments)
 
 
 def _gs(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
@@ -314,9 +314,9 @@ def _gs(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icec
     check_options(text, "gs", options)
     if not bucket or not prefix:
         raise ValueError(f"{text!r}: give a bucket and a prefix in it, gs://bucket/prefix")
-    given = {k: v for k, v in options.items() if k not in ("endpoint_url", "allow_http")}
+    arguments = {k: v for k, v in options.items() if k not in ("endpoint_url", "allow_http")}
     config = cloud_config(options, "google_base_url")
-    return icechunk.gcs_storage(bucket=bucket, prefix=prefix, config=config, **given)
+    return icechunk.gcs_storage(bucket=bucket, prefix=prefix, config=config, **arguments)
 
 
 def _az(text: str, container: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
@@ -324,15 +324,17 @@ def _az(text: str, container: str, prefix: str, options: Mapping[str, Any]) -> i
     check_options(text, "az", options)
     if not container or not prefix:
         raise ValueError(f"{text!r}: give a container and a prefix in it, az://container/prefix")
-    given = {k: v for k, v in options.items() if k not in ("endpoint_url", "allow_http")}
-    account = given.pop("account", None) or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    arguments = {k: v for k, v in options.items() if k not in ("endpoint_url", "allow_http")}
+    account = arguments.pop("account", None) or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
     if not account:
         raise ValueError(
             f"{text!r}: say whose container it is, with the option account= or the environment variable "
             "AZURE_STORAGE_ACCOUNT_NAME"
         )
     config = cloud_config(options)
-    return icechunk.azure_storage(account=account, container=container, prefix=prefix, config=config, **given)
+    return icechunk.azure_storage(
+        account=account, container=container, prefix=prefix, config=config, **arguments
+    )
 
 
 def clock_is_behind(error: icechunk.IcechunkError) -> bool:

@@ -13,7 +13,7 @@ from intarsia.casting import Casting
 from intarsia.codecs.decisions import DecisionLike
 from intarsia.codecs.runtime_options import PaddingFunction
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.versions.commit import Backoff, Basis, Commit, clashes, hidden_writes, settle
+from intarsia.versions.commit import Backoff, Basis, Commit, clashes, hidden_writes, publish
 from intarsia.versions.forks import Share, merge_forks
 from intarsia.versions.repository import RepositoryLike, explained, open_repository, translated
 
@@ -168,7 +168,7 @@ class Transaction:
                 raise translated(error, self._commit.where) from error
             return
         if self.session.read_only or self.session.has_uncommitted_changes:
-            self._snapshot_id = settle(self._commit, self.prepared, again=False)
+            self._snapshot_id = publish(self._commit, self.prepared, again=False)
         self._give_up()
 
     def _give_up(self) -> None:
@@ -253,7 +253,7 @@ def retry(
         change(tx)
         return tx.prepared()
 
-    return settle(commit, changed)
+    return publish(commit, changed)
 
 
 def write(

@@ -1,6 +1,6 @@
 """Appends and recodes by many processes at once: uploaded once, attached where they fit.
 
-Only the edit of the manifest is repeated if another process was faster. Recoded data is attached if nobody
+Only the edit of the manifest is repeated if another process was faster. CopyUpload data is attached if nobody
 has changed what was read.
 """
 
@@ -24,7 +24,7 @@ from intarsia.manifest.coercion import as_values, holds_nulls
 from intarsia.manifest.packing_columns import PackingChoice, chosen_packing
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
-from intarsia.versions.commit import Backoff, Basis, Commit, Prepared, settle
+from intarsia.versions.commit import Backoff, Basis, Commit, PreparedChange, publish
 from intarsia.versions.repository import RepositoryLike, open_repository
 from intarsia.versions.transaction import SessionChanges
 from intarsia.versions.version import group_in_fork, group_to_edit, node_at
@@ -127,7 +127,7 @@ class _InMemory:
     values: Any
     axis: int | str
     casting: Casting
-    asked: Encoding
+    template: Encoding
     packing: PackingChoice = None
     by_values: bool = False
     """Whether the values decide the codecs."""
@@ -143,7 +143,7 @@ class _InMemory:
         return Addition.of(logical.manifest, self.values.shape, self.axis)
 
     def encoding(self, logical: LogicalArrayHandle) -> Encoding:
-        encoding = replace(self.asked, **chosen_packing(logical.manifest, self.packing))
+        encoding = replace(self.template, **chosen_packing(logical.manifest, self.packing))
         if not self.by_values:
             return encoding
         if self.chosen is None:
@@ -162,7 +162,7 @@ def append_incoming(commit: Commit, path: str, incoming: Incoming, *, merge: boo
     """Append data to a logical array in a repository, and return the snapshot id."""
     may_grow = merge
 
-    def prepare() -> Prepared | str:
+    def prepare() -> PreparedChange | str:
         nonlocal may_grow
         session = commit.repo.writable_session(commit.branch)
         logical = group_to_edit(session, path)
@@ -178,13 +178,13 @@ def append_incoming(commit: Commit, path: str, incoming: Incoming, *, merge: boo
                 with room.shown_when_filled(logical):
                     incoming.fill(logical, room)
                 return SessionChanges(commit, session, session.snapshot_id)
-        return Upload.of(commit, session, logical, addition, incoming, encoding)
+        return AppendUpload.of(commit, session, logical, addition, incoming, encoding)
 
-    return settle(commit, prepare)
+    return publish(commit, prepare)
 
 
 @dataclass
-class Upload:
+class AppendUpload:
     """Data in the repository's storage, but in no version yet: uploaded once, attached where it fits."""
 
     commit: Commit
@@ -312,7 +312,7 @@ def recode(
     commit = Commit(opened, branch, message or f"recode {path}", metadata, backoff)
     box: Box | None = None
 
-    def prepare() -> Recoded:
+    def prepare() -> CopyUpload:
         nonlocal box
         session = opened.writable_session(branch)
         logical = group_to_edit(session, path)
@@ -328,9 +328,9 @@ def recode(
         def reserve(group: LogicalArrayHandle, ready: str | None) -> Reservation:
             return reserve_recode(group, where, encoding, ready=ready)
 
-        return Recoded.of(commit, session, logical, box, reserve, client, progress)
+        return CopyUpload.of(commit, session, logical, box, reserve, client, progress)
 
-    return settle(commit, prepare)
+    return publish(commit, prepare)
 
 
 type Reserve = Callable[[LogicalArrayHandle, str | None], Reservation]
@@ -338,7 +338,7 @@ type Reserve = Callable[[LogicalArrayHandle, str | None], Reservation]
 
 
 @dataclass
-class Recoded:
+class CopyUpload:
     """A box in another encoding: uploaded once, attached if the box is still what was read."""
 
     commit: Commit
@@ -392,4 +392,4 @@ class Recoded:
         """Make the member part of the session, and of the manifest."""
         with writing(self.session):
             self.session.merge(self.fork)
-        self.reserve(logical, self.name).settle(logical)
+        self.reserve(logical, self.name).commit(logical)

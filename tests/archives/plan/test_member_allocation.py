@@ -61,9 +61,7 @@ def test_merging_changes_no_cell_and_leaves_no_neighbours_to_merge(made):
     cells = []
     for i in range(len(table)):  # the same regions, cut into single steps
         row = table.row(i)
-        cells += [
-            row.cropped(row.box.with_axis(0, k, k + 1)) for k in range(row.box.start[0], row.box.stop[0])
-        ]
+        cells += [row.crop(row.box.with_axis(0, k, k + 1)) for k in range(row.box.start[0], row.box.stop[0])]
     joined = merged(RegionTable.from_rows(cells, 2), 0)
     assert np.array_equal(painted(joined, length), painted(table, length))
     assert len(joined) <= len(table)

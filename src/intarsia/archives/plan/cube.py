@@ -180,9 +180,9 @@ def place(
     leaves = np.isin(old.member, absent)
     numbers = np.full(len(ledger.locations) + 1, -1, dtype=np.int64)
     numbers[kept] = np.arange(len(kept))
-    stays = old.take(np.flatnonzero(~leaves))
+    stays = old.select(np.flatnonzero(~leaves))
     stays = replace(stays, member=numbers[stays.member])
-    free = old.take(np.flatnonzero(leaves))
+    free = old.select(np.flatnonzero(leaves))
     names = list(dict.fromkeys([*ledger.variables, *variables]))
     refused: dict[str, str] = {}
     taken = list(files)

@@ -203,14 +203,14 @@ def _view(axes: Sequence[int | None], offsets: Sequence[int], spans: Sequence[Sp
 def with_gap(table: RegionTable, axis: int, at: int, length: int) -> RegionTable:
     """The table with `length` free cells at `at`; regions across it are split, those after it move up."""
     across = np.flatnonzero((table.start[:, axis] < at) & (table.stop[:, axis] > at))
-    upper = table.take(across)
+    upper = table.select(across)
     upper_start, upper_member = upper.start.copy(), upper.member_start.copy()
     # the upper half starts later in its member, by the length of the lower half
     upper_member[:, axis] += at - upper_start[:, axis]
     upper_start[:, axis] = at
     stop = table.stop.copy()
     stop[across, axis] = at
-    split = replace(table, stop=stop).joined(replace(upper, start=upper_start, member_start=upper_member))
+    split = replace(table, stop=stop).concat(replace(upper, start=upper_start, member_start=upper_member))
     return _moved(split, axis, at, length)
 
 
@@ -219,7 +219,7 @@ def without_cells(table: RegionTable, axis: int, start: int, stop: int) -> Regio
     # gaps of no cells only split: then every region is inside or outside
     table = with_gap(with_gap(table, axis, start, 0), axis, stop, 0)
     inside = (table.start[:, axis] >= start) & (table.stop[:, axis] <= stop)
-    return _moved(table.take(np.flatnonzero(~inside)), axis, stop, start - stop)
+    return _moved(table.select(np.flatnonzero(~inside)), axis, stop, start - stop)
 
 
 def _moved(table: RegionTable, axis: int, at: int, by: int) -> RegionTable:
@@ -256,7 +256,7 @@ def merged(table: RegionTable, axis: int) -> RegionTable:
         return table
     cross = [d for d in range(table.ndim) if d != axis]
     # Regions do not overlap: sorted by the axis last, those that can be joined are neighbours.
-    ordered = table.take(np.lexsort([table.start[:, axis], *table.start[:, cross].T[::-1]]))
+    ordered = table.select(np.lexsort([table.start[:, axis], *table.start[:, cross].T[::-1]]))
     shift = ordered.member_start - ordered.start  # this stays the same where a member continues
     same = (ordered.member[1:] == ordered.member[:-1]) & (shift[1:] == shift[:-1]).all(axis=1)
     same &= ordered.start[1:, axis] == ordered.stop[:-1, axis]
@@ -266,7 +266,7 @@ def merged(table: RegionTable, axis: int) -> RegionTable:
         same &= (column[1:] == column[:-1]).all(axis=1)
     firsts = np.flatnonzero(np.concatenate([[True], ~same]))
     lasts = np.append(firsts[1:], len(ordered)) - 1
-    kept = ordered.take(firsts)
+    kept = ordered.select(firsts)
     stop = kept.stop.copy()
     stop[:, axis] = ordered.stop[lasts, axis]
-    return replace(kept, stop=stop).take(np.argsort(kept.start[:, axis], kind="stable"))
+    return replace(kept, stop=stop).select(np.argsort(kept.start[:, axis], kind="stable"))

@@ -78,8 +78,8 @@ def unclaimed(rows: Sequence[Row], table: RegionTable) -> list[Row]:
     for row in rows:
         parts = [row.box]
         for hit in taken.touching(row.box):
-            parts = [part for each in parts for part in each.without(hit.box)]
-        left += [row.cropped(part)._replace(member_start=row.member_start) for part in parts]
+            parts = [part for each in parts for part in each.subtract(hit.box)]
+        left += [row.crop(part)._replace(member_start=row.member_start) for part in parts]
     return left
 
 
@@ -98,7 +98,7 @@ def settled(
     >>> settled(old, new, "first").boxes(1, 0), settled(old, new, "last").boxes(1, 0)
     ([Box(start=(4,), stop=(6,))], [Box(start=(2,), stop=(6,))])
     """
-    everything = old.joined(new)
+    everything = old.concat(new)
     if everything.overlap() is None:
         return Settled(everything)
     there, coming = dict.fromkeys(old.member.tolist()), dict.fromkeys(new.member.tolist())
@@ -117,15 +117,15 @@ def _refusing(old: RegionTable, new: RegionTable, coming: Sequence[int]) -> Sett
     result = Settled(old)
     taken = _Taken(old)
     for number in coming:
-        rows = new.take(np.flatnonzero(new.member == number))
+        rows = new.select(np.flatnonzero(new.member == number))
         hit = next((hit for i in range(len(rows)) for hit in taken.touching(rows.row(i).box)), None)
         if hit is not None:
             box = next(b for i in range(len(rows)) if (b := rows.row(i).box.intersect(hit.box)) is not None)
             result.refused[number] = Overlap(hit.member, box)
         else:
             taken.add([rows.row(i) for i in range(len(rows))])
-    kept = new.take(np.flatnonzero(~np.isin(new.member, list(result.refused))))
-    result.table = old.joined(kept)
+    kept = new.select(np.flatnonzero(~np.isin(new.member, list(result.refused))))
+    result.table = old.concat(kept)
     return result
 
 
@@ -138,9 +138,9 @@ def _by_rank(table: RegionTable, numbers: Sequence[int]) -> Settled:
             row = table.row(i)
             left = [row.box]
             for hit in taken.touching(row.box):
-                left = [part for each in left for part in each.without(hit.box)]
+                left = [part for each in left for part in each.subtract(hit.box)]
                 result.cut |= {number, hit.member}
-            taken.add([row.cropped(part)._replace(member_start=row.member_start) for part in left])
+            taken.add([row.crop(part)._replace(member_start=row.member_start) for part in left])
     result.table = taken.table
     return result
 

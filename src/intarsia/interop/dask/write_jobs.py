@@ -82,7 +82,7 @@ def run_jobs(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], ob
             clean_up(job.logical.group.store, error, job.discard)
         raise
     for job in jobs:
-        job.reservation.settle(job.logical)
+        job.reservation.commit(job.logical)
 
 
 def open_logical_group(store: Any, path: str) -> LogicalArrayHandle | None:
