@@ -273,10 +273,10 @@ def damaged(attributes, **fields):
 
 
 DAMAGE = {
-    "a missing field": ({"shape": None}, "'shape' is a required property"),
-    "an unknown field": ({"more": 1}, "'more' was unexpected"),
-    "a negative size": ({"shape": [-1, 10]}, r"shape\[0\]: -1 is less than the minimum"),
-    "a chunk of nothing": ({"chunk_shape": [0, 5]}, r"chunk_shape\[0\]: 0 is less than"),
+    "a missing field": ({"shape": None}, "shape: the field is missing"),
+    "an unknown field": ({"more": 1}, "more: there is no such field"),
+    "a negative size": ({"shape": [-1, 10]}, r"shape\[0\]: -1: Expected int >= 0"),
+    "a chunk of nothing": ({"chunk_shape": [0, 5]}, r"chunk_shape\[0\]: 0: Expected int >= 1"),
     "axes that disagree": ({"chunk_shape": [2]}, "chunk_shape: 1 axes, but shape has 2"),
     "names that disagree": ({"dimension_names": ["x"]}, "dimension_names: 1 axes"),
     "an unknown data type": ({"data_type": "float7"}, "data_type"),
@@ -305,9 +305,9 @@ DAMAGE = {
     "regions that overlap": ({"regions__start": [[0, 0], [1, 0]]}, "row 0 and row 1 overlap"),
     "a table that is not there": ({"regions": "t-gone"}, "the table 't-gone' is missing"),
     "a table up the tree": ({"regions": "../secret"}, "regions"),
-    "a size with a point": ({"shape": [10.0, 10]}, r"shape\[0\]: 10.0 is not an integer"),
-    "a chunk with a point": ({"chunk_shape": [2, 5.0]}, r"chunk_shape\[1\]: 5.0 is not an integer"),
-    "a generation with a point": ({"generation": 2.0}, "generation: 2.0 is not an integer"),
+    "a size with a point": ({"shape": [10.0, 10]}, r"shape\[0\]: 10.0: Expected int, got float"),
+    "a chunk with a point": ({"chunk_shape": [2, 5.0]}, r"chunk_shape\[1\]: 5.0: Expected int, got float"),
+    "a generation with a point": ({"generation": 2.0}, "generation: 2.0: Expected int, got float"),
     "a table without a name": ({"regions": ""}, "regions"),
     "a table with a line in its name": ({"regions": "t-x\n"}, "regions: .* is not a name"),
     "a member with NUL in its name": ({"members": ["m-\0", "m-2"]}, r"members\[0\]"),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import zarr
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, structs
 from zarr.dtype import parse_dtype
 
-from intarsia import schemas
 from intarsia.display import one_line
 from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError, signal_failure
 from intarsia.manifest.coercion import zarr_type
@@ -34,6 +32,7 @@ VERSIONS = (1, 2)
 """The versions that are read; the lowest sufficient one is written."""
 
 NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,255}\Z")
+INDEX = re.compile(r"\[(\d+)\]\Z")
 COLUMNS = ("member", "start", "stop", "member_start")
 MORE_COLUMNS = {"packing": -1, "view": -1, "layer": 0}
 """The columns of version 2, and the values they stand for when left out."""
@@ -69,32 +68,58 @@ class Columns(NamedTuple):
     views: tuple[View, ...]
 
 
+Size = Annotated[int, Meta(ge=0)]
+
+
+class ListedColumns(Struct, forbid_unknown_fields=True):
+    """The regions as columns in the attributes; the contents of columns are checked as arrays."""
+
+    member: list[Any]
+    start: list[Any]
+    stop: list[Any]
+    member_start: list[Any]
+    packing: list[Any] | UnsetType = UNSET
+    view: list[Any] | UnsetType = UNSET
+    layer: list[Any] | UnsetType = UNSET
+
+
+class Document(Struct):
+    """The grammar of a manifest; only version 2 has the fields that may be absent."""
+
+    version: int
+    generation: Size
+    shape: Annotated[list[Size], Meta(max_length=MOST_AXES)]
+    chunk_shape: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(max_length=MOST_AXES)]
+    data_type: str | dict[str, Any]
+    fill_value: Any
+    dimension_names: Annotated[list[str | None], Meta(max_length=MOST_AXES)] | None
+    members: list[Any]
+    regions: str | ListedColumns
+    packings: dict[str, Any] | UnsetType = UNSET
+    views: list[Any] | UnsetType = UNSET
+
+
+FIELDS = {field.name: field for field in structs.fields(Document)}
+
+
 def problems_of_fields(document: object) -> list[str]:
     """Everything wrong with the fields but the columns, which are checked as arrays."""
     if not isinstance(document, Mapping):
         return [f"the attribute {MANIFEST_KEY!r} holds {type(document).__name__}, not an object"]
-    version = document.get("version")
+    version, regions, members = (document.get(name) for name in ("version", "regions", "members"))
     if type(version) is int and version not in VERSIONS:
         raise ManifestVersionError(version, max(VERSIONS))
-    fields = dict(document)
-    for name in ("shape", "chunk_shape", "dimension_names"):
-        if isinstance(fields.get(name), list) and len(fields[name]) > MOST_AXES:
-            return [f"{name}: {len(fields[name])} axes; at most {MOST_AXES} are possible"]
-    regions, members = fields.get("regions"), fields.get("members")
-    for name in ("regions", "packings"):
-        if isinstance(fields.get(name), Mapping):
-            columns = fields[name].items()
-            fields[name] = {key: [] if isinstance(column, list) else column for key, column in columns}
-    for name in ("members", "views"):
-        if isinstance(fields.get(name), list):
-            fields[name] = []
-    found = _problems_by_schema("manifest-2" if version == 2 else "manifest", fields)
-    # To JSON Schema, 8.0 is an integer; to code that counts with it, it is not.
-    numbers = [("version", version), ("generation", fields.get("generation"))]
-    for name in ("shape", "chunk_shape"):
-        if isinstance(fields.get(name), list):
-            numbers += [(f"{name}[{i}]", value) for i, value in enumerate(fields[name])]
-    found += [f"{name}: {value!r} is not an integer" for name, value in numbers if isinstance(value, float)]
+    found = [f"{name!s:.200}: there is no such field" for name in document if name not in FIELDS]
+    for name, field in FIELDS.items():
+        if name in document:
+            found += _problems_of_field(name, document[name], field.type)
+        elif field.required:
+            found.append(f"{name}: the field is missing")
+    if version == 1:
+        listed = regions if isinstance(regions, Mapping) else {}
+        later = [name for name in ("packings", "views") if name in document]
+        later += [f"regions.{name}" for name in MORE_COLUMNS if name in listed]
+        found += [f"{name}: only a manifest of version 2 has this field" for name in later]
     if isinstance(regions, str) and not NAME.match(regions):
         found.append(f"regions: {regions!r} is not a name of one path segment")
     if isinstance(members, list):
@@ -102,32 +127,41 @@ def problems_of_fields(document: object) -> list[str]:
         found += [f"members[{i}]: {members[i]!r} is not a name of one path segment" for i in bad]
         if not bad and len(set(members)) != len(members):
             found.append("members: a name is listed twice")
-    if not found:
-        ndim = len(fields["shape"])
-        if len(fields["chunk_shape"]) != ndim:
-            found.append(f"chunk_shape: {len(fields['chunk_shape'])} axes, but shape has {ndim}")
-        if fields["dimension_names"] is not None and len(fields["dimension_names"]) != ndim:
-            found.append(f"dimension_names: {len(fields['dimension_names'])} axes, but shape has {ndim}")
-        if max(prod(fields["shape"]), *fields["shape"], *fields["chunk_shape"], 0) >= MOST_ELEMENTS:
-            found.append(
-                f"shape, chunk_shape: {fields['shape']} in chunks of {fields['chunk_shape']} has "
-                "more elements than can be counted"
-            )
-    return found[:SHOWN_PROBLEMS]
+    return (found or _problems_of_axes(document))[:SHOWN_PROBLEMS]
 
 
-def _problems_by_schema(schema: str, fields: dict[str, Any]) -> list[str]:
-    """The problems that the schema finds; arrays of one dataset are alike, and each check takes a while."""
+def _problems_of_field(name: str, value: Any, form: Any) -> list[str]:
+    """What is wrong with one field, where, and what stands there instead."""
     try:
-        text = json.dumps(fields)
-    except (TypeError, ValueError, RecursionError):  # no JSON: the schema says what is wrong
-        return schemas.problems(schema, fields)
-    return list(_known_problems(schema, text)) if len(text) < 4096 else schemas.problems(schema, fields)
+        convert(value, form)
+    except RecursionError:
+        return [f"{name}: nested too deeply"]
+    except UnicodeEncodeError:
+        return [f"{name}: {value!r:.200}: not valid Unicode"]
+    except ValidationError as error:
+        expected, _, place = str(error).replace("`", "").partition(" - at $")
+        if index := INDEX.match(place):
+            value = value[int(index[1])]
+        elif isinstance(value, list) and len(value) > MOST_AXES:
+            return [f"{name}: {len(value)} axes; at most {MOST_AXES} are possible"]
+        shown = "" if isinstance(value, Mapping) else f"{value!r:.200}: "
+        return [f"{name}{place}: {shown}{expected}"]
+    return []
 
 
-@lru_cache(maxsize=256)
-def _known_problems(schema: str, text: str) -> tuple[str, ...]:
-    return tuple(schemas.problems(schema, json.loads(text)))
+def _problems_of_axes(document: Mapping[str, Any]) -> list[str]:
+    """Fields that disagree about the axes, or have more elements than can be counted."""
+    shape, chunk_shape = document["shape"], document["chunk_shape"]
+    found = [
+        f"{name}: {len(document[name])} axes, but shape has {len(shape)}"
+        for name in ("chunk_shape", "dimension_names")
+        if document[name] is not None and len(document[name]) != len(shape)
+    ]
+    if max(prod(shape), *shape, *chunk_shape, 0) >= MOST_ELEMENTS:
+        found.append(
+            f"shape, chunk_shape: {shape} in chunks of {chunk_shape} has more elements than can be counted"
+        )
+    return found
 
 
 def parse_fields(

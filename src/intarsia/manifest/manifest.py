@@ -18,7 +18,14 @@ from zarr.dtype import ZDType, parse_dtype
 from intarsia.errors import ManifestError
 from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.coercion import data_type_of, fill_value_of, values_dtype
-from intarsia.manifest.document import COLUMNS, MANIFEST_KEY, MORE_COLUMNS, parse_fields, problems_of_regions
+from intarsia.manifest.document import (
+    COLUMNS,
+    MANIFEST_KEY,
+    MORE_COLUMNS,
+    parse_fields,
+    problems_of_fields,
+    problems_of_regions,
+)
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
 from intarsia.manifest.region_table import NONE, Ints, RegionTable, Row
 from intarsia.manifest.routing import surviving
@@ -294,7 +301,9 @@ class Manifest:
 
     def check(self) -> None:
         """Raise any error that a reader of this manifest would raise."""
-        Manifest.from_json(self.to_json("table"), self.table())
+        problems = problems_of_fields(self._document("table")) or problems_of_regions(self)
+        if problems:
+            raise ManifestError(problems)
 
     def matches(self, metadata: bytes) -> bool:
         """Whether a group's metadata document holds this manifest, and not a later or another one."""

@@ -261,8 +261,11 @@ def _numbers(bits: Ints, factor: Any) -> Iterable[Any]:
 
 def _parsed_kinds(document: object, fields: set[str]) -> tuple[Mapping[str, Any], tuple[Packing, ...]]:
     """The object itself, which has these fields, and the kinds in it."""
-    if not isinstance(document, Mapping) or set(document) != fields:
+    if not isinstance(document, Mapping):
         raise PackingError(f"expected an object of {', '.join(sorted(fields))}; got {document!r:.200}")
+    for name in sorted(fields ^ set(document), key=str):
+        what = "is missing" if name in fields else "is not expected here"
+        raise PackingError(f"{name!s:.200}: the field {what}; there are {', '.join(sorted(fields))}")
     kinds = document["kinds"]
     if not isinstance(kinds, list):
         raise PackingError(f"kinds: {kinds!r:.200} is not a list")
