@@ -36,7 +36,7 @@ def more(manifest, start, rows):
     packings = manifest.packings
     for length, before, scale in rows:
         packing = None if scale is None else Packing("float64", scale=scale)
-        packings, number = packings.numbered(packing)
+        packings, (number,) = packings.with_([packing])
         listed.append(Row(0, Box((at,), (at + length,)), (at + before,), number))
         at += length
     return (RegionTable.from_rows(listed, 1), manifest.members, packings, manifest.views), at

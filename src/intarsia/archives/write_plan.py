@@ -466,7 +466,7 @@ def _widened(manifest: Manifest, array: ArrayDraft) -> Manifest:
     """The same array with a wider data type: members stay, and a packing widens what they hold, exactly."""
     regions = manifest.regions
     plain = Packing(values_dtype(manifest.data_type), values=array.dtype)
-    packings, number = manifest.packings.numbered(plain)
+    packings, (number,) = manifest.packings.with_([plain])
     numbers = np.where(regions.packing == NONE, number, regions.packing)
     data_type = zarr_type(array.dtype)
     return replace(

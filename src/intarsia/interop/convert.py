@@ -167,7 +167,7 @@ def _write_logical_array(
     try:
         encoding = description.encoding_with(codecs, chunks, settings["shards"])
         room = reserve_regions(logical, [([(0, n) for n in source.shape], encoding)])
-        (name,) = room.made
+        (name,) = room.new_members
         copy_blocks(source, logical.members[name], logical.target(name, room.options[name]), progress)
         room.commit(logical)
     except BaseException as error:  # a new array must not stay half-written

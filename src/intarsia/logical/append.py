@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from intarsia.display import names_text
 from intarsia.errors import BoundsError, ShapeError
 from intarsia.logical.members import Encoding, create_member, encoding_of
 from intarsia.logical.recode import recode
-from intarsia.logical.staging import Reservation, Room, check_shape, encoding_like, new_rows
+from intarsia.logical.staging import Reservation, Room, check_shape, encoding_like
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import Values, as_values, holds_nulls, is_nullable
+from intarsia.manifest.manifest import Backing
 from intarsia.manifest.region_table import NONE, Row
 
 if TYPE_CHECKING:
@@ -63,12 +65,12 @@ class Addition:
         whole[axis] += manifest.shape[axis]
         return cls(axis, manifest, replace(manifest, shape=tuple(whole)))
 
-    @property
+    @cached_property
     def old(self) -> int:
         """Where the data starts on its axis."""
         return self.before.shape[self.axis]
 
-    @property
+    @cached_property
     def length(self) -> int:
         """The length of the data on its axis."""
         return self.grown.shape[self.axis] - self.old
@@ -78,12 +80,12 @@ class Addition:
         """Where it starts in the grown array."""
         return tuple(self.old if d == self.axis else 0 for d in range(self.before.ndim))
 
-    @property
+    @cached_property
     def lattice(self) -> Box:
         """All logical chunks of the grown array."""
         return Box.sized(self.grown.lattice)
 
-    @property
+    @cached_property
     def rest(self) -> Box:
         """The logical chunks that are wholly new; the data may begin in a partial one before them."""
         first = -(-self.old // self.before.chunk_shape[self.axis])
@@ -94,7 +96,7 @@ class Addition:
         """The shape of the data in wholly new logical chunks; None if there are none."""
         return self.grown.elements(self.rest).shape if prod(self.rest.shape) else None
 
-    @property
+    @cached_property
     def partial(self) -> Box:
         """The logical chunks that already have some elements, and get more; an empty box if none do."""
         start = self.old // self.before.chunk_shape[self.axis]
@@ -207,14 +209,12 @@ def reserve_append(
         room.in_new_member(elements, encoded, fresh, packing=encoded.packing)
     for row, shared in _heads(addition):
         room.in_region(addition.grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
-    names = room.made
+    names = room.new_members
     if ready is not None:
         boxes, names = [*boxes, (addition.rest, chosen)], (*names, ready)
-    packings, rows = new_rows(before, [(box, encoded.packing) for box, encoded in boxes])
-    table, members = before.regions.concat(rows), (*before.members, *names)
-    return room.reserved(
-        before.changed(regions=table, members=members, packings=packings, shape=addition.grown.shape)
-    )
+    pairs = zip(boxes, names, strict=True)
+    backings = [Backing(box, name, packing=encoded.packing) for (box, encoded), name in pairs]
+    return room.reserved(before.replace_boxes([], backings, shape=addition.grown.shape))
 
 
 def _heads(addition: Addition) -> list[tuple[Row, Box]]:

@@ -28,8 +28,9 @@ from intarsia.logical.staging import Room, check_shape, encoding_like, lattice_b
 from intarsia.manifest.box import BoundsLike, Box, sizes_of
 from intarsia.manifest.coercion import as_values
 from intarsia.manifest.document import NAME, problems_of_regions
+from intarsia.manifest.manifest import Backing
 from intarsia.manifest.packing import Packing
-from intarsia.manifest.region_table import NONE, RegionTable, Row
+from intarsia.manifest.region_table import RegionTable, Row
 from intarsia.manifest.view import View
 
 if TYPE_CHECKING:
@@ -106,17 +107,8 @@ def _with_member(
         raise MemberError(
             f"the array {name!r} holds a replica: a write to the region would change the replica too"
         )
-    position = manifest.members.index(name) if known else len(manifest.members)
     starts = tuple(a // c for a, c in zip(elements, manifest.chunk_shape, strict=True))
-    packings, number = manifest.packings.numbered(packing)
-    views, view_number = _with_view(manifest, view)
-    row = Row(position, box, starts, number, view_number)
-    changed = manifest.changed(
-        regions=manifest.regions.concat(RegionTable.from_rows([row], manifest.ndim)),
-        members=manifest.members if known else (*manifest.members, name),
-        packings=packings,
-        views=views,
-    )
+    changed = manifest.replace_boxes([], [Backing(box, name, starts, packing, _parse_view(manifest, view))])
     row = changed.regions.row(len(changed.regions) - 1)  # with its number there
     problems = problems_of_regions(changed)
     if problems:
@@ -130,16 +122,12 @@ def _with_member(
     return changed
 
 
-def _with_view(manifest: Manifest, view: View | Mapping[str, Any] | None) -> tuple[tuple[View, ...], int]:
-    """The views of a manifest with one more, and its number; for the identity, the number of none."""
-    view = view if view is None or isinstance(view, View) else View.from_json(view)
-    if view is None or view.is_identity:
-        return manifest.views, NONE
-    if view.ndim != manifest.ndim:
-        raise ShapeError(f"the view {view} shows {view.ndim} axes, but the array has {manifest.ndim}")
-    if view in manifest.views:
-        return manifest.views, manifest.views.index(view)
-    return (*manifest.views, view), len(manifest.views)
+def _parse_view(manifest: Manifest, view: View | Mapping[str, Any] | None) -> View | None:
+    """A view of an existing array; None for the identity."""
+    parsed = view if view is None or isinstance(view, View) else View.from_json(view)
+    if parsed is not None and parsed.ndim != manifest.ndim and not parsed.is_identity:
+        raise ShapeError(f"the view {parsed} shows {parsed.ndim} axes, but the array has {manifest.ndim}")
+    return None if parsed is None or parsed.is_identity else parsed
 
 
 def drop_region(logical: LogicalArrayHandle, bounds: BoundsLike) -> None:
@@ -149,7 +137,7 @@ def drop_region(logical: LogicalArrayHandle, bounds: BoundsLike) -> None:
     box = lattice_box(manifest, bounds)
     if not manifest.regions.touching(box).size:
         raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to drop")
-    logical.commit(manifest.changed(regions=manifest.regions.subtract(box)))
+    logical.commit(manifest.replace_boxes([box]))
 
 
 def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: Options = NO_OPTIONS) -> None:

@@ -27,9 +27,9 @@ from intarsia.logical.members import Encoding
 from intarsia.logical.staging import Piece, Reservation, Room, lattice_box
 from intarsia.manifest.box import BLOCK_BYTES, BoundsLike, Box, blocks
 from intarsia.manifest.coercion import Values, data_type_of
-from intarsia.manifest.manifest import NO_REPLICAS, Manifest
-from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
-from intarsia.manifest.region_table import NONE, RegionTable, Row
+from intarsia.manifest.manifest import NO_REPLICAS, Backing, Manifest
+from intarsia.manifest.packing_columns import NO_PACKINGS
+from intarsia.manifest.region_table import NONE
 from intarsia.nullable.codec import NullableCodec
 from intarsia.parallel import Client, run_on_workers
 from intarsia.progress import Progress, silent
@@ -59,10 +59,10 @@ def recode(
     it was accepted.
     """
     logical.begin_edit()
-    room = reserve_recode(logical, lattice_box(logical.manifest, bounds), encoding)
+    room = reserve_copy(logical, lattice_box(logical.manifest, bounds), encoding)
     with room.discarded_on_failure(logical):
         copy_values(logical, room, client=client, progress=progress)
-        accepted = accept(logical.members[room.made[0]])
+        accepted = accept(logical.members[room.new_members[0]])
     if accepted:
         room.commit(logical)
     else:
@@ -70,52 +70,43 @@ def recode(
     return accepted
 
 
-def reserve_recode(
-    logical: LogicalArrayHandle, box: Box, encoding: Encoding, *, ready: str | None = None
+def reserve_copy(
+    logical: LogicalArrayHandle, box: Box, encoding: Encoding, *, layer: int = 0, ready: str | None = None
 ) -> Reservation:
-    """Room for the values of a box of logical chunks, in a new member that replaces those it has.
+    """Room for the values of a box of logical chunks in a new member, which replaces those of its layer.
 
     If `ready`, the array of this name in the group already holds them. Packings are kept if all regions store
     one type: then their numbers are copied, and every region keeps its own packing.
     """
-    manifest, packing = logical.manifest, encoding.packing
-    if not manifest.regions.touching(box).size:
-        raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to recode")
-    parts, packings, encoding, copied = copied_parts(manifest, box, encoding)
-    room = Room(logical)
-    if ready is None:
-        room.in_new_member(manifest.elements(box), encoding, *to_copy(manifest, box, parts), packing=packing)
-    member, origin = len(manifest.members), box.start
-    rows = [Row(member, part, part.seen_from(origin).start, number) for part, number in parts]
-    table = manifest.regions.subtract(box).concat(RegionTable.from_rows(rows, manifest.ndim))
-    names = (*manifest.members, ready or room.made[0])
-    # Replicas stay what they are, unless the new encoding rounds.
-    kept = manifest.replicas if packing is None and is_exact(parse_codecs(encoding.codecs or ())) else None
-    changed = manifest.changed(regions=table, members=names, packings=packings, replicas=kept)
-    return replace(room.reserved(changed), copied=copied)
-
-
-def copied_parts(
-    manifest: Manifest, box: Box, encoding: Encoding
-) -> tuple[list[tuple[Box, int]], Packings, Encoding, Manifest | None]:
-    """The parts of a box that regions back, and the packing of each in another encoding.
-
-    Also the packings for that; the encoding of the member; and the manifest for reading stored numbers, if
-    those are copied.
-    """
+    manifest, new_packing = logical.manifest, encoding.packing
     touched = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
-    parts = [(shared, row.packing) for row in touched if (shared := row.box.intersect(box)) is not None]
+    if not touched:
+        purpose = "replicate" if layer else "recode"
+        raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to {purpose}")
     copied = as_stored(manifest, box) if encoding.keep_packing else None
-    packings = manifest.packings
     if copied is not None:
         encoding = replace(encoding, packing=manifest.packing_of(touched[0]))
-    else:
-        packings, number = packings.numbered(encoding.packing)
-        parts = [(part, number) for part, _ in parts]
-    numbers = {number for _, number in parts}
-    if len(numbers) == 1 and _is_covered(box, parts):
-        parts = [(box, numbers.pop())]  # no hole is to be kept
-    return parts, packings, encoding, copied
+    parts = [
+        (shared, encoding.packing if copied is None else manifest.packing_of(row))
+        for row in touched
+        if (shared := row.box.intersect(box)) is not None
+    ]
+    boxes = [part for part, _ in parts]
+    if manifest.regions.covers(box):
+        # In one go: chunks of the new member may hold elements of many parts, and would be written for each.
+        boxes = [box]
+        if len({packing for _, packing in parts}) == 1:
+            parts = [(box, parts[0][1])]
+    room = Room(logical)
+    if ready is None:
+        fresh = map(manifest.elements, boxes)
+        room.in_new_member(manifest.elements(box), encoding, *fresh, packing=new_packing)
+    name = ready or room.new_members[0]
+    backings = [Backing(part, name, part.seen_from(box.start).start, packing) for part, packing in parts]
+    # Replicas stay what they are, unless the new encoding rounds.
+    exact = new_packing is None and is_exact(parse_codecs(encoding.codecs or ()))
+    changed = manifest.replace_boxes([box], backings, layer=layer, same_values=exact)
+    return replace(room.reserved(changed), copied=copied)
 
 
 def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
@@ -140,19 +131,6 @@ def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
     )
 
 
-def to_copy(manifest: Manifest, box: Box, parts: list[tuple[Box, int]]) -> list[Box]:
-    """The elements of a box to copy: all in one go, or each part by itself if there are holes.
-
-    Chunks of the new member may hold elements of many parts, and would be written again for each of them.
-    """
-    boxes = [box] if _is_covered(box, parts) else [part for part, _ in parts]
-    return [manifest.elements(each) for each in boxes]
-
-
-def _is_covered(box: Box, parts: list[tuple[Box, int]]) -> bool:
-    return sum(prod(part.shape) for part, _ in parts) == prod(box.shape)
-
-
 def is_exact(codecs: Iterable[Any]) -> bool:
     """Whether codecs are known to return their input, bit by bit; for others it is unknown.
 
@@ -170,9 +148,8 @@ def is_exact(codecs: Iterable[Any]) -> bool:
 
 def copy_out(logical: LogicalArrayHandle, numbers: Sequence[int], axis: int, encoding: Encoding) -> None:
     """Copy the last logical chunk of some regions along an axis into one new member, as plain values."""
-    manifest, chosen = logical.manifest, list(numbers)
-    table, stop = manifest.regions, manifest.regions.stop.copy()
-    boxes = [table.row(i).box for i in chosen]
+    manifest = logical.manifest
+    boxes = [manifest.regions.row(i).box for i in numbers]
     boxes = [box.with_axis(axis, box.stop[axis] - 1, box.stop[axis]) for box in boxes]
     around = Box(
         tuple(map(min, zip(*(box.start for box in boxes), strict=True))),
@@ -180,12 +157,9 @@ def copy_out(logical: LogicalArrayHandle, numbers: Sequence[int], axis: int, enc
     )
     room = Room(logical)
     room.in_new_member(manifest.elements(around), encoding, *map(manifest.elements, boxes))
-    stop[chosen, axis] -= 1
-    left = replace(table, stop=stop).select(np.flatnonzero((stop > table.start).all(axis=1)))
-    rows = [Row(len(manifest.members), box, box.seen_from(around.start).start) for box in boxes]
-    changed = left.concat(RegionTable.from_rows(rows, manifest.ndim))
-    names = (*manifest.members, *room.made)
-    reserved = room.reserved(manifest.changed(regions=changed, members=names, replicas=manifest.replicas))
+    (name,) = room.new_members
+    backings = [Backing(box, name, box.seen_from(around.start).start) for box in boxes]
+    reserved = room.reserved(manifest.replace_boxes(boxes, backings, same_values=True))
     with reserved.shown_when_filled(logical):
         copy_values(logical, reserved)
 
@@ -209,7 +183,7 @@ def copy_values(
 
     With a client, steps are tasks.
     """
-    (name,) = room.made
+    (name,) = room.new_members
     options, unit = room.options[name], grain(logical.members[name])
     member = logical.members[name]
     metadata: Any = member.metadata

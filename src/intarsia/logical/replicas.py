@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import BoundsError, NoRegionError, PolicyError
 from intarsia.logical.policy import EncodingPolicy, Policy, ReplicaPolicy, growing
-from intarsia.logical.recode import copied_parts, copy_values, to_copy
-from intarsia.logical.staging import Reservation, Room, lattice_box
+from intarsia.logical.recode import copy_values, reserve_copy
+from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box, blocks
-from intarsia.manifest.region_table import MOST_LAYERS, RegionTable, Row
+from intarsia.manifest.region_table import MOST_LAYERS, RegionTable
 from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -74,26 +74,9 @@ def reserve_replica(
 
     What the layer had there before is replaced. If `ready`, the array of this name already holds the values.
     """
-    manifest, encoding = logical.manifest, replica.encoding
-    if not manifest.regions.touching(box).size:
-        raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to replicate")
-    parts, packings, encoding, copied = copied_parts(manifest, box, encoding)
-    room = Room(logical)
-    if ready is None:
-        room.in_new_member(manifest.elements(box), encoding, *to_copy(manifest, box, parts))
-    member, layer = len(manifest.members), replica.layer
-    rows = [Row(member, part, part.seen_from(box.start).start, number, layer=layer) for part, number in parts]
-    table = RegionTable.from_rows(rows, manifest.ndim)
-    by_layer = manifest.replicas.by_layer()
-    if layer in by_layer:
-        by_layer[layer] = by_layer[layer].subtract(box)
-    for other in by_layer.values():
-        table = other.concat(table)
-    names = (*manifest.members, ready or room.made[0])
-    changed = manifest.changed(regions=manifest.regions, members=names, packings=packings, replicas=table)
     policy = Policy.of(logical).with_replica(replica)
-    reserved = room.reserved(changed)
-    return replace(reserved, copied=copied, attributes=policy.attributes, exact=True)
+    reserved = reserve_copy(logical, box, replica.encoding, layer=replica.layer, ready=ready)
+    return replace(reserved, attributes=policy.attributes, exact=True)
 
 
 def add_replica(

@@ -23,8 +23,8 @@ from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapE
 from intarsia.logical.members import Encoding, codecs_for_size
 from intarsia.manifest.box import BoundsLike, Box, element_bounds
 from intarsia.manifest.coercion import Values, broadcast, values_dtype
+from intarsia.manifest.manifest import Backing
 from intarsia.manifest.packing import Packing
-from intarsia.manifest.packing_columns import Packings
 from intarsia.manifest.region_table import NONE, RegionTable, Row
 from intarsia.manifest.view import View
 
@@ -168,7 +168,7 @@ class Reservation:
     manifest: Manifest
     """The manifest to commit when every piece is written; equal to the current one if the layout stays."""
 
-    made: tuple[str, ...] = ()
+    new_members: tuple[str, ...] = ()
     """New members, to be discarded if the writing fails."""
 
     grown: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class Reservation:
 
     def discard(self, logical: LogicalArrayHandle) -> None:
         """Give the room back, as the data will not come."""
-        logical.discard(*self.made)
+        logical.discard(*self.new_members)
         for name, shape in self.grown.items():
             logical.members[name].resize(shape)
 
@@ -230,7 +230,7 @@ class Room:
         self._pieces: list[Piece] = []
         self._grown: dict[str, tuple[int, ...]] = {}
         self._options: dict[str, Options] = {}
-        self.made: tuple[str, ...] = ()
+        self.new_members: tuple[str, ...] = ()
 
     def in_new_member(
         self, elements: Box, encoding: Encoding, *fresh: Box, packing: Packing | None = None
@@ -241,7 +241,7 @@ class Room:
         """
         with self._all_or_nothing():
             name, _ = self._logical.create_member(elements.shape, encoding)
-        self.made = (*self.made, name)
+        self.new_members = (*self.new_members, name)
         self._options[name] = encoding.other_options
         for box in fresh or (elements,):
             there = box.seen_from(elements.start)
@@ -262,7 +262,7 @@ class Room:
 
     def reserved(self, manifest: Manifest) -> Reservation:
         """The reservation, which `manifest` will show."""
-        return Reservation(tuple(self._pieces), manifest, self.made, self._grown, self._options)
+        return Reservation(tuple(self._pieces), manifest, self.new_members, self._grown, self._options)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -282,8 +282,8 @@ def reserve_regions(
     """New regions over free boxes; `origin` is where the data starts in the array, by default its corner."""
     manifest = logical.manifest
     boxes = [(lattice_box(manifest, bounds), encoding) for bounds, encoding in regions]
-    packings, rows = new_rows(manifest, [(box, encoding.packing) for box, encoding in boxes])
-    table = manifest.regions.concat(rows)
+    new = RegionTable.from_rows([Row(0, box, box.start) for box, _ in boxes], manifest.ndim)
+    table = manifest.regions.concat(new)
     pair = table.overlap()
     if pair is not None:
         named = " and ".join(logical.bounds_text(table.row(i).box) for i in pair)
@@ -291,17 +291,9 @@ def reserve_regions(
     room = Room(logical, origin)
     for box, encoding in boxes:
         room.in_new_member(manifest.elements(box), encoding, packing=encoding.packing)
-    members = (*manifest.members, *room.made)
-    return room.reserved(manifest.changed(regions=table, members=members, packings=packings))
-
-
-def new_rows(manifest: Manifest, boxes: Iterable[tuple[Box, Packing | None]]) -> tuple[Packings, RegionTable]:
-    """Regions over these boxes, each backed by all of a member that is yet to be made, in this order."""
-    first, origin, packings, rows = len(manifest.members), (0,) * manifest.ndim, manifest.packings, []
-    for i, (box, packing) in enumerate(boxes):
-        packings, number = packings.numbered(packing)
-        rows.append(Row(first + i, box, origin, number))
-    return packings, RegionTable.from_rows(rows, manifest.ndim)
+    names = zip(boxes, room.new_members, strict=True)
+    backings = [Backing(box, name, packing=encoding.packing) for (box, encoding), name in names]
+    return room.reserved(manifest.replace_boxes([], backings))
 
 
 def encoding_like(logical: LogicalArrayHandle, row: Row, asked: Encoding) -> Encoding:

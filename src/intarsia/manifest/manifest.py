@@ -6,10 +6,10 @@ The format is specified in docs/spec/manifest.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -43,6 +43,25 @@ INLINE_REGIONS = 5_000
 
 MOST_PLACES = 10_000
 """The number of regions whose place in the member is remembered."""
+
+
+class Backing(NamedTuple):
+    """A box of logical chunks, and what is to back it."""
+
+    box: Box
+    """The box of the array."""
+
+    member: str
+    """The name of an array in the group."""
+
+    member_start: tuple[int, ...] | None = None
+    """Where the box starts in it, or in the view of it, in logical chunks; None for its beginning."""
+
+    packing: Packing | None = None
+    """How its numbers become values, if they are not values."""
+
+    view: View | None = None
+    """How the box sees it, if not as it is."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +172,7 @@ class Manifest:
     def ndim(self) -> int:
         return len(self.shape)
 
-    @property
+    @cached_property
     def lattice(self) -> tuple[int, ...]:
         """The number of logical chunks along each axis."""
         return chunk_grid(self.shape, self.chunk_shape)
@@ -271,15 +290,56 @@ class Manifest:
             **fields,
         )
 
+    def replace_boxes(
+        self,
+        holes: Iterable[Box],
+        backings: Iterable[Backing] = (),
+        *,
+        layer: int = 0,
+        same_values: bool = False,
+        **fields: Any,
+    ) -> Manifest:
+        """The next generation: boxes of one layer are no longer backed as they were, and others are.
+
+        With `same_values`, the array still holds the same, so that its replicas stay what they are.
+
+        >>> manifest = Manifest.empty((4,), (2,), "u1").replace_boxes([], [Backing(Box((0,), (2,)), "m-1")])
+        >>> manifest = manifest.replace_boxes([Box((1,), (2,))], [Backing(Box((1,), (2,)), "m-2")])
+        >>> [(manifest.members[row.member], row.box.start) for row in map(manifest.regions.row, range(2))]
+        [('m-1', (0,)), ('m-2', (1,))]
+        """
+        added = list(backings)
+        names = dict.fromkeys((*self.members, *(backing.member for backing in added)))
+        positions = {name: i for i, name in enumerate(names)}
+        views = list(self.views)
+        for view in dict.fromkeys(backing.view for backing in added):
+            if view is not None and view not in views:
+                views.append(view)
+        packings, numbers = self.packings.with_(backing.packing for backing in added)
+        rows = []
+        for (box, member, start, _, view), packing in zip(added, numbers, strict=True):
+            seen = NONE if view is None else views.index(view)
+            rows.append(Row(positions[member], box, start or (0,) * self.ndim, packing, seen, layer))
+        tables = {0: self.regions, **self.replicas.by_layer()}
+        before = tables.get(layer, self.regions.select(slice(0)))
+        tables[layer] = before.subtract(*holes).concat(RegionTable.from_rows(rows, self.ndim))
+        replicas: RegionTable | None = None
+        if layer or same_values:
+            replicas = reduce(RegionTable.concat, list(tables.values())[1:], self.regions.select(slice(0)))
+        return self.changed(
+            regions=tables[0],
+            replicas=replicas,
+            members=tuple(names),
+            packings=packings,
+            views=tuple(views),
+            **fields,
+        )
+
     def without_replicas(self, *boxes: Box) -> Manifest:
         """The next generation, with boxes of logical chunks cut out of all replicas; the manifest itself if
         no replica is there."""
-        left = self.replicas
-        if not any(left.touching(box).size for box in boxes):
-            return self
-        for box in boxes:
-            left = left.subtract(box)
-        return self.changed(regions=self.regions, replicas=left)
+        left = self.replicas.subtract(*boxes) if len(self.replicas) else self.replicas
+        return self if left is self.replicas else self.changed(regions=self.regions, replicas=left)
 
     def without_regions(self) -> Manifest:
         """The same array without regions, of the same generation."""

@@ -94,8 +94,12 @@ class Packings(ReadLater):
         columns = zip(self.kind.tolist(), self.scale.tolist(), self.offset.tolist(), strict=True)
         return tuple((self.kinds[kind], scale, offset) for kind, scale, offset in columns)
 
-    def with_(self, more: Iterable[Packing]) -> tuple[Packings, list[int]]:
-        """These packings and some more, and the numbers of those; equal packings stay one."""
+    def with_(self, more: Iterable[Packing | None]) -> tuple[Packings, list[int]]:
+        """These packings and some more, and the numbers of those; equal packings stay one.
+
+        >>> NO_PACKINGS.with_([None, Packing("int8")])[1]
+        [-1, 0]
+        """
         keys = list(self.keys)
         known: dict[Any, int] = {}
         for i, key in enumerate(keys):  # of two that are equal, the first
@@ -103,6 +107,9 @@ class Packings(ReadLater):
         kinds: dict[tuple[Any, ...], Packing] = {}
         numbers = []
         for packing in more:
+            if packing is None:
+                numbers.append(NONE)
+                continue
             shared = packing.stored, packing.unsigned, packing.values, packing.missing
             of_kind = (*shared, type(packing.scale), type(packing.offset))
             if of_kind not in kinds:
@@ -112,18 +119,7 @@ class Packings(ReadLater):
                 known[key] = len(keys)
                 keys.append(key)
             numbers.append(known[key])
-        return _of(keys), numbers
-
-    def numbered(self, packing: Packing | None) -> tuple[Packings, int]:
-        """These packings and one more, or none, and its number.
-
-        >>> NO_PACKINGS.numbered(None)[1], NO_PACKINGS.numbered(Packing("int8"))[1]
-        (-1, 0)
-        """
-        if packing is None:
-            return self, NONE
-        packings, (number,) = self.with_([packing])
-        return packings, number
+        return self if len(keys) == len(self) else _of(keys), numbers
 
     def select(self, numbers: Ints) -> Packings:
         """A selection of the packings."""

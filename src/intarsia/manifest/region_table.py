@@ -327,14 +327,16 @@ class RegionTable(ReadLater):
             return {layers[0]: self}
         return {layer: self.select(np.flatnonzero(self.layer == layer)) for layer in layers}
 
-    def subtract(self, box: Box) -> RegionTable:
-        """The table with `box` cut out of every region."""
-        touched = self.touching(box)
-        kept = np.ones(len(self), dtype=bool)
-        kept[touched] = False
+    def subtract(self, *boxes: Box) -> RegionTable:
+        """The table with boxes cut out of every region."""
+        touched = np.unique(np.concatenate([np.empty(0, np.int64), *map(self.touching, boxes)]))
+        if not touched.size:
+            return self
+        holes = RegionTable.from_rows([Row(0, box, box.start) for box in boxes], self.ndim)
         rows = map(self.row, touched.tolist())
-        pieces = [row.crop(left) for row in rows for left in row.box.subtract(box)]
-        return self.select(np.flatnonzero(kept)).concat(RegionTable.from_rows(pieces, self.ndim))
+        pieces = [row.crop(left) for row in rows for left in holes.free(row.box)]
+        untouched = self.select(np.setdiff1d(np.arange(len(self)), touched))
+        return untouched.concat(RegionTable.from_rows(pieces, self.ndim))
 
     def overlap(self) -> tuple[int, int] | None:
         """Two rows that share a lattice cell, or None; the cost grows with the rows, not their square.

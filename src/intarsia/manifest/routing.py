@@ -131,10 +131,7 @@ def surviving(before: Manifest, after: Manifest) -> RegionTable:
         if old != new:  # the last logical chunk has more elements than before, or fewer
             last = min(old, new) // before.chunk_shape[axis]
             cut.append(Box.of(everywhere).with_axis(axis, last, max(last + 1, everywhere[axis][1])))
-    for box in cut:
-        if replicas.touching(box).size:
-            replicas = replicas.subtract(box)
-    return replicas
+    return replicas.subtract(*cut)
 
 
 def _rerouted(before: Manifest, after: Manifest, old: RegionTable, new: RegionTable) -> Iterator[Reroute]:

@@ -22,7 +22,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import chosen_codecs, create_member, encoding_of
 from intarsia.logical.policy import EncodingPolicy, Policy, ReplicaPolicy
-from intarsia.logical.recode import reserve_recode
+from intarsia.logical.recode import reserve_copy
 from intarsia.logical.replicas import gaps, piece_of, plan_replica, reserve_replica
 from intarsia.logical.staging import Reservation
 from intarsia.manifest.box import BoundsLike, Box
@@ -298,7 +298,7 @@ def _recode(logical: LogicalArrayHandle, box: Box) -> Reserve:
     encoding = policy.encoding
 
     def reserve(group: LogicalArrayHandle, ready: str | None) -> Reservation:
-        return reserve_recode(group, box, encoding, ready=ready)
+        return reserve_copy(group, box, encoding, ready=ready)
 
     return reserve
 

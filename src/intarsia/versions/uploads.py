@@ -17,7 +17,7 @@ from intarsia.logical.append import Addition, completed, reserve_append, reserve
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding, chosen_codecs, codecs_for_size
-from intarsia.logical.recode import copy_values, reserve_recode
+from intarsia.logical.recode import copy_values, reserve_copy
 from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.coercion import as_values, holds_nulls
@@ -227,7 +227,7 @@ class AppendUpload:
         room = reserve_rest(apart, addition, chosen)
         incoming.fill(apart, room)
         upload.encoding = replace(encoding, packing=chosen.packing, keep_packing=False)
-        upload.member = next(iter(room.made), None)
+        upload.member = next(iter(room.new_members), None)
         upload._attach(logical, addition)
         return upload
 
@@ -326,7 +326,7 @@ def recode(
         encoding, where = Encoding(chosen, chunks, shards, **packed), box
 
         def reserve(group: LogicalArrayHandle, ready: str | None) -> Reservation:
-            return reserve_recode(group, where, encoding, ready=ready)
+            return reserve_copy(group, where, encoding, ready=ready)
 
         return CopyUpload.of(commit, session, logical, box, reserve, client, progress)
 
@@ -375,7 +375,7 @@ class CopyUpload:
         apart = group_in_fork(logical, fork)
         room = reserve(apart, None)
         copy_values(apart, room, client=client, progress=progress)
-        recoded = cls(commit, session, path, basis, reserve, room.made[0], fork)
+        recoded = cls(commit, session, path, basis, reserve, room.new_members[0], fork)
         recoded._attach(logical)
         return recoded
 
