@@ -399,7 +399,7 @@ def _encoding_of(array: AnyArray) -> tuple[tuple[int, ...], Encoding]:
     names = {region.name for region in regions}
     if plain and len(names) <= MOST_COMPARED:
         members = [array.members[name] for name in names]
-        if all(encoding_of(member) == encoding_of(members[0]) for member in members):
+        if all(encoding_of(member.metadata) == encoding_of(members[0].metadata) for member in members):
             return chunks, _encoding_like(members[0], chunks)
     return chunks, Encoding(chunks=chunks)
 

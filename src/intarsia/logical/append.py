@@ -14,7 +14,7 @@ from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import Options, with_codecs
 from intarsia.display import names_text
 from intarsia.errors import BoundsError, ShapeError
-from intarsia.logical.members import Encoding, create_member, encoding_of
+from intarsia.logical.members import Encoding, encoding_of, planned_metadata
 from intarsia.logical.recode import recode
 from intarsia.logical.staging import Reservation, Room, check_shape, encoding_like
 from intarsia.manifest.box import Box
@@ -288,10 +288,10 @@ def takes_over(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> boo
     if row.view != NONE:
         return False
     packed = replace(encoding, packing=logical.manifest.packing_of(row))
-    would: Any = create_member({}, None, logical.manifest, member.shape, packed)
-    if would.metadata.to_dict()["codecs"] != member.metadata.to_dict()["codecs"]:
+    planned = planned_metadata(logical.manifest, member.shape, packed)
+    if encoding_of(planned)["codecs"] != encoding_of(member.metadata)["codecs"]:
         return False
-    logical.members.adopt(name, with_codecs(member, would.metadata.codecs))
+    logical.members.adopt(name, with_codecs(member, planned.codecs))
     return True
 
 
@@ -336,8 +336,8 @@ def _neighbour_to_grow(
     if not replace(encoding, packing=None, keep_packing=False).is_default:
         if row.view != NONE:
             return None
-        would = create_member({}, None, manifest, member.shape, completed(logical, axis, encoding))
-        if encoding_of(would) != encoding_of(member):
+        planned = planned_metadata(manifest, member.shape, completed(logical, axis, encoding))
+        if encoding_of(planned) != encoding_of(member.metadata):
             return None
     return last if _has_room(addition.grown, last, axis, origin.stop[axis]) else None
 

@@ -293,8 +293,8 @@ def _fits(logical: LogicalArrayHandle, base: Row, i: int, row: Row, j: int) -> b
     manifest = logical.manifest
     table = manifest.backings
     one, other = logical.member_of(table.row(i)), logical.member_of(table.row(j))
-    encoding = encoding_of(one)
-    if encoding["chunk_grid"]["name"] != "regular" or encoding != encoding_of(other):
+    encoding = encoding_of(one.metadata)
+    if encoding["chunk_grid"]["name"] != "regular" or encoding != encoding_of(other.metadata):
         return False
     moved = row._replace(member=base.member, member_start=_place(base, row))
     here, there = manifest.in_member(row), manifest.in_member(moved)

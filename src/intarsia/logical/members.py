@@ -11,8 +11,9 @@ import numpy as np
 import zarr
 import zarr.api.asynchronous
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
+from zarr.codecs import ShardingCodec
 
-from intarsia._compat import sync
+from intarsia._compat import ArrayV3Metadata, sync
 from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.codecs.base import codec_list
 from intarsia.codecs.runtime_options import (
@@ -32,6 +33,8 @@ from intarsia.manifest.coercion import as_values, codecs_for, data_type_of, valu
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
+    from zarr.dtype import ZDType
+
     from intarsia.casting import Casting
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing
@@ -150,20 +153,12 @@ def create_member(
     store: Any, name: str | None, manifest: Manifest, shape: tuple[int, ...], encoding: Encoding
 ) -> AnyArray:
     """A new Zarr array that decodes to the logical data type, or to the numbers of the packing."""
-    for what, value in (("chunks", encoding.chunks), ("shards", encoding.shards)):
-        sizes = None if value is None else sizes_of(value, what)
-        if sizes is not None and (len(sizes) != manifest.ndim or min(sizes, default=1) < 1):
-            raise ShapeError(
-                f"{what} {sizes}: a member of this array needs {manifest.ndim} sizes of at least 1"
-            )
     options: dict[str, Any] = {}
-    packing, fill_value = encoding.packing, encoding.stored_fill(manifest)
-    data_type = manifest.data_type if packing is None else data_type_of(packing.stored)
-    parsed = codecs_for(data_type, encoding.codecs)
-    if parsed is not None:
-        options["filters"] = [c for c in parsed if isinstance(c, ArrayArrayCodec)] or None
-        options["serializer"] = next(c for c in parsed if isinstance(c, ArrayBytesCodec))
-        options["compressors"] = [c for c in parsed if isinstance(c, BytesBytesCodec)] or None
+    data_type, fill_value, codecs = _stored_form(manifest, encoding)
+    if codecs is not None:
+        options["filters"] = [c for c in codecs if isinstance(c, ArrayArrayCodec)] or None
+        options["serializer"] = next(c for c in codecs if isinstance(c, ArrayBytesCodec))
+        options["compressors"] = [c for c in codecs if isinstance(c, BytesBytesCodec)] or None
     return zarr.create_array(
         store,
         name=name,
@@ -171,15 +166,59 @@ def create_member(
         dtype=data_type,
         chunks=encoding.chunks or manifest.chunk_shape,
         shards=encoding.shards,
-        fill_value=data_type.default_scalar() if fill_value is None else fill_value,
+        fill_value=fill_value,
         dimension_names=manifest.dimension_names,
         **options,
     )
 
 
-def encoding_of(member: AnyArray) -> dict[str, Any]:
+def _stored_form(
+    manifest: Manifest, encoding: Encoding
+) -> tuple[ZDType[Any, Any], Any, tuple[Codec, ...] | None]:
+    """The data type, fill value and codecs of a new member; None for zarr's own choice of codecs."""
+    for what, value in (("chunks", encoding.chunks), ("shards", encoding.shards)):
+        sizes = None if value is None else sizes_of(value, what)
+        if sizes is not None and (len(sizes) != manifest.ndim or min(sizes, default=1) < 1):
+            raise ShapeError(
+                f"{what} {sizes}: a member of this array needs {manifest.ndim} sizes of at least 1"
+            )
+    packing, fill_value = encoding.packing, encoding.stored_fill(manifest)
+    data_type = manifest.data_type if packing is None else data_type_of(packing.stored)
+    fill_value = data_type.default_scalar() if fill_value is None else fill_value
+    return data_type, fill_value, codecs_for(data_type, encoding.codecs)
+
+
+def planned_metadata(manifest: Manifest, shape: tuple[int, ...], encoding: Encoding) -> ArrayV3Metadata:
+    """The metadata of the member that `create_member` would create.
+
+    >>> from intarsia.manifest.manifest import Manifest
+    >>> metadata = planned_metadata(Manifest.empty((4,), (2,), "u1"), (4,), Encoding(["gzip"]))
+    >>> [type(codec).__name__ for codec in metadata.codecs]
+    ['BytesCodec', 'GzipCodec']
+    """
+    data_type, fill_value, codecs = _stored_form(manifest, encoding)
+    if codecs is None:  # only zarr knows
+        example: Any = create_member({}, None, manifest, shape, replace(encoding, shards=None))
+        codecs = example.metadata.codecs
+    chunks = tuple(encoding.chunks or manifest.chunk_shape)
+    if encoding.shards is not None:
+        codecs = (ShardingCodec(chunk_shape=chunks, codecs=codecs or ()),)
+        chunks = tuple(encoding.shards)
+    return ArrayV3Metadata(
+        shape=shape,
+        data_type=data_type,
+        chunk_grid={"name": "regular", "configuration": {"chunk_shape": chunks}},
+        chunk_key_encoding={"name": "default", "configuration": {"separator": "/"}},
+        fill_value=fill_value,
+        codecs=codecs,
+        attributes={},
+        dimension_names=manifest.dimension_names,
+    )
+
+
+def encoding_of(metadata: Any) -> dict[str, Any]:
     """Everything that decides how a member's chunks are stored: equal for members that may be joined."""
-    document = dict(member.metadata.to_dict())
+    document = dict(metadata.to_dict())
     return {
         key: document[key]
         for key in ("data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")

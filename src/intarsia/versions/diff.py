@@ -315,7 +315,7 @@ def _region_change(change: Reroute, before: State, after: State) -> RegionChange
         assert now is not None
         assert change.before is not None
         assert change.after is not None
-        equal = encoding_of(before.member(was)) == encoding_of(after.member(now))
+        equal = encoding_of(before.member(was).metadata) == encoding_of(after.member(now).metadata)
         equal &= old.packing_of(change.before) == new.packing_of(change.after)
         equal &= old.view_of(change.before) == new.view_of(change.after)
         kind = "joined" if equal else "recoded"

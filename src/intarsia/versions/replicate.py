@@ -20,7 +20,7 @@ from intarsia.logical.edit import consolidate
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import chosen_codecs, create_member, encoding_of
+from intarsia.logical.members import chosen_codecs, encoding_of, planned_metadata
 from intarsia.logical.policy import EncodingPolicy, Policy, ReplicaPolicy
 from intarsia.logical.recode import reserve_copy
 from intarsia.logical.replicas import gaps, piece_of, plan_replica, reserve_replica
@@ -344,8 +344,8 @@ def _is_other(logical: LogicalArrayHandle, name: str, row: int, policy: Encoding
     packing = manifest.packing_of(region) if policy.packing == "keep" else None
     if manifest.view_of(region) is None:
         encoding = replace(policy.encoding, packing=packing, keep_packing=False)
-        would = create_member({}, None, manifest, member.shape, encoding)
-        mine, other = encoding_of(member), encoding_of(would)
+        planned = planned_metadata(manifest, member.shape, encoding)
+        mine, other = encoding_of(member.metadata), encoding_of(planned)
         if all(mine[key] == other[key] for key in ("data_type", "chunk_grid", "codecs")):
             return False
     path = f"{logical.group.path}/{name}".lstrip("/")
