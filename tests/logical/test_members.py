@@ -27,6 +27,6 @@ def test_a_planned_member_is_encoded_as_the_one_that_is_created(name, dtype):
 
 def test_a_planned_member_that_is_packed():
     manifest = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype="float32").manifest
-    encoding = Encoding(["shuffle", "zstd"], packing=intarsia.Packing("int16", scale=0.5, missing=-1))
+    encoding = Encoding(["zstd"], packing=intarsia.Packing("int16", scale=0.5, missing=-1))
     member = create_member({}, None, manifest, (8,), encoding)
     assert encoding_of(planned_metadata(manifest, (8,), encoding)) == encoding_of(member.metadata)

@@ -8,8 +8,6 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import Options, with_codecs
 from intarsia.display import names_text
@@ -339,19 +337,9 @@ def _neighbour_to_grow(
         planned = planned_metadata(manifest, member.shape, completed(logical, axis, encoding))
         if encoding_of(planned) != encoding_of(member.metadata):
             return None
-    return last if _has_room(addition.grown, last, axis, origin.stop[axis]) else None
-
-
-def _has_room(manifest: Manifest, i: int, axis: int, end: int) -> bool:
-    """Whether no other region shows the part of the member that region `i` would grow into."""
-    table, row = manifest.regions, manifest.regions.row(i)
-    others = np.flatnonzero(table.member == row.member)
-    others = others[others != i]
-    if (table.view[others] != row.view).any():  # places of different views cannot be compared
-        more = manifest.to_member(row, manifest.elements(row.box.with_axis(axis, row.box.stop[axis], end)))
-        return not any(manifest.in_member(table.row(j)).intersect(more) for j in others.tolist())
-    box = row.member_box
-    start, stop = box.with_axis(axis, box.stop[axis], end + row.shift[axis])
-    starts = table.member_start[others]
-    stops = starts + table.stop[others] - table.start[others]
-    return not bool(((starts < stop) & (stops > start)).all(axis=1).any())
+    beyond = row.box.with_axis(axis, row.box.stop[axis], origin.stop[axis])
+    if not all(beyond.shape):
+        return last
+    grown = addition.grown
+    taken = grown.is_shown(row.member, grown.to_member(row, grown.elements(beyond)), besides=last)
+    return None if taken else last

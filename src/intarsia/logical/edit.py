@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -236,7 +236,7 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
     manifest, table = logical.manifest, logical.manifest.backings
     gone: set[int] = set()
     longer: dict[int, Box] = {}
-    for run in _runs(table, axis):
+    for run in table.runs(axis):
         first, box = run[0], table.row(run[0]).box
         for i in run[1:]:
             row = table.row(i)
@@ -258,34 +258,6 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
     logical.commit(manifest.changed(regions=ours, replicas=others))
 
 
-def _runs(table: RegionTable, axis: int) -> Iterator[list[int]]:
-    """Rows that follow each other along an axis, without a gap and with one cross-section, two or more."""
-    others = [d for d in range(table.ndim) if d != axis]
-    keys = [
-        table.start[:, axis],
-        *(column for d in others for column in (table.stop[:, d], table.start[:, d])),
-        table.layer,
-    ]
-    run: list[int] = []
-    for i in np.lexsort(keys).tolist() if len(table) else []:
-        follows = (
-            bool(run)
-            and table.layer[run[-1]] == table.layer[i]
-            and table.stop[run[-1], axis] == table.start[i, axis]
-            and all(
-                table.start[run[-1], d] == table.start[i, d] and table.stop[run[-1], d] == table.stop[i, d]
-                for d in others
-            )
-        )
-        if not follows:
-            if len(run) > 1:
-                yield run
-            run = []
-        run.append(i)
-    if len(run) > 1:
-        yield run
-
-
 def _fits(logical: LogicalArrayHandle, base: Row, i: int, row: Row, j: int) -> bool:
     """Whether region `j`, which follows region `i`, can be stored in its member, chunk for chunk."""
     if (row.packing, row.view, row.layer) != (base.packing, base.view, base.layer):
@@ -305,7 +277,10 @@ def _fits(logical: LogicalArrayHandle, base: Row, i: int, row: Row, j: int) -> b
         return False  # the elements of both would be in one chunk
     if moved == row:
         return True  # two windows on one member that are side by side there too
-    return _has_room(logical, one, moved, besides=i)
+    # Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
+    chunks = _chunks(logical, one, moved)
+    taken = Box(*(tuple(i * n for i, n in zip(edge, grain(one), strict=True)) for edge in chunks))
+    return not manifest.is_shown(moved.member, taken, besides=i)
 
 
 def _place(base: Row, row: Row) -> tuple[int, ...]:
@@ -316,20 +291,6 @@ def _place(base: Row, row: Row) -> tuple[int, ...]:
 def _chunks(logical: LogicalArrayHandle, member: zarr.Array[Any], row: Row) -> Box:
     """The stored chunks of a member that a region is in."""
     return logical.manifest.in_member(row).in_units(grain(member))
-
-
-def _has_room(logical: LogicalArrayHandle, member: zarr.Array[Any], moved: Row, besides: int) -> bool:
-    """Whether no other region shows any of the chunks that a region would take.
-
-    Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
-    """
-    table = logical.manifest.backings
-    taken = _chunks(logical, member, moved)
-    return not any(
-        _chunks(logical, member, table.row(i)).intersect(taken)
-        for i in np.flatnonzero(table.member == moved.member).tolist()
-        if i != besides
-    )
 
 
 def _copy_over(logical: LogicalArrayHandle, base: Row, row: Row) -> None:

@@ -228,6 +228,22 @@ class Manifest:
         view = self.view_of(row)
         return (box if view is None else view.places(box)).seen_from(self.member_shift(row))
 
+    def is_shown(self, member: int, box: Box, *, besides: int) -> bool:
+        """Whether any row of the backings but one shows some of a box of a member's elements.
+
+        >>> manifest = Manifest.empty((4,), (2,), "u1").replace_boxes([], [Backing(Box((0,), (1,)), "m-1")])
+        >>> manifest.is_shown(0, Box((1,), (9,)), besides=5), manifest.is_shown(0, Box((2,), (9,)), besides=5)
+        (True, False)
+        """
+        rows = np.flatnonzero(self.backings.member == member)
+        rows = rows[rows != besides]
+        views = self.backings.view[rows]
+        if any(self.in_member(self.backings.row(i)).intersect(box) for i in rows[views != NONE].tolist()):
+            return True
+        table = self.backings.select(rows[views == NONE])
+        start, (lower, upper) = self.member_starts(table), self.region_bounds(table)
+        return bool(((start < box.stop) & (start + upper - lower > box.start)).all(axis=1).any())
+
     def packing_of(self, row: Row) -> Packing | None:
         """How the numbers of a region's member become values; None if they are values."""
         return None if row.packing == NONE else self.packings[row.packing]

@@ -327,6 +327,24 @@ class RegionTable(ReadLater):
             return {layers[0]: self}
         return {layer: self.select(np.flatnonzero(self.layer == layer)) for layer in layers}
 
+    def runs(self, axis: int) -> list[list[int]]:
+        """The rows in groups that continue one another along an axis, in one layer and with one cross-section.
+
+        >>> rows = [Row(0, Box((i,), (j,)), (0,)) for i, j in ((4, 6), (0, 1), (1, 4), (7, 8))]
+        >>> RegionTable.from_rows(rows, ndim=1).runs(0)
+        [[1, 2, 0], [3]]
+        """
+        if not len(self):
+            return []
+        cross = np.arange(self.ndim) != axis
+        borders = [*self.stop[:, cross].T[::-1], *self.start[:, cross].T[::-1]]
+        order = np.lexsort([self.start[:, axis], *borders, self.layer])
+        start, stop, layer = self.start[order], self.stop[order], self.layer[order]
+        follows = (start[1:, axis] == stop[:-1, axis]) & (layer[1:] == layer[:-1])
+        for edge in (start[:, cross], stop[:, cross]):
+            follows &= (edge[1:] == edge[:-1]).all(axis=1)
+        return [run.tolist() for run in np.split(order, np.flatnonzero(~follows) + 1)]
+
     def subtract(self, *boxes: Box) -> RegionTable:
         """The table with boxes cut out of every region."""
         touched = np.unique(np.concatenate([np.empty(0, np.int64), *map(self.touching, boxes)]))

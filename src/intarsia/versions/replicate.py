@@ -310,23 +310,12 @@ def _regions_due_for_recoding(logical: LogicalArrayHandle, policy: EncodingPolic
     if not len(table) or not manifest.ndim:
         return
     other = _members(logical, lambda name, row: _is_other(logical, name, row, policy))
-    rows = [table.row(i) for i in np.flatnonzero(np.isin(table.member, other)).tolist()]
-    rows.sort(key=lambda row: (*(a for d, a in enumerate(row.box.start) if d != axis), row.box.start[axis]))
-    run: Box | None = None
-    for row in rows:
-        if run is not None and _follows(run, row.box, axis):
-            run = run.with_axis(axis, run.start[axis], row.box.stop[axis])
-            continue
-        if run is not None and run.shape[axis] >= policy.after:
-            yield run
-        run = row.box
-    if run is not None and run.shape[axis] >= policy.after:
-        yield run
-
-
-def _follows(run: Box, box: Box, axis: int) -> bool:
-    """Whether a box continues along an axis where another one ends."""
-    return run.with_axis(axis, 0, 1) == box.with_axis(axis, 0, 1) and run.stop[axis] == box.start[axis]
+    table = table.select(np.isin(table.member, other))
+    for run in table.runs(axis):
+        box = table.row(run[0]).box
+        box = box.with_axis(axis, box.start[axis], table.row(run[-1]).box.stop[axis])
+        if box.shape[axis] >= policy.after:
+            yield box
 
 
 def _members(logical: LogicalArrayHandle, chosen: Callable[[str, int], bool]) -> list[int]:
