@@ -18,7 +18,7 @@ from tests.versions.processes import CONTEXT
 
 import intarsia
 from intarsia.codecs import ConditionalCodec
-from intarsia.versions.repository import explained
+from intarsia.versions.repository import explain_errors
 from soak.linear import Operation
 from soak.target import Wrong
 
@@ -125,7 +125,7 @@ class Doing:
         self._retry(lambda array: array.drop_region([(row, row + 1), (0, COLUMNS)]))
 
     def _restore(self, _number):
-        with explained("the repository"):  # Icechunk is asked here, not intarsia
+        with explain_errors("the repository"):  # Icechunk is asked here, not intarsia
             versions = [v.id for v in self.repo.ancestry(branch="main")]
         chosen = self.rng.choice(versions[: min(len(versions), 6)])
         try:

@@ -7,7 +7,7 @@ from benchmarks.packed_archive import NAMES, Parser, series
 
 import intarsia
 from intarsia.archives import dataset
-from intarsia.versions.access import opened_anew
+from intarsia.versions.access import reopen_without_cache
 from tests.archives.files import netcdf
 
 FILES = [30, pytest.param(12_000, marks=pytest.mark.torture)]
@@ -57,7 +57,7 @@ def test_one_more_file_opens_the_repository_once_and_is_looked_up_once(tmp_path,
 def test_later_batches_have_a_handle_that_keeps_nothing_and_reads_the_same(tmp_path):
     values = [netcdf(tmp_path / f"{day}.nc", day) for day in range(3)]
     first = intarsia.ingest(tmp_path / "0.nc", tmp_path / "repository", concat_dim="time").repository
-    anew = opened_anew(first)
+    anew = reopen_without_cache(first)
     assert anew is not first
     assert anew.authorized_virtual_container_prefixes == first.authorized_virtual_container_prefixes
     report = intarsia.ingest(sorted(tmp_path.glob("*.nc")), anew, concat_dim="time", batch=1)

@@ -10,7 +10,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia.versions.repository import explained
+from intarsia.versions.repository import explain_errors
 from tests.versions.places import create, memory
 
 CASES = [
@@ -45,7 +45,7 @@ CASES = [
 
 @pytest.mark.parametrize(("error", "kind", "says"), CASES, ids=lambda value: str(value)[:30])
 def test_each_becomes_one_of_ours_and_says_what_to_do(error, kind, says):
-    with pytest.raises(kind, match="data/store") as caught, explained("data/store"):
+    with pytest.raises(kind, match="data/store") as caught, explain_errors("data/store"):
         raise error
     assert says in str(caught.value)
     assert caught.value.__cause__ is error
@@ -53,14 +53,14 @@ def test_each_becomes_one_of_ours_and_says_what_to_do(error, kind, says):
 
 def test_the_chain_of_calls_is_left_out():
     error = icechunk.StorageError("broken\n\ncontext:\n   0: icechunk::refs::fetch_branch")
-    with pytest.raises(intarsia.errors.RepositoryError) as caught, explained("here"):
+    with pytest.raises(intarsia.errors.RepositoryError) as caught, explain_errors("here"):
         raise error
     assert str(caught.value) == "here: broken"
 
 
 def test_conflicts_and_other_errors_pass():
     for error in (icechunk.ConflictError("a", "b"), ValueError("x")):
-        with pytest.raises(type(error)), explained("here"):
+        with pytest.raises(type(error)), explain_errors("here"):
             raise error
 
 

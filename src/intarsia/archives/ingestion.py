@@ -71,7 +71,7 @@ from intarsia.display import count_text
 from intarsia.errors import IngestError, RepositoryNotFoundError
 from intarsia.logical.hierarchy import joined_path
 from intarsia.progress import Progress, silent
-from intarsia.versions.access import opened_anew
+from intarsia.versions.access import reopen_without_cache
 from intarsia.versions.commit import Commit, publish
 from intarsia.versions.repository import check_name, open_repository
 
@@ -559,7 +559,7 @@ class Ingestion:
     def _open_anew(self) -> None:
         """Release the references of earlier batches, which Icechunk would keep in memory."""
         repo = self.first.opened()
-        anew = None if repo is None else opened_anew(repo)
+        anew = None if repo is None else reopen_without_cache(repo)
         for part in self.parts if anew is not None else ():
             part.target = anew
 

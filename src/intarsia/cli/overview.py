@@ -18,8 +18,8 @@ from intarsia.errors import VersionNotFoundError
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.versions.locking import commit_lock
-from intarsia.versions.repository import explained
-from intarsia.versions.version import Version, snapshot_named
+from intarsia.versions.repository import explain_errors
+from intarsia.versions.version import Version, find_snapshot
 
 Delete = Annotated[bool, typer.Option("--delete", help="Remove it; its snapshot stays.")]
 Which = Annotated[
@@ -83,7 +83,7 @@ def tag(
     Example: intarsia tag data/store v1 2024-05-01
     """
     repo = _repository(asked)
-    with explained(asked.store):
+    with explain_errors(asked.store):
         if not name:
             _show_refs(
                 {each: repo.lookup_tag(each) for each in sorted(repo.list_tags())}, "tags", asked, as_json
@@ -97,7 +97,7 @@ def tag(
         else:
             if name in repo.list_tags():
                 raise CommandError(f"there is already a tag {name!r}: tags do not move; choose another name")
-            snapshot = snapshot_named(repo, version) if version else repo.lookup_branch("main")
+            snapshot = find_snapshot(repo, version) if version else repo.lookup_branch("main")
             with commit_lock(repo):
                 repo.create_tag(name, snapshot)
     _say_done("tag", name, snapshot, delete, asked, as_json)
@@ -116,7 +116,7 @@ def branch(
     Example: intarsia branch data/store trial v1
     """
     repo = _repository(asked)
-    with explained(asked.store):
+    with explain_errors(asked.store):
         if not name:
             tips = {each: repo.lookup_branch(each) for each in sorted(repo.list_branches())}
             _show_refs(tips, "branches", asked, as_json)
@@ -131,7 +131,7 @@ def branch(
         else:
             if name in repo.list_branches():
                 raise CommandError(f"there is already a branch {name!r}: choose another name")
-            snapshot = snapshot_named(repo, version) if version else repo.lookup_branch("main")
+            snapshot = find_snapshot(repo, version) if version else repo.lookup_branch("main")
             Version(snapshot_id=snapshot).session(repo)  # raises an error if it does not exist
             with commit_lock(repo):
                 repo.create_branch(name, snapshot)

@@ -214,7 +214,7 @@ class NamedStore:
                     "  intarsia create, ingest and convert put something there"
                 )
             return safe_store(session.store)
-        if self.version.is_given:
+        if self.version.is_explicit:
             raise CommandError(
                 f"{self.text} is a plain Zarr store, which has no versions: "
                 "--branch, --tag, --snapshot and --as-of need an Icechunk repository"

@@ -24,7 +24,7 @@ from rich.text import Text
 from intarsia import errors
 from intarsia.display import GAP, lay_out, plain, table_text, wrapped
 from intarsia.progress import Progress, progress_bar, silent
-from intarsia.versions.repository import translated
+from intarsia.versions.repository import translate_error
 
 TRACEBACK = "INTARSIA_TRACEBACK"
 """Set this variable to see where an unexpected error comes from."""
@@ -174,7 +174,7 @@ def verb(function: Callable[..., int | None]) -> Callable[..., None]:
         except (Exception, KeyboardInterrupt) as error:
             told: BaseException = error
             if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
-                told = translated(error, options.get("store", "the repository"))
+                told = translate_error(error, options.get("store", "the repository"))
             code = complain(told, as_json=bool(options.get("as_json")), options=options)
         if code:
             raise typer.Exit(int(code))

@@ -96,7 +96,7 @@ def diff(
     Example: intarsia diff data/store temperature 2024-05-01 main
     """
     place, repo = _versioned(asked)
-    if after and place.version.is_given:
+    if after and place.version.is_explicit:
         raise CommandError(
             "give the later version only once: as AFTER, or with --branch, --tag, --snapshot or --as-of"
         )

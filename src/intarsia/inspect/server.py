@@ -30,7 +30,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_array
 from intarsia.versions.locking import directory_of
 from intarsia.versions.repository import describe
-from intarsia.versions.version import Resolved, Version, resolve
+from intarsia.versions.version import ResolvedStore, Version, resolve
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -187,7 +187,7 @@ def _members(store: Any, path: str) -> Iterator[tuple[str, int]]:
         yield from ((f"{name}/{member}".strip("/"), array.ndim) for member in array.manifest.members)
 
 
-def _directory(resolved: Resolved) -> Path | None:
+def _directory(resolved: ResolvedStore) -> Path | None:
     """The directory on this machine that is served; None if it is something else."""
     if resolved.repo is not None:
         return directory_of(resolved.repo)

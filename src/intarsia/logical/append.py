@@ -196,7 +196,7 @@ def reserve_append(
         return Reservation((), logical.manifest)
     addition = _with_open_end(logical, addition, encoding, values)
     before, axis = addition.before, addition.axis
-    chosen, room = completed(logical, axis, encoding), Room(logical, addition.origin)
+    chosen, room = complete_encoding(logical, axis, encoding), Room(logical, addition.origin)
     # A hole that becomes part of a region still reads as the array's fill value.
     at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
     boxes = [(box, at_holes) for box in before.regions.free(addition.partial) if all(box.shape)]
@@ -274,12 +274,12 @@ def _options_for(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> O
     """
     if encoding.codecs is None:
         return encoding.options
-    if takes_over(logical, row, encoding):
+    if take_over_codecs(logical, row, encoding):
         return encoding.other_options
     return encoding.options.over(Options(default=encoding.own_options.decision))
 
 
-def takes_over(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> bool:
+def take_over_codecs(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> bool:
     """Let these codecs write into a member from now on, with their options, if they equal its own."""
     name = logical.manifest.members[row.member]
     member: Any = logical.members[name]
@@ -307,7 +307,7 @@ def _last_row(logical: LogicalArrayHandle, axis: int) -> int | None:
     return last
 
 
-def completed(logical: LogicalArrayHandle, axis: int, encoding: Encoding) -> Encoding:
+def complete_encoding(logical: LogicalArrayHandle, axis: int, encoding: Encoding) -> Encoding:
     """Take what the caller left open from the previous region, so that a series keeps its encoding."""
     last = _last_row(logical, axis)
     if last is None:
@@ -334,7 +334,7 @@ def _neighbour_to_grow(
     if not replace(encoding, packing=None, keep_packing=False).is_default:
         if row.view != NONE:
             return None
-        planned = planned_metadata(manifest, member.shape, completed(logical, axis, encoding))
+        planned = planned_metadata(manifest, member.shape, complete_encoding(logical, axis, encoding))
         if encoding_of(planned) != encoding_of(member.metadata):
             return None
     beyond = row.box.with_axis(axis, row.box.stop[axis], origin.stop[axis])

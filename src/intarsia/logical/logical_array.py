@@ -20,14 +20,14 @@ from intarsia.logical import edit, replicas
 from intarsia.logical.append import append
 from intarsia.logical.attributes import Attributes
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, Live, Members, chosen_codecs
+from intarsia.logical.members import Encoding, Live, Members, choose_codecs
 from intarsia.logical.policy import Policy
 from intarsia.logical.recode import StoredNumbers, as_stored, recode
 from intarsia.logical.region import Region, Regions
 from intarsia.logical.staging import lattice_box
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.packing import Packing
-from intarsia.manifest.packing_columns import PackingChoice, checked_packing, chosen_packing
+from intarsia.manifest.packing_columns import PackingChoice, choose_packing, parse_packing
 from intarsia.manifest.view import View
 from intarsia.parallel import Client, check_travels
 from intarsia.progress import Progress, silent
@@ -195,9 +195,9 @@ class LogicalArray(Accessors, StoredArray):
                 previous region; otherwise it is that of the lattice by default.
             shards: The shape of the shards, a whole number of chunks along each axis.
         """
-        packed = chosen_packing(self.manifest, packing)
+        packed = choose_packing(self.manifest, packing)
         rule = casting or self._config.casting
-        chosen = chosen_codecs(
+        chosen = choose_codecs(
             codecs, data, packing=packed.get("packing"), manifest=self.manifest, casting=rule
         )
         encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
@@ -255,9 +255,9 @@ class LogicalArray(Accessors, StoredArray):
         >>> array[2:].tolist()
         [[4.0, 2.0, 0.0], [5.0, 3.0, 1.0]]
         """
-        own = checked_packing(self.manifest, packing)
+        own = parse_packing(self.manifest, packing)
         rule = casting or self._config.casting
-        chosen = chosen_codecs(codecs, data, packing=own, manifest=self.manifest, casting=rule)
+        chosen = choose_codecs(codecs, data, packing=own, manifest=self.manifest, casting=rule)
         encoding = Encoding(chosen, chunks, shards, fill_value, self._config.options, own)
         edit.add_region(
             self._logical,
@@ -317,9 +317,9 @@ class LogicalArray(Accessors, StoredArray):
         whole: BoundsLike = [(0, n) for n in self.shape]
         cells = lattice_box(self.manifest, whole if bounds is None else bounds)
         box = self.manifest.elements(cells).bounds
-        packed = chosen_packing(self.manifest, packing)
+        packed = choose_packing(self.manifest, packing)
         data = self.as_stored(box) if codecs == "auto" and packing == "keep" else self
-        chosen = chosen_codecs(codecs, data, box, packed.get("packing"))
+        chosen = choose_codecs(codecs, data, box, packed.get("packing"))
         encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
         recode(self._logical, box, encoding, client=client, progress=progress)
 
@@ -405,7 +405,7 @@ class LogicalArray(Accessors, StoredArray):
         """
         if codecs == "auto" and self.size:
             box: BoundsLike = [(0, n) for n in self.shape] if bounds is None else bounds
-            codecs = chosen_codecs(codecs, self.as_stored(box) if packing == "keep" else self, box)
+            codecs = choose_codecs(codecs, self.as_stored(box) if packing == "keep" else self, box)
         fields = {"chunks": chunks, "codecs": codecs, "shards": shards, "packing": packing}
         return replicas.add_replica(
             self._logical, bounds, fields, layer=layer, client=client, progress=progress

@@ -332,7 +332,7 @@ class Members(Mapping[str, AnyArray]):
         return Members, (self._group, tuple(self._names), self.live)  # open members may be gone by then
 
 
-def chosen_codecs(
+def choose_codecs(
     codecs: Iterable[CodecLike] | Literal["auto"] | None,
     data: Any,
     bounds: Any = None,

@@ -325,7 +325,7 @@ def encoding_like(logical: LogicalArrayHandle, row: Row, asked: Encoding) -> Enc
     return replace(asked, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
 
 
-def covered(logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int]]) -> Reservation:
+def reserve_covered(logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int]]) -> Reservation:
     """A box of elements that regions back already: the data replaces what is there.
 
     Replicas of the box are removed before the data is written, whatever happens to it.

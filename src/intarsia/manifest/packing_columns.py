@@ -331,16 +331,16 @@ def _parsed_columns(document: Mapping[str, Any], kinds: tuple[Packing, ...]) -> 
 NO_PACKINGS = Packings((), *np.zeros((3, 0), dtype=np.int64))
 
 
-def checked_packing(manifest: Manifest, packing: Packing | Mapping[str, Any] | None) -> Packing | None:
+def parse_packing(manifest: Manifest, packing: Packing | Mapping[str, Any] | None) -> Packing | None:
     """The packing, also from the arguments of one; refused if the array cannot hold its values.
 
     If the arguments give no type for the values, it is that of the array.
 
     >>> from intarsia.manifest.manifest import Manifest
     >>> manifest = Manifest.empty((4,), (2,), "float32")
-    >>> checked_packing(manifest, {"stored": "int16", "scale": 0.5})
+    >>> parse_packing(manifest, {"stored": "int16", "scale": 0.5})
     Packing('int16', scale=float32(0.5), values='float32')
-    >>> checked_packing(manifest, Packing("int16", scale=0.1))
+    >>> parse_packing(manifest, Packing("int16", scale=0.1))
     Traceback (most recent call last):
     ...
     intarsia.errors.PackingError: int16 * 0.1: its values are float64, which an array of float32 cannot hold.
@@ -370,18 +370,18 @@ type PackingChoice = Packing | Mapping[str, Any] | Literal["keep"] | None
 """What a caller says about packing: a packing or its arguments, `"keep"` for the current one, or none."""
 
 
-def chosen_packing(manifest: Manifest, packing: PackingChoice) -> dict[str, Any]:
+def choose_packing(manifest: Manifest, packing: PackingChoice) -> dict[str, Any]:
     """The fields of an `Encoding` for what was said about packing.
 
     >>> from intarsia.manifest.manifest import Manifest
-    >>> chosen_packing(Manifest.empty((4,), (2,), "float32"), "keep")
+    >>> choose_packing(Manifest.empty((4,), (2,), "float32"), "keep")
     {'keep_packing': True}
     """
     if isinstance(packing, str):
         if packing != "keep":
             raise PackingError(f'packing={packing!r}: give "keep", None or a packing')
         return {"keep_packing": True}
-    return {"packing": checked_packing(manifest, packing)}
+    return {"packing": parse_packing(manifest, packing)}
 
 
 def can_hold(manifest: Manifest, packing: Packing) -> bool:

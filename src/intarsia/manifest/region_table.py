@@ -328,7 +328,7 @@ class RegionTable(ReadLater):
         return {layer: self.select(np.flatnonzero(self.layer == layer)) for layer in layers}
 
     def runs(self, axis: int) -> list[list[int]]:
-        """The rows in groups that continue one another along an axis, in one layer and with one cross-section.
+        """Groups of rows that continue one another along an axis, in one layer and with one cross-section.
 
         >>> rows = [Row(0, Box((i,), (j,)), (0,)) for i, j in ((4, 6), (0, 1), (1, 4), (7, 8))]
         >>> RegionTable.from_rows(rows, ndim=1).runs(0)

@@ -46,7 +46,7 @@ def rows_of(manifest: Manifest, names: Iterable[str]) -> Iterator[Row]:
         yield table.row(i)
 
 
-def disturbed(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> list[Box]:
+def boxes_that_moved(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> list[Box]:
     """The boxes of logical chunks that `after` does not show from the same places as `before`.
 
     A hole is part of a box: what nothing backed must still be backed by nothing. So are replicas: whoever
@@ -57,23 +57,23 @@ def disturbed(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> list[B
     >>> array.add_region([(0, 4)], codecs=["gzip"], data=[1, 2, 3, 4])
     >>> before, left, hole = array.manifest, Box((0,), (2,)), Box((2,), (3,))
     >>> array.recode([(2, 4)], codecs=["zstd"])
-    >>> disturbed(before, array.manifest, [left, hole])
+    >>> boxes_that_moved(before, array.manifest, [left, hole])
     [Box(start=(0,), stop=(2,))]
     >>> array.add_region([(4, 8)], codecs=["zstd"])
-    >>> disturbed(before, array.manifest, [left, hole])
+    >>> boxes_that_moved(before, array.manifest, [left, hole])
     [Box(start=(0,), stop=(2,)), Box(start=(2,), stop=(3,))]
     """
     listed = list(boxes)
     if before.chunk_shape != after.chunk_shape or before.data_type != after.data_type:
         return listed
-    changes = (Row(0, change.box, change.box.start) for change in rerouted(before, after))
+    changes = (Row(0, change.box, change.box.start) for change in reroutes(before, after))
     moved = RegionTable.from_rows(changes, len(before.shape))
     return [box for box in listed if moved.touching(box).size or _is_cut(before, after, box)]
 
 
 def keeps_routing(before: Manifest, after: Manifest, row: Row) -> bool:
     """Whether everything that a region of `before` shows is shown by `after`, from the same place."""
-    return not disturbed(before, after, [row.box])
+    return not boxes_that_moved(before, after, [row.box])
 
 
 def _is_cut(before: Manifest, after: Manifest, box: Box) -> bool:
@@ -96,14 +96,14 @@ def shown_in(manifest: Manifest, row: Row, index: tuple[int, ...], size: tuple[i
     return chunk.intersect(manifest.elements(row.box))
 
 
-def rerouted(before: Manifest, after: Manifest) -> list[Reroute]:
+def reroutes(before: Manifest, after: Manifest) -> list[Reroute]:
     """Every box that the two manifests back in different ways, layer by layer.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
     >>> empty = array.manifest
     >>> array.add_region([(0, 2)], codecs=["gzip"])
-    >>> [(change.kind, change.box) for change in rerouted(empty, array.manifest)]
+    >>> [(change.kind, change.box) for change in reroutes(empty, array.manifest)]
     [('added', Box(start=(0,), stop=(1,)))]
     """
     changes = list(_rerouted(before, after, before.regions, after.regions))

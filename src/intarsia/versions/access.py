@@ -378,14 +378,14 @@ def current(repo: icechunk.Repository) -> icechunk.Repository:
     return repo
 
 
-def opened_anew(repo: icechunk.Repository) -> icechunk.Repository:
+def reopen_without_cache(repo: icechunk.Repository) -> icechunk.Repository:
     """Another handle that may read the same, which frees what Icechunk keeps in memory for the old one.
 
     That is every manifest that was read or written, up to fifteen million references. `reopen` would keep
     them. A handle whose credentials are not known here is returned as it is.
 
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
-    >>> opened_anew(repo) is repo
+    >>> reopen_without_cache(repo) is repo
     True
     """
     grants = _grants.get(repo)

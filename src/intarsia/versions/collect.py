@@ -28,7 +28,7 @@ from intarsia.logical.verify import verify as verify_array
 from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.commit import Backoff
 from intarsia.versions.locking import commit_lock, directory_of
-from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
+from intarsia.versions.repository import RepositoryLike, describe, explain_errors, open_repository
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import Version, as_repository, moment
 
@@ -148,7 +148,7 @@ def verify(
     if repo is None:
         return verify_array(store, path, data=data, deep=deep, progress=progress)
     session = Version(branch, tag, snapshot_id, as_of).session(repo)
-    with explained(describe(repo)):
+    with explain_errors(describe(repo)):
         try:
             group = open_group(session.store, path, "r")
         except GroupNotFoundError as error:
@@ -260,7 +260,7 @@ def vacuum(
     if dry_run:
         raise TypeError("forget_before has no dry run: leave out dry_run")
     now = datetime.datetime.now(datetime.UTC)
-    with explained(describe(repo)):
+    with explain_errors(describe(repo)):
         cut_off = _cut_off(repo, forget_before, now, force=force)
     removed = _vacuum_repository(repo, path, branch, dry_run=False)
     return replace(_collect(repo, cut_off, now), removed=removed)
@@ -271,7 +271,7 @@ def _vacuum_repository(
 ) -> tuple[str, ...]:
     """Remove members that no region refers to, in one commit if there are any."""
     session = Version(branch).session(repo)
-    with explained(describe(repo)):
+    with explain_errors(describe(repo)):
         try:
             remains = vacuum_array(session.store, path, dry_run=True)
         except GroupNotFoundError as error:
@@ -328,7 +328,7 @@ NOTED_COPIES = 16 * 1024 * 1024
 
 def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetime.datetime) -> Collected:
     """Forget versions before the cut-off, and remove everything that no version refers to."""
-    with explained(describe(repo)):
+    with explain_errors(describe(repo)):
         expired = _in_the_end(lambda: _expire(repo, cut_off))
         summary = _in_the_end(lambda: _collect_garbage(repo, cut_off))
         copies = _copies(repo, max(cut_off, now - MINIMUM_AGE))
@@ -461,7 +461,7 @@ def leftovers(repo: RepositoryLike) -> Collected:
     opened = open_repository(repo)
     now = datetime.datetime.now(datetime.UTC)
     refuse_impossible_files(opened)
-    with explained(describe(opened)):
+    with explain_errors(describe(opened)):
         summary = opened.garbage_collect(now, dry_run=True)
         copies = [copy.stat().st_size for copy in _copies(opened, now - MINIMUM_AGE)]
     return _collected(summary, frozenset(), copies if sum(copies) > NOTED_COPIES else [])

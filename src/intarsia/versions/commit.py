@@ -26,9 +26,9 @@ from intarsia.errors import ConcurrentUpdateError, RepositoryError
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
-from intarsia.manifest.routing import disturbed, rows_of, shown_in
+from intarsia.manifest.routing import boxes_that_moved, rows_of, shown_in
 from intarsia.versions.locking import commit_lock
-from intarsia.versions.repository import clock_is_behind, describe, explained
+from intarsia.versions.repository import clock_is_behind, describe, explain_errors
 from intarsia.versions.version import group_at, manifest_at, node_at
 
 METADATA_KEY = "intarsia"
@@ -197,7 +197,7 @@ def publish(commit: Commit, prepare: Callable[[], PreparedChange | str], *, agai
     """
     prepared: PreparedChange | None = None
     base, changed, backoff = "", list[str](), commit.backoff or Backoff()
-    with explained(commit.where, commit.repo):
+    with explain_errors(commit.where, commit.repo):
         for _ in backoff.tries():
             if prepared is None:
                 made = prepare()
@@ -330,7 +330,9 @@ class Basis:
         if now is None:
             return [f"{self.path}: removed or recreated"]
         place = self.manifest.elements(self.box)
-        if now.manifest.elements(self.box) != place or disturbed(self.manifest, now.manifest, [self.box]):
+        if now.manifest.elements(self.box) != place or boxes_that_moved(
+            self.manifest, now.manifest, [self.box]
+        ):
             return [f"{self.path}: {place.text()} has another layout now"]
         return [f"{self.path}: {shown.text()} was written" for shown in self._shown(now, written)]
 
@@ -395,6 +397,6 @@ def hidden_writes(repo: icechunk.Repository, session: icechunk.Session, base: st
         boxes = [row.box for row in rows_of(old, written)]
         hidden += [
             f"{group}: {old.elements(box).text()} has another layout now"
-            for box in (boxes if new is None else disturbed(old, new, boxes))
+            for box in (boxes if new is None else boxes_that_moved(old, new, boxes))
         ]
     return hidden

@@ -15,7 +15,7 @@ from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import encoding_of, short_codecs
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.region_table import Row
-from intarsia.manifest.routing import Reroute, disturbed, rerouted, rows_of, shown_in
+from intarsia.manifest.routing import Reroute, boxes_that_moved, reroutes, rows_of, shown_in
 from intarsia.versions.version import group_at
 
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
@@ -293,10 +293,10 @@ def _region_changes(before: State, after: State, written: Written) -> Iterator[R
                 yield RegionChange("dropped", bounds, name, None, row.layer, before, after)
         return
     old, new = before.logical.manifest, after.logical.manifest
-    for change in rerouted(old, new):
+    for change in reroutes(old, new):
         yield _region_change(change, before, after)
     rows = [(name, row) for name in sorted(written) for row in rows_of(old, [name])]
-    gone = set(disturbed(old, new, [row.box for _, row in rows]))
+    gone = set(boxes_that_moved(old, new, [row.box for _, row in rows]))
     for name, row in rows:
         box = None if row.box in gone else _written_box(before, name, row, written[name])
         if box is not None:

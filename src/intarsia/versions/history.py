@@ -21,9 +21,9 @@ from intarsia.manifest.document import MANIFEST_KEY, new_name
 from intarsia.manifest.manifest import Manifest
 from intarsia.versions.commit import METADATA_KEY, Backoff, Basis, Changes
 from intarsia.versions.diff import ArrayChange, State, compare
-from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
+from intarsia.versions.repository import RepositoryLike, describe, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, retry
-from intarsia.versions.version import Version, group_at, manifest_at, same_node, snapshot_named
+from intarsia.versions.version import Version, find_snapshot, group_at, manifest_at, same_node
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def history(
     """
     opened = open_repository(store)
     entries: list[HistoryEntry] = []
-    with explained(describe(opened)):
+    with explain_errors(describe(opened)):
         tip = Version(branch, tag, snapshot_id, as_of).session(opened).snapshot_id
         for entry in _walk(opened, tip, path):
             if limit is not None and len(entries) >= limit:
@@ -178,8 +178,8 @@ def diff(
     (((2, 4),),)
     """
     opened = open_repository(store)
-    with explained(describe(opened)):
-        sessions = [opened.readonly_session(snapshot_id=snapshot_named(opened, v)) for v in (before, after)]
+    with explain_errors(describe(opened)):
+        sessions = [opened.readonly_session(snapshot_id=find_snapshot(opened, v)) for v in (before, after)]
         return compare(State.of(sessions[0], path), State.of(sessions[1], path))
 
 
@@ -219,8 +219,8 @@ def restore(
     [1, 2]
     """
     opened = open_repository(store)
-    with explained(describe(opened)):
-        old_id = snapshot_named(opened, version)
+    with explain_errors(describe(opened)):
+        old_id = find_snapshot(opened, version)
         session = opened.readonly_session(snapshot_id=old_id)
         old = group_at(session, path)
     if old is None:

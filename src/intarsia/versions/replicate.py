@@ -7,6 +7,7 @@ ended early or killed, the next one continues it, and a run that finds nothing t
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import icechunk
@@ -20,16 +21,15 @@ from intarsia.logical.edit import consolidate
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import chosen_codecs, encoding_of, planned_metadata
+from intarsia.logical.members import Encoding, choose_codecs, encoding_of, planned_metadata
 from intarsia.logical.policy import EncodingPolicy, Policy, ReplicaPolicy
 from intarsia.logical.recode import reserve_copy
 from intarsia.logical.replicas import gaps, piece_of, plan_replica, reserve_replica
-from intarsia.logical.staging import Reservation
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Backoff, Commit, publish
-from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
+from intarsia.versions.repository import RepositoryLike, describe, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.uploads import CopyUpload, Reserve
 from intarsia.versions.version import group_at, group_to_edit
@@ -100,19 +100,13 @@ def add_replica(
         chosen: Any = codecs
         if codecs == "auto" and array.size:
             box: BoundsLike = Box.sized(array.shape).bounds if bounds is None else bounds
-            chosen = chosen_codecs(codecs, array.as_stored(box) if packing == "keep" else array, box)
+            chosen = choose_codecs(codecs, array.as_stored(box) if packing == "keep" else array, box)
         fields = {"chunks": chunks, "codecs": chosen, "shards": shards, "packing": packing}
         replica, cells = plan_replica(logical, bounds, fields, layer)
-        return CopyUpload.of(commit, session, logical, cells, _replica(cells, replica), client, progress)
+        reserve = partial(reserve_replica, box=cells, replica=replica)
+        return CopyUpload.of(commit, session, logical, cells, reserve, client, progress)
 
     return publish(commit, prepare)
-
-
-def _replica(box: Box, replica: ReplicaPolicy) -> Reserve:
-    def reserve(logical: LogicalArrayHandle, ready: str | None) -> Reservation:
-        return reserve_replica(logical, box, replica, ready=ready)
-
-    return reserve
 
 
 @dataclass(frozen=True)
@@ -189,7 +183,7 @@ def maintain(
     ()
     """
     opened, done = open_repository(store), list[Upkeep]()
-    with explained(describe(opened)):
+    with explain_errors(describe(opened)):
         paths = logical_arrays(opened.readonly_session(branch).store, path)
     if path and not paths:
         raise NotLogicalArrayError(f"there is no logical array at {path!r} or below it")
@@ -220,7 +214,7 @@ class _Work:
         if logical is None:
             return []
         manifest, listed = logical.manifest, []
-        for step, box, replica in _steps(logical):
+        for step, box, _, replica in _steps(logical):
             layer = 0 if replica is None else replica.layer
             listed.append(Upkeep(self.path, step, layer, manifest.elements(box).bounds))
         return listed
@@ -247,15 +241,17 @@ class _Work:
         def prepare() -> CopyUpload | str:
             session = self.repo.writable_session(self.branch)
             logical = group_to_edit(session, self.path)
-            found = next(iter(_steps(logical)), None)
+            step = next(iter(_steps(logical)), None)
             made.clear()
-            if found is None:
+            if step is None:
                 return session.snapshot_id
-            what, box, replica = found
+            what, box, encoding, replica = step
             bounds, layer = logical.manifest.elements(box).bounds, 0 if replica is None else replica.layer
             made.append(Upkeep(self.path, what, layer, bounds))
             commit.message = f"maintain: {made[0]}"
-            reserve = _recode(logical, box) if replica is None else _replica(box, replica)
+            reserve: Reserve = partial(reserve_copy, box=box, encoding=encoding)
+            if replica is not None:
+                reserve = partial(reserve_replica, box=box, replica=replica)
             return CopyUpload.of(commit, session, logical, box, reserve, self.client, self.progress)
 
         snapshot = publish(commit, prepare)
@@ -279,28 +275,18 @@ class _Work:
             yield Upkeep(self.path, "consolidate", 0, bounds, snapshot)
 
 
-type Step = tuple[Literal["replica", "recode"], Box, ReplicaPolicy | None]
+type Step = tuple[Literal["replica", "recode"], Box, Encoding, ReplicaPolicy | None]
 
 
 def _steps(logical: LogicalArrayHandle) -> Iterator[Step]:
     """What a policy wants and the array lacks, one commit each; layer 0 first, since others copy it."""
     policy = Policy.of(logical)
     if policy.recode is not None:
-        yield from (("recode", box, None) for box in _regions_due_for_recoding(logical, policy.recode))
+        for box in _regions_due_for_recoding(logical, policy.recode):
+            yield "recode", box, policy.recode.encoding, None
     for replica in policy.replicas:
         for gap in gaps(logical.manifest, replica, least=replica.after):
-            yield "replica", piece_of(logical.manifest, replica, gap), replica
-
-
-def _recode(logical: LogicalArrayHandle, box: Box) -> Reserve:
-    policy = Policy.of(logical).recode
-    assert policy is not None
-    encoding = policy.encoding
-
-    def reserve(group: LogicalArrayHandle, ready: str | None) -> Reservation:
-        return reserve_copy(group, box, encoding, ready=ready)
-
-    return reserve
+            yield "replica", piece_of(logical.manifest, replica, gap), replica.encoding, replica
 
 
 def _regions_due_for_recoding(logical: LogicalArrayHandle, policy: EncodingPolicy) -> Iterator[Box]:

@@ -127,7 +127,7 @@ def open_repository(
             f"{place.text} is a plain Zarr store, not an Icechunk repository.\n"
             "  Arrays in it are opened with intarsia.open(path, name) or intarsia.reader(path, name)"
         )
-    with explained(place.text):
+    with explain_errors(place.text):
         if place.path is None:
             opener = icechunk.Repository.open_or_create if create else icechunk.Repository.open
             return opener(place.storage, **arguments)
@@ -349,12 +349,12 @@ def _refs(repo: icechunk.Repository) -> list[str]:
     return []
 
 
-def translated(
+def translate_error(
     error: icechunk.IcechunkError, where: str, repo: icechunk.Repository | None = None
 ) -> Exception:
     """Our exception for one of Icechunk's; its first line is the cause, not the call chain.
 
-    >>> raise translated(icechunk.StorageError("no space left on device"), "data/store")
+    >>> raise translate_error(icechunk.StorageError("no space left on device"), "data/store")
     Traceback (most recent call last):
     ...
     intarsia.errors.RepositoryError: data/store: no space left on device
@@ -380,7 +380,7 @@ def translated(
 
 
 @contextmanager
-def explained(where: str, repo: icechunk.Repository | None = None) -> Iterator[None]:
+def explain_errors(where: str, repo: icechunk.Repository | None = None) -> Iterator[None]:
     """Turn Icechunk's errors into ours, except for conflicts, which are handled separately.
 
     With the repository, an error about a missing branch or tag lists those that exist.
@@ -390,7 +390,7 @@ def explained(where: str, repo: icechunk.Repository | None = None) -> Iterator[N
     except icechunk.ConflictError:
         raise
     except icechunk.IcechunkError as error:
-        raise translated(error, where, repo) from error
+        raise translate_error(error, where, repo) from error
     except BaseException as error:
         if not has_panicked(error):
             raise

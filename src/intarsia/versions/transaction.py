@@ -15,7 +15,7 @@ from intarsia.codecs.runtime_options import PaddingFunction
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.versions.commit import Backoff, Basis, Commit, clashes, hidden_writes, publish
 from intarsia.versions.forks import Share, merge_forks
-from intarsia.versions.repository import RepositoryLike, explained, open_repository, translated
+from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository, translate_error
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Transaction:
         """Open the session; a `with` statement does this."""
         if self._session is not None:
             raise RuntimeError("a transaction is used once: begin another one for more changes")
-        with explained(self._commit.where, self.repo):
+        with explain_errors(self._commit.where, self.repo):
             self._session = self.repo.writable_session(self.branch)
         self._base = self._session.snapshot_id
         return self
@@ -165,7 +165,7 @@ class Transaction:
             # writes are still on their way, and discard_changes may wait for them for ever.
             self._give_up()
             if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
-                raise translated(error, self._commit.where) from error
+                raise translate_error(error, self._commit.where) from error
             return
         if self.session.read_only or self.session.has_uncommitted_changes:
             self._snapshot_id = publish(self._commit, self.prepared, again=False)

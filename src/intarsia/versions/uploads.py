@@ -6,6 +6,7 @@ has changed what was read.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Protocol, Self
 
 import icechunk
@@ -13,15 +14,15 @@ import icechunk
 from intarsia._icechunk import writing
 from intarsia.casting import Casting
 from intarsia.codecs import CodecLike
-from intarsia.logical.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
+from intarsia.logical.append import Addition, complete_encoding, reserve_append, reserve_growth, reserve_rest
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, chosen_codecs, codecs_for_size
+from intarsia.logical.members import Encoding, choose_codecs, codecs_for_size
 from intarsia.logical.recode import copy_values, reserve_copy
 from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.coercion import as_values, holds_nulls
-from intarsia.manifest.packing_columns import PackingChoice, chosen_packing
+from intarsia.manifest.packing_columns import PackingChoice, choose_packing
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Backoff, Basis, Commit, PreparedChange, publish
@@ -143,11 +144,11 @@ class _InMemory:
         return Addition.of(logical.manifest, self.values.shape, self.axis)
 
     def encoding(self, logical: LogicalArrayHandle) -> Encoding:
-        encoding = replace(self.template, **chosen_packing(logical.manifest, self.packing))
+        encoding = replace(self.template, **choose_packing(logical.manifest, self.packing))
         if not self.by_values:
             return encoding
         if self.chosen is None:
-            self.chosen = chosen_codecs("auto", self.values)
+            self.chosen = choose_codecs("auto", self.values)
         if encoding.packing is None or self.chosen is None:
             return replace(encoding, codecs=self.chosen)
         return replace(encoding, codecs=codecs_for_size(self.chosen, encoding.packing.stored.itemsize))
@@ -223,7 +224,7 @@ class AppendUpload:
         if addition.rest_shape is not None:
             upload.fork = session.fork()
             apart = group_in_fork(logical, upload.fork)
-        chosen = completed(logical, addition.axis, encoding)
+        chosen = complete_encoding(logical, addition.axis, encoding)
         room = reserve_rest(apart, addition, chosen)
         incoming.fill(apart, room)
         upload.encoding = replace(encoding, packing=chosen.packing, keep_packing=False)
@@ -320,21 +321,18 @@ def recode(
         if box is None or bounds is None:
             box = lattice_box(logical.manifest, bounds or Box.sized(logical.manifest.shape).bounds)
         array, elements = LogicalArray(logical), logical.manifest.elements(box).bounds
-        packed = chosen_packing(logical.manifest, packing)
+        packed = choose_packing(logical.manifest, packing)
         data = array.as_stored(elements) if packing == "keep" else array
-        chosen = chosen_codecs(codecs, data, elements, packed.get("packing"))
-        encoding, where = Encoding(chosen, chunks, shards, **packed), box
-
-        def reserve(group: LogicalArrayHandle, ready: str | None) -> Reservation:
-            return reserve_copy(group, where, encoding, ready=ready)
-
+        chosen = choose_codecs(codecs, data, elements, packed.get("packing"))
+        encoding = Encoding(chosen, chunks, shards, **packed)
+        reserve = partial(reserve_copy, box=box, encoding=encoding)
         return CopyUpload.of(commit, session, logical, box, reserve, client, progress)
 
     return publish(commit, prepare)
 
 
-type Reserve = Callable[[LogicalArrayHandle, str | None], Reservation]
-"""Makes room for a copy of a box in a group; with a name, for the array that already holds it."""
+type Reserve = Callable[..., Reservation]
+"""Makes room for a copy of a box in a group; with `ready`, for the array that already holds it."""
 
 
 @dataclass
@@ -373,7 +371,7 @@ class CopyUpload:
         path, fork = logical.group.path, session.fork()
         basis = Basis.of(session, path, box, logical.manifest)
         apart = group_in_fork(logical, fork)
-        room = reserve(apart, None)
+        room = reserve(apart)
         copy_values(apart, room, client=client, progress=progress)
         recoded = cls(commit, session, path, basis, reserve, room.new_members[0], fork)
         recoded._attach(logical)
@@ -392,4 +390,4 @@ class CopyUpload:
         """Make the member part of the session, and of the manifest."""
         with writing(self.session):
             self.session.merge(self.fork)
-        self.reserve(logical, self.name).commit(logical)
+        self.reserve(logical, ready=self.name).commit(logical)

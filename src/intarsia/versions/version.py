@@ -25,7 +25,14 @@ from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.opening import Readers
 from intarsia.manifest.manifest import Manifest
 from intarsia.versions.access import Allowed
-from intarsia.versions.repository import Location, describe, explained, is_repository, is_url, open_repository
+from intarsia.versions.repository import (
+    Location,
+    describe,
+    explain_errors,
+    is_repository,
+    is_url,
+    open_repository,
+)
 
 SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
 """Twelve bytes in Crockford's base 32."""
@@ -35,7 +42,7 @@ SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
 class Version:
     """Which version of a repository is meant; by default the tip of `main`.
 
-    >>> Version(branch="main").is_given, Version().is_given
+    >>> Version(branch="main").is_explicit, Version().is_explicit
     (True, False)
     """
 
@@ -50,7 +57,7 @@ class Version:
     """A time, on `main` unless a branch is named; in UTC unless it says otherwise."""
 
     @property
-    def is_given(self) -> bool:
+    def is_explicit(self) -> bool:
         """Whether a version was asked for."""
         return self != LATEST
 
@@ -66,7 +73,7 @@ class Version:
     def session(self, repo: icechunk.Repository) -> icechunk.Session:
         """A session that shows this version, for reading."""
         self.check()
-        with explained(describe(repo), repo):
+        with explain_errors(describe(repo), repo):
             if self.tag is not None:
                 return repo.readonly_session(tag=self.tag)
             if self.snapshot_id is not None:
@@ -81,7 +88,7 @@ LATEST = Version()
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedStore:
     """What a source turned out to be."""
 
     store: Any
@@ -99,7 +106,7 @@ def resolve(
     version: Version = LATEST,
     authorize: Allowed = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> Resolved:
+) -> ResolvedStore:
     """The store behind a source, at the version that was asked for, authorised to read what it refers to.
 
     A source is a repository, or the path or URL of one; or something without versions to choose from: a
@@ -117,8 +124,8 @@ def resolve(
     repo = as_repository(source, authorize, storage_options)
     if repo is not None:
         session = version.session(repo)
-        return Resolved(safe_store(session.store), repo, session.snapshot_id)
-    if version.is_given:
+        return ResolvedStore(safe_store(session.store), repo, session.snapshot_id)
+    if version.is_explicit:
         raise TypeError(
             "branch, tag, snapshot_id and as_of need an Icechunk repository, but this is "
             f"{source if isinstance(source, str | os.PathLike) else type(source).__name__!r}"
@@ -130,7 +137,7 @@ def resolve(
         )
     if isinstance(source, icechunk.Session) or _is_transaction(source):
         source = source.store
-    return Resolved(os.fspath(source) if isinstance(source, os.PathLike) else safe_store(source))
+    return ResolvedStore(os.fspath(source) if isinstance(source, os.PathLike) else safe_store(source))
 
 
 def _is_transaction(source: Any) -> bool:
@@ -187,7 +194,7 @@ def open(
             f"{describe(opened.repo)} is a repository: changes need a commit.\n"
             "  with intarsia.transaction(repo, message=…) as tx: array = tx.open(path)"
         )
-    with explained(describe(opened.repo)):
+    with explain_errors(describe(opened.repo)):
         return logical.open(opened.store, path)
 
 
@@ -260,12 +267,12 @@ def moment(when: datetime.datetime | str) -> datetime.datetime:
     return parsed.astimezone(datetime.UTC)
 
 
-def snapshot_named(repo: icechunk.Repository, version: str | datetime.datetime) -> str:
+def find_snapshot(repo: icechunk.Repository, version: str | datetime.datetime) -> str:
     """The snapshot id for a tag, a branch, a snapshot id or a time; the first of these that exists.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
-    >>> snapshot_named(repo, "main") == repo.lookup_branch("main")
+    >>> find_snapshot(repo, "main") == repo.lookup_branch("main")
     True
     """
     if isinstance(version, datetime.datetime):

@@ -17,7 +17,7 @@ from intarsia.interop.dask import write_jobs
 from intarsia.logical.append import Addition
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, Members, chosen_codecs
+from intarsia.logical.members import Encoding, Members, choose_codecs
 from intarsia.logical.staging import Reservation
 from intarsia.manifest.coercion import as_values, shown
 from intarsia.nullable import NullableArray, OptionalDType
@@ -154,7 +154,7 @@ def _codec_choice(codecs: Any, source: Any) -> tuple[CodecLike, ...] | None:
     """The codec list; a block from the middle decides what "auto" means."""
     if codecs == "auto":
         middle = tuple(n // 2 for n in source.numblocks)
-        codecs = chosen_codecs(codecs, np.asarray(source.blocks[middle].compute()))
+        codecs = choose_codecs(codecs, np.asarray(source.blocks[middle].compute()))
     return None if codecs is None else codec_list(codecs)
 
 

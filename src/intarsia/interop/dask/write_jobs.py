@@ -12,12 +12,18 @@ import zarr
 
 from intarsia._compat import dask_meta
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
-from intarsia.logical.append import Addition, completed, reserve_append, reserve_growth, takes_over
+from intarsia.logical.append import (
+    Addition,
+    complete_encoding,
+    reserve_append,
+    reserve_growth,
+    take_over_codecs,
+)
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding
 from intarsia.logical.opening import create
-from intarsia.logical.staging import Reservation, clean_up, covered, reserve_regions
+from intarsia.logical.staging import Reservation, clean_up, reserve_covered, reserve_regions
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.coercion import as_values
 from intarsia.manifest.document import MANIFEST_KEY
@@ -150,14 +156,14 @@ def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: Bounds, encodi
             f"the box {box.text()} takes no codecs, chunks or shards: it already has regions: {named}.\n"
             "  Leave them out to write the data into these; arr.recode changes their encoding"
         )
-    return Job(source, logical, covered(logical, bounds))
+    return Job(source, logical, reserve_covered(logical, bounds))
 
 
 def _is_encoding_of(logical: LogicalArrayHandle, rows: list[int], encoding: Encoding) -> bool:
     """Whether the codecs are those of the regions, so that only their run-time options are new."""
     if encoding != Encoding(encoding.codecs):
         return False
-    return all(takes_over(logical, logical.manifest.regions.row(i), encoding) for i in rows)
+    return all(take_over_codecs(logical, logical.manifest.regions.row(i), encoding) for i in rows)
 
 
 def append_along(source: Any, logical: LogicalArrayHandle, axis: int | str, encoding: Encoding) -> Job:
@@ -179,7 +185,7 @@ def encoding_of_series(source: Any, logical: LogicalArrayHandle, axis: int, enco
     """Data appended with other codecs keeps the chunks of the series, unless the caller chose others."""
     if encoding.codecs is None or encoding.chunks is not None or encoding.shards is not None:
         return encoding
-    last = completed(logical, axis, Encoding())
+    last = complete_encoding(logical, axis, Encoding())
     return replace(encoding, chunks=last.chunks or _chunk_shape(source), shards=last.shards)
 
 

@@ -181,7 +181,7 @@ def _files_group(
     """The group of the dataset made from files, in the cache."""
     if isinstance(files, str | os.PathLike) and is_repository(files):
         raise TypeError(f"{files} is a repository, but concat_dim, combine and ingest_options are for files")
-    if version.is_given:
+    if version.is_explicit:
         raise TypeError("branch, tag, snapshot_id and as_of are for repositories, but these are files")
     if "concat_dim" not in options:
         options = {"combine": "by_coords"} | options

@@ -19,7 +19,7 @@ from intarsia.interop.xarray.backend import GroupStore
 from intarsia.logical.attributes import UNLIMITED_KEY
 from intarsia.logical.hierarchy import is_logical, open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, chosen_codecs
+from intarsia.logical.members import Encoding, choose_codecs
 from intarsia.logical.staging import clean_up
 from intarsia.manifest.box import sizes_of
 
@@ -265,7 +265,7 @@ class _DatasetWriter:
             )
         if codecs == "auto":
             sample = data.blocks[tuple(n // 2 for n in data.numblocks)] if hasattr(data, "dask") else data
-            codecs = chosen_codecs(codecs, np.asarray(sample))
+            codecs = choose_codecs(codecs, np.asarray(sample))
         elif any(key in overrides for key in CODECS):
             codecs = _codec_list(data, {key: overrides[key] for key in CODECS if key in overrides})
         if chunks is None:
