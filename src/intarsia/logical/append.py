@@ -17,7 +17,7 @@ from intarsia.logical.recode import recode
 from intarsia.logical.staging import Reservation, Room, check_shape, encoding_like
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import Values, as_values, holds_nulls, is_nullable
-from intarsia.manifest.manifest import Backing
+from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.region_table import NONE, Row
 
 if TYPE_CHECKING:
@@ -211,8 +211,8 @@ def reserve_append(
     if ready is not None:
         boxes, names = [*boxes, (addition.rest, chosen)], (*names, ready)
     pairs = zip(boxes, names, strict=True)
-    backings = [Backing(box, name, packing=encoded.packing) for (box, encoded), name in pairs]
-    return room.reserved(before.replace_boxes([], backings, shape=addition.grown.shape))
+    new = [NewRegion(box, name, packing=encoded.packing) for (box, encoded), name in pairs]
+    return room.reserved(before.replace_boxes([], new, shape=addition.grown.shape))
 
 
 def _heads(addition: Addition) -> list[tuple[Row, Box]]:

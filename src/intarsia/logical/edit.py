@@ -28,7 +28,7 @@ from intarsia.logical.staging import Room, check_shape, encoding_like, lattice_b
 from intarsia.manifest.box import BoundsLike, Box, sizes_of
 from intarsia.manifest.coercion import as_values
 from intarsia.manifest.document import NAME, problems_of_regions
-from intarsia.manifest.manifest import Backing
+from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.region_table import RegionTable, Row
 from intarsia.manifest.view import View
@@ -108,7 +108,7 @@ def _with_member(
             f"the array {name!r} holds a replica: a write to the region would change the replica too"
         )
     starts = tuple(a // c for a, c in zip(elements, manifest.chunk_shape, strict=True))
-    changed = manifest.replace_boxes([], [Backing(box, name, starts, packing, _parse_view(manifest, view))])
+    changed = manifest.replace_boxes([], [NewRegion(box, name, starts, packing, _parse_view(manifest, view))])
     row = changed.regions.row(len(changed.regions) - 1)  # with its number there
     problems = problems_of_regions(changed)
     if problems:

@@ -27,7 +27,7 @@ from intarsia.logical.members import Encoding
 from intarsia.logical.staging import Piece, Reservation, Room, lattice_box
 from intarsia.manifest.box import BLOCK_BYTES, BoundsLike, Box, blocks
 from intarsia.manifest.coercion import Values, data_type_of
-from intarsia.manifest.manifest import NO_REPLICAS, Backing, Manifest
+from intarsia.manifest.manifest import NO_REPLICAS, Manifest, NewRegion
 from intarsia.manifest.packing_columns import NO_PACKINGS
 from intarsia.manifest.region_table import NONE
 from intarsia.nullable.codec import NullableCodec
@@ -102,10 +102,10 @@ def reserve_copy(
         fresh = map(manifest.elements, boxes)
         room.in_new_member(manifest.elements(box), encoding, *fresh, packing=new_packing)
     name = ready or room.new_members[0]
-    backings = [Backing(part, name, part.seen_from(box.start).start, packing) for part, packing in parts]
+    new = [NewRegion(part, name, part.seen_from(box.start).start, packing) for part, packing in parts]
     # Replicas stay what they are, unless the new encoding rounds.
     exact = new_packing is None and is_exact(parse_codecs(encoding.codecs or ()))
-    changed = manifest.replace_boxes([box], backings, layer=layer, same_values=exact)
+    changed = manifest.replace_boxes([box], new, layer=layer, same_values=exact)
     return replace(room.reserved(changed), copied=copied)
 
 
@@ -158,8 +158,8 @@ def copy_out(logical: LogicalArrayHandle, numbers: Sequence[int], axis: int, enc
     room = Room(logical)
     room.in_new_member(manifest.elements(around), encoding, *map(manifest.elements, boxes))
     (name,) = room.new_members
-    backings = [Backing(box, name, box.seen_from(around.start).start) for box in boxes]
-    reserved = room.reserved(manifest.replace_boxes(boxes, backings, same_values=True))
+    new = [NewRegion(box, name, box.seen_from(around.start).start) for box in boxes]
+    reserved = room.reserved(manifest.replace_boxes(boxes, new, same_values=True))
     with reserved.shown_when_filled(logical):
         copy_values(logical, reserved)
 

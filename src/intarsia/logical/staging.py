@@ -23,7 +23,7 @@ from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapE
 from intarsia.logical.members import Encoding, codecs_for_size
 from intarsia.manifest.box import BoundsLike, Box, element_bounds
 from intarsia.manifest.coercion import Values, broadcast, values_dtype
-from intarsia.manifest.manifest import Backing
+from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.region_table import NONE, RegionTable, Row
 from intarsia.manifest.view import View
@@ -292,8 +292,8 @@ def reserve_regions(
     for box, encoding in boxes:
         room.in_new_member(manifest.elements(box), encoding, packing=encoding.packing)
     names = zip(boxes, room.new_members, strict=True)
-    backings = [Backing(box, name, packing=encoding.packing) for (box, encoding), name in names]
-    return room.reserved(manifest.replace_boxes([], backings))
+    new = [NewRegion(box, name, packing=encoding.packing) for (box, encoding), name in names]
+    return room.reserved(manifest.replace_boxes([], new))
 
 
 def encoding_like(logical: LogicalArrayHandle, row: Row, asked: Encoding) -> Encoding:

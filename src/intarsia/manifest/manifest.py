@@ -45,7 +45,7 @@ MOST_PLACES = 10_000
 """The number of regions whose place in the member is remembered."""
 
 
-class Backing(NamedTuple):
+class NewRegion(NamedTuple):
     """A box of logical chunks, and what is to back it."""
 
     box: Box
@@ -231,7 +231,7 @@ class Manifest:
     def is_shown(self, member: int, box: Box, *, besides: int) -> bool:
         """Whether any row of the backings but one shows some of a box of a member's elements.
 
-        >>> manifest = Manifest.empty((4,), (2,), "u1").replace_boxes([], [Backing(Box((0,), (1,)), "m-1")])
+        >>> manifest = Manifest.empty((4,), (2,), "u1").replace_boxes([], [NewRegion(Box((0,), (1,)), "m-1")])
         >>> manifest.is_shown(0, Box((1,), (9,)), besides=5), manifest.is_shown(0, Box((2,), (9,)), besides=5)
         (True, False)
         """
@@ -309,7 +309,7 @@ class Manifest:
     def replace_boxes(
         self,
         holes: Iterable[Box],
-        backings: Iterable[Backing] = (),
+        regions: Iterable[NewRegion] = (),
         *,
         layer: int = 0,
         same_values: bool = False,
@@ -319,19 +319,19 @@ class Manifest:
 
         With `same_values`, the array still holds the same, so that its replicas stay what they are.
 
-        >>> manifest = Manifest.empty((4,), (2,), "u1").replace_boxes([], [Backing(Box((0,), (2,)), "m-1")])
-        >>> manifest = manifest.replace_boxes([Box((1,), (2,))], [Backing(Box((1,), (2,)), "m-2")])
+        >>> manifest = Manifest.empty((4,), (2,), "u1").replace_boxes([], [NewRegion(Box((0,), (2,)), "m-1")])
+        >>> manifest = manifest.replace_boxes([Box((1,), (2,))], [NewRegion(Box((1,), (2,)), "m-2")])
         >>> [(manifest.members[row.member], row.box.start) for row in map(manifest.regions.row, range(2))]
         [('m-1', (0,)), ('m-2', (1,))]
         """
-        added = list(backings)
-        names = dict.fromkeys((*self.members, *(backing.member for backing in added)))
+        added = list(regions)
+        names = dict.fromkeys((*self.members, *(region.member for region in added)))
         positions = {name: i for i, name in enumerate(names)}
         views = list(self.views)
-        for view in dict.fromkeys(backing.view for backing in added):
+        for view in dict.fromkeys(region.view for region in added):
             if view is not None and view not in views:
                 views.append(view)
-        packings, numbers = self.packings.with_(backing.packing for backing in added)
+        packings, numbers = self.packings.with_(region.packing for region in added)
         rows = []
         for (box, member, start, _, view), packing in zip(added, numbers, strict=True):
             seen = NONE if view is None else views.index(view)

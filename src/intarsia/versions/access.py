@@ -1,6 +1,7 @@
-"""Storage options: one vocabulary for repositories and for source files, wherever they are.
+"""Access to storage: one vocabulary of options, and which source files a repository may read.
 
-Who may read the files that a repository refers to: nobody, until the person who opens it says so.
+Repositories and source files take options of the same names, wherever they are. Nobody may read the files
+that a repository refers to until the person who opens it says so.
 
 A repository names the places of its sources in virtual chunk containers: URL prefixes with a way to reach
 them. Icechunk only reads below one through a handle that is authorised for it. A handle cannot be changed, so
