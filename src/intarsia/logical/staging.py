@@ -50,19 +50,19 @@ def lattice_box(manifest: Manifest, bounds: BoundsLike) -> Box:
             f"bounds {bounds!r}: give a pair of integers (start, stop) for each of the {manifest.ndim} "
             f"{axes}, or slices without a step: np.s_[0:500, :]"
         )
-    asked = Box.of(pairs)
-    columns = list(zip(asked.start, asked.stop, manifest.shape, manifest.chunk_shape, strict=True))
+    box = Box.of(pairs)
+    columns = list(zip(box.start, box.stop, manifest.shape, manifest.chunk_shape, strict=True))
     if any(not 0 <= a < b <= n for a, b, n, _ in columns):
         raise BoundsError(
-            f"the bounds {asked.text()} are empty or outside the array, whose shape is {manifest.shape}"
+            f"the bounds {box.text()} are empty or outside the array, whose shape is {manifest.shape}"
         )
     if any(a % c or (b % c and b != n) for a, b, n, c in columns):
-        nearest = manifest.elements(manifest.cells(asked))
+        nearest = manifest.elements(manifest.cells(box))
         raise AlignmentError(
-            f"the bounds {asked.text()} are not aligned to the logical chunks of "
+            f"the bounds {box.text()} are not aligned to the logical chunks of "
             f"{manifest.chunk_shape}.\n  The nearest aligned bounds around them are {nearest.text()}"
         )
-    return manifest.cells(asked)
+    return manifest.cells(box)
 
 
 def check_shape(shape: tuple[int, ...], expected: tuple[int, ...], what: str) -> None:
@@ -282,8 +282,8 @@ def reserve_regions(
     """New regions over free boxes; `origin` is where the data starts in the array, by default its corner."""
     manifest = logical.manifest
     boxes = [(lattice_box(manifest, bounds), encoding) for bounds, encoding in regions]
-    new = RegionTable.from_rows([Row(0, box, box.start) for box, _ in boxes], manifest.ndim)
-    table = manifest.regions.concat(new)
+    rows = [Row(0, box, box.start) for box, _ in boxes]
+    table = manifest.regions.concat(RegionTable.from_rows(rows, manifest.ndim))
     pair = table.overlap()
     if pair is not None:
         named = " and ".join(logical.bounds_text(table.row(i).box) for i in pair)
@@ -296,33 +296,33 @@ def reserve_regions(
     return room.reserved(manifest.replace_boxes([], new))
 
 
-def encoding_like(logical: LogicalArrayHandle, row: Row, asked: Encoding) -> Encoding:
-    """An encoding that takes from a region what `asked` leaves open, as far as it fits what is stored."""
+def encoding_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> Encoding:
+    """An encoding that takes from a region what `encoding` leaves open, as far as it fits what is stored."""
     manifest, view = logical.manifest, logical.manifest.view_of(row)
-    if asked.keep_packing:
-        asked = replace(asked, packing=manifest.packing_of(row), keep_packing=False)
-    if asked.codecs is not None:
-        return asked
+    if encoding.keep_packing:
+        encoding = replace(encoding, packing=manifest.packing_of(row), keep_packing=False)
+    if encoding.codecs is not None:
+        return encoding
     member: Any = logical.member_of(row)
     codecs = member.metadata.to_dict()["codecs"]
     if codecs[0]["name"] == "sharding_indexed":
         codecs = codecs[0]["configuration"]["codecs"]
-    stored = None if asked.packing is None else asked.packing.stored
+    stored = None if encoding.packing is None else encoding.packing.stored
     if manifest.stored_type(row) != stored:
         codecs = codecs_for_size(codecs, (stored or values_dtype(manifest.data_type)).itemsize)
     elif view is not None:  # what works on certain axes does not fit others
         parsed = zip(codecs, parse_codecs(codecs), strict=True)
         codecs = [document for document, codec in parsed if not isinstance(codec, ArrayArrayCodec)]
-    if asked.chunks is not None or asked.shards is not None:
-        return replace(asked, codecs=codecs)
-    chunks, shards, fill_value = member.chunks, member.shards, asked.fill_value
+    if encoding.chunks is not None or encoding.shards is not None:
+        return replace(encoding, codecs=codecs)
+    chunks, shards, fill_value = member.chunks, member.shards, encoding.fill_value
     if view is not None:
         chunks = tuple(size for size, _ in view.grid(chunks))
         shards = None if shards is None else tuple(size for size, _ in view.grid(shards))
-    plain = row.packing == NONE and asked.packing is None
+    plain = row.packing == NONE and encoding.packing is None
     if fill_value is None and plain and member.metadata.dtype == manifest.data_type:
         fill_value = member.fill_value
-    return replace(asked, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
+    return replace(encoding, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
 
 
 def reserve_covered(logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int]]) -> Reservation:
@@ -330,21 +330,21 @@ def reserve_covered(logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int
 
     Replicas of the box are removed before the data is written, whatever happens to it.
     """
-    asked = Box.of((int(a), int(b)) for a, b in bounds)
-    logical.cut_replicas(logical.manifest.cells(asked))
+    box = Box.of((int(a), int(b)) for a, b in bounds)
+    logical.cut_replicas(logical.manifest.cells(box))
     manifest = logical.manifest
-    room = Room(logical, asked.start)
-    for i in manifest.regions.touching(manifest.cells(asked)).tolist():
+    room = Room(logical, box.start)
+    for i in manifest.regions.touching(manifest.cells(box)).tolist():
         row = manifest.regions.row(i)
-        shared = manifest.elements(row.box).intersect(asked)
+        shared = manifest.elements(row.box).intersect(box)
         if shared is not None:
             logical.member_of(row)  # one that is too small is damaged, and must not grow
             room.in_region(manifest, row, shared)
     reserved = room.reserved(manifest)
-    missing = prod(asked.shape) - sum(prod(piece.source.shape) for piece in reserved.pieces)
+    missing = prod(box.shape) - sum(prod(piece.source.shape) for piece in reserved.pieces)
     if missing:
         raise NoRegionError(
-            f"{missing} of the {prod(asked.shape)} elements of {asked.text()} lie in no region.\n"
+            f"{missing} of the {prod(box.shape)} elements of {box.text()} lie in no region.\n"
             "  Give codecs for a new region where there is none, or bounds that regions cover"
         )
     return reserved
