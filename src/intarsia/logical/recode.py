@@ -24,7 +24,7 @@ from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding
-from intarsia.logical.staging import Piece, Reservation, Room, lattice_box
+from intarsia.logical.staging import DataPiece, Reservation, Room, lattice_box
 from intarsia.manifest.box import BLOCK_BYTES, BoundsLike, Box, blocks
 from intarsia.manifest.coercion import Values, data_type_of
 from intarsia.manifest.manifest import NO_REPLICAS, Manifest, NewRegion
@@ -206,7 +206,7 @@ def copy_values(
 
 
 def _step(
-    logical: LogicalArrayHandle, pieces: Sequence[Piece], member: AnyArray, most_bytes: int
+    logical: LogicalArrayHandle, pieces: Sequence[DataPiece], member: AnyArray, most_bytes: int
 ) -> tuple[int, ...]:
     """The shape of the blocks to copy: whole chunks of the new member, as many as memory allows.
 
@@ -227,9 +227,9 @@ def _step(
     return next(blocks(Box.sized(member.shape), tuple(step), size, most_bytes)).shape
 
 
-def _tasks(pieces: Iterable[Piece], step: tuple[int, ...]) -> list[list[Piece]]:
+def _tasks(pieces: Iterable[DataPiece], step: tuple[int, ...]) -> list[list[DataPiece]]:
     """The pieces, cut into blocks of whole chunks of the new member: no chunk belongs to two tasks."""
-    tasks: dict[tuple[int, ...], list[Piece]] = {}
+    tasks: dict[tuple[int, ...], list[DataPiece]] = {}
     for piece in pieces:
         for cell in piece.target.in_units(step).indices():
             corner = tuple(i * s for i, s in zip(cell, step, strict=True))
@@ -250,7 +250,7 @@ class _Copy:
     exact: bool = False
     """Whether every value is read again and compared."""
 
-    def __call__(self, store: Any, task: list[Piece]) -> None:
+    def __call__(self, store: Any, task: list[DataPiece]) -> None:
         group = open_group(store, self.path, "r+")
         logical = LogicalArrayHandle(group, self.manifest)
         if self.copied is not None:
@@ -258,7 +258,7 @@ class _Copy:
         member = self.luggage.on(logical.members.child(self.member))
         self.into(logical, Source.of(self.member, member), task)
 
-    def into(self, logical: LogicalArrayHandle, target: Source, task: list[Piece]) -> None:
+    def into(self, logical: LogicalArrayHandle, target: Source, task: list[DataPiece]) -> None:
         for piece in task:
             selected = request(logical.manifest.shape, piece.source.slices, "basic")
             values = read_request(logical, selected, AUTHORITY)
@@ -268,7 +268,7 @@ class _Copy:
                 _check_copy(target, piece, stored)
 
 
-def _check_copy(target: Source, piece: Piece, stored: Values) -> None:
+def _check_copy(target: Source, piece: DataPiece, stored: Values) -> None:
     """Refuse an encoding that does not return what was stored."""
     array: Any = target.array
     back = array[piece.target.slices]

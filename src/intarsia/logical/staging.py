@@ -72,10 +72,10 @@ def check_shape(shape: tuple[int, ...], expected: tuple[int, ...], what: str) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DataPiece:
     """Where a box of the data goes.
 
-    >>> Piece("m-1", Box((4,), (8,)), Box((0,), (4,))).crop(Box((1,), (3,))).source
+    >>> DataPiece("m-1", Box((4,), (8,)), Box((0,), (4,))).crop(Box((1,), (3,))).source
     Box(start=(5,), stop=(7,))
     """
 
@@ -94,7 +94,7 @@ class Piece:
     view: View | None = None
     """How the region sees the member."""
 
-    def crop(self, tile: Box) -> Piece:
+    def crop(self, tile: Box) -> DataPiece:
         """The part of the piece that lies in a box of the member."""
         target = self.target.intersect(tile)
         assert target is not None
@@ -104,10 +104,10 @@ class Piece:
         source = places.seen_from(origin.start).shifted(self.source.start)
         return replace(self, source=source, target=target)
 
-    def taking(self, source: Box) -> Piece:
+    def taking(self, source: Box) -> DataPiece:
         """The part of the piece that takes a box of the data.
 
-        >>> Piece("m-1", Box((4,), (8,)), Box((0,), (4,))).taking(Box((5,), (7,))).target
+        >>> DataPiece("m-1", Box((4,), (8,)), Box((0,), (4,))).taking(Box((5,), (7,))).target
         Box(start=(1,), stop=(3,))
         """
         origin = self.target if self.view is None else self.view.places(self.target)
@@ -119,7 +119,7 @@ class Piece:
         """The grid of a member's chunks on every axis of the data: the piece's offset within its first chunk,
         and the chunk size.
 
-        >>> Piece("m-1", Box((4,), (8,)), Box((2,), (6,))).grid((5,))
+        >>> DataPiece("m-1", Box((4,), (8,)), Box((2,), (6,))).grid((5,))
         [(2, 5)]
         """
         if self.view is None:
@@ -134,7 +134,7 @@ class Piece:
         Values that the packing cannot hold are refused, and named by their position in the data.
 
         >>> from intarsia import Packing
-        >>> piece = Piece("m-1", Box((4,), (6,)), Box((0,), (2,)), Packing("int8", scale=0.5))
+        >>> piece = DataPiece("m-1", Box((4,), (6,)), Box((0,), (2,)), Packing("int8", scale=0.5))
         >>> piece.stored([1.5, 100])
         Traceback (most recent call last):
         ...
@@ -162,7 +162,7 @@ class Reservation:
     [7, 7, 7, 7]
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[DataPiece, ...]
     """What goes where; no element occurs twice."""
 
     manifest: Manifest
@@ -227,7 +227,7 @@ class Room:
         self._logical = logical
         self._origin = (0,) * logical.manifest.ndim if origin is None else origin
         """Where in the array the data starts."""
-        self._pieces: list[Piece] = []
+        self._pieces: list[DataPiece] = []
         self._grown: dict[str, tuple[int, ...]] = {}
         self._options: dict[str, Options] = {}
         self.new_members: tuple[str, ...] = ()
@@ -245,7 +245,7 @@ class Room:
         self._options[name] = encoding.other_options
         for box in fresh or (elements,):
             there = box.seen_from(elements.start)
-            self._pieces.append(Piece(name, box.seen_from(self._origin), there, packing))
+            self._pieces.append(DataPiece(name, box.seen_from(self._origin), there, packing))
 
     def in_region(self, manifest: Manifest, row: Row, fresh: Box, options: Options = NO_OPTIONS) -> None:
         """Reserve elements that a region of this or the next manifest backs; its member may grow."""
@@ -258,7 +258,7 @@ class Room:
                 self._grown.setdefault(name, before)
         self._options[name] = options
         looks = manifest.packing_of(row), manifest.view_of(row)
-        self._pieces.append(Piece(name, fresh.seen_from(self._origin), target, *looks))
+        self._pieces.append(DataPiece(name, fresh.seen_from(self._origin), target, *looks))
 
     def reserved(self, manifest: Manifest) -> Reservation:
         """The reservation, which `manifest` will show."""

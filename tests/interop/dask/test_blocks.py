@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia.interop.dask.block_writes import align, rounds
-from intarsia.logical.staging import Piece
+from intarsia.logical.staging import DataPiece
 from intarsia.manifest.box import Box
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(0, 20), st.integers(1, 7))
 def test_every_cut_lies_between_chunks_and_nothing_is_lost(sizes, start, chunk):
     length = sum(sizes)
-    piece = Piece("m-1", Box((0,), (length,)), Box((start,), (start + length,)))
+    piece = DataPiece("m-1", Box((0,), (length,)), Box((start,), (start + length,)))
     (blocks,) = align([tuple(sizes)], piece, (chunk,))
     assert sum(blocks) == length
     assert min(blocks) > 0
@@ -24,7 +24,7 @@ def test_every_cut_lies_between_chunks_and_nothing_is_lost(sizes, start, chunk):
 
 
 def test_source_blocks_that_are_whole_chunks_stay():
-    piece = Piece("m-1", Box((0,), (20,)), Box((0,), (20,)))
+    piece = DataPiece("m-1", Box((0,), (20,)), Box((0,), (20,)))
     assert align([(10, 10)], piece, (5,)) == ((10, 10),)
 
 
@@ -34,7 +34,7 @@ intervals = st.tuples(st.integers(0, 30), st.integers(1, 6)).map(lambda t: (t[0]
 @given(st.lists(st.tuples(st.sampled_from("ab"), intervals), max_size=8), st.integers(1, 5))
 def test_no_two_pieces_of_a_round_share_a_chunk(places, grain):
     parts = [
-        SimpleNamespace(piece=Piece(name, Box((a,), (b,)), Box((a,), (b,))), grain=(grain,))
+        SimpleNamespace(piece=DataPiece(name, Box((a,), (b,)), Box((a,), (b,))), grain=(grain,))
         for name, (a, b) in places
     ]
     groups = rounds(parts)

@@ -27,7 +27,7 @@ from intarsia.engine.write import write_box
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Members
-from intarsia.logical.staging import Piece, Reservation
+from intarsia.logical.staging import DataPiece, Reservation
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import as_values
 from intarsia.manifest.manifest import Manifest
@@ -178,14 +178,14 @@ class _PieceInBlocks:
 
     source: da.Array
     logical: LogicalArrayHandle
-    piece: Piece
+    piece: DataPiece
     options: RuntimeOptions
     """Run-time options to write it with."""
     grain: tuple[int, ...]
     """The smallest unit of the member that two tasks can write at the same time."""
 
     @classmethod
-    def of(cls, source: da.Array, logical: LogicalArrayHandle, room: Reservation, piece: Piece) -> Self:
+    def of(cls, source: da.Array, logical: LogicalArrayHandle, room: Reservation, piece: DataPiece) -> Self:
         member = logical.members.child(piece.member)
         size = grain(member)
         part = source[piece.source.slices]
@@ -215,7 +215,7 @@ class _BlockWriter:
 
     handle: StoreHandle
     path: str
-    piece: Piece
+    piece: DataPiece
     options: RuntimeOptions
     template: Manifest
     starts: tuple[tuple[int, ...], ...]
@@ -239,12 +239,12 @@ class _BlockWriter:
 type Sizes = tuple[int, ...]
 
 
-def align(sizes: Sequence[Sizes], piece: Piece, grain: Sequence[int]) -> tuple[Sizes, ...]:
+def align(sizes: Sequence[Sizes], piece: DataPiece, grain: Sequence[int]) -> tuple[Sizes, ...]:
     """Block sizes as near to `sizes` as whole chunks of the member allow.
 
-    >>> from intarsia.logical.staging import Piece
+    >>> from intarsia.logical.staging import DataPiece
     >>> from intarsia.manifest.box import Box
-    >>> piece = Piece("m-1", Box((0,), (10,)), Box((2,), (12,)))  # starts within the chunk [0:4]
+    >>> piece = DataPiece("m-1", Box((0,), (10,)), Box((2,), (12,)))  # starts within the chunk [0:4]
     >>> align([(3, 3, 4)], piece, (4,))
     ((2, 4, 4),)
     """
@@ -263,9 +263,9 @@ def rounds(parts: Sequence[_PieceInBlocks]) -> list[list[_PieceInBlocks]]:
     """The parts in groups that can be written at once: parts that share a chunk are in different groups.
 
     >>> from types import SimpleNamespace as Part
-    >>> from intarsia.logical.staging import Piece
+    >>> from intarsia.logical.staging import DataPiece
     >>> from intarsia.manifest.box import Box
-    >>> pieces = [Piece("m-1", Box((a,), (a + 2,)), Box((a,), (a + 2,))) for a in (0, 2)]
+    >>> pieces = [DataPiece("m-1", Box((a,), (a + 2,)), Box((a,), (a + 2,))) for a in (0, 2)]
     >>> [len(group) for group in rounds([Part(piece=piece, grain=(2,)) for piece in pieces])]
     [2]
     >>> [len(group) for group in rounds([Part(piece=piece, grain=(4,)) for piece in pieces])]
