@@ -66,22 +66,28 @@ class Job:
             group.attrs.put({})  # the root stays, as a group like any other
 
 
-def run_jobs(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], object] | None = None) -> None:
-    """Write everything, call `then`, and show everything; if anything fails, nothing is shown."""
+def run_jobs(jobs: Iterable[Job], cluster: Cluster | None, then: Callable[[], object] | None = None) -> None:
+    """Write everything, call `then`, and show everything; if anything fails, nothing is shown.
+
+    `jobs` may make room one by one: if that fails, the others give theirs back.
+    """
+    reserved: list[Job] = []
     try:
         for job in jobs:
+            reserved.append(job)  # noqa: PERF402  # kept if the next one fails
+        for job in reserved:
             if isinstance(job.source, np.ndarray):
                 job.write_here()
-        deferred = [job for job in jobs if not isinstance(job.source, np.ndarray)]
+        deferred = [job for job in reserved if not isinstance(job.source, np.ndarray)]
         if cluster is not None:
             cluster.write([(job.source, job.logical, job.reservation) for job in deferred])
         if then is not None:
             then()
     except BaseException as error:
-        for job in jobs:
+        for job in reserved:
             clean_up(job.logical.group.store, error, job.discard)
         raise
-    for job in jobs:
+    for job in reserved:
         job.reservation.settle(job.logical)
 
 
