@@ -14,7 +14,7 @@ from xarray.backends import ZarrStore
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value, extract_zarr_variable_encoding
 
 from intarsia.errors import DataTypeError, ShapeError
-from intarsia.interop.dask.write_jobs import Job, append_along, new_array, run_jobs
+from intarsia.interop.write_jobs import Job, append_along, new_array, run_jobs
 from intarsia.interop.xarray.backend import GroupStore
 from intarsia.logical.attributes import UNLIMITED_KEY
 from intarsia.logical.hierarchy import is_logical, open_group
