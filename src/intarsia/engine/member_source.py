@@ -26,7 +26,7 @@ from intarsia._compat import (
 from intarsia.codecs.runtime_options import Options, config_of, options_in, options_of, with_codecs
 from intarsia.engine.chunk_codecs import Decoder, Encoder
 from intarsia.engine.inner_chunks import Shards
-from intarsia.engine.replica_choice import decoding_work
+from intarsia.engine.replica_choice import decode_cost
 from intarsia.engine.zarr_fallback import codecs_of, guarded, guarded_format2
 from intarsia.errors import MemberError
 from intarsia.manifest.box import chunk_grid
@@ -40,11 +40,8 @@ if TYPE_CHECKING:
 FIXED_SIZE_KINDS = "biufcmMSUV"
 """Kinds of NumPy data types whose values lie in the array itself, so that several threads may fill one."""
 
-FAST_WORK = 0.75
+FAST_DECODE_COST = 0.75
 """The cost of decoding a byte, relative to zstd, below which a codec counts as fast."""
-
-RAW_WORK = 1 / 16
-"""The cost of copying a byte of a chunk without a compressor, relative to decoding a byte of zstd."""
 
 MOST_CHUNKS = 1 << 62
 """Chunks are numbered in C order with 64 bits."""
@@ -99,6 +96,11 @@ class Source:
         if index is None or size is None:
             return index
         return tuple(i * c // g for i, c, g in zip(index, self.array.chunks, size, strict=True))
+
+    @cached_property
+    def decode_cost(self) -> float:
+        """The cost of decoding a byte, relative to zstd."""
+        return decode_cost(self.array)
 
     @property
     def is_current(self) -> bool:
@@ -181,15 +183,10 @@ class EngineSource(Source):
         zarrs = self.shards is None or type(self.shards.codec) is ShardingCodec
         return self.is_plain and zarrs and self.encoder.tells_the_index
 
-    @cached_property
-    def decoding_work(self) -> float:
-        """The cost of decoding a byte, relative to zstd; copying a byte costs hardly more than the lock."""
-        return RAW_WORK if self.decoder.is_raw else max(1.0, decoding_work(self.array))
-
-    @cached_property
+    @property
     def is_fast_to_decode(self) -> bool:
         """Whether it takes clearly less to decompress a byte than with zstd, as with lz4."""
-        return not self.decoder.is_raw and decoding_work(self.array) < FAST_WORK
+        return not self.decoder.is_raw and self.decode_cost < FAST_DECODE_COST
 
     @property
     def blobs(self) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -137,14 +137,11 @@ def plan(
         return _from_one(manifest, asked, 0)
     cells = manifest.cells(Box.of(bounds))
     rows = manifest.regions.touching(cells)
-    if is_plain and rows.size == 1:
-        region = int(rows[0])
-        row = region if choose is None else choose.one(asked, cells, region)
-        if row is not None:
-            return _from_one(manifest, asked, row)
+    if is_plain and choose is None and rows.size == 1:
+        return _from_one(manifest, asked, int(rows[0]))
     touched = Touched.of(manifest, rows)
     if choose is not None:
-        touched = choose.several(asked, cells, touched)
+        touched = choose(asked, cells, touched)
     # Archives pack every file in its own way. Without different packings, neighbours are one region.
     if by_strips and touched.rows.size > 1 and len(manifest.packings) > 1:
         touched = in_strips(manifest, touched)
@@ -195,14 +192,8 @@ class Touched(NamedTuple):
         return self._replace(start=np.array([box.start]), stop=np.array([box.stop]))
 
 
-class Choose(Protocol):
-    """Takes replicas in place of regions, for a request and the logical chunks around it."""
-
-    def one(self, asked: Request, cells: Box, region: int) -> int | None:
-        """The row to read from, for slices that touch one region; None if `several` has to decide."""
-
-    def several(self, asked: Request, cells: Box, touched: Touched) -> Touched:
-        """What to read from instead of the regions that a request touches."""
+type Choose = Callable[[Request, Box, Touched], Touched]
+"""Takes replicas in place of regions, for a request and the logical chunks around it."""
 
 
 def in_strips(manifest: Manifest, touched: Touched) -> Touched:

@@ -1,12 +1,11 @@
-"""What a read costs, so that layers can be compared: requests, and the work of decoding.
-
-Costs are counted in bytes that zstd decodes, as in `codecs/decoding_cost.py`; those of requests to servers
-are estimates. `benchmarks/two_layouts.py` shows how well they fit for zstd in files.
-
-Which layer a read takes each part of a selection from: the one that costs least.
+"""Which layer a read takes each part of a selection from: the one that costs least.
 
 Layer 0 says what an array holds. Replicas, in layers 1 and above, hold some of it again, in other chunks. If
-both have what is asked for, their prices are compared, one region of a replica at a time.
+both have what a request needs, their prices are compared, one region of a replica at a time.
+
+A price counts requests, bytes and decoding, in bytes that zstd decodes, as in `codecs/decoding_cost.py`; the
+numbers for requests to servers are estimates. `benchmarks/two_layouts.py` shows how well they fit for zstd in
+files.
 """
 
 from __future__ import annotations
@@ -28,12 +27,9 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from intarsia.engine.member_source import AnyArray
-    from intarsia.engine.request import Axis, Request
+    from intarsia.engine.request import Request
     from intarsia.engine.state import ArrayState
-    from intarsia.manifest.box import Box
     from intarsia.manifest.manifest import Manifest
 
 
@@ -73,30 +69,13 @@ NOTHING = Price(0, 0, 0)
 UNREADABLE = Price(0, 0, 1 << 62)
 
 
-class ChunkPrice(NamedTuple):
-    """What one chunk of a member costs.
+class RegionGrid(NamedTuple):
+    """The chunks of a member as a region sees them, and what each costs.
 
-    >>> ChunkPrice(1 << 20, 1.0).of(3, near=True).cost == 3 * (NEAR_REQUEST + (1 << 20))
+    >>> grid = RegionGrid((512, 512), (0, 0), nbytes=1 << 20, decode_cost=1.0)
+    >>> grid.price(3, near=True).cost == 3 * (NEAR_REQUEST + (1 << 20))
     True
     """
-
-    nbytes: int
-    """The decoded size."""
-
-    work: float
-    """The work of decoding one byte; see `decoding_work`."""
-
-    def cost(self, *, near: bool) -> int:
-        """The cost of one chunk. Bytes from a server take longer to arrive than to decode, with any codec."""
-        return NEAR_REQUEST + int(self.nbytes * self.work) if near else FAR_REQUEST + self.nbytes
-
-    def of(self, chunks: int, *, near: bool) -> Price:
-        """The price of this many chunks."""
-        return Price(chunks, chunks * self.nbytes, chunks * self.cost(near=near))
-
-
-class RegionGrid(NamedTuple):
-    """The chunks of a member as a region sees them."""
 
     size: tuple[int, ...]
     """The chunk size on every axis of the region."""
@@ -104,41 +83,17 @@ class RegionGrid(NamedTuple):
     border: tuple[int, ...]
     """Where one of them begins."""
 
-    chunk: ChunkPrice
-    """What each chunk costs."""
+    nbytes: int
+    """The decoded size of a chunk."""
 
+    decode_cost: float
+    """The cost of decoding one byte; see `decode_cost`."""
 
-class Backing(NamedTuple):
-    """A region as prices see it."""
-
-    box: Box
-    """Its elements."""
-
-    place: tuple[int, ...]
-    """What to add to an element to count it from the start of a chunk."""
-
-    size: tuple[int, ...]
-    """The chunk size."""
-
-    chunk: ChunkPrice
-    """What each of its chunks costs."""
-
-    def met(self, axes: Sequence[Axis], box: Box) -> tuple[int, bool]:
-        """How many of its chunks slices touch in a box of it, and whether all that they select is there."""
-        chunks, has_all = 1, True
-        for axis, low, high, place, size in zip(axes, *box, self.place, self.size, strict=True):
-            step, first, last = axis.step, axis.start, axis.start + (axis.count - 1) * axis.step
-            if step < 0:  # the same elements, upwards
-                step, first, last = -step, last, first
-            if first < low or last >= high:
-                # Up to the first one that lies in the box, down to the last; // rounds down, also below zero.
-                above, below = first - (first - low) // step * step, last + (high - 1 - last) // step * step
-                first, last = max(first, above), min(last, below)
-                has_all = False
-                if last < first:
-                    return 0, False
-            chunks *= min((last - first) // step, (last + place) // size - (first + place) // size) + 1
-        return chunks, has_all
+    def price(self, chunks: int, *, near: bool) -> Price:
+        """The price of this many chunks. Bytes from a server take longer to arrive than to decode, with any
+        codec."""
+        each = NEAR_REQUEST + int(self.nbytes * self.decode_cost) if near else FAR_REQUEST + self.nbytes
+        return Price(chunks, chunks * self.nbytes, chunks * each)
 
 
 class LayerPrice(NamedTuple):
@@ -168,13 +123,13 @@ class LayerPrice(NamedTuple):
         return {"layer": self.layer, "covered": self.covered, "taken": self.taken, **price}
 
 
-def decoding_work(array: AnyArray) -> float:
+def decode_cost(array: AnyArray) -> float:
     """The work of decoding a byte of the array's chunks, compared with zstd.
 
     >>> import zarr
     >>> raw = zarr.create_array({}, shape=4, dtype="f4", compressors=None)
     >>> gzip = zarr.create_array({}, shape=4, dtype="f4", compressors=zarr.codecs.GzipCodec())
-    >>> decoding_work(raw) < 1 < decoding_work(gzip)
+    >>> decode_cost(raw) < 1 < decode_cost(gzip)
     True
     """
     metadata: Any = array.metadata
@@ -209,9 +164,9 @@ class LayerChoice:
         """The same without one more row."""
         return replace(self, avoided=self.avoided | {row}, reason=reason)
 
-    def among(self, layout: ArrayState, *, near: bool = True) -> Chooser | None:
-        """What makes the choice in a layout that is near or far; None if there is no choice."""
-        return Chooser(layout, self, near=near) if len(layout.manifest.replicas) or self.avoided else None
+    def among(self, state: ArrayState, *, near: bool = True) -> Chooser | None:
+        """What makes the choice in a state that is near or far; None if there is no choice."""
+        return Chooser(state, self, near=near) if len(state.manifest.replicas) or self.avoided else None
 
 
 CHEAPEST = LayerChoice()
@@ -221,45 +176,22 @@ CHEAPEST = LayerChoice()
 class Chooser:
     """Takes regions of replicas instead of those of layer 0 if that costs less."""
 
-    def __init__(self, layout: ArrayState, choice: LayerChoice, *, near: bool) -> None:
-        self._layout, self._manifest, self._choice, self._here = layout, layout.manifest, choice, near
+    def __init__(self, state: ArrayState, choice: LayerChoice, *, near: bool) -> None:
+        self._state, self._manifest, self._choice, self._near = state, state.manifest, choice, near
 
-    def one(self, asked: Request, cells: Box, region: int) -> int | None:
-        """The row to read slices from that touch one region of layer 0: the same choice by numbers, since
-        columns take longer. None if a region that they touch lacks some of them, or cannot be read."""
-        choice = self._choice
-        if choice.avoided:
-            return None
-        near = [] if choice.layer == 0 else self._near(cells)
-        if not near:
-            return region
-        chosen, least = None, 0
-        for row in near if choice.layer is not None else (region, *near):
-            try:
-                backing = self._backing(row)
-            except IntarsiaError:  # it may be that another layer stands in
-                return None
-            chunks, has_all = backing.met(asked.axes or (), backing.box)
-            if not has_all:
-                return None
-            cost = chunks * backing.chunk.cost(near=self._here)
-            if chosen is None or cost < least:
-                chosen, least = row, cost
-        return chosen
-
-    def several(self, asked: Request, cells: Box, touched: Touched) -> Touched:
+    def __call__(self, request: Request, cells: Box, touched: Touched) -> Touched:
         """The regions to read from, for the parts of layer 0 that a request touches."""
         choice = self._choice
         if choice.layer != 0:
-            for one, box in self._strips(self._near(cells)):
+            for one, box in self._strips(self._touching(cells)):
                 inside, outside = _divided(touched, box)
-                if inside.rows.size and self._is_better(asked, one, inside):
+                if inside.rows.size and self._is_better(request, one, inside):
                     touched = outside.joined(one)
         if choice.avoided and np.isin(touched.rows, list(choice.avoided)).any():
             raise ReadError(f"{choice.reason}\n  No other layer both has it and can be read")
         return touched
 
-    def _near(self, cells: Box) -> list[int]:
+    def _touching(self, cells: Box) -> list[int]:
         """The regions of replicas that touch a box of logical chunks, layer by layer."""
         choice, table, first = self._choice, self._manifest.replicas, len(self._manifest.regions)
         near = [i + first for i in table.touching(cells).tolist() if i + first not in choice.avoided]
@@ -278,39 +210,24 @@ class Chooser:
                 own = found.rows[k : k + 1] if strip is None else strip.rows
                 yield Touched.of(self._manifest, own), _box(found.take(slice(k, k + 1)))
 
-    def _backing(self, row: int) -> Backing:
-        """A region as prices see it, computed once."""
-        known = self._layout.priced
-        found = known.get(row)
-        if found is None:
-            region = self._manifest.backings.row(row)
-            grid = self._grid(region.member, region.view)
-            box, shift = self._manifest.placed(row)
-            place = tuple(a - b for a, b in zip(shift, grid.border, strict=True))
-            found = known[row] = Backing(box, place, grid.size, grid.chunk)
-        return found
-
-    def _is_better(self, asked: Request, one: Touched, others: Touched) -> bool:
+    def _is_better(self, request: Request, one: Touched, others: Touched) -> bool:
         if self._choice.layer is not None:
             return True
         if self._choice.avoided and np.isin(others.rows, list(self._choice.avoided)).any():
             return True
-        return self._price_or_none(asked, one) < self._price_or_none(asked, others)
+        return self._price_or_none(request, one) < self._price_or_none(request, others)
 
-    def _price_or_none(self, asked: Request, touched: Touched) -> Price:
+    def _price_or_none(self, request: Request, touched: Touched) -> Price:
         """The price; infinite if a member cannot be opened and another layer may stand in for it."""
         try:
-            return self.price(asked, touched)
+            return self.price(request, touched)
         except IntarsiaError:
             if not self._choice.fallback:
                 raise
             return UNREADABLE
 
-    def price(self, asked: Request, touched: Touched) -> Price:
+    def price(self, request: Request, touched: Touched) -> Price:
         """The cost of reading what a request touches of some regions."""
-        if touched.rows.size == 1 and asked.is_slices and asked.axes:
-            backing = self._backing(int(touched.rows[0]))
-            return backing.chunk.of(backing.met(asked.axes, _box(touched))[0], near=self._here)
         table, total = self._manifest.backings, NOTHING
         touched = in_strips(self._manifest, touched)  # a chunk that several regions show is read once
         members, views = table.member[touched.rows].tolist(), table.view[touched.rows].tolist()
@@ -321,55 +238,50 @@ class Chooser:
             alike.setdefault(self._grid(*kind), set()).add(kind)
         for grid, own in alike.items():
             those = touched if len(alike) == 1 else touched.take([k for k, i in enumerate(kinds) if i in own])
-            total = total.plus(grid.chunk.of(_chunks_met(asked, those, grid), near=self._here))
+            total = total.plus(grid.price(_chunks_touched(request, those, grid), near=self._near))
         return total
 
     def _open(self, members: Sequence[int]) -> None:
         several, names = dict.fromkeys(members), self._manifest.members
         if len(several) > 1:
-            self._layout.open_members([names[i] for i in several])
+            self._state.open_members([names[i] for i in several])
 
     def _grid(self, member: int, number: int) -> RegionGrid:
         """The chunks of a member as a region sees them."""
-        known = self._layout.grids
-        found = known.get((member, number))
-        if found is None:
-            array = self._layout.members[self._manifest.members[member]]
-            view = None if number == NONE else self._manifest.views[number]
-            try:
-                sizes: Sequence[int] = array.chunks
-            except NotImplementedError:  # chunks of many sizes
-                sizes = self._manifest.chunk_shape
-            pairs = [(n, 0) for n in sizes] if view is None else view.grid(sizes)
-            size, border = zip(*pairs, strict=True) if pairs else ((), ())
-            chunk = ChunkPrice(prod(sizes) * array.dtype.itemsize, decoding_work(array))
-            found = known[member, number] = RegionGrid(size, border, chunk)
-        return found
+        source = self._state.source(self._manifest.members[member])
+        view = None if number == NONE else self._manifest.views[number]
+        try:
+            sizes: Sequence[int] = source.array.chunks
+        except NotImplementedError:  # chunks of many sizes
+            sizes = self._manifest.chunk_shape
+        pairs = [(n, 0) for n in sizes] if view is None else view.grid(sizes)
+        size, border = zip(*pairs, strict=True) if pairs else ((), ())
+        return RegionGrid(size, border, prod(sizes) * source.array.dtype.itemsize, source.decode_cost)
 
 
-def layer_prices(layout: ArrayState, planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
+def layer_prices(state: ArrayState, planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
     """What each layer would cost for a request, and what the plan takes from it; empty for one layer."""
-    manifest, asked = layout.manifest, planned.request
-    if not len(manifest.replicas) or not asked.size:
+    manifest, request = state.manifest, planned.request
+    if not len(manifest.replicas) or not request.size:
         return ()
-    table, cells, found = manifest.backings, manifest.cells(Box.of(asked.bounds)), []
+    table, cells, found = manifest.backings, manifest.cells(Box.of(request.bounds)), []
     taken: dict[int, int] = {}
     for part in planned.parts:
         layer = int(table.layer[part.row])
         taken[layer] = taken.get(layer, 0) + part.size
     for layer in manifest.layers:
-        chooser = Chooser(layout, LayerChoice(layer), near=near)
+        chooser = Chooser(state, LayerChoice(layer), near=near)
         rows = np.flatnonzero(table.layer == layer)
         inside = ((table.start[rows] < cells.stop) & (table.stop[rows] > cells.start)).all(axis=1)
         touched = Touched.of(manifest, rows[inside])
-        price = chooser.price(asked, touched)
-        found.append(LayerPrice(layer, _met(manifest, asked, touched), taken.get(layer, 0), price))
+        price = chooser.price(request, touched)
+        found.append(LayerPrice(layer, _met(manifest, request, touched), taken.get(layer, 0), price))
     return tuple(found)
 
 
-def _met(manifest: Manifest, asked: Request, touched: Touched) -> int:
+def _met(manifest: Manifest, request: Request, touched: Touched) -> int:
     """How many of the requested elements are in some regions."""
-    return from_touched(manifest, asked, touched).size
+    return from_touched(manifest, request, touched).size
 
 
 def _box(one: Touched) -> Box:
@@ -392,12 +304,12 @@ def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
     return inside._replace(start=start, stop=stop), outside
 
 
-def _chunks_met(asked: Request, touched: Touched, grid: RegionGrid) -> int:
+def _chunks_touched(request: Request, touched: Touched, grid: RegionGrid) -> int:
     """How many chunks a request touches, region by region."""
-    if asked.axes is None:
-        return _chunks_of_points(asked, touched, grid)
+    if request.axes is None:
+        return _chunks_of_points(request, touched, grid)
     met = np.ones(touched.rows.size, dtype=np.int64)
-    for d, axis in enumerate(asked.axes):
+    for d, axis in enumerate(request.axes):
         count, lowest, highest = selected(axis, touched.start[:, d], touched.stop[:, d])
         place, size = touched.shift[:, d] - grid.border[d], grid.size[d]
         span = (highest + place) // size - (lowest + place) // size + 1
@@ -405,14 +317,14 @@ def _chunks_met(asked: Request, touched: Touched, grid: RegionGrid) -> int:
     return int(met.sum())
 
 
-def _chunks_of_points(asked: Request, touched: Touched, grid: RegionGrid) -> int:
-    assert asked.points is not None
-    if not asked.points:
+def _chunks_of_points(request: Request, touched: Touched, grid: RegionGrid) -> int:
+    assert request.points is not None
+    if not request.points:
         return 1
     met = 0
-    for k, places in points_in(asked.points, touched):
+    for k, places in points_in(request.points, touched):
         number = np.zeros(places.size, dtype=np.int64)
-        for d, points in enumerate(asked.points):
+        for d, points in enumerate(request.points):
             index = (points[places] + touched.shift[k, d] - grid.border[d]) // grid.size[d]
             index -= index.min()
             number = number * (int(index.max()) + 1) + index

@@ -70,10 +70,6 @@ class ArrayState(ABC):
         self._sources: dict[str, AnySource] = {}
         self._fitting: dict[int, AnySource] = {}  # by row: what was found to fit the region
         self._packings: dict[int, Packing] = {}  # by number
-        self.grids: dict[tuple[int, int], Any] = {}
-        """What prices of layers know about the chunks behind regions, by member and view; see `layers.py`."""
-        self.priced: dict[int, Any] = {}
-        """The same about regions, by row."""
 
     def source_of(self, part: Part) -> AnySource:
         """The member behind a part of a plan, checked and prepared."""
