@@ -8,7 +8,7 @@ from zarr.storage import MemoryStore
 
 import intarsia
 from intarsia.engine.plan import plan
-from intarsia.engine.replica_choice import LayerChoice, RegionGrid, decode_cost
+from intarsia.engine.replica_choice import LayerChoice, Price, decode_cost
 from intarsia.engine.request import request
 from tests.logical.places import AsyncOnly
 
@@ -43,9 +43,9 @@ def test_codecs_cost_the_same_in_shards_and_in_format_2(options):
 
 
 def test_far_away_few_requests_count_more():
-    few, many = RegionGrid((), (), 200_000, 1.0), RegionGrid((), (), 30_000, 1.0)
-    assert many.price(4, near=True) < few.price(1, near=True)
-    assert few.price(1, near=False) < many.price(4, near=False)
+    few, many = (1, 200_000, 1.0), (4, 30_000, 1.0)
+    assert Price.of(*many, near=True) < Price.of(*few, near=True)
+    assert Price.of(*few, near=False) < Price.of(*many, near=False)
 
 
 def test_the_choice_depends_on_where_the_chunks_lie():

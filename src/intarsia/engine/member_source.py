@@ -102,6 +102,14 @@ class Source:
         """The cost of decoding a byte, relative to zstd."""
         return decode_cost(self.array)
 
+    @cached_property
+    def read_grain(self) -> tuple[int, ...]:
+        """The shape of a chunk, inside shards if there are any; the largest, if shapes differ."""
+        try:
+            return self.array.chunks
+        except NotImplementedError:  # raised by zarr if chunks have different shapes
+            return tuple(max(sizes, default=1) for sizes in self.array.read_chunk_sizes)
+
     @property
     def is_current(self) -> bool:
         """Whether the array has not been resized since."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,38 @@ if TYPE_CHECKING:
 
 type AxisSelector = slice | Ints
 """Where on one axis: a slice with a positive step, or indices."""
+
+
+def chunks_along(selector: AxisSelector, size: int) -> Sequence[int]:
+    """The chunks of an axis that a selector touches, in ascending order.
+
+    >>> chunks_along(slice(3, 12), 4), chunks_along(slice(3, 12, 8), 4), chunks_along(np.array([9, 1, 8]), 4)
+    (range(0, 3), [0, 2], [0, 2])
+    """
+    if not isinstance(selector, slice):
+        chunks: list[int] = np.unique(selector // size).tolist()
+        return chunks
+    if (selector.step or 1) > size:
+        return [index // size for index in range(selector.start, selector.stop, selector.step)]
+    return range(selector.start // size, (selector.stop - 1) // size + 1)
+
+
+def chunks_of_points(points: Sequence[AxisSelector], sizes: Sequence[int]) -> list[list[int]]:
+    """The chunks that hold these points, each once.
+
+    >>> chunks_of_points((np.array([5, 0, 1]), np.array([0, 9, 8])), (4, 4))
+    [[0, 2], [1, 0]]
+    """
+    columns = [np.asarray(along) // size for along, size in zip(points, sizes, strict=True)]
+    chunks: list[list[int]] = np.unique(np.stack(columns, axis=1), axis=0).tolist()
+    return chunks
+
+
+def count_chunks(source: Sequence[AxisSelector], sizes: Sequence[int], *, points: bool) -> int:
+    """How many chunks of a member a part touches."""
+    if points and source:
+        return len(chunks_of_points(source, sizes))
+    return prod(len(chunks_along(*axis)) for axis in zip(source, sizes, strict=True))
 
 
 class Strip(NamedTuple):
@@ -134,11 +167,11 @@ def plan(
         return SelectionPlan(asked, (), 0)
     is_plain = asked.is_slices and not manifest.views
     if is_plain and choose is None and len(manifest.backings) == 1:
-        return _from_one(manifest, asked, 0)
+        return _from_one(asked, 0, *manifest.placed(0))
     cells = manifest.cells(Box.of(bounds))
     rows = manifest.regions.touching(cells)
     if is_plain and choose is None and rows.size == 1:
-        return _from_one(manifest, asked, int(rows[0]))
+        return _from_one(asked, int(rows[0]), *manifest.placed(int(rows[0])))
     touched = Touched.of(manifest, rows)
     if choose is not None:
         touched = choose(asked, cells, touched)
@@ -150,6 +183,9 @@ def plan(
 
 def from_touched(manifest: Manifest, asked: Request, touched: Touched) -> SelectionPlan:
     """What these regions, or strips of them, contribute to a request."""
+    if touched.rows.size == 1 and touched.strips[0] is None and asked.is_slices and not manifest.views:
+        box = Box(tuple(touched.start[0].tolist()), tuple(touched.stop[0].tolist()))
+        return _from_one(asked, int(touched.rows[0]), box, touched.shift[0].tolist())
     divide = _outer_parts if asked.axes is not None else _point_parts
     parts = tuple(divide(manifest, asked, touched))
     return SelectionPlan(asked, parts, sum(part.size for part in parts))
@@ -267,9 +303,9 @@ def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
     return slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step), slice(j - 1, i - 1 if i else None, -1)
 
 
-def _from_one(manifest: Manifest, asked: Request, row: int) -> SelectionPlan:
-    """What one region without a view contributes to slices: by single numbers, as columns take longer."""
-    box, shift = manifest.placed(row)
+def _from_one(asked: Request, row: int, box: Box, shift: Sequence[int]) -> SelectionPlan:
+    """What a box of one region without a view contributes to slices: by single numbers, as columns take
+    longer."""
     source: list[slice] = []
     target: list[slice] = []
     size = 1
@@ -310,20 +346,7 @@ def _between[N: (int, Ints)](axis: Axis, start: N, stop: N) -> tuple[N, N]:
     return -((stop - 1 - axis.start) // -axis.step), (axis.start - start) // -axis.step + 1
 
 
-def selected(axis: Axis, start: Ints, stop: Ints) -> tuple[Ints, Ints, Ints]:
-    """How many of an axis' indices lie in each range, and the lowest and highest of them; if none does, these
-    two numbers mean nothing."""
-    order = None if axis.indices is None else np.argsort(axis.indices, kind="stable")
-    first, last = _span(axis, order, start, stop)
-    count = np.maximum(last - first, 0)
-    if order is not None and axis.indices is not None:
-        ordered, most = axis.indices[order], axis.indices.size - 1
-        return count, ordered[np.clip(first, 0, most)], ordered[np.clip(last - 1, 0, most)]
-    ends = axis.start + first * axis.step, axis.start + (last - 1) * axis.step
-    return count, np.minimum(*ends), np.maximum(*ends)
-
-
-def points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, Ints]]:
+def _points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, Ints]]:
     """The regions that hold some of the points, and which points those are."""
     start, stop = touched.start, touched.stop
     # Along the axis on which the points spread most, a region's bounds single out the fewest of them; only
@@ -353,7 +376,7 @@ def _point_parts(manifest: Manifest, asked: Request, touched: Touched) -> Iterat
         yield Part(row, () if view is None else turned_points(view, (), places.size), (places,), asked.size)
         return
     rows, _, _, shift, strips = touched
-    for k, places in points_in(points, touched):
+    for k, places in _points_in(points, touched):
         source = tuple(p[places] + shift[k, d] for d, p in enumerate(points))
         view, strip = _view(manifest, int(rows[k])) if manifest.views else None, strips[k]
         if view is not None:

@@ -10,7 +10,7 @@ files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,16 +21,14 @@ from intarsia._compat import ArrayV2Metadata
 from intarsia.codecs.decoding_cost import COPYING, decoding_cost
 from intarsia.codecs.runtime_options import all_codecs
 from intarsia.display import count_text, size_text
-from intarsia.engine.plan import SelectionPlan, Touched, from_touched, in_strips, points_in, selected
+from intarsia.engine.plan import SelectionPlan, Touched, count_chunks, from_touched, in_strips
 from intarsia.errors import IntarsiaError, ReadError
 from intarsia.manifest.box import Box
-from intarsia.manifest.region_table import NONE
 
 if TYPE_CHECKING:
     from intarsia.engine.member_source import AnyArray
     from intarsia.engine.request import Request
     from intarsia.engine.state import ArrayState
-    from intarsia.manifest.manifest import Manifest
 
 
 NEAR_REQUEST = 12 << 10
@@ -44,8 +42,10 @@ and neighbours come together."""
 class Price(NamedTuple):
     """What a read costs.
 
-    >>> Price(2, 100, 130_000) < Price(1, 1_000_000, 500_000)
+    >>> Price.of(4, 30_000, 1.0, near=True) < Price.of(1, 200_000, 1.0, near=True)
     True
+    >>> Price.of(4, 30_000, 1.0, near=False) < Price.of(1, 200_000, 1.0, near=False)
+    False
     """
 
     chunks: int
@@ -60,6 +60,15 @@ class Price(NamedTuple):
     def __lt__(self, other: tuple[Any, ...]) -> bool:
         return isinstance(other, Price) and self.cost < other.cost
 
+    @classmethod
+    def of(cls, chunks: int, nbytes: int, decode_cost: float, *, near: bool) -> Price:
+        """The price of some chunks of `nbytes` decoded bytes each.
+
+        Bytes from a server take longer to arrive than to decode, with any codec.
+        """
+        each = NEAR_REQUEST + int(nbytes * decode_cost) if near else FAR_REQUEST + nbytes
+        return cls(chunks, chunks * nbytes, chunks * each)
+
     def plus(self, other: Price) -> Price:
         """Both together."""
         return Price(self.chunks + other.chunks, self.nbytes + other.nbytes, self.cost + other.cost)
@@ -67,33 +76,6 @@ class Price(NamedTuple):
 
 NOTHING = Price(0, 0, 0)
 UNREADABLE = Price(0, 0, 1 << 62)
-
-
-class RegionGrid(NamedTuple):
-    """The chunks of a member as a region sees them, and what each costs.
-
-    >>> grid = RegionGrid((512, 512), (0, 0), nbytes=1 << 20, decode_cost=1.0)
-    >>> grid.price(3, near=True).cost == 3 * (NEAR_REQUEST + (1 << 20))
-    True
-    """
-
-    size: tuple[int, ...]
-    """The chunk size on every axis of the region."""
-
-    border: tuple[int, ...]
-    """Where one of them begins."""
-
-    nbytes: int
-    """The decoded size of a chunk."""
-
-    decode_cost: float
-    """The cost of decoding one byte; see `decode_cost`."""
-
-    def price(self, chunks: int, *, near: bool) -> Price:
-        """The price of this many chunks. Bytes from a server take longer to arrive than to decode, with any
-        codec."""
-        each = NEAR_REQUEST + int(self.nbytes * self.decode_cost) if near else FAR_REQUEST + self.nbytes
-        return Price(chunks, chunks * self.nbytes, chunks * each)
 
 
 class LayerPrice(NamedTuple):
@@ -228,35 +210,18 @@ class Chooser:
 
     def price(self, request: Request, touched: Touched) -> Price:
         """The cost of reading what a request touches of some regions."""
-        table, total = self._manifest.backings, NOTHING
-        touched = in_strips(self._manifest, touched)  # a chunk that several regions show is read once
-        members, views = table.member[touched.rows].tolist(), table.view[touched.rows].tolist()
-        self._open(members)
-        kinds = list(zip(members, views, strict=True))
-        alike: dict[RegionGrid, set[tuple[int, int]]] = {}
-        for kind in dict.fromkeys(kinds):
-            alike.setdefault(self._grid(*kind), set()).add(kind)
-        for grid, own in alike.items():
-            those = touched if len(alike) == 1 else touched.take([k for k, i in enumerate(kinds) if i in own])
-            total = total.plus(grid.price(_chunks_touched(request, those, grid), near=self._near))
+        manifest, total = self._manifest, NOTHING
+        # A chunk that several regions show is read once.
+        parts = from_touched(manifest, request, in_strips(manifest, touched)).parts
+        names = [manifest.members[manifest.backings.member[part.row]] for part in parts]
+        if len(names) > 1:
+            self._state.open_members(list(dict.fromkeys(names)))
+        for name, part in zip(names, parts, strict=True):
+            source = self._state.source(name)
+            chunks = count_chunks(part.source, source.read_grain, points=request.axes is None)
+            nbytes = prod(source.read_grain) * source.array.dtype.itemsize
+            total = total.plus(Price.of(chunks, nbytes, source.decode_cost, near=self._near))
         return total
-
-    def _open(self, members: Sequence[int]) -> None:
-        several, names = dict.fromkeys(members), self._manifest.members
-        if len(several) > 1:
-            self._state.open_members([names[i] for i in several])
-
-    def _grid(self, member: int, number: int) -> RegionGrid:
-        """The chunks of a member as a region sees them."""
-        source = self._state.source(self._manifest.members[member])
-        view = None if number == NONE else self._manifest.views[number]
-        try:
-            sizes: Sequence[int] = source.array.chunks
-        except NotImplementedError:  # chunks of many sizes
-            sizes = self._manifest.chunk_shape
-        pairs = [(n, 0) for n in sizes] if view is None else view.grid(sizes)
-        size, border = zip(*pairs, strict=True) if pairs else ((), ())
-        return RegionGrid(size, border, prod(sizes) * source.array.dtype.itemsize, source.decode_cost)
 
 
 def layer_prices(state: ArrayState, planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
@@ -274,14 +239,10 @@ def layer_prices(state: ArrayState, planned: SelectionPlan, *, near: bool) -> tu
         rows = np.flatnonzero(table.layer == layer)
         inside = ((table.start[rows] < cells.stop) & (table.stop[rows] > cells.start)).all(axis=1)
         touched = Touched.of(manifest, rows[inside])
+        covered = from_touched(manifest, request, touched).size
         price = chooser.price(request, touched)
-        found.append(LayerPrice(layer, _met(manifest, request, touched), taken.get(layer, 0), price))
+        found.append(LayerPrice(layer, covered, taken.get(layer, 0), price))
     return tuple(found)
-
-
-def _met(manifest: Manifest, request: Request, touched: Touched) -> int:
-    """How many of the requested elements are in some regions."""
-    return from_touched(manifest, request, touched).size
 
 
 def _box(one: Touched) -> Box:
@@ -302,31 +263,3 @@ def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
             outside = outside.joined(one.cropped(left))
     start, stop = np.maximum(inside.start, lower), np.minimum(inside.stop, upper)
     return inside._replace(start=start, stop=stop), outside
-
-
-def _chunks_touched(request: Request, touched: Touched, grid: RegionGrid) -> int:
-    """How many chunks a request touches, region by region."""
-    if request.axes is None:
-        return _chunks_of_points(request, touched, grid)
-    met = np.ones(touched.rows.size, dtype=np.int64)
-    for d, axis in enumerate(request.axes):
-        count, lowest, highest = selected(axis, touched.start[:, d], touched.stop[:, d])
-        place, size = touched.shift[:, d] - grid.border[d], grid.size[d]
-        span = (highest + place) // size - (lowest + place) // size + 1
-        met *= np.where(count > 0, np.minimum(span, count), 0)
-    return int(met.sum())
-
-
-def _chunks_of_points(request: Request, touched: Touched, grid: RegionGrid) -> int:
-    assert request.points is not None
-    if not request.points:
-        return 1
-    met = 0
-    for k, places in points_in(request.points, touched):
-        number = np.zeros(places.size, dtype=np.int64)
-        for d, points in enumerate(request.points):
-            index = (points[places] + touched.shift[k, d] - grid.border[d]) // grid.size[d]
-            index -= index.min()
-            number = number * (int(index.max()) + 1) + index
-        met += int(np.unique(number).size)
-    return met

@@ -16,7 +16,7 @@ import numpy as np
 from intarsia.engine.chunk_plan import ChunkPlan, outer_index
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import EngineSource, Source
-from intarsia.engine.plan import AxisSelector, Part, SelectionPlan, plan
+from intarsia.engine.plan import AxisSelector, Part, SelectionPlan, chunks_along, chunks_of_points, plan
 from intarsia.engine.pool import run, threads_for
 from intarsia.engine.read import read_layout
 from intarsia.engine.replica_choice import LayerChoice
@@ -98,10 +98,9 @@ def written_cells(manifest: Manifest, asked: Request) -> list[Box]:
     """
     around = manifest.cells(Box.of(asked.bounds))
     if asked.points is not None:
-        cells = np.stack([p // c for p, c in zip(asked.points, manifest.chunk_shape, strict=True)], axis=1)
-        cells = np.unique(cells, axis=0)
+        cells = chunks_of_points(asked.points, manifest.chunk_shape) if asked.points else [[]]
         if len(cells) <= MOST_WRITTEN_BOXES:
-            return [Box(tuple(cell), tuple(i + 1 for i in cell)) for cell in cells.tolist()]
+            return [Box(tuple(cell), tuple(i + 1 for i in cell)) for cell in cells]
     elif asked.axes is not None:
         runs = [_runs(axis, c) for axis, c in zip(asked.axes, manifest.chunk_shape, strict=True)]
         if prod(map(len, runs)) <= MOST_WRITTEN_BOXES:
@@ -111,13 +110,11 @@ def written_cells(manifest: Manifest, asked: Request) -> list[Box]:
 
 def _runs(axis: Axis, chunk: int) -> list[tuple[int, int]]:
     """The logical chunks that the indices of an axis are in, as ranges."""
-    if axis.indices is None and abs(axis.step) <= chunk:
-        ends = sorted((axis.start, axis.start + (axis.count - 1) * axis.step))
-        return [(ends[0] // chunk, ends[1] // chunk + 1)]
-    indices = axis.indices
-    if indices is None:
-        indices = axis.start + axis.step * np.arange(axis.count)
-    cells = np.unique(indices // chunk)
+    every = slice(*axis.bounds, abs(axis.step)) if axis.indices is None else axis.indices
+    touched = chunks_along(every, chunk)
+    if isinstance(touched, range):
+        return [(touched.start, touched.stop)]
+    cells = np.array(touched)
     first = np.flatnonzero(np.append(True, np.diff(cells) > 1))
     last = np.append(first[1:], cells.size) - 1
     return [(int(cells[i]), int(cells[j]) + 1) for i, j in zip(first, last, strict=True)]

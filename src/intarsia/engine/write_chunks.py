@@ -42,6 +42,7 @@ from intarsia.engine.fetch import fetcher_for
 from intarsia.engine.fetch.session_access import read_error
 from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Pending, Spans, start
 from intarsia.engine.inner_chunks import Shards, whereabouts
+from intarsia.engine.plan import chunks_along, chunks_of_points
 from intarsia.engine.pool import BATCHES_PER_THREAD, Batch, batches
 from intarsia.errors import ReadError
 from intarsia.file_io import write_all
@@ -231,13 +232,9 @@ def _touched(source: Source, part: Part, points: bool) -> Iterable[tuple[int, ..
     grain = source.stored_grain
     if grain is None or source.array.shards is None:
         return ()
-    touched: list[Any] = [
-        np.arange(s.start // n, (s.stop - 1) // n + 1) if isinstance(s, slice) else s // n
-        for s, n in zip(part.source, grain, strict=True)
-    ]
-    if points:
-        return zip(*(along.tolist() for along in touched), strict=True)
-    return product(*(np.unique(along).tolist() for along in touched))
+    if points and grain:
+        return map(tuple, chunks_of_points(part.source, grain))
+    return product(*(chunks_along(*axis) for axis in zip(part.source, grain, strict=True)))
 
 
 class _Locks:

@@ -39,6 +39,7 @@ from intarsia._compat import ArraySpec, ArrayV2Metadata, V2Codec, sync
 from intarsia.codecs.compressors import COUNT, check_count, decode_as, is_known, likely_bound
 from intarsia.engine.chunk_plan import AxisCuts, outer_index
 from intarsia.engine.fetch import check_links
+from intarsia.engine.plan import chunks_along
 from intarsia.engine.request import moved
 from intarsia.engine.write_chunks import held_for
 from intarsia.manifest.box import grown
@@ -301,9 +302,8 @@ def _outer_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes:
 
 def _extent(selector: AxisSelector, grain: int) -> int:
     """How many chunks the part spans along an axis."""
-    if isinstance(selector, slice):
-        return int((selector.stop - 1) // grain - selector.start // grain + 1)
-    return int(selector.max() // grain - selector.min() // grain + 1)
+    chunks = chunks_along(selector, grain)
+    return chunks[-1] - chunks[0] + 1
 
 
 def _point_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes: int) -> Iterator[Part]:
@@ -324,20 +324,13 @@ def culprit(source: ZarrSource, part: Part) -> tuple[int, ...] | None:
         return None
     member = source.guarded
     sizes = member.chunks
-    for index in product(*(_chunks_of(s, size) for s, size in zip(part.source, sizes, strict=True))):
+    for index in product(*(chunks_along(*axis) for axis in zip(part.source, sizes, strict=True))):
         box = tuple(slice(i * size, (i + 1) * size) for i, size in zip(index, sizes, strict=True))
         try:
             member.get_basic_selection(box or ...)
         except Exception:
             return index
     return None
-
-
-def _chunks_of(selector: AxisSelector, size: int) -> list[int]:
-    if isinstance(selector, slice):
-        return list(range(selector.start // size, (selector.stop - 1) // size + 1))
-    chunks: list[int] = np.unique(selector // size).tolist()
-    return chunks
 
 
 def write_part_by_zarr(source: Source, part: Part, values: Values, *, points: bool) -> None:
