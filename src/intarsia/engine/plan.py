@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from math import prod
@@ -16,6 +16,7 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE, Ints
 
 if TYPE_CHECKING:
+    from intarsia.engine.replica_choice import Chooser
     from intarsia.manifest.coercion import Values
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.view import View
@@ -142,7 +143,7 @@ class SelectionPlan:
 
 
 def plan(
-    manifest: Manifest, asked: Request, *, by_strips: bool = False, choose: Choose | None = None
+    manifest: Manifest, asked: Request, *, by_strips: bool = False, choose: Chooser | None = None
 ) -> SelectionPlan:
     """The parts of the request, one for every region, or strip of regions, that it touches.
 
@@ -167,14 +168,17 @@ def plan(
         return SelectionPlan(asked, (), 0)
     is_plain = asked.is_slices and not manifest.views
     if is_plain and choose is None and len(manifest.backings) == 1:
-        return _from_one(asked, 0, *manifest.placed(0))
+        return from_region(asked, 0, *manifest.placed(0))
     cells = manifest.cells(Box.of(bounds))
     rows = manifest.regions.touching(cells)
-    if is_plain and choose is None and rows.size == 1:
-        return _from_one(asked, int(rows[0]), *manifest.placed(int(rows[0])))
+    if is_plain and rows.size == 1:
+        region = int(rows[0])
+        row = region if choose is None else choose.one(asked, cells, region)
+        if row is not None:
+            return from_region(asked, row, *manifest.placed(row))
     touched = Touched.of(manifest, rows)
     if choose is not None:
-        touched = choose(asked, cells, touched)
+        touched = choose.several(asked, cells, touched)
     # Archives pack every file in its own way. Without different packings, neighbours are one region.
     if by_strips and touched.rows.size > 1 and len(manifest.packings) > 1:
         touched = in_strips(manifest, touched)
@@ -185,7 +189,7 @@ def from_touched(manifest: Manifest, asked: Request, touched: Touched) -> Select
     """What these regions, or strips of them, contribute to a request."""
     if touched.rows.size == 1 and touched.strips[0] is None and asked.is_slices and not manifest.views:
         box = Box(tuple(touched.start[0].tolist()), tuple(touched.stop[0].tolist()))
-        return _from_one(asked, int(touched.rows[0]), box, touched.shift[0].tolist())
+        return from_region(asked, int(touched.rows[0]), box, touched.shift[0].tolist())
     divide = _outer_parts if asked.axes is not None else _point_parts
     parts = tuple(divide(manifest, asked, touched))
     return SelectionPlan(asked, parts, sum(part.size for part in parts))
@@ -226,10 +230,6 @@ class Touched(NamedTuple):
     def cropped(self, box: Box) -> Touched:
         """A box of elements of a single region."""
         return self._replace(start=np.array([box.start]), stop=np.array([box.stop]))
-
-
-type Choose = Callable[[Request, Box, Touched], Touched]
-"""Takes replicas in place of regions, for a request and the logical chunks around it."""
 
 
 def in_strips(manifest: Manifest, touched: Touched) -> Touched:
@@ -303,7 +303,7 @@ def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
     return slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step), slice(j - 1, i - 1 if i else None, -1)
 
 
-def _from_one(asked: Request, row: int, box: Box, shift: Sequence[int]) -> SelectionPlan:
+def from_region(asked: Request, row: int, box: Box, shift: Sequence[int]) -> SelectionPlan:
     """What a box of one region without a view contributes to slices: by single numbers, as columns take
     longer."""
     source: list[slice] = []

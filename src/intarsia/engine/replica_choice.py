@@ -21,7 +21,7 @@ from intarsia._compat import ArrayV2Metadata
 from intarsia.codecs.decoding_cost import COPYING, decoding_cost
 from intarsia.codecs.runtime_options import all_codecs
 from intarsia.display import count_text, size_text
-from intarsia.engine.plan import SelectionPlan, Touched, count_chunks, from_touched, in_strips
+from intarsia.engine.plan import SelectionPlan, Touched, count_chunks, from_region, from_touched, in_strips
 from intarsia.errors import IntarsiaError, ReadError
 from intarsia.manifest.box import Box
 
@@ -161,7 +161,25 @@ class Chooser:
     def __init__(self, state: ArrayState, choice: LayerChoice, *, near: bool) -> None:
         self._state, self._manifest, self._choice, self._near = state, state.manifest, choice, near
 
-    def __call__(self, request: Request, cells: Box, touched: Touched) -> Touched:
+    def one(self, request: Request, cells: Box, region: int) -> int | None:
+        """The row to read slices from that touch one region of layer 0; None if a region that they touch
+        lacks some of them, so that `several` has to decide."""
+        choice, manifest = self._choice, self._manifest
+        if choice.avoided or choice.fallback:
+            return None
+        near = [] if choice.layer == 0 else self._touching(cells)
+        rows = near if near and choice.layer is not None else [region, *near]
+        if len(rows) == 1 and rows[0] == region:
+            return region
+        bounds = Box.of(request.bounds)
+        if any(manifest.placed(row)[0].intersect(bounds) != bounds for row in rows):
+            return None
+        return min(rows, key=lambda row: self._cost_of(request, row))
+
+    def _cost_of(self, request: Request, row: int) -> int:
+        return self.price(from_region(request, row, *self._manifest.placed(row))).cost
+
+    def several(self, request: Request, cells: Box, touched: Touched) -> Touched:
         """The regions to read from, for the parts of layer 0 that a request touches."""
         choice = self._choice
         if choice.layer != 0:
@@ -202,23 +220,26 @@ class Chooser:
     def _price_or_none(self, request: Request, touched: Touched) -> Price:
         """The price; infinite if a member cannot be opened and another layer may stand in for it."""
         try:
-            return self.price(request, touched)
+            return self.price_of(request, touched)
         except IntarsiaError:
             if not self._choice.fallback:
                 raise
             return UNREADABLE
 
-    def price(self, request: Request, touched: Touched) -> Price:
-        """The cost of reading what a request touches of some regions."""
-        manifest, total = self._manifest, NOTHING
-        # A chunk that several regions show is read once.
-        parts = from_touched(manifest, request, in_strips(manifest, touched)).parts
+    def price_of(self, request: Request, touched: Touched) -> Price:
+        """The cost of reading what a request touches of some regions; a chunk that several show is read
+        once."""
+        return self.price(from_touched(self._manifest, request, in_strips(self._manifest, touched)))
+
+    def price(self, planned: SelectionPlan) -> Price:
+        """The cost of reading all parts of a plan."""
+        manifest, parts, total = self._manifest, planned.parts, NOTHING
         names = [manifest.members[manifest.backings.member[part.row]] for part in parts]
         if len(names) > 1:
             self._state.open_members(list(dict.fromkeys(names)))
         for name, part in zip(names, parts, strict=True):
             source = self._state.source(name)
-            chunks = count_chunks(part.source, source.read_grain, points=request.axes is None)
+            chunks = count_chunks(part.source, source.read_grain, points=planned.request.axes is None)
             nbytes = prod(source.read_grain) * source.array.dtype.itemsize
             total = total.plus(Price.of(chunks, nbytes, source.decode_cost, near=self._near))
         return total
@@ -240,7 +261,7 @@ def layer_prices(state: ArrayState, planned: SelectionPlan, *, near: bool) -> tu
         inside = ((table.start[rows] < cells.stop) & (table.stop[rows] > cells.start)).all(axis=1)
         touched = Touched.of(manifest, rows[inside])
         covered = from_touched(manifest, request, touched).size
-        price = chooser.price(request, touched)
+        price = chooser.price_of(request, touched)
         found.append(LayerPrice(layer, covered, taken.get(layer, 0), price))
     return tuple(found)
 
