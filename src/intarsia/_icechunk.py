@@ -164,6 +164,20 @@ def _in_turn_here[T](method: Callable[..., T]) -> Callable[..., T]:
     return taking_turns
 
 
+@dataclass
+class _SharedBySession:
+    """What all stores of one session know."""
+
+    is_given_up: bool = False
+    """Whether what is written in the session would be lost."""
+
+    fetcher: Any = None
+    """How the engine reads the session once nothing in it can change; set by the engine."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"is_given_up": self.is_given_up, "fetcher": None}  # another process makes its own
+
+
 class IcechunkStore(icechunk.IcechunkStore):
     """An Icechunk session's store that threads can share.
 
@@ -175,7 +189,7 @@ class IcechunkStore(icechunk.IcechunkStore):
 
     def __init__(self, store: Any, read_only: bool | None = None) -> None:
         super().__init__(store, read_only)
-        self._fate: dict[str, bool] = {}  # of the session: its other stores share it
+        self.shared = _SharedBySession()
         self._meet()
 
     def _meet(self) -> None:
@@ -194,12 +208,12 @@ class IcechunkStore(icechunk.IcechunkStore):
 
     def give_up(self) -> None:
         """Say that this session will not be committed any more: handles on its arrays then refuse writes."""
-        self._fate["given up"] = True
+        self.shared.is_given_up = True
 
     @property
     def is_given_up(self) -> bool:
         """Whether what is written here would be lost."""
-        return bool(self._fate)
+        return self.shared.is_given_up
 
     def __str__(self) -> str:
         return f"icechunk:{self._place}"

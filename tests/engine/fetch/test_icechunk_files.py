@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia._icechunk import session_bytes
+from intarsia._icechunk import safe_store, session_bytes
 from intarsia.engine.fetch import fetcher_for
 from intarsia.engine.fetch.icechunk import IcechunkBatch, LocalIcechunk
 from intarsia.engine.fetch.session_access import grants_of
@@ -46,6 +46,15 @@ def test_the_path_of_a_repository_is_found_in_its_session(repository, tmp_path):
     assert grants_of(session_bytes(store)).folder == tmp_path / "dépôt 1"
     again = pickle.loads(pickle.dumps(store))
     assert isinstance(fetcher_for(again), LocalIcechunk)
+
+
+def test_all_arrays_of_an_immutable_session_share_one_fetcher(repository):
+    store = safe_store(repository.readonly_session("main").store)
+    assert fetcher_for(store) is fetcher_for(store.with_read_only(True))
+    again = pickle.loads(pickle.dumps(store))
+    assert fetcher_for(again) is not fetcher_for(store)
+    writable = safe_store(repository.writable_session("main").store)
+    assert fetcher_for(writable) is not fetcher_for(writable)
 
 
 def test_other_storages_have_no_path():

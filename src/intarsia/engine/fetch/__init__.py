@@ -52,7 +52,7 @@ def is_immutable(store: Store) -> bool:
 
 
 def fetcher_for(store: Store) -> Fetcher:
-    """The way to read this store, as it is now.
+    """The way to read this store, as it is now; all arrays of an immutable session share one.
 
     >>> from zarr.storage import MemoryStore
     >>> fetcher_for(MemoryStore()).name
@@ -61,9 +61,12 @@ def fetcher_for(store: Store) -> Fetcher:
     store = safe_store(store)
     if isinstance(store, IcechunkStore):
         check_store(store)
-        read_only = store.is_immutable
-        local = LocalIcechunk.of(store) if read_only else None
-        return local or IcechunkBatch(store, read_only=read_only)
+        if not store.is_immutable:
+            return IcechunkBatch(store, read_only=False)
+        if store.shared.fetcher is None:
+            store.shared.fetcher = LocalIcechunk.of(store) or IcechunkBatch(store, read_only=True)
+        fetcher: Fetcher = store.shared.fetcher
+        return fetcher
     if type(store) is LocalStore and CAN_READ_FILES:
         return LocalFiles(store)
     if store_supports_sync_io(store):

@@ -74,6 +74,14 @@ WORTH_MARKING = 8
 """How many requests must be saved to make up for reading the marks of a member from a remote store."""
 
 
+type _Name = tuple[str, tuple[int, ...]]
+
+
+def _name(source: EngineSource) -> _Name:
+    """What tells the chunks of members apart; two handles may see one array with different shapes."""
+    return source.path, source.blob_grid
+
+
 class IcechunkBatch:
     """A session of Icechunk; what a read-only one says about its chunks is requested once and kept."""
 
@@ -88,7 +96,7 @@ class IcechunkBatch:
         requests = REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency")
         self._calls = max(1, requests // KEYS_AT_A_TIME)
         self._gate = asyncio.Semaphore(self._calls)
-        self._references: dict[str, References] = {}
+        self._references: dict[_Name, References] = {}
         self._knowing = threading.Lock()
         self._remote_origins = RemoteOrigins(self)
         self._local_origins = LocalOrigins(self)
@@ -102,19 +110,19 @@ class IcechunkBatch:
 
     def references(self, source: EngineSource) -> References | None:
         """Where the chunks of a member are, if that is known already; a read-only session keeps it."""
-        return self._references.get(source.path)
+        return self._references.get(_name(source))
 
     def listed(self, source: EngineSource) -> References:
         """The same for a member whose sizes are known."""
-        return self._references[source.path]
+        return self._references[_name(source)]
 
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         if not self.lasting:
             return [None] * len(sources)
         unknown = {
-            source.path: source
+            _name(source): source
             for source, blob in sources
-            if source.path not in self._references
+            if _name(source) not in self._references
             and (source.blobs <= MOST_CHUNKS_LISTED or blob.size * WORTH_LISTING >= source.blobs)
         }
         if unknown:
@@ -133,7 +141,7 @@ class IcechunkBatch:
         least = 1 if repository is not None and repository.is_local else WORTH_MARKING
         known = ((source, blob, self.references(source)) for source, blob in sources)
         unmarked = {
-            source.path: (source, table)
+            _name(source): (source, table)
             for source, blob, table in known
             if table is not None and table.urls and not table.is_marked
             if least == 1 or table.saves(blob) >= least
@@ -142,14 +150,14 @@ class IcechunkBatch:
             marked = load_marks(self.store, list(unmarked.values()), self.grants, self._listed_at_a_time)
             self._know(unmarked, marked)
 
-    def _know(self, paths: Iterable[str], tables: Iterable[References]) -> None:
+    def _know(self, names: Iterable[_Name], tables: Iterable[References]) -> None:
         """Keep tables, but replace none that says as much: another thread may have begun to use it, and a
         later one may lack its marks."""
         with self._knowing:
-            for path, table in zip(paths, tables, strict=True):
-                known = self._references.get(path)
+            for name, table in zip(names, tables, strict=True):
+                known = self._references.get(name)
                 if known is None or (table.is_marked and not known.is_marked):
-                    self._references[path] = table
+                    self._references[name] = table
 
     def for_member(self, source: EngineSource) -> Fetcher:
         table = self.references(source)
