@@ -23,7 +23,7 @@ from intarsia.codecs.runtime_options import NO_OPTIONS, Options
 from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.chunk_plan import ChunkPlan
 from intarsia.engine.config import LogicalConfig, cores
-from intarsia.engine.fetch.session_access import read_error
+from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Fetcher, Pending
 from intarsia.engine.inner_chunks import ShardIndexError, locate, whereabouts
 from intarsia.engine.member_source import EngineSource, Source, ZarrSource

@@ -39,7 +39,7 @@ from intarsia._icechunk import IcechunkStore
 from intarsia.codecs.context import working_on
 from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.fetch import fetcher_for
-from intarsia.engine.fetch.session_access import read_error
+from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Pending, Spans, start
 from intarsia.engine.inner_chunks import Shards, whereabouts
 from intarsia.engine.plan import chunks_along, chunks_of_points

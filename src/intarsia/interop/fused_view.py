@@ -39,7 +39,7 @@ from intarsia.codecs.context import working_on
 from intarsia.display import one_line, place_text
 from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch import check_links, is_immutable
-from intarsia.engine.fetch.session_access import helpful_refusals
+from intarsia.engine.fetch.read_errors import helpful_refusals
 from intarsia.engine.fetch.store import start
 from intarsia.engine.read import read_request
 from intarsia.engine.request import request

@@ -12,7 +12,7 @@ import intarsia
 from intarsia._icechunk import safe_store, session_bytes
 from intarsia.engine.fetch import fetcher_for
 from intarsia.engine.fetch.icechunk import IcechunkBatch, LocalIcechunk
-from intarsia.engine.fetch.session_access import grants_of
+from intarsia.engine.fetch.virtual import grants_of
 
 VALUES = np.random.default_rng(0).normal(size=(6, 1000))
 

@@ -9,7 +9,7 @@ from intarsia._compat import store_supports_sync_io
 from intarsia._icechunk import IcechunkStore, safe_store
 from intarsia.engine.fetch.icechunk import IcechunkBatch, LocalIcechunk
 from intarsia.engine.fetch.local_files import LocalFiles
-from intarsia.engine.fetch.session_access import helpful_refusals, read_error
+from intarsia.engine.fetch.read_errors import helpful_refusals, read_error
 from intarsia.engine.fetch.store import (
     CAN_READ_FILES,
     ConcurrentStore,

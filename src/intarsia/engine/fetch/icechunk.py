@@ -13,6 +13,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,11 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import get_many
-from intarsia._icechunk import INLINE, NATIVE, chunk_table, session_bytes
-from intarsia.engine.fetch.byte_ranges import coalesced
+from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, chunk_table, session_bytes
+from intarsia.engine.chunk_cache import BoundedCache
+from intarsia.engine.fetch.byte_ranges import REMOTE, coalesced, joined
+from intarsia.engine.fetch.icechunk_checksums import FormatError, Snapshot, read_checksums
 from intarsia.engine.fetch.local_files import Disk, FilesInTurn
-from intarsia.engine.fetch.references import load, load_marks
-from intarsia.engine.fetch.session_access import Grants, grants_of, local_grants
 from intarsia.engine.fetch.store import (
     CAN_READ_FILES,
     Cost,
@@ -39,13 +40,24 @@ from intarsia.engine.fetch.store import (
     start,
 )
 from intarsia.engine.fetch.symlinks import Folders, may_follow, open_file, refuse_links_out
-from intarsia.engine.fetch.virtual import LocalOrigins, RemoteOrigins
+from intarsia.engine.fetch.virtual import (
+    Container,
+    Grants,
+    LocalOrigins,
+    Origin,
+    RemoteOrigins,
+    grants_of,
+    local_grants,
+)
+from intarsia.engine.pool import run
+from intarsia.extras import is_there
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from icechunk import IcechunkStore
 
-    from intarsia.engine.fetch.references import References
+    from intarsia._icechunk import ChunkTable
+    from intarsia.engine.fetch.icechunk_checksums import Checksum
     from intarsia.engine.fetch.store import Encoded, Fetcher, Pending
     from intarsia.engine.member_source import EngineSource
     from intarsia.manifest.region_table import Ints
@@ -70,8 +82,240 @@ MEMBERS_LISTED_AT_A_TIME = 32
 MOST_ENTRIES = 1_000_000
 """Directories with more entries than this are not searched for links; all references are, instead."""
 
-WORTH_MARKING = 8
-"""How many requests must be saved to make up for reading the marks of a member from a remote store."""
+WORTH_CHECKSUMS = 8
+"""How many requests must be saved to make up for reading the checksums of a member from a remote store."""
+
+
+_snapshots = BoundedCache[tuple[str, str], Snapshot](16 << 20, lambda snapshot: snapshot.nbytes)
+"""The arrays of a dataset look into the same snapshot, one after another."""
+
+
+@dataclass(frozen=True)
+class References:
+    """One row for every stored chunk of an array, ordered by position."""
+
+    blob: Ints
+    """The chunk's position in the grid of stored chunks, in C order."""
+
+    kind: np.ndarray[Any, np.dtype[np.uint8]]
+    """Whether the chunk is in a file of the repository, elsewhere, or inlined."""
+
+    file: np.ndarray[Any, np.dtype[np.bytes_]]
+    """The name of the chunk file, if it is in one."""
+
+    offset: Ints
+    """The first byte in the file."""
+
+    nbytes: Ints
+    """The stored size."""
+
+    inlined: dict[int, bytes]
+    """The bytes of inlined chunks, by row."""
+
+    url: Ints
+    """Number of the file in `urls`; -1 for chunks that are not virtual, or that only Icechunk may read."""
+
+    urls: list[tuple[str, Container]] = field(repr=False)
+    """Files elsewhere that may be read without Icechunk, and how."""
+
+    origin: Ints
+    """Number in `origins` once checksums are known; -1 before, and for chunks that only Icechunk may read."""
+
+    origins: list[Origin] = field(repr=False)
+    """The same files, as they were when the chunks were referred to."""
+
+    has_checksums: bool = False
+    """Whether checksums were requested."""
+
+    @cached_property
+    def is_here(self) -> bool:
+        """Whether all chunks are in files of the repository, or inlined."""
+        return bool(((self.kind == NATIVE) | (self.kind == INLINE)).all())
+
+    @cached_property
+    def is_in_local_files(self) -> bool:
+        """Whether all chunks are in files elsewhere on this machine, or inlined."""
+        known = (self.origin >= 0) | (self.kind == INLINE)
+        return bool(known.all()) and all(origin.container.is_local for origin in self.origins)
+
+    @cached_property
+    def is_partly_remote(self) -> bool:
+        """Whether some chunks are in object stores that may be read directly."""
+        return any(not origin.container.is_local for origin in self.origins)
+
+    def rows(self, blob: Ints) -> Ints:
+        """The row of each position, -1 for chunks that are not stored."""
+        if not self.blob.size:
+            return np.full(blob.shape, -1, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self.blob, blob), self.blob.size - 1)
+        return np.where(self.blob[at] == blob, at, -1)
+
+    def sizes(self, blob: Ints) -> Ints:
+        """The stored size of each position, -1 for chunks that are not stored."""
+        rows = self.rows(blob)
+        if not self.blob.size:
+            return rows
+        return np.where(rows >= 0, self.nbytes[rows], -1)
+
+    def saves(self, blob: Ints) -> int:
+        """How many requests are saved by fetching neighbours among these chunks together."""
+        rows = self.rows(blob)
+        own = rows[(rows >= 0) & (self.url[rows] >= 0)] if self.urls else rows[:0]
+        if own.size < 2:
+            return 0
+        return int(own.size - joined(self.url[own], self.offset[own], self.nbytes[own], REMOTE).owner.size)
+
+    def with_checksums(self, checksums: dict[int, Checksum]) -> References:
+        """The same, with the checksums of chunks by position; those without one are left to Icechunk."""
+        origin = np.full(self.blob.shape, -1, dtype=np.int64)
+        numbers: dict[tuple[int, Checksum], int] = {}
+        origins: list[Origin] = []
+        own = np.flatnonzero(self.url >= 0)
+        each = zip(own.tolist(), self.blob[own].tolist(), self.url[own].tolist(), strict=True)
+        for row, position, url in each:
+            if position not in checksums:
+                continue
+            checksum = checksums[position]
+            number = numbers.setdefault((url, checksum), len(origins))
+            if number == len(origins):
+                name, container = self.urls[url]
+                origins.append(Origin(name, checksum, container))
+            origin[row] = number
+        return replace(self, origin=origin, origins=origins, has_checksums=True)
+
+    def places(self, rows: Ints, spans: Spans) -> tuple[Ints, Ints]:
+        """The first byte and the length, within their files, of what is wanted of these rows."""
+        offset, nbytes = self.offset[rows], self.nbytes[rows]
+        if spans.start is None or spans.nbytes is None:
+            return offset, nbytes
+        return offset + np.where(spans.start < 0, nbytes + spans.start, spans.start), spans.nbytes
+
+
+def load(
+    store: IcechunkStore, sources: Sequence[EngineSource], grants: Grants, at_a_time: int = 1
+) -> list[References]:
+    """The references of several arrays, with a limited number requested at a time."""
+    check_store(store)
+
+    def table(source: EngineSource) -> References:
+        return _table(chunk_table(store, source.path, len(source.blob_grid)), source, grants)
+
+    return _for_all(table, sources, at_a_time)
+
+
+def load_checksums(
+    store: IcechunkStore,
+    tables: Sequence[tuple[EngineSource, References]],
+    grants: Grants,
+    at_a_time: int = 1,
+) -> list[References]:
+    """The same references with checksums of virtual chunks; this reads a file of the repository for each."""
+
+    def with_checksums(item: tuple[EngineSource, References]) -> References:
+        source, table = item
+        return table.with_checksums(_checksums_of_chunks(store, source, grants))
+
+    return _for_all(with_checksums, tables, at_a_time)
+
+
+def _for_all[T, R](function: Callable[[T], R], items: Sequence[T], at_a_time: int) -> list[R]:
+    """What a function returns for each item, in a few threads."""
+    results: dict[int, R] = {}
+    left = iter(enumerate(items))  # `next` on it is atomic
+
+    def one(numbered: tuple[int, T]) -> None:
+        results[numbered[0]] = function(numbered[1])
+
+    run(lambda: next(left, None), one, threads=min(at_a_time, len(items)))
+    return [results[number] for number in range(len(items))]
+
+
+def _positions(index: Ints, source: EngineSource) -> tuple[Ints, Ints]:
+    """Which of these chunks lie inside the array's grid, and their positions in it."""
+    inside = np.flatnonzero((index < np.array(source.blob_grid, dtype=np.int64)).all(axis=1))
+    blob = np.zeros(inside.size, dtype=np.int64)  # it stays zero if there are no axes
+    if source.blob_grid:
+        blob = np.ravel_multi_index(tuple(index[inside].T), source.blob_grid).astype(np.int64)
+    return inside, blob
+
+
+def _table(chunks: ChunkTable, source: EngineSource, grants: Grants) -> References:
+    """The references, ordered by position; those outside the array's grid are left out."""
+    inside, blob = _positions(chunks.index, source)
+    order = np.argsort(blob, kind="stable")
+    rows, blob = inside[order], blob[order]
+    kind = chunks.kind[rows]
+    names = [
+        chunks.location[row] if k == NATIVE else ""
+        for row, k in zip(rows.tolist(), kind.tolist(), strict=True)
+    ]
+    row_of = np.full(chunks.kind.size, -1, dtype=np.int64)
+    row_of[rows] = np.arange(rows.size)
+    url, urls = _urls(chunks.location, rows, kind, grants)
+    return References(
+        blob,
+        kind,
+        np.array(names, dtype="S"),
+        chunks.offset[rows],
+        chunks.nbytes[rows],
+        {int(row_of[row]): content for row, content in chunks.inlined.items() if row_of[row] >= 0},
+        url,
+        urls,
+        np.full(rows.shape, -1, dtype=np.int64),
+        [],
+    )
+
+
+def _urls(
+    locations: list[str], rows: Ints, kind: np.ndarray[Any, np.dtype[np.uint8]], grants: Grants
+) -> tuple[Ints, list[tuple[str, Container]]]:
+    """The file of every virtual chunk, if it may be read without Icechunk."""
+    url = np.full(rows.shape, -1, dtype=np.int64)
+    urls: list[tuple[str, Container]] = []
+    if not grants.containers or grants.repository is None:
+        return url, urls
+    numbers: dict[str, int] = {}
+    for k in np.flatnonzero(kind == VIRTUAL).tolist():
+        location = locations[rows[k]]
+        if location not in numbers:
+            container = grants.container_of(location)
+            numbers[location] = -1 if container is None else len(urls)
+            if container is not None:
+                urls.append((location, container))
+        url[k] = numbers[location]
+    return url, urls
+
+
+def _checksums_of_chunks(store: IcechunkStore, source: EngineSource, grants: Grants) -> dict[int, Checksum]:
+    """The checksums of chunks by position. Unknown ones are left out: Icechunk will check those chunks."""
+    try:
+        snapshot = _snapshot(store, grants)
+        chunk, checksum = read_checksums(grants.read_file, snapshot, source.path, len(source.blob_grid))
+    except _failures():
+        return {}
+    inside, blob = _positions(chunk, source)
+    return dict(zip(blob.tolist(), (checksum[row] for row in inside.tolist()), strict=True))
+
+
+def _snapshot(store: IcechunkStore, grants: Grants) -> Snapshot:
+    """The snapshot of a session; threads that ask at the same time may read it twice."""
+    assert grants.repository is not None
+    name = store.session.snapshot_id
+    key = grants.repository.prefix, name
+    found = _snapshots.get(key)
+    if found is None:
+        found = Snapshot(grants.read_file(f"snapshots/{name}"))
+        _snapshots.put(key, found)
+    return found
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What reading a file of the repository may raise."""
+    if not is_there("obstore"):
+        return FormatError, OSError
+    from obstore.exceptions import BaseError
+
+    return FormatError, OSError, BaseError
 
 
 type _Name = tuple[str, tuple[int, ...]]
@@ -128,35 +372,37 @@ class IcechunkBatch:
         if unknown:
             listed = load(self.store, list(unknown.values()), self.grants, self._listed_at_a_time)
             self._know(unknown, listed)
-        self._mark(sources)
+        self._add_checksums(sources)
         tables = [(self.references(source), blob) for source, blob in sources]
         return [None if table is None else table.sizes(blob) for table, blob in tables]
 
-    def _mark(self, sources: Sequence[tuple[EngineSource, Ints]]) -> None:
-        """Request the marks of virtual chunks for those members where that will save requests.
+    def _add_checksums(self, sources: Sequence[tuple[EngineSource, Ints]]) -> None:
+        """Request the checksums of virtual chunks for those members where that will save requests.
 
-        Reading marks takes a few requests itself if the repository is remote.
+        Reading checksums takes a few requests itself if the repository is remote.
         """
         repository = self.grants.repository
-        least = 1 if repository is not None and repository.is_local else WORTH_MARKING
+        least = 1 if repository is not None and repository.is_local else WORTH_CHECKSUMS
         known = ((source, blob, self.references(source)) for source, blob in sources)
-        unmarked = {
+        without_checksums = {
             _name(source): (source, table)
             for source, blob, table in known
-            if table is not None and table.urls and not table.is_marked
+            if table is not None and table.urls and not table.has_checksums
             if least == 1 or table.saves(blob) >= least
         }
-        if unmarked:
-            marked = load_marks(self.store, list(unmarked.values()), self.grants, self._listed_at_a_time)
-            self._know(unmarked, marked)
+        if without_checksums:
+            with_checksums = load_checksums(
+                self.store, list(without_checksums.values()), self.grants, self._listed_at_a_time
+            )
+            self._know(without_checksums, with_checksums)
 
     def _know(self, names: Iterable[_Name], tables: Iterable[References]) -> None:
         """Keep tables, but replace none that says as much: another thread may have begun to use it, and a
-        later one may lack its marks."""
+        later one may lack its checksums."""
         with self._knowing:
             for name, table in zip(names, tables, strict=True):
                 known = self._references.get(name)
-                if known is None or (table.is_marked and not known.is_marked):
+                if known is None or (table.has_checksums and not known.has_checksums):
                     self._references[name] = table
 
     def for_member(self, source: EngineSource) -> Fetcher:
