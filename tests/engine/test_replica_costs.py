@@ -9,7 +9,7 @@ from zarr.storage import MemoryStore
 import intarsia
 from intarsia.engine.plan import plan
 from intarsia.engine.replica_choice import LayerChoice, Price, decode_cost
-from intarsia.engine.request import request
+from intarsia.engine.request import parse_selection
 from tests.logical.places import AsyncOnly
 
 
@@ -90,9 +90,9 @@ def test_slices_are_read_from_every_layer(layer):
     assert array.manifest.layers == (0, 1, 2)
     random = np.random.default_rng(20)
     selections = [tuple(random_slices(random, values.shape)) for _ in range(150)]
-    state, reading = array._logical.layout, array.with_config(layer=layer)
+    state, reading = array._logical.state, array.with_config(layer=layer)
     choose = LayerChoice(layer).among(state)
-    plans = [plan(state.manifest, request(values.shape, each), choose=choose) for each in selections]
+    plans = [plan(state.manifest, parse_selection(values.shape, each), choose=choose) for each in selections]
     alone = {int(state.manifest.backings.layer[each.parts[0].row]) for each in plans if len(each.parts) == 1}
     assert alone == ({0, 1, 2} if layer is None else {0, layer})
     for selection in selections[:30]:

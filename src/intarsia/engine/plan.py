@@ -143,7 +143,7 @@ class SelectionPlan:
 
 
 def plan(
-    manifest: Manifest, asked: Request, *, by_strips: bool = False, choose: Chooser | None = None
+    manifest: Manifest, request: Request, *, by_strips: bool = False, choose: Chooser | None = None
 ) -> SelectionPlan:
     """The parts of the request, one for every region, or strip of regions, that it touches.
 
@@ -152,47 +152,47 @@ def plan(
     A region has several parts only if its view has a new axis whose one index is requested repeatedly.
 
     >>> from intarsia.manifest.manifest import Manifest
-    >>> from intarsia.engine.request import request
-    >>> plan(Manifest.empty((4,), (2,), "u1"), request((4,), slice(1, 3))).parts
+    >>> from intarsia.engine.request import parse_selection
+    >>> plan(Manifest.empty((4,), (2,), "u1"), parse_selection((4,), slice(1, 3))).parts
     ()
     """
-    if not asked.size:
-        return SelectionPlan(asked, (), 0)
-    bounds = asked.bounds
+    if not request.size:
+        return SelectionPlan(request, (), 0)
+    bounds = request.bounds
     if any(high > n for (_, high), n in zip(bounds, manifest.shape, strict=True)):
         raise BoundsError(
             f"the selection reaches over {Box.of(bounds).text()}, "
             f"but the array now has the shape {manifest.shape}"
         )
     if not len(manifest.regions):
-        return SelectionPlan(asked, (), 0)
-    is_plain = asked.is_slices and not manifest.views
+        return SelectionPlan(request, (), 0)
+    is_plain = request.is_slices and not manifest.views
     if is_plain and choose is None and len(manifest.backings) == 1:
-        return from_region(asked, 0, *manifest.placed(0))
+        return from_region(request, 0, *manifest.placed(0))
     cells = manifest.cells(Box.of(bounds))
     rows = manifest.regions.touching(cells)
     if is_plain and rows.size == 1:
         region = int(rows[0])
-        row = region if choose is None else choose.one(asked, cells, region)
+        row = region if choose is None else choose.one(request, cells, region)
         if row is not None:
-            return from_region(asked, row, *manifest.placed(row))
+            return from_region(request, row, *manifest.placed(row))
     touched = Touched.of(manifest, rows)
     if choose is not None:
-        touched = choose.several(asked, cells, touched)
+        touched = choose.several(request, cells, touched)
     # Archives pack every file in its own way. Without different packings, neighbours are one region.
     if by_strips and touched.rows.size > 1 and len(manifest.packings) > 1:
         touched = in_strips(manifest, touched)
-    return from_touched(manifest, asked, touched)
+    return from_touched(manifest, request, touched)
 
 
-def from_touched(manifest: Manifest, asked: Request, touched: Touched) -> SelectionPlan:
+def from_touched(manifest: Manifest, request: Request, touched: Touched) -> SelectionPlan:
     """What these regions, or strips of them, contribute to a request."""
-    if touched.rows.size == 1 and touched.strips[0] is None and asked.is_slices and not manifest.views:
+    if touched.rows.size == 1 and touched.strips[0] is None and request.is_slices and not manifest.views:
         box = Box(tuple(touched.start[0].tolist()), tuple(touched.stop[0].tolist()))
-        return from_region(asked, int(touched.rows[0]), box, touched.shift[0].tolist())
-    divide = _outer_parts if asked.axes is not None else _point_parts
-    parts = tuple(divide(manifest, asked, touched))
-    return SelectionPlan(asked, parts, sum(part.size for part in parts))
+        return from_region(request, int(touched.rows[0]), box, touched.shift[0].tolist())
+    divide = _outer_parts if request.axes is not None else _point_parts
+    parts = tuple(divide(manifest, request, touched))
+    return SelectionPlan(request, parts, sum(part.size for part in parts))
 
 
 class Touched(NamedTuple):
@@ -216,18 +216,18 @@ class Touched(NamedTuple):
         stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
         return cls(rows, start, stop, table.member_start[rows] * chunk - start, [None] * rows.size)
 
-    def take(self, chosen: Any) -> Touched:
+    def select(self, chosen: Any) -> Touched:
         """Some of these regions, none of which is a strip."""
         rows = self.rows[chosen]
         of_each = rows, self.start[chosen], self.stop[chosen], self.shift[chosen]
         return Touched(*of_each, [None] * rows.size)
 
-    def joined(self, other: Touched) -> Touched:
+    def concat(self, other: Touched) -> Touched:
         """These regions and others, none of which is a strip."""
         rows, start, stop, shift = (np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True))
         return Touched(rows, start, stop, shift, [None] * rows.size)
 
-    def cropped(self, box: Box) -> Touched:
+    def crop(self, box: Box) -> Touched:
         """A box of elements of a single region."""
         return self._replace(start=np.array([box.start]), stop=np.array([box.stop]))
 
@@ -254,9 +254,9 @@ def in_strips(manifest: Manifest, touched: Touched) -> Touched:
     return Touched(rows[begins], start[begins], stop[ends], shift[begins], strips)
 
 
-def _outer_parts(manifest: Manifest, asked: Request, touched: Touched) -> Iterator[Part]:
-    assert asked.axes is not None
-    axes = asked.axes
+def _outer_parts(manifest: Manifest, request: Request, touched: Touched) -> Iterator[Part]:
+    assert request.axes is not None
+    axes = request.axes
     rows, start, stop, shift, strips = touched
     orders = [None if axis.indices is None else np.argsort(axis.indices, kind="stable") for axis in axes]
     spans = [
@@ -303,22 +303,22 @@ def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
     return slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step), slice(j - 1, i - 1 if i else None, -1)
 
 
-def from_region(asked: Request, row: int, box: Box, shift: Sequence[int]) -> SelectionPlan:
+def from_region(request: Request, row: int, box: Box, shift: Sequence[int]) -> SelectionPlan:
     """What a box of one region without a view contributes to slices: by single numbers, as columns take
     longer."""
     source: list[slice] = []
     target: list[slice] = []
     size = 1
-    for axis, start, stop, offset in zip(asked.axes or (), *box, shift, strict=True):
+    for axis, start, stop, offset in zip(request.axes or (), *box, shift, strict=True):
         first, last = _between(axis, start, stop)
         i, j = max(first, 0), min(last, axis.count)
         if i >= j:
-            return SelectionPlan(asked, (), 0)
+            return SelectionPlan(request, (), 0)
         size *= j - i
         inside, goes = _slices(axis, i, j, offset)
         source.append(inside)
         target.append(goes)
-    return SelectionPlan(asked, (Part(row, tuple(source), tuple(target), size),), size)
+    return SelectionPlan(request, (Part(row, tuple(source), tuple(target), size),), size)
 
 
 def _view(manifest: Manifest, row: int) -> View | None:
@@ -366,14 +366,14 @@ def _points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, 
             yield k, places[inside]
 
 
-def _point_parts(manifest: Manifest, asked: Request, touched: Touched) -> Iterator[Part]:
-    assert asked.points is not None
-    points = asked.points
+def _point_parts(manifest: Manifest, request: Request, touched: Touched) -> Iterator[Part]:
+    assert request.points is not None
+    points = request.points
     if not points:  # the one element of a zero-dimensional array, taken any number of times
         row = int(touched.rows[0])
         view = _view(manifest, row)
-        places = np.arange(asked.size)
-        yield Part(row, () if view is None else turned_points(view, (), places.size), (places,), asked.size)
+        places = np.arange(request.size)
+        yield Part(row, () if view is None else turned_points(view, (), places.size), (places,), request.size)
         return
     rows, _, _, shift, strips = touched
     for k, places in _points_in(points, touched):

@@ -186,7 +186,7 @@ class Chooser:
             for one, box in self._strips(self._touching(cells)):
                 inside, outside = _divided(touched, box)
                 if inside.rows.size and self._is_better(request, one, inside):
-                    touched = outside.joined(one)
+                    touched = outside.concat(one)
         if choice.avoided and np.isin(touched.rows, list(choice.avoided)).any():
             raise ReadError(f"{choice.reason}\n  No other layer both has it and can be read")
         return touched
@@ -208,7 +208,7 @@ class Chooser:
             found = in_strips(self._manifest, Touched.of(self._manifest, rows))
             for k, strip in enumerate(found.strips):
                 own = found.rows[k : k + 1] if strip is None else strip.rows
-                yield Touched.of(self._manifest, own), _box(found.take(slice(k, k + 1)))
+                yield Touched.of(self._manifest, own), _box(found.select(slice(k, k + 1)))
 
     def _is_better(self, request: Request, one: Touched, others: Touched) -> bool:
         if self._choice.layer is not None:
@@ -275,12 +275,12 @@ def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
     """The parts of some regions inside a box of elements, and the parts outside."""
     lower, upper = np.array(box.start, dtype=np.int64), np.array(box.stop, dtype=np.int64)
     meets = ((touched.start < upper) & (touched.stop > lower)).all(axis=1)
-    inside = touched.take(meets)
+    inside = touched.select(meets)
     cut = ((inside.start < lower) | (inside.stop > upper)).any(axis=1)
-    outside = touched.take(~meets)
+    outside = touched.select(~meets)
     for k in np.flatnonzero(cut).tolist():
-        one = inside.take(slice(k, k + 1))
+        one = inside.select(slice(k, k + 1))
         for left in _box(one).without(box):
-            outside = outside.joined(one.cropped(left))
+            outside = outside.concat(one.crop(left))
     start, stop = np.maximum(inside.start, lower), np.minimum(inside.stop, upper)
     return inside._replace(start=start, stop=stop), outside

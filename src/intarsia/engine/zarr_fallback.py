@@ -41,7 +41,7 @@ from intarsia.engine.chunk_plan import AxisCuts, outer_index
 from intarsia.engine.fetch import check_links
 from intarsia.engine.plan import chunks_along
 from intarsia.engine.request import moved
-from intarsia.engine.write_chunks import held_for
+from intarsia.engine.write_chunks import lock_shards
 from intarsia.manifest.box import grown
 from intarsia.manifest.coercion import Values, points_of, put
 from intarsia.parallel import check_store
@@ -338,7 +338,7 @@ def write_part_by_zarr(source: Source, part: Part, values: Values, *, points: bo
     member: Any = source.array
     check_store(member.store)
     part = _last_of_each(part, member.shape, points)
-    with held_for(source, part, points=points), at_rest():
+    with lock_shards(source, part, points=points), at_rest():
         if points:
             member.set_coordinate_selection(part.source, values[part.target])
             return

@@ -24,7 +24,7 @@ from intarsia.display import one_line, place_text
 from intarsia.engine.member_source import Source, grain
 from intarsia.engine.read import read_request
 from intarsia.engine.reader import Reader, chunk_shape
-from intarsia.engine.request import request
+from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import NotLogicalArrayError, OverwriteError, ReadOnlyError, ShapeError
 from intarsia.interop.write_jobs import new_array, run_jobs
@@ -278,7 +278,7 @@ def _free_place(target: Any, to: str, node: AnyArray | zarr.Group, *, overwrite:
 
 def _check_apart(target: Any, to: str, node: AnyArray | zarr.Group) -> None:
     """Refuse to write an array over itself."""
-    own = node.store_path if isinstance(node, zarr.Group) else node._ground.store_path
+    own = node.store_path if isinstance(node, zarr.Group) else node._handle.store_path
     root = getattr(own.store, "root", None)
     if root is None or not isinstance(target, str | Path):
         same = getattr(target, "store", target) is own.store and to == own.path
@@ -418,7 +418,7 @@ def copy_blocks(array: AnyArray, stored: zarr.Array[Any], target: Source, progre
     progress(0, array.nbytes)
     for block in blocks(whole, grain(stored), itemsize):
         if not isinstance(array, LogicalArray) or manifest.regions.touching(manifest.cells(block)).size:
-            values = read_request(array._ground, request(array.shape, block.slices or ..., "basic"))
+            values = read_request(array._handle, parse_selection(array.shape, block.slices or ..., "basic"))
             write_box(target, block, values)
         done += itemsize * prod(block.shape)
         progress(done, array.nbytes)

@@ -17,7 +17,7 @@ from intarsia.codecs.runtime_options import default_decision
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import grain
 from intarsia.engine.plan import Part, plan
-from intarsia.engine.request import Request, request
+from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import ForkError
 from intarsia.logical.chunk_copies import chunk_refs
 from intarsia.logical.hierarchy import open_group
@@ -99,7 +99,7 @@ class Share:
         return sum(len(indices) for indices in self.chunks.values())
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        asked = request(self.array.shape, selection)
+        asked = parse_selection(self.array.shape, selection)
         outside = _outside(self.array, asked, self.chunks)
         if outside:
             raise ForkError(

@@ -46,7 +46,7 @@ __all__ = [
 def is_immutable(store: Store) -> bool:
     """Whether nothing in this store can change any more, as in a read-only session of Icechunk.
 
-    A store may be opened for reading while its session is written to, so the session is asked.
+    A store may be opened for reading while its session is written to, so the session is checked.
     """
     return isinstance(store, IcechunkStore) and store.is_immutable
 

@@ -26,7 +26,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import get_many
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, chunk_table, session_bytes
 from intarsia.engine.chunk_cache import BoundedCache
-from intarsia.engine.fetch.byte_ranges import REMOTE, coalesced, joined
+from intarsia.engine.fetch.byte_ranges import REMOTE, coalesce_ranges, coalesce_spans
 from intarsia.engine.fetch.icechunk_checksums import FormatError, Snapshot, read_checksums
 from intarsia.engine.fetch.local_files import Disk, FilesInTurn
 from intarsia.engine.fetch.store import (
@@ -72,7 +72,7 @@ REQUESTS_PER_CHUNK = 4
 so this many are made for each of those chunks."""
 
 MOST_CHUNKS_LISTED = 50_000
-"""The references of a member with more chunks than this are listed only if a good part of them is wanted."""
+"""The references of a member with more chunks than this are listed only if a good part of them is needed."""
 
 WORTH_LISTING = 8
 
@@ -163,7 +163,9 @@ class References:
         own = rows[(rows >= 0) & (self.url[rows] >= 0)] if self.urls else rows[:0]
         if own.size < 2:
             return 0
-        return int(own.size - joined(self.url[own], self.offset[own], self.nbytes[own], REMOTE).owner.size)
+        return int(
+            own.size - coalesce_ranges(self.url[own], self.offset[own], self.nbytes[own], REMOTE).owner.size
+        )
 
     def with_checksums(self, checksums: dict[int, Checksum]) -> References:
         """The same, with the checksums of chunks by position; those without one are left to Icechunk."""
@@ -184,7 +186,7 @@ class References:
         return replace(self, origin=origin, origins=origins, has_checksums=True)
 
     def places(self, rows: Ints, spans: Spans) -> tuple[Ints, Ints]:
-        """The first byte and the length, within their files, of what is wanted of these rows."""
+        """The first byte and the length, within their files, of what the spans need of these rows."""
         offset, nbytes = self.offset[rows], self.nbytes[rows]
         if spans.start is None or spans.nbytes is None:
             return offset, nbytes
@@ -335,7 +337,7 @@ class IcechunkBatch:
         self, store: IcechunkStore, *, read_only: bool, listed_at_a_time: int = MEMBERS_LISTED_AT_A_TIME
     ) -> None:
         self.store = store
-        self.lasting = read_only
+        self.immutable = read_only
         self._listed_at_a_time = listed_at_a_time
         requests = REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency")
         self._calls = max(1, requests // KEYS_AT_A_TIME)
@@ -361,7 +363,7 @@ class IcechunkBatch:
         return self._references[_name(source)]
 
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
-        if not self.lasting:
+        if not self.immutable:
             return [None] * len(sources)
         unknown = {
             _name(source): source
@@ -436,11 +438,11 @@ class IcechunkBatch:
     def _sources(self) -> Grants:
         """The containers whose files may be read; those of a session that is written to, authorised or not:
         only its form for travelling would tell, which holds all that it has written."""
-        if self.lasting:
+        if self.immutable:
             return self.grants
         return local_grants(self.store.session.config.virtual_chunk_containers or ())
 
-    def joined(self, spans: Sequence[Spans]) -> None:
+    def request_numbers(self, spans: Sequence[Spans]) -> None:
         return None
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
@@ -451,37 +453,37 @@ class IcechunkBatch:
             if table is not None:
                 rows = table.rows(item.blob)
                 stored = np.flatnonzero((rows >= 0) & (table.kind[rows] != INLINE))
-                item = item.some(stored)
+                item = item.select(stored)
                 if item.nbytes is None:
                     item = item._replace(nbytes=table.nbytes[rows[stored]])
             fetched.append(item)
-        return cost_of(coalesced(fetched)[0])
+        return cost_of(coalesce_spans(fetched)[0])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
         check_store(self.store)
-        joined, parts = coalesced(spans)
-        return Started(self._get(list(requests_of(joined)), parts))
+        ranges, parts = coalesce_spans(spans)
+        return Started(self._get(list(requests_of(ranges)), parts))
 
-    async def _get(self, wanted: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        return parts(await self.get_all(wanted))
+    async def _get(self, requests: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        return parts(await self.get_all(requests))
 
-    async def get_all(self, wanted: list[KeyRange]) -> list[Any]:
+    async def get_all(self, requests: list[KeyRange]) -> list[Any]:
         """Values in the requested order, exceptions among them; None for what is not stored."""
-        each = min(KEYS_PER_CALL, max(KEYS_AT_A_TIME, -(-len(wanted) // self._calls)))
-        calls = [wanted[i : i + each] for i in range(0, len(wanted), each)]
+        each = min(KEYS_PER_CALL, max(KEYS_AT_A_TIME, -(-len(requests) // self._calls)))
+        calls = [requests[i : i + each] for i in range(0, len(requests), each)]
         return [item for items in await asyncio.gather(*map(self._call, calls)) for item in items]
 
-    async def _call(self, wanted: list[KeyRange]) -> list[Any]:
+    async def _call(self, requests: list[KeyRange]) -> list[Any]:
         """One batch. Whatever comes back as None, or fails, is requested again on its own: only then does
         Icechunk tell a chunk that is not stored from one that cannot be read."""
         async with self._gate:
             try:
-                items: list[Any] = await get_many(self.store, [(key, _range(r)) for key, r in wanted])
+                items: list[Any] = await get_many(self.store, [(key, _range(r)) for key, r in requests])
             except Exception:
-                items = [None] * len(wanted)
+                items = [None] * len(requests)
         doubtful = [i for i, item in enumerate(items) if item is None]
         if doubtful:
-            alone = [self.get_one(*wanted[i]) for i in doubtful]
+            alone = [self.get_one(*requests[i]) for i in doubtful]
             for i, item in zip(doubtful, await asyncio.gather(*alone, return_exceptions=True), strict=True):
                 items[i] = item
         return items
@@ -494,7 +496,7 @@ class IcechunkBatch:
     def get_now(self, spans: Spans, i: int) -> bytes:
         """Ask Icechunk for what could not be read from a file: it returns the bytes, or says why not."""
         check_store(self.store)
-        ((key, byte_range),) = requests_of([spans.some(slice(i, i + 1))])
+        ((key, byte_range),) = requests_of([spans.select(slice(i, i + 1))])
         content = start(self.get_one(key, byte_range)).result()
         if content is None:
             raise FileNotFoundError(f"{key} is referred to, but is missing")
@@ -548,7 +550,7 @@ class _RepositoryFiles:
 class LocalIcechunk:
     """A read-only session of a repository on the local file system."""
 
-    in_threads, lasting, looks_into_shards, supports_ranges = True, True, False, True
+    in_threads, immutable, looks_into_shards, supports_ranges = True, True, False, True
 
     def __init__(self, batch: IcechunkBatch, repository: Path) -> None:
         self._batch = batch
@@ -590,7 +592,7 @@ class LocalIcechunk:
         self._check_own_links()
         self._batch.check_links(path)
 
-    def joined(self, spans: Sequence[Spans]) -> None:
+    def request_numbers(self, spans: Sequence[Spans]) -> None:
         return None
 
     def cost(self, spans: Sequence[Spans]) -> Cost:

@@ -28,7 +28,14 @@ import msgpack
 import numpy as np
 import zarr
 
-from intarsia.engine.fetch.byte_ranges import FILES, REMOTE, JoinedRanges, Limits, joined, joined_as
+from intarsia.engine.fetch.byte_ranges import (
+    FILES,
+    REMOTE,
+    Limits,
+    RangeRequests,
+    coalesce_ranges,
+    group_ranges,
+)
 from intarsia.engine.fetch.store import Cost, Encoded, Fetcher, FileSpan, Pending, Spans, Started, requests_of
 from intarsia.engine.fetch.symlinks import Folders
 from intarsia.errors import ChunkDecodeError
@@ -306,7 +313,7 @@ class Origin(NamedTuple):
     """How to read it."""
 
 
-class Wanted(NamedTuple):
+class FileRanges(NamedTuple):
     """Ranges of files elsewhere, for everything requested, in order."""
 
     owner: Ints
@@ -318,21 +325,21 @@ class Wanted(NamedTuple):
     nbytes: Ints
     origins: list[Origin]
 
-    def joined(self, spans: Sequence[Spans], limits: Limits) -> tuple[Ints, JoinedRanges]:
+    def coalesce(self, spans: Sequence[Spans], limits: Limits) -> tuple[Ints, RangeRequests]:
         """The positions of what is read from files, and the requests for it."""
         own = np.flatnonzero(self.owner >= 0)
         columns = self.owner[own], self.start[own], self.nbytes[own]
         numbers = [item.request for item in spans]
         known = [number for number in numbers if number is not None]
         if numbers and len(known) == len(numbers):
-            return own, joined_as(np.concatenate(known)[own], *columns)
-        return own, joined(*columns, limits)
+            return own, group_ranges(np.concatenate(known)[own], *columns)
+        return own, coalesce_ranges(*columns, limits)
 
 
 class _Origins(ABC):
     """What the two fetchers share: where everything lies, and what comes together."""
 
-    lasting, looks_into_shards, supports_ranges = True, False, True
+    immutable, looks_into_shards, supports_ranges = True, False, True
     limits: Limits
 
     def __init__(self, batch: IcechunkBatch) -> None:
@@ -348,7 +355,7 @@ class _Origins(ABC):
     def _reads(self, origin: Origin) -> bool:
         """Whether this fetcher reads a file; other files are left to Icechunk."""
 
-    def _wanted(self, spans: Sequence[Spans]) -> Wanted:
+    def _ranges(self, spans: Sequence[Spans]) -> FileRanges:
         """Files are numbered afresh: members that share a file share its number."""
         numbers: dict[tuple[str, Any], int] = {}
         origins: list[Origin] = []
@@ -360,9 +367,9 @@ class _Origins(ABC):
             columns.append((number, *table.places(rows, item)))
         if not columns:
             nothing = np.empty(0, dtype=np.int64)
-            return Wanted(nothing, nothing, nothing, origins)
+            return FileRanges(nothing, nothing, nothing, origins)
         owner, start, nbytes = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return Wanted(owner, start, nbytes, origins)
+        return FileRanges(owner, start, nbytes, origins)
 
     def _numbered(
         self, table: References, rows: Ints, numbers: dict[tuple[str, Any], int], origins: list[Origin]
@@ -377,21 +384,21 @@ class _Origins(ABC):
                     origins.append(origin)
         return shared[where]
 
-    def joined(self, spans: Sequence[Spans]) -> list[Ints]:
-        wanted = self._wanted(spans)
-        own, requests = wanted.joined([], self.limits)
-        number = requests.owner.size + np.arange(wanted.owner.size)
+    def request_numbers(self, spans: Sequence[Spans]) -> list[Ints]:
+        ranges = self._ranges(spans)
+        own, requests = ranges.coalesce([], self.limits)
+        number = requests.owner.size + np.arange(ranges.owner.size)
         number[own] = requests.request
         ends = np.cumsum([item.blob.size for item in spans])
         return np.split(number, ends[:-1])
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
-        wanted = self._wanted(spans)
-        _, requests = wanted.joined(spans, self.limits)
+        ranges = self._ranges(spans)
+        _, requests = ranges.coalesce(spans, self.limits)
         ends = np.cumsum([item.blob.size for item in spans])
         rest = [
-            item.some(np.flatnonzero(mine < 0))
-            for item, mine in zip(spans, np.split(wanted.owner, ends[:-1]), strict=True)
+            item.select(np.flatnonzero(mine < 0))
+            for item, mine in zip(spans, np.split(ranges.owner, ends[:-1]), strict=True)
         ]
         others = self._batch.cost(rest)
         nbytes = None if others.nbytes is None else requests.nbytes + others.nbytes
@@ -409,7 +416,7 @@ class LocalOrigins(_Origins):
         return origin.container.is_local
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        return _OriginsLater(self._batch, spans, self._wanted(spans))
+        return _OriginsLater(self._batch, spans, self._ranges(spans))
 
 
 class _OriginsLater:
@@ -417,18 +424,18 @@ class _OriginsLater:
 
     arrival = None
 
-    def __init__(self, batch: IcechunkBatch, spans: Sequence[Spans], wanted: Wanted) -> None:
-        self._batch, self._spans, self._wanted = batch, spans, wanted
+    def __init__(self, batch: IcechunkBatch, spans: Sequence[Spans], ranges: FileRanges) -> None:
+        self._batch, self._spans, self._ranges = batch, spans, ranges
         self._open: tuple[int, int] | None = None
         """The number of the open file, and its descriptor."""
 
     def __iter__(self) -> Generator[Encoded | None]:
-        wanted = self._wanted
-        own, requests = wanted.joined(self._spans, FILES)
-        request = np.full(wanted.owner.shape, -1, dtype=np.int64)
+        ranges = self._ranges
+        own, requests = ranges.coalesce(self._spans, FILES)
+        request = np.full(ranges.owner.shape, -1, dtype=np.int64)
         request[own] = requests.request
         pieces = np.bincount(requests.request, minlength=requests.owner.size).tolist()
-        columns = (column.tolist() for column in (request, wanted.start, wanted.nbytes))
+        columns = (column.tolist() for column in (request, ranges.start, ranges.nbytes))
         each = zip(self._places(), *columns, strict=True)
         current, content = -1, b""
         try:
@@ -471,7 +478,7 @@ class _OriginsLater:
         if self._open is not None and self._open[0] == owner:
             return self._open[1]
         self._close()
-        origin = self._wanted.origins[owner]
+        origin = self._ranges.origins[owner]
         file = origin.container.folders.open(origin.container.key(origin.url))
         self._open = owner, file
         checksum = origin.checksum
@@ -508,23 +515,25 @@ class RemoteOrigins(_Origins):
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
         check_store(self._batch.store)
-        wanted = self._wanted(spans)
-        own, requests = wanted.joined(spans, self.limits)
-        return Started(self._get(spans, wanted, own, requests))
+        ranges = self._ranges(spans)
+        own, requests = ranges.coalesce(spans, self.limits)
+        return Started(self._get(spans, ranges, own, requests))
 
     async def _get(
-        self, spans: Sequence[Spans], wanted: Wanted, own: Ints, requests: JoinedRanges
+        self, spans: Sequence[Spans], ranges: FileRanges, own: Ints, requests: RangeRequests
     ) -> list[Any]:
         keys = list(requests_of(spans))
         items: list[Any] = [None] * len(keys)
-        rest = np.flatnonzero(wanted.owner < 0).tolist()
+        rest = np.flatnonzero(ranges.owner < 0).tolist()
         columns = (column.tolist() for column in (requests.owner, requests.first, requests.last))
-        asked = [self._request(wanted.origins[owner], *place) for owner, *place in zip(*columns, strict=True)]
-        others, *contents = await asyncio.gather(self._batch.get_all([keys[k] for k in rest]), *asked)
+        transfers = [
+            self._request(ranges.origins[owner], *place) for owner, *place in zip(*columns, strict=True)
+        ]
+        others, *contents = await asyncio.gather(self._batch.get_all([keys[k] for k in rest]), *transfers)
         for k, item in zip(rest, others, strict=True):
             items[k] = item
         refused: dict[int, list[int]] = {}
-        first, start, nbytes = requests.first.tolist(), wanted.start.tolist(), wanted.nbytes.tolist()
+        first, start, nbytes = requests.first.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
         for k, number in zip(own.tolist(), requests.request.tolist(), strict=True):
             content = contents[number]
             if isinstance(content, _RefusedError):
