@@ -320,12 +320,8 @@ def _failures() -> tuple[type[Exception], ...]:
     return FormatError, OSError, BaseError
 
 
-type _Name = tuple[str, tuple[int, ...]]
-
-
-def _name(source: EngineSource) -> _Name:
-    """What tells the chunks of members apart; two handles may see one array with different shapes."""
-    return source.path, source.blob_grid
+type ReferenceKey = tuple[str, tuple[int, ...]]
+"""What tells the chunks of members apart; two handles may see one array with different shapes."""
 
 
 class IcechunkBatch:
@@ -342,7 +338,7 @@ class IcechunkBatch:
         requests = REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency")
         self._calls = max(1, requests // KEYS_AT_A_TIME)
         self._gate = asyncio.Semaphore(self._calls)
-        self._references: dict[_Name, References] = {}
+        self._references: dict[ReferenceKey, References] = {}
         self._knowing = threading.Lock()
         self._remote_origins = RemoteOrigins(self)
         self._local_origins = LocalOrigins(self)
@@ -356,56 +352,62 @@ class IcechunkBatch:
 
     def references(self, source: EngineSource) -> References | None:
         """Where the chunks of a member are, if that is known already; a read-only session keeps it."""
-        return self._references.get(_name(source))
+        return self._references.get((source.path, source.blob_grid))
 
     def listed(self, source: EngineSource) -> References:
         """The same for a member whose sizes are known."""
-        return self._references[_name(source)]
+        return self._references[source.path, source.blob_grid]
 
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         if not self.immutable:
             return [None] * len(sources)
+        tables = [self.references(source) for source, _ in sources]
+        if not all(table is not None and (table.has_checksums or not table.urls) for table in tables):
+            self._list_chunks(sources)
+            self._add_checksums(sources)
+            tables = [self.references(source) for source, _ in sources]
+        each = zip(tables, sources, strict=True)
+        return [None if table is None else table.sizes(blob) for table, (_, blob) in each]
+
+    def _list_chunks(self, sources: Sequence[tuple[EngineSource, Ints]]) -> None:
+        """Load the references of members, if enough of their chunks are needed."""
         unknown = {
-            _name(source): source
+            (source.path, source.blob_grid): source
             for source, blob in sources
-            if _name(source) not in self._references
+            if self.references(source) is None
             and (source.blobs <= MOST_CHUNKS_LISTED or blob.size * WORTH_LISTING >= source.blobs)
         }
         if unknown:
-            listed = load(self.store, list(unknown.values()), self.grants, self._listed_at_a_time)
-            self._know(unknown, listed)
-        self._add_checksums(sources)
-        tables = [(self.references(source), blob) for source, blob in sources]
-        return [None if table is None else table.sizes(blob) for table, blob in tables]
+            tables = load(self.store, list(unknown.values()), self.grants, self._listed_at_a_time)
+            self._know(unknown, tables)
 
     def _add_checksums(self, sources: Sequence[tuple[EngineSource, Ints]]) -> None:
-        """Request the checksums of virtual chunks for those members where that will save requests.
+        """Load the checksums of virtual chunks for those members where that will save requests.
 
         Reading checksums takes a few requests itself if the repository is remote.
         """
         repository = self.grants.repository
         least = 1 if repository is not None and repository.is_local else WORTH_CHECKSUMS
-        known = ((source, blob, self.references(source)) for source, blob in sources)
-        without_checksums = {
-            _name(source): (source, table)
-            for source, blob, table in known
-            if table is not None and table.urls and not table.has_checksums
+        incomplete = {
+            (source.path, source.blob_grid): (source, table)
+            for source, blob in sources
+            if (table := self.references(source)) is not None and table.urls and not table.has_checksums
             if least == 1 or table.saves(blob) >= least
         }
-        if without_checksums:
-            with_checksums = load_checksums(
-                self.store, list(without_checksums.values()), self.grants, self._listed_at_a_time
+        if incomplete:
+            tables = load_checksums(
+                self.store, list(incomplete.values()), self.grants, self._listed_at_a_time
             )
-            self._know(without_checksums, with_checksums)
+            self._know(incomplete, tables)
 
-    def _know(self, names: Iterable[_Name], tables: Iterable[References]) -> None:
+    def _know(self, keys: Iterable[ReferenceKey], tables: Iterable[References]) -> None:
         """Keep tables, but replace none that says as much: another thread may have begun to use it, and a
         later one may lack its checksums."""
         with self._knowing:
-            for name, table in zip(names, tables, strict=True):
-                known = self._references.get(name)
+            for key, table in zip(keys, tables, strict=True):
+                known = self._references.get(key)
                 if known is None or (table.has_checksums and not known.has_checksums):
-                    self._references[name] = table
+                    self._references[key] = table
 
     def for_member(self, source: EngineSource) -> Fetcher:
         table = self.references(source)
@@ -567,7 +569,7 @@ class LocalIcechunk:
             return None
         batch = IcechunkBatch(store, read_only=True, listed_at_a_time=1)  # threads would cost more
         repository = batch.grants.folder
-        if repository is None or not (repository / "chunks").is_dir():
+        if repository is None or not repository.is_dir():
             return None
         return cls(batch, repository)
 
@@ -584,7 +586,8 @@ class LocalIcechunk:
     def _check_own_links(self) -> None:
         """Called before Icechunk opens files, as it follows all links. One look is enough for a session."""
         if not self._is_checked:
-            refuse_links_out(os.fsdecode(self._folder))
+            if os.path.isdir(self._folder):  # small chunks are inlined, so there may be no chunk files
+                refuse_links_out(os.fsdecode(self._folder))
             self._is_checked = True
 
     def check_links(self, path: str) -> None:
