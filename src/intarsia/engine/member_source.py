@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from intarsia.codecs.runtime_options import Options, config_of, options_in, opti
 from intarsia.engine.chunk_codecs import Decoder, Encoder
 from intarsia.engine.inner_chunks import Shards
 from intarsia.engine.replica_choice import decode_cost
-from intarsia.engine.zarr_fallback import codecs_of, guarded, guarded_format2
+from intarsia.engine.zarr_fallback import guarded, guarded_format2
 from intarsia.errors import MemberError
 from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.coercion import fits, is_nullable, type_text, values_dtype
@@ -45,6 +44,9 @@ FAST_DECODE_COST = 0.75
 
 MOST_CHUNKS = 1 << 62
 """Chunks are numbered in C order with 64 bits."""
+
+
+FORMAT_2 = "Zarr format 2"
 
 
 class _ObstacleError(Exception):
@@ -146,7 +148,9 @@ class EngineSource(Source):
 
     def __init__(self, name: str, array: zarr.Array[Any]) -> None:
         super().__init__(name, array, is_plain=_is_plain(array))
-        outer_shape, stored_codecs = _stored_form(self.metadata)
+        if isinstance(self.metadata, ArrayV2Metadata):
+            raise _ObstacleError(FORMAT_2)
+        outer_shape, stored_codecs = self.metadata.chunk_grid.chunk_shape, self.metadata.codecs
         if not array.async_array.config.read_missing_chunks:
             raise _ObstacleError("read_missing_chunks=False")
         if options_in(array.async_array.config).over(options_of(stored_codecs)).verify_header:
@@ -202,10 +206,8 @@ class EngineSource(Source):
         return prod(self.blob_grid)
 
     def _spec(self, shape: tuple[int, ...]) -> ArraySpec:
-        config = config_of(self.array)
-        if isinstance(self.metadata, ArrayV2Metadata):  # in format 3 the order is only that of results
-            config = replace(config, order=self.metadata.order)
-        return ArraySpec(shape, self.metadata.dtype, self.fill_value, config, default_buffer_prototype())
+        config, prototype = config_of(self.array), default_buffer_prototype()
+        return ArraySpec(shape, self.metadata.dtype, self.fill_value, config, prototype)
 
     def index(self, chunk: int) -> tuple[int, ...]:
         """The index in the grid of the chunk at a position in C order."""
@@ -226,17 +228,8 @@ class EngineSource(Source):
 type AnySource = EngineSource | ZarrSource
 
 
-def _stored_form(metadata: Any) -> tuple[tuple[int, ...], tuple[Codec, ...]]:
-    """The shape of one stored object, and the codecs that encode it."""
-    if isinstance(metadata, ArrayV2Metadata):
-        return metadata.chunks, codecs_of(metadata)
-    return metadata.chunk_grid.chunk_shape, metadata.codecs
-
-
 def _separator(metadata: Any) -> str | None:
     """The separator of the numbers in chunk keys; None for other kinds of keys."""
-    if isinstance(metadata, ArrayV2Metadata):
-        return str(metadata.dimension_separator)
     encoding = metadata.chunk_key_encoding
     usual = type(encoding) in (DefaultChunkKeyEncoding, V2ChunkKeyEncoding)
     return str(encoding.separator) if usual else None
@@ -256,14 +249,12 @@ def fill_value_of(array: zarr.Array[Any]) -> Any:
 def _memory_obstacle(array: zarr.Array[Any]) -> str:
     """Why chunks of this array do not fit the engine's grid and memory; empty if they do."""
     metadata, prototype = array.metadata, default_buffer_prototype()
-    if isinstance(metadata, ArrayV3Metadata) and not isinstance(
-        metadata.chunk_grid, RegularChunkGridMetadata
-    ):
+    is_format_2 = isinstance(metadata, ArrayV2Metadata)
+    if not (is_format_2 or isinstance(metadata.chunk_grid, RegularChunkGridMetadata)):
         return "chunks of different shapes"
     dtype = values_dtype(metadata.dtype)
     if dtype.kind not in FIXED_SIZE_KINDS or dtype.hasobject or dtype.metadata:
-        name: Any = metadata.dtype.to_json(zarr_format=metadata.zarr_format)
-        return f"the data type {(name['name'] if metadata.zarr_format == 2 else name)!r}"
+        return FORMAT_2 if is_format_2 else f"the data type {metadata.dtype.to_json(zarr_format=3)!r}"
     if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
         return "buffers that are not in main memory"
     return ""

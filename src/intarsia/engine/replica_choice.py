@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia._compat import ArrayV2Metadata
 from intarsia.codecs.decoding_cost import COPYING, decoding_cost
 from intarsia.codecs.runtime_options import all_codecs
 from intarsia.display import count_text, size_text
@@ -115,9 +114,6 @@ def decode_cost(array: AnyArray) -> float:
     True
     """
     metadata: Any = array.metadata
-    if isinstance(metadata, ArrayV2Metadata):
-        settings = [codec.get_config() for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
-        return COPYING + sum(decoding_cost(each["id"], each) for each in settings)
     documents: list[Any] = [codec.to_dict() for codec in all_codecs(metadata.codecs)]
     return COPYING + sum(decoding_cost(each["name"], each.get("configuration", {})) for each in documents)
 
