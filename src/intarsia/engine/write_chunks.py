@@ -1,17 +1,11 @@
-"""Storing encoded chunks: in the thread that encoded them if the store can, else on zarr's event loop.
+"""Writing the chunks of one part: encoded in threads, read first if they are written in part, and stored.
 
-Local files are written as in zarr, first beside their place and then moved there, so that nobody reads half
-of one.
+A store that can write in the calling thread does so; any other store writes on zarr's event loop. Local files
+are written as in zarr, first beside their place and then moved there, so that nobody reads half of one.
 
-Writing one chunk of a shard means reading the shard, changing it and storing all of it again. So the threads
-of this process hold a lock on the shard meanwhile. Other processes are not kept out; they write through
-transactions, or into their own shards.
-
-Writing the chunks of one part: encoded in threads, read first if they are written in part, and stored.
-
-A chunk is an object in the store, or a piece of one: a shard. All chunks of a shard are encoded before it is
-stored as a whole; those that were not written to are kept as they are. A write into shards holds them
-meanwhile (`shard_locks`).
+All chunks of a shard are encoded before the shard is stored as a whole. Chunks that were not written to stay
+as they are. So a write of one chunk reads and stores the whole shard, and the threads of this process lock
+the shard meanwhile. Other processes are not kept out: they write through transactions, or into other shards.
 """
 
 from __future__ import annotations

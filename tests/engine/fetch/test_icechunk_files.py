@@ -7,6 +7,7 @@ import pickle
 import icechunk
 import numpy as np
 import pytest
+import zarr
 
 import intarsia
 from intarsia._icechunk import safe_store, session_bytes
@@ -55,6 +56,18 @@ def test_all_arrays_of_an_immutable_session_share_one_fetcher(repository):
     assert fetcher_for(again) is not fetcher_for(store)
     writable = safe_store(repository.writable_session("main").store)
     assert fetcher_for(writable) is not fetcher_for(writable)
+
+
+def test_inlined_chunks_are_read_without_icechunk(tmp_path, monkeypatch):
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "small")))
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="a", data=np.arange(6, dtype="u1"), chunks=(2,))
+    session.commit("inlined")
+    assert not (tmp_path / "small" / "chunks").exists()
+    reader = intarsia.reader(zarr.open_array(repository.readonly_session("main").store, path="a", mode="r"))
+    monkeypatch.setattr(IcechunkBatch, "get_all", None)
+    monkeypatch.setattr(IcechunkBatch, "get_now", None)
+    assert reader[...].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_other_storages_have_no_path():

@@ -1,9 +1,9 @@
-"""Fetching from Icechunk: many chunks per call wherever its repository lies, virtual ones included; chunk
-files of a local repository are read directly.
+"""Fetching from Icechunk: where the chunks of a member are, and many chunks per call wherever they are.
 
-Files are read only for read-only sessions, and only for chunks that are files of the repository or inlined in
-its references; everything else goes through Icechunk. So does a file that cannot be opened: Icechunk says
-what is wrong.
+`References` is what Icechunk knows about the chunks of a member, by column. `LocalIcechunk` reads the chunk
+files of a repository on this machine, and inlined chunks, if the session is read-only. `IcechunkBatch` leaves
+everything else to Icechunk, also a file that cannot be opened: Icechunk says what is wrong. Virtual chunks go
+through `virtual.py` where that saves requests.
 """
 
 from __future__ import annotations

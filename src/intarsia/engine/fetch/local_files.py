@@ -1,15 +1,11 @@
-"""Telling the system which files come next, if they are not in memory yet.
+"""Fetching encoded chunks from files on this machine, opened and read in the thread that decodes them.
 
-Reading many small files from a disk means waiting for one after the other, unless the system is told about
-them beforehand: it then reads many at a time. Asking whether a file is in memory takes less than a
-microsecond, and nothing else is done for files that are.
+The system is told which files come next if they are not in memory: it then reads many at a time, where a
+reader would wait for one after the other. Checking whether a file is in memory takes less than a microsecond,
+and nothing else is done for files that are.
 
-Inner chunks of shards that are files on this machine: one open file serves the index and the chunks.
-
-A shard that is replaced during a read is read as it was, its chunks by its own index. Indexes are kept for as
-long as the file is the same, which the system tells for the open file.
-
-Fetching encoded chunks from files on this machine, opened and read in the thread that decodes them.
+For inner chunks of a shard, one open file serves the index and the chunks. A shard that is replaced during a
+read is read as it was. Its index is remembered for as long as the system says that the file is the same.
 """
 
 from __future__ import annotations
