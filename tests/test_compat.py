@@ -18,7 +18,7 @@ SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path i
 STANDARD = {"_exit", "_max_workers", "_mp_context", "_replace", "_value_"}
 """Names of Python itself; but for `_max_workers` and `_mp_context`, documented ones."""
 
-SHARED = {"_ground", "_logical"}
+SHARED = {"_handle", "_logical"}
 """Names of ours that another module than the one they are defined in may use."""
 
 

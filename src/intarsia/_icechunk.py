@@ -115,29 +115,29 @@ class _Turns:
             self._end(turn)
 
 
-_known: list[weakref.ref[_Turns]] = []
-_known_lock = threading.Lock()
+_turns_of_sessions: list[weakref.ref[_Turns]] = []
+_turns_lock = threading.Lock()
 
 
 def _turns_of(store: Any) -> _Turns:
     """The turns of a store's session. Sessions can only be compared, but few are written to at a time."""
-    with _known_lock:
-        return _found_turns(store) or _new_turns(store)
+    with _turns_lock:
+        return _find_turns(store) or _add_turns(store)
 
 
-def _found_turns(store: Any) -> _Turns | None:
-    _known[:] = [known for known in _known if known() is not None]
-    for known in _known:
+def _find_turns(store: Any) -> _Turns | None:
+    _turns_of_sessions[:] = [known for known in _turns_of_sessions if known() is not None]
+    for known in _turns_of_sessions:
         turns = known()
         if turns is not None and turns.store == store:
             return turns
     return None
 
 
-def _new_turns(store: Any) -> _Turns:
-    made = _Turns(store)
-    _known.append(weakref.ref(made))
-    return made
+def _add_turns(store: Any) -> _Turns:
+    turns = _Turns(store)
+    _turns_of_sessions.append(weakref.ref(turns))
+    return turns
 
 
 def _in_turn[T](
@@ -164,6 +164,20 @@ def _in_turn_here[T](method: Callable[..., T]) -> Callable[..., T]:
     return taking_turns
 
 
+@dataclass
+class _SharedBySession:
+    """What all stores of one session know."""
+
+    is_given_up: bool = False
+    """Whether what is written in the session would be lost."""
+
+    fetcher: Any = None
+    """How the engine reads the session once nothing in it can change; set by the engine."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"is_given_up": self.is_given_up, "fetcher": None}  # another process makes its own
+
+
 class IcechunkStore(icechunk.IcechunkStore):
     """An Icechunk session's store that threads can share.
 
@@ -175,31 +189,31 @@ class IcechunkStore(icechunk.IcechunkStore):
 
     def __init__(self, store: Any, read_only: bool | None = None) -> None:
         super().__init__(store, read_only)
-        self._fate: dict[str, bool] = {}  # of the session: its other stores share it
-        self._meet()
+        self.shared = _SharedBySession()
+        self._ask_session()
 
-    def _meet(self) -> None:
+    def _ask_session(self) -> None:
         """Ask the session once for what is needed often."""
         session = self._store.session
-        self._is_lasting = session.read_only
-        self._place = session.snapshot_id if self._is_lasting else session.branch or "fork"
-        self._turns = None if self._is_lasting else _turns_of(self._store)
+        self._is_immutable = session.read_only
+        self._place = session.snapshot_id if self._is_immutable else session.branch or "fork"
+        self._turns = None if self._is_immutable else _turns_of(self._store)
 
     @property
     def is_immutable(self) -> bool:
         """Whether nothing here can change any more: the session is read-only, or was committed."""
-        if not self._is_lasting:
-            self._is_lasting = self._store.session.read_only
-        return self._is_lasting
+        if not self._is_immutable:
+            self._is_immutable = self._store.session.read_only
+        return self._is_immutable
 
     def give_up(self) -> None:
         """Say that this session will not be committed any more: handles on its arrays then refuse writes."""
-        self._fate["given up"] = True
+        self.shared.is_given_up = True
 
     @property
     def is_given_up(self) -> bool:
         """Whether what is written here would be lost."""
-        return bool(self._fate)
+        return self.shared.is_given_up
 
     def __str__(self) -> str:
         return f"icechunk:{self._place}"
@@ -227,7 +241,7 @@ class IcechunkStore(icechunk.IcechunkStore):
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
-        self._meet()
+        self._ask_session()
 
     async def put_all(
         self,
@@ -262,17 +276,17 @@ class IcechunkStore(icechunk.IcechunkStore):
 
     def list(self) -> Any:
         """All keys."""
-        return self._listed(icechunk.IcechunkStore.list)
+        return self._list_names(icechunk.IcechunkStore.list)
 
     def list_prefix(self, prefix: str) -> Any:
         """All keys below a prefix."""
-        return self._listed(icechunk.IcechunkStore.list_prefix, prefix)
+        return self._list_names(icechunk.IcechunkStore.list_prefix, prefix)
 
     def list_dir(self, prefix: str) -> Any:
         """The names directly below a prefix."""
-        return self._listed(icechunk.IcechunkStore.list_dir, prefix)
+        return self._list_names(icechunk.IcechunkStore.list_dir, prefix)
 
-    async def _listed(self, listing: Callable[..., Any], *where: str) -> AsyncIterator[str]:
+    async def _list_names(self, listing: Callable[..., Any], *where: str) -> AsyncIterator[str]:
         """A listing. Icechunk waits for the lock in the calling thread, so that is never an event loop's."""
 
         def ask() -> tuple[str, ...]:
@@ -284,7 +298,7 @@ class IcechunkStore(icechunk.IcechunkStore):
 
 
 def safe_store(store: Any) -> Any:
-    """Icechunk's store, or a place in it, made safe to share; anything else as it is.
+    """Icechunk's store, or a place in it, turns safe to share; anything else as it is.
 
     >>> safe_store({})
     {}

@@ -41,7 +41,8 @@ def test_a_resized_array_is_looked_at_again():
     [
         ({"dtype": str}, "the data type 'string'"),
         ({"dtype": "u1", "config": {"read_missing_chunks": False}}, "read_missing_chunks=False"),
-        ({"dtype": str, "zarr_format": 2}, "the data type '|O'"),
+        ({"dtype": str, "zarr_format": 2}, "Zarr format 2"),
+        ({"dtype": "u1", "zarr_format": 2}, "Zarr format 2"),
     ],
 )
 def test_what_zarr_has_to_read(options, obstacle):

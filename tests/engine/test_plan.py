@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from intarsia.engine.chunk_plan import outer_index
 from intarsia.engine.plan import plan
-from intarsia.engine.request import request, turned, turned_points
+from intarsia.engine.request import parse_selection, turned, turned_points
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import RegionTable, Row
@@ -19,7 +19,7 @@ def planned(shape, selection, mode):
     manifest = Manifest.empty(shape, (1,) * len(shape), "i8")
     row = Row(0, Box.sized(shape), (0,) * len(shape))
     manifest = manifest.changed(regions=RegionTable.from_rows([row], len(shape)), members=("m",))
-    found = plan(manifest, request(shape, selection, mode))
+    found = plan(manifest, parse_selection(shape, selection, mode))
     return found.request, found.parts
 
 

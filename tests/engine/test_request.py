@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from zarr_indexing import IndexTransform
 from zarr_indexing.boundary import normalize_positional_selection
 
-from intarsia.engine.request import from_transform, request
+from intarsia.engine.request import from_transform, parse_selection
 from tests.logical import strategies as s
 
 
@@ -17,7 +17,7 @@ def test_integers_and_slices_mean_what_zarr_indexing_says(data):
     selection = data.draw(s.basic(shape))
     transform = IndexTransform.from_shape(shape)
     literal = normalize_positional_selection(selection, transform.domain, "basic")
-    assert request(shape, selection) == from_transform(transform[literal])
+    assert parse_selection(shape, selection) == from_transform(transform[literal])
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,10 @@ def test_integers_and_slices_mean_what_zarr_indexing_says(data):
 )
 def test_mistakes_are_told(selection):
     with pytest.raises((IndexError, TypeError, ValueError)):
-        request((10, 10), selection)
+        parse_selection((10, 10), selection)
 
 
 def test_what_has_the_methods_of_an_integer_is_one():
-    assert request((10, 10), (np.int64(3), slice(np.int8(2), None))) == request((10, 10), (3, slice(2, None)))
+    assert parse_selection((10, 10), (np.int64(3), slice(np.int8(2), None))) == parse_selection(
+        (10, 10), (3, slice(2, None))
+    )

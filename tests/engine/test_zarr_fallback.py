@@ -11,7 +11,7 @@ from zarr.storage import MemoryStore
 
 import intarsia
 from intarsia.engine.plan import plan
-from intarsia.engine.request import request
+from intarsia.engine.request import parse_selection
 from intarsia.engine.zarr_fallback import _outer_pieces, _point_pieces
 from tests.grids import dear
 from tests.logical import strategies as s
@@ -88,7 +88,7 @@ def test_pieces_hold_everything_once_and_stay_small(data):
     _, array, model = flipped()
     most = data.draw(st.integers(1, 60))
     grain = (3, 4)
-    asked = request(model.shape, data.draw(s.basic(model.shape)), "basic")
+    asked = parse_selection(model.shape, data.draw(s.basic(model.shape)), "basic")
     for part in plan(array.manifest, asked).parts:
         taken = np.zeros(asked.working_shape, dtype=int)
         for piece in _outer_pieces(part, grain, 1, most):
@@ -98,7 +98,9 @@ def test_pieces_hold_everything_once_and_stay_small(data):
         whole = np.zeros_like(taken)
         whole[part.target] = 1
         np.testing.assert_array_equal(taken, whole)
-    points = request(model.shape, data.draw(s.points(model.shape).filter(lambda p: p[0].size)), "vectorized")
+    points = parse_selection(
+        model.shape, data.draw(s.points(model.shape).filter(lambda p: p[0].size)), "vectorized"
+    )
     for part in () if points.points is None else plan(array.manifest, points).parts:
         pieces = list(_point_pieces(part, grain, 1, most))
         places = np.concatenate([piece.target[0] for piece in pieces])

@@ -12,7 +12,7 @@ import intarsia
 from intarsia import Packing, View
 from intarsia.engine import member_source
 from intarsia.engine.plan import plan
-from intarsia.engine.request import request
+from intarsia.engine.request import parse_selection
 from intarsia.errors import (
     DataTypeError,
     MemberError,
@@ -274,7 +274,7 @@ def packed_series(count, chunks, **options):
 @pytest.mark.parametrize("chunks", [(1,), (4,)])
 def test_regions_of_one_member_that_differ_in_their_packings_are_read_as_one_part(chunks):
     array = packed_series(9, chunks)
-    asked = request(array.shape, np.s_[1:])
+    asked = parse_selection(array.shape, np.s_[1:])
     (part,) = plan(array.manifest, asked, by_strips=True).parts
     assert part.strip.rows.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert len(plan(array.manifest, asked).parts) == 8

@@ -15,7 +15,7 @@ from intarsia.archives.dataset import Dataset
 from intarsia.archives.locations import Sources
 from intarsia.archives.source_states import State
 from intarsia.display import bounds_text, table_html, table_text, terminal_width
-from intarsia.engine.request import request
+from intarsia.engine.request import parse_selection
 from intarsia.errors import BoundsError, IngestError, NotLogicalArrayError
 from intarsia.logical.hierarchy import is_logical, open_group
 from intarsia.logical.logical_array import LogicalArray
@@ -252,7 +252,7 @@ class _Asked:
                 raise BoundsError(f"there is no dimension {unknown[0]!r}, only {', '.join(dims)}")
             at = tuple(at.get(dim, slice(None)) for dim in dims)
         try:
-            axes = request(shape, ... if at is None else at, "orthogonal").axes
+            axes = parse_selection(shape, ... if at is None else at, "orthogonal").axes
         except IndexError as error:
             raise BoundsError(f"selection {at!r} of shape {shape}: {error}") from error
         assert axes is not None  # it is an orthogonal selection

@@ -36,12 +36,12 @@ class Shards:
         """How the index of a shard is stored."""
         self._kept: dict[int, tuple[Any, Any]] = {}
 
-    def kept(self, blob: int, stamp: Any = None) -> Any:
+    def known_index(self, blob: int, stamp: Any = None) -> Any:
         """The offset and length of every inner chunk of a shard, if they were kept with the same stamp."""
         known = self._kept.get(blob)
         return None if known is None or known[0] != stamp else known[1]
 
-    def keep(self, blob: int, entries: Any, stamp: Any = None) -> None:
+    def remember_index(self, blob: int, entries: Any, stamp: Any = None) -> None:
         """Remember the index of a shard while its stamp is the same; without a stamp it never changes."""
         if len(self._kept) * len(entries) > MOST_ENTRIES_KEPT:
             self._kept.clear()
@@ -128,7 +128,7 @@ def _located(i: int, part: _Touched, indexes: list[Any]) -> Located:
 
 def _indexes(fetcher: Fetcher, parts: list[_Touched]) -> list[list[Any]]:
     """The index of each shard as an array of offsets and lengths; None for shards that are not stored."""
-    indexes = [[part.shards.kept(blob) for blob in part.touched.tolist()] for part in parts]
+    indexes = [[part.shards.known_index(blob) for blob in part.touched.tolist()] for part in parts]
     sizes = fetcher.sizes([(part.source, part.touched) for part in parts])
     wanted: dict[int, tuple[Fetcher, list[tuple[int, Ints]]]] = {}
     for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
@@ -138,14 +138,14 @@ def _indexes(fetcher: Fetcher, parts: list[_Touched]) -> list[list[Any]]:
         if unknown.any():
             via = fetcher.for_member(part.source)
             wanted.setdefault(id(via), (via, []))[1].append((i, np.flatnonzero(unknown)))
-    for via, asked in wanted.values():
-        received = iter(via.begin([_index_spans(parts[i], positions) for i, positions in asked]))
+    for via, members in wanted.values():
+        received = iter(via.begin([_index_spans(parts[i], positions) for i, positions in members]))
         try:
-            for i, positions in asked:
+            for i, positions in members:
                 for k in positions.tolist():
                     table = indexes[i][k] = _index(i, parts[i], k, received)
-                    if fetcher.lasting and table is not None:
-                        parts[i].shards.keep(int(parts[i].touched[k]), table)
+                    if fetcher.immutable and table is not None:
+                        parts[i].shards.remember_index(int(parts[i].touched[k]), table)
         finally:
             received.close()
     return indexes
@@ -208,8 +208,9 @@ def piece_of(inside: tuple[Any, ...], shape: tuple[int, ...]) -> ChunkPiece | No
         first += start * stride
         moved[axis] = _moved(selector, start)
         if stop - start > 1 or axis == len(inside) - 1:
-            kept = (1,) * axis + (stop - start, *shape[axis + 1 :])
-            return ChunkPiece(first, kept, tuple(moved)) if prod(kept) * LARGEST_PART <= prod(shape) else None
+            piece_shape = (1,) * axis + (stop - start, *shape[axis + 1 :])
+            is_small = prod(piece_shape) * LARGEST_PART <= prod(shape)
+            return ChunkPiece(first, piece_shape, tuple(moved)) if is_small else None
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -26,8 +25,8 @@ from intarsia._compat import (
 from intarsia.codecs.runtime_options import Options, config_of, options_in, options_of, with_codecs
 from intarsia.engine.chunk_codecs import Decoder, Encoder
 from intarsia.engine.inner_chunks import Shards
-from intarsia.engine.replica_choice import decoding_work
-from intarsia.engine.zarr_fallback import codecs_of, guarded, guarded_format2
+from intarsia.engine.replica_choice import decode_cost
+from intarsia.engine.zarr_fallback import guarded, guarded_format2
 from intarsia.errors import MemberError
 from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.coercion import fits, is_nullable, type_text, values_dtype
@@ -40,14 +39,14 @@ if TYPE_CHECKING:
 FIXED_SIZE_KINDS = "biufcmMSUV"
 """Kinds of NumPy data types whose values lie in the array itself, so that several threads may fill one."""
 
-FAST_WORK = 0.75
+FAST_DECODE_COST = 0.75
 """The cost of decoding a byte, relative to zstd, below which a codec counts as fast."""
-
-RAW_WORK = 1 / 16
-"""The cost of copying a byte of a chunk without a compressor, relative to decoding a byte of zstd."""
 
 MOST_CHUNKS = 1 << 62
 """Chunks are numbered in C order with 64 bits."""
+
+
+FORMAT_2 = "Zarr format 2"
 
 
 class _ObstacleError(Exception):
@@ -100,6 +99,19 @@ class Source:
             return index
         return tuple(i * c // g for i, c, g in zip(index, self.array.chunks, size, strict=True))
 
+    @cached_property
+    def decode_cost(self) -> float:
+        """The cost of decoding a byte, relative to zstd."""
+        return decode_cost(self.array)
+
+    @cached_property
+    def read_grain(self) -> tuple[int, ...]:
+        """The shape of a chunk, inside shards if there are any; the largest, if shapes differ."""
+        try:
+            return self.array.chunks
+        except NotImplementedError:  # raised by zarr if chunks have different shapes
+            return tuple(max(sizes, default=1) for sizes in self.array.read_chunk_sizes)
+
     @property
     def is_current(self) -> bool:
         """Whether the array has not been resized since."""
@@ -136,7 +148,9 @@ class EngineSource(Source):
 
     def __init__(self, name: str, array: zarr.Array[Any]) -> None:
         super().__init__(name, array, is_plain=_is_plain(array))
-        outer_shape, stored_codecs = _stored_form(self.metadata)
+        if isinstance(self.metadata, ArrayV2Metadata):
+            raise _ObstacleError(FORMAT_2)
+        outer_shape, stored_codecs = self.metadata.chunk_grid.chunk_shape, self.metadata.codecs
         if not array.async_array.config.read_missing_chunks:
             raise _ObstacleError("read_missing_chunks=False")
         if options_in(array.async_array.config).over(options_of(stored_codecs)).verify_header:
@@ -181,15 +195,10 @@ class EngineSource(Source):
         zarrs = self.shards is None or type(self.shards.codec) is ShardingCodec
         return self.is_plain and zarrs and self.encoder.tells_the_index
 
-    @cached_property
-    def decoding_work(self) -> float:
-        """The cost of decoding a byte, relative to zstd; copying a byte costs hardly more than the lock."""
-        return RAW_WORK if self.decoder.is_raw else max(1.0, decoding_work(self.array))
-
-    @cached_property
+    @property
     def is_fast_to_decode(self) -> bool:
         """Whether it takes clearly less to decompress a byte than with zstd, as with lz4."""
-        return not self.decoder.is_raw and decoding_work(self.array) < FAST_WORK
+        return not self.decoder.is_raw and self.decode_cost < FAST_DECODE_COST
 
     @property
     def blobs(self) -> int:
@@ -197,10 +206,8 @@ class EngineSource(Source):
         return prod(self.blob_grid)
 
     def _spec(self, shape: tuple[int, ...]) -> ArraySpec:
-        config = config_of(self.array)
-        if isinstance(self.metadata, ArrayV2Metadata):  # in format 3 the order is only that of results
-            config = replace(config, order=self.metadata.order)
-        return ArraySpec(shape, self.metadata.dtype, self.fill_value, config, default_buffer_prototype())
+        config, prototype = config_of(self.array), default_buffer_prototype()
+        return ArraySpec(shape, self.metadata.dtype, self.fill_value, config, prototype)
 
     def index(self, chunk: int) -> tuple[int, ...]:
         """The index in the grid of the chunk at a position in C order."""
@@ -221,17 +228,8 @@ class EngineSource(Source):
 type AnySource = EngineSource | ZarrSource
 
 
-def _stored_form(metadata: Any) -> tuple[tuple[int, ...], tuple[Codec, ...]]:
-    """The shape of one stored object, and the codecs that encode it."""
-    if isinstance(metadata, ArrayV2Metadata):
-        return metadata.chunks, codecs_of(metadata)
-    return metadata.chunk_grid.chunk_shape, metadata.codecs
-
-
 def _separator(metadata: Any) -> str | None:
     """The separator of the numbers in chunk keys; None for other kinds of keys."""
-    if isinstance(metadata, ArrayV2Metadata):
-        return str(metadata.dimension_separator)
     encoding = metadata.chunk_key_encoding
     usual = type(encoding) in (DefaultChunkKeyEncoding, V2ChunkKeyEncoding)
     return str(encoding.separator) if usual else None
@@ -251,14 +249,12 @@ def fill_value_of(array: zarr.Array[Any]) -> Any:
 def _memory_obstacle(array: zarr.Array[Any]) -> str:
     """Why chunks of this array do not fit the engine's grid and memory; empty if they do."""
     metadata, prototype = array.metadata, default_buffer_prototype()
-    if isinstance(metadata, ArrayV3Metadata) and not isinstance(
-        metadata.chunk_grid, RegularChunkGridMetadata
-    ):
+    is_format_2 = isinstance(metadata, ArrayV2Metadata)
+    if not (is_format_2 or isinstance(metadata.chunk_grid, RegularChunkGridMetadata)):
         return "chunks of different shapes"
     dtype = values_dtype(metadata.dtype)
     if dtype.kind not in FIXED_SIZE_KINDS or dtype.hasobject or dtype.metadata:
-        name: Any = metadata.dtype.to_json(zarr_format=metadata.zarr_format)
-        return f"the data type {(name['name'] if metadata.zarr_format == 2 else name)!r}"
+        return FORMAT_2 if is_format_2 else f"the data type {metadata.dtype.to_json(zarr_format=3)!r}"
     if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
         return "buffers that are not in main memory"
     return ""

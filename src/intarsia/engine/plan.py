@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE, Ints
 
 if TYPE_CHECKING:
+    from intarsia.engine.replica_choice import Chooser
     from intarsia.manifest.coercion import Values
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.view import View
@@ -22,6 +24,38 @@ if TYPE_CHECKING:
 
 type AxisSelector = slice | Ints
 """Where on one axis: a slice with a positive step, or indices."""
+
+
+def chunks_along(selector: AxisSelector, size: int) -> Sequence[int]:
+    """The chunks of an axis that a selector touches, in ascending order.
+
+    >>> chunks_along(slice(3, 12), 4), chunks_along(slice(3, 12, 8), 4), chunks_along(np.array([9, 1, 8]), 4)
+    (range(0, 3), [0, 2], [0, 2])
+    """
+    if not isinstance(selector, slice):
+        chunks: list[int] = np.unique(selector // size).tolist()
+        return chunks
+    if (selector.step or 1) > size:
+        return [index // size for index in range(selector.start, selector.stop, selector.step)]
+    return range(selector.start // size, (selector.stop - 1) // size + 1)
+
+
+def chunks_of_points(points: Sequence[AxisSelector], sizes: Sequence[int]) -> list[list[int]]:
+    """The chunks that hold these points, each once.
+
+    >>> chunks_of_points((np.array([5, 0, 1]), np.array([0, 9, 8])), (4, 4))
+    [[0, 2], [1, 0]]
+    """
+    columns = [np.asarray(along) // size for along, size in zip(points, sizes, strict=True)]
+    chunks: list[list[int]] = np.unique(np.stack(columns, axis=1), axis=0).tolist()
+    return chunks
+
+
+def count_chunks(source: Sequence[AxisSelector], sizes: Sequence[int], *, points: bool) -> int:
+    """How many chunks of a member a part touches."""
+    if points and source:
+        return len(chunks_of_points(source, sizes))
+    return prod(len(chunks_along(*axis)) for axis in zip(source, sizes, strict=True))
 
 
 class Strip(NamedTuple):
@@ -109,7 +143,7 @@ class SelectionPlan:
 
 
 def plan(
-    manifest: Manifest, asked: Request, *, by_strips: bool = False, choose: Choose | None = None
+    manifest: Manifest, request: Request, *, by_strips: bool = False, choose: Chooser | None = None
 ) -> SelectionPlan:
     """The parts of the request, one for every region, or strip of regions, that it touches.
 
@@ -118,44 +152,47 @@ def plan(
     A region has several parts only if its view has a new axis whose one index is requested repeatedly.
 
     >>> from intarsia.manifest.manifest import Manifest
-    >>> from intarsia.engine.request import request
-    >>> plan(Manifest.empty((4,), (2,), "u1"), request((4,), slice(1, 3))).parts
+    >>> from intarsia.engine.request import parse_selection
+    >>> plan(Manifest.empty((4,), (2,), "u1"), parse_selection((4,), slice(1, 3))).parts
     ()
     """
-    if not asked.size:
-        return SelectionPlan(asked, (), 0)
-    bounds = asked.bounds
+    if not request.size:
+        return SelectionPlan(request, (), 0)
+    bounds = request.bounds
     if any(high > n for (_, high), n in zip(bounds, manifest.shape, strict=True)):
         raise BoundsError(
             f"the selection reaches over {Box.of(bounds).text()}, "
             f"but the array now has the shape {manifest.shape}"
         )
     if not len(manifest.regions):
-        return SelectionPlan(asked, (), 0)
-    is_plain = asked.is_slices and not manifest.views
+        return SelectionPlan(request, (), 0)
+    is_plain = request.is_slices and not manifest.views
     if is_plain and choose is None and len(manifest.backings) == 1:
-        return _from_one(manifest, asked, 0)
+        return from_region(request, 0, *manifest.place_of(0))
     cells = manifest.cells(Box.of(bounds))
     rows = manifest.regions.touching(cells)
     if is_plain and rows.size == 1:
         region = int(rows[0])
-        row = region if choose is None else choose.one(asked, cells, region)
+        row = region if choose is None else choose.one(request, cells, region)
         if row is not None:
-            return _from_one(manifest, asked, row)
+            return from_region(request, row, *manifest.place_of(row))
     touched = Touched.of(manifest, rows)
     if choose is not None:
-        touched = choose.several(asked, cells, touched)
+        touched = choose.several(request, cells, touched)
     # Archives pack every file in its own way. Without different packings, neighbours are one region.
     if by_strips and touched.rows.size > 1 and len(manifest.packings) > 1:
         touched = in_strips(manifest, touched)
-    return from_touched(manifest, asked, touched)
+    return from_touched(manifest, request, touched)
 
 
-def from_touched(manifest: Manifest, asked: Request, touched: Touched) -> SelectionPlan:
+def from_touched(manifest: Manifest, request: Request, touched: Touched) -> SelectionPlan:
     """What these regions, or strips of them, contribute to a request."""
-    divide = _outer_parts if asked.axes is not None else _point_parts
-    parts = tuple(divide(manifest, asked, touched))
-    return SelectionPlan(asked, parts, sum(part.size for part in parts))
+    if touched.rows.size == 1 and touched.strips[0] is None and request.is_slices and not manifest.views:
+        box = Box(tuple(touched.start[0].tolist()), tuple(touched.stop[0].tolist()))
+        return from_region(request, int(touched.rows[0]), box, touched.shift[0].tolist())
+    divide = _outer_parts if request.axes is not None else _point_parts
+    parts = tuple(divide(manifest, request, touched))
+    return SelectionPlan(request, parts, sum(part.size for part in parts))
 
 
 class Touched(NamedTuple):
@@ -179,30 +216,20 @@ class Touched(NamedTuple):
         stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
         return cls(rows, start, stop, table.member_start[rows] * chunk - start, [None] * rows.size)
 
-    def take(self, chosen: Any) -> Touched:
+    def select(self, chosen: Any) -> Touched:
         """Some of these regions, none of which is a strip."""
         rows = self.rows[chosen]
         of_each = rows, self.start[chosen], self.stop[chosen], self.shift[chosen]
         return Touched(*of_each, [None] * rows.size)
 
-    def joined(self, other: Touched) -> Touched:
+    def concat(self, other: Touched) -> Touched:
         """These regions and others, none of which is a strip."""
         rows, start, stop, shift = (np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True))
         return Touched(rows, start, stop, shift, [None] * rows.size)
 
-    def cropped(self, box: Box) -> Touched:
+    def crop(self, box: Box) -> Touched:
         """A box of elements of a single region."""
         return self._replace(start=np.array([box.start]), stop=np.array([box.stop]))
-
-
-class Choose(Protocol):
-    """Takes replicas in place of regions, for a request and the logical chunks around it."""
-
-    def one(self, asked: Request, cells: Box, region: int) -> int | None:
-        """The row to read from, for slices that touch one region; None if `several` has to decide."""
-
-    def several(self, asked: Request, cells: Box, touched: Touched) -> Touched:
-        """What to read from instead of the regions that a request touches."""
 
 
 def in_strips(manifest: Manifest, touched: Touched) -> Touched:
@@ -227,9 +254,9 @@ def in_strips(manifest: Manifest, touched: Touched) -> Touched:
     return Touched(rows[begins], start[begins], stop[ends], shift[begins], strips)
 
 
-def _outer_parts(manifest: Manifest, asked: Request, touched: Touched) -> Iterator[Part]:
-    assert asked.axes is not None
-    axes = asked.axes
+def _outer_parts(manifest: Manifest, request: Request, touched: Touched) -> Iterator[Part]:
+    assert request.axes is not None
+    axes = request.axes
     rows, start, stop, shift, strips = touched
     orders = [None if axis.indices is None else np.argsort(axis.indices, kind="stable") for axis in axes]
     spans = [
@@ -276,22 +303,22 @@ def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
     return slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step), slice(j - 1, i - 1 if i else None, -1)
 
 
-def _from_one(manifest: Manifest, asked: Request, row: int) -> SelectionPlan:
-    """What one region without a view contributes to slices: by single numbers, as columns take longer."""
-    box, shift = manifest.place_of(row)
+def from_region(request: Request, row: int, box: Box, shift: Sequence[int]) -> SelectionPlan:
+    """What a box of one region without a view contributes to slices: by single numbers, as columns take
+    longer."""
     source: list[slice] = []
     target: list[slice] = []
     size = 1
-    for axis, start, stop, offset in zip(asked.axes or (), *box, shift, strict=True):
+    for axis, start, stop, offset in zip(request.axes or (), *box, shift, strict=True):
         first, last = _between(axis, start, stop)
         i, j = max(first, 0), min(last, axis.count)
         if i >= j:
-            return SelectionPlan(asked, (), 0)
+            return SelectionPlan(request, (), 0)
         size *= j - i
         inside, goes = _slices(axis, i, j, offset)
         source.append(inside)
         target.append(goes)
-    return SelectionPlan(asked, (Part(row, tuple(source), tuple(target), size),), size)
+    return SelectionPlan(request, (Part(row, tuple(source), tuple(target), size),), size)
 
 
 def _view(manifest: Manifest, row: int) -> View | None:
@@ -319,20 +346,7 @@ def _between[N: (int, Ints)](axis: Axis, start: N, stop: N) -> tuple[N, N]:
     return -((stop - 1 - axis.start) // -axis.step), (axis.start - start) // -axis.step + 1
 
 
-def selected(axis: Axis, start: Ints, stop: Ints) -> tuple[Ints, Ints, Ints]:
-    """How many of an axis' indices lie in each range, and the lowest and highest of them; if none does, these
-    two numbers mean nothing."""
-    order = None if axis.indices is None else np.argsort(axis.indices, kind="stable")
-    first, last = _span(axis, order, start, stop)
-    count = np.maximum(last - first, 0)
-    if order is not None and axis.indices is not None:
-        ordered, most = axis.indices[order], axis.indices.size - 1
-        return count, ordered[np.clip(first, 0, most)], ordered[np.clip(last - 1, 0, most)]
-    ends = axis.start + first * axis.step, axis.start + (last - 1) * axis.step
-    return count, np.minimum(*ends), np.maximum(*ends)
-
-
-def points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, Ints]]:
+def _points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, Ints]]:
     """The regions that hold some of the points, and which points those are."""
     start, stop = touched.start, touched.stop
     # Along the axis on which the points spread most, a region's bounds single out the fewest of them; only
@@ -352,17 +366,17 @@ def points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, I
             yield k, places[inside]
 
 
-def _point_parts(manifest: Manifest, asked: Request, touched: Touched) -> Iterator[Part]:
-    assert asked.points is not None
-    points = asked.points
+def _point_parts(manifest: Manifest, request: Request, touched: Touched) -> Iterator[Part]:
+    assert request.points is not None
+    points = request.points
     if not points:  # the one element of a zero-dimensional array, taken any number of times
         row = int(touched.rows[0])
         view = _view(manifest, row)
-        places = np.arange(asked.size)
-        yield Part(row, () if view is None else turned_points(view, (), places.size), (places,), asked.size)
+        places = np.arange(request.size)
+        yield Part(row, () if view is None else turned_points(view, (), places.size), (places,), request.size)
         return
     rows, _, _, shift, strips = touched
-    for k, places in points_in(points, touched):
+    for k, places in _points_in(points, touched):
         source = tuple(p[places] + shift[k, d] for d, p in enumerate(points))
         view, strip = _view(manifest, int(rows[k])) if manifest.views else None, strips[k]
         if view is not None:

@@ -186,6 +186,11 @@ TOO_FAST_TO_SHARE = 192 << 10
 64 KiB, and 1.8 times for 16 KiB."""
 
 
+RAW_WORK = 1 / 16
+"""The work that a thread takes over with a byte that needs no decoding, relative to zstd: copying it costs
+hardly more than the interpreter's lock."""
+
+
 def threads_for(works: list[ChunkPlan], config: LogicalConfig, *, writing: bool = False) -> int:
     """How many threads to use: as many as are allowed, have something to do, and fit into half the window."""
     if len(works) == 1 and works[0].present.size == 1:
@@ -197,9 +202,11 @@ def threads_for(works: list[ChunkPlan], config: LogicalConfig, *, writing: bool 
         chunks += work.present.size
         decoded = work.present.size * decoder.nbytes
         size += decoded
+        cost = 1.0 if writing else max(1.0, work.source.decode_cost)
         if decoder.is_raw:
             decoded = min(decoded, work.part.size * decoder.stored_dtype.itemsize)
-        total += decoded * (1 if writing else work.source.decoding_work)
+            cost = cost if writing else RAW_WORK
+        total += decoded * cost
         largest = max(largest, decoder.nbytes * decoder.copies)
         least = TOO_FAST_TO_SHARE if work.source.is_fast_to_decode else TOO_SMALL_TO_SHARE
         too_small += work.present.size * least

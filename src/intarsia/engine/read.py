@@ -23,7 +23,7 @@ from intarsia.codecs.runtime_options import NO_OPTIONS, Options
 from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.chunk_plan import ChunkPlan
 from intarsia.engine.config import LogicalConfig, cores
-from intarsia.engine.fetch.session_access import read_error
+from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Fetcher, Pending
 from intarsia.engine.inner_chunks import ShardIndexError, locate, whereabouts
 from intarsia.engine.member_source import EngineSource, Source, ZarrSource
@@ -51,52 +51,52 @@ class PreparedRead(NamedTuple):
 
 
 def read_request(
-    ground: ArrayHandle[Any],
-    asked: Request,
+    handle: ArrayHandle[Any],
+    request: Request,
     config: LogicalConfig | None = None,
     cache: ChunkCache | None = None,
 ) -> Values:
     """The values of a request, in its shape."""
     config = config or LogicalConfig()
-    return ground.settled(lambda layout: read_layout(ground, layout, asked, config, cache))
+    return handle.retry_on_change(lambda state: read_state(handle, state, request, config, cache))
 
 
-def read_layout(
-    ground: ArrayHandle[Any],
-    layout: ArrayState,
-    asked: Request,
+def read_state(
+    handle: ArrayHandle[Any],
+    state: ArrayState,
+    request: Request,
     config: LogicalConfig,
     cache: ChunkCache | None = None,
 ) -> tuple[Values, list[int], None]:
-    """The values according to one layout, and the regions in which chunks are missing."""
+    """The values according to one state, and the regions in which chunks are missing."""
     layers = LayerChoice(config.layer, config.fallback)
     while True:
         try:
-            begun = begin(ground, layout, asked, config, cache, layers)
-            _read_chunks(ground, layout, begun, config)
-            return finish(ground, layout, begun, config)
+            begun = begin(handle, state, request, config, cache, layers)
+            _read_chunks(handle, state, begun, config)
+            return finish(handle, state, begun, config)
         except IntarsiaError as error:
-            layers = instead(ground, layout, layers, error)
+            layers = retry_on_other_layer(handle, state, layers, error)
 
 
-def instead(
-    ground: ArrayHandle[Any], layout: ArrayState, layers: LayerChoice, error: IntarsiaError
+def retry_on_other_layer(
+    handle: ArrayHandle[Any], state: ArrayState, layers: LayerChoice, error: IntarsiaError
 ) -> LayerChoice:
     """How to read again after a failure: without the region to blame, if another layer may stand in for it.
 
     That is recorded. The failure is raised if there is no other layer, or if standing in is not allowed.
     """
     row = error.row
-    if row is None or not layers.fallback or row in layers.avoided or len(layout.manifest.replicas) == 0:
+    if row is None or not layers.fallback or row in layers.avoided or len(state.manifest.replicas) == 0:
         raise error
-    ground.fell_back(layout, row, error)
+    handle.fell_back(state, row, error)
     return layers.avoiding(row, str(error))
 
 
 class BegunRead(NamedTuple):
     """A read of which everything is known except the chunks."""
 
-    asked: Request
+    request: Request
     prepared: PreparedRead
     out: Values
     """The array that is read into, as the plan addresses it; values that need no chunk are there already."""
@@ -110,54 +110,54 @@ class BegunRead(NamedTuple):
 
 
 def begin(
-    ground: ArrayHandle[Any],
-    layout: ArrayState,
-    asked: Request,
+    handle: ArrayHandle[Any],
+    state: ArrayState,
+    request: Request,
     config: LogicalConfig,
     cache: ChunkCache | None = None,
     layers: LayerChoice = CHEAPEST,
 ) -> BegunRead:
     """Find all chunks, and allocate the values; chunks that are kept are copied into them at once."""
     options = config.options if config.verify_header else NO_OPTIONS
-    if cache is not None and not ground.fetcher().lasting:
+    if cache is not None and not handle.fetcher().immutable:
         cache = None  # others may write
     prepared = prepare(
-        ground, layout, asked, options,
+        handle, state, request, options,
         by_strips=True, whole_chunks=cache is not None, layers=layers, now=False,
     )  # fmt: skip
-    out = _output(layout, prepared.plan)
+    out = _output(state, prepared.plan)
     for work in prepared.works:
         work.out = work.part.onto(out)
         _fill_missing(work)
         if cache is not None:
             cache.place(work)
-    return BegunRead(asked, prepared, out, cache)
+    return BegunRead(request, prepared, out, cache)
 
 
 def finish(
-    ground: ArrayHandle[Any], layout: ArrayState, begun: BegunRead, config: LogicalConfig
+    handle: ArrayHandle[Any], state: ArrayState, begun: BegunRead, config: LogicalConfig
 ) -> tuple[Values, list[int], None]:
     """Read what is left to zarr; returns the values, and the regions in which chunks are missing."""
-    asked, prepared, out, _ = begun
+    request, prepared, out, _ = begun
     if prepared.by_zarr:
-        check_store(ground.store)
+        check_store(handle.store)
     for part, source in prepared.by_zarr:
-        packing = layout.packing_of(part.row)
+        packing = state.packing_of(part.row)
         try:
             read_part_by_zarr(
-                source, part, out, points=asked.axes is None, window=config.window, packing=packing
+                source, part, out, points=request.axes is None, window=config.window, packing=packing
             )
         except Exception as error:
-            raise _failure(ground, layout, part.row, source, culprit(source, part), error) from error
+            raise _failure(handle, state, part.row, source, culprit(source, part), error) from error
     incomplete = [row for work in prepared.works for row in work.incomplete_regions()]
     incomplete += [part.row for part, _ in prepared.by_zarr]  # zarr does not say
-    return out.reshape(asked.shape), incomplete, None
+    return out.reshape(request.shape), incomplete, None
 
 
 def prepare(
-    ground: ArrayHandle[Any],
-    layout: ArrayState,
-    asked: Request,
+    handle: ArrayHandle[Any],
+    state: ArrayState,
+    request: Request,
     options: Options = NO_OPTIONS,
     *,
     by_strips: bool = False,
@@ -170,28 +170,28 @@ def prepare(
     Unless whole chunks are wanted, pieces are enough where they can be fetched. Chunks in shards are located
     now, or during the read if the fetcher can do that.
     """
-    fetcher = ground.fetcher()
-    chosen = layers.among(layout, near=fetcher.in_threads)
-    planned = plan(layout.manifest, asked, by_strips=by_strips, choose=chosen)
+    fetcher = handle.fetcher()
+    chosen = layers.among(state, near=fetcher.in_threads)
+    planned = plan(state.manifest, request, by_strips=by_strips, choose=chosen)
     works: list[ChunkPlan] = []
     by_zarr: list[tuple[Part, ZarrSource]] = []
     if len(planned.parts) > 1:
-        layout.open_together(planned.parts)
+        state.open_together(planned.parts)
     for part in planned.parts:
         try:
-            source = layout.source_of(part).with_options(options)
+            source = state.source_of(part).with_options(options)
         except IntarsiaError as error:
             error.row = part.row
             raise
         if isinstance(source, EngineSource):
-            packing = layout.packings_of(part)
-            works.append(ChunkPlan(part, source, asked.axes is None, asked.working_shape, packing))
+            packing = state.packings_of(part)
+            works.append(ChunkPlan(part, source, request.axes is None, request.working_shape, packing))
         elif part.strip is not None:  # zarr reads for one packing at a time
-            return prepare(ground, layout, asked, options, whole_chunks=whole_chunks, layers=layers, now=now)
+            return prepare(handle, state, request, options, whole_chunks=whole_chunks, layers=layers, now=now)
         else:
             by_zarr.append((part, source))
     if works:
-        _locate(ground, fetcher, layout, works, now=now)
+        _locate(handle, fetcher, state, works, now=now)
         if not whole_chunks and fetcher.supports_ranges:
             for work in works:
                 work.narrow()
@@ -200,14 +200,14 @@ def prepare(
 
 
 def _locate(
-    ground: ArrayHandle[Any], fetcher: Fetcher, layout: ArrayState, works: list[ChunkPlan], *, now: bool
+    handle: ArrayHandle[Any], fetcher: Fetcher, state: ArrayState, works: list[ChunkPlan], *, now: bool
 ) -> None:
     whole = [work for work in works if work.source.shards is None]
     try:
         sized = fetcher.sizes([(work.source, work.chunks) for work in whole])
     except icechunk.IcechunkError as error:
-        what = f"cannot tell where the chunks of {ground.path!r} are stored"
-        raise read_error(what, error, ground.store, ground.path, None) from error
+        what = f"cannot tell where the chunks of {handle.path!r} are stored"
+        raise read_error(what, error, handle.store, handle.path, None) from error
     for work, sizes in zip(whole, sized, strict=True):
         if sizes is not None:
             work.set_sizes(sizes)
@@ -222,7 +222,7 @@ def _locate(
             work, _ = sharded[failure.part]
             index = work.source.index(int(work.chunks[failure.position]))
             row = work.region_of(failure.position)
-            raise _failure(ground, layout, row, work.source, index, failure.cause) from failure.cause
+            raise _failure(handle, state, row, work.source, index, failure.cause) from failure.cause
         for (work, _), located in zip(sharded, places, strict=True):
             work.located = located
             work.set_sizes(located.nbytes)
@@ -235,15 +235,15 @@ def _join(works: list[ChunkPlan]) -> None:
     if len(works) == 1 and works[0].present.size < 2:  # like most small reads
         return
     for via, those in by_fetcher(work for work in works if work.present.size):
-        joined = via.joined([work.spans(work.present) for work in those])
-        if joined is not None:
-            for work, request in zip(those, joined, strict=True):
+        numbers = via.request_numbers([work.spans(work.present) for work in those])
+        if numbers is not None:
+            for work, request in zip(those, numbers, strict=True):
                 work.set_requests(request)
 
 
-def _output(layout: ArrayState, planned: SelectionPlan) -> Values:
-    fill_value = None if planned.is_complete else layout.manifest.fill_value
-    return allocated(layout.manifest.data_type, planned.request.working_shape, fill_value)
+def _output(state: ArrayState, planned: SelectionPlan) -> Values:
+    fill_value = None if planned.is_complete else state.manifest.fill_value
+    return allocated(state.manifest.data_type, planned.request.working_shape, fill_value)
 
 
 def _fill_missing(work: ChunkPlan) -> None:
@@ -260,7 +260,7 @@ def _fill_missing(work: ChunkPlan) -> None:
 
 
 def _read_chunks(
-    ground: ArrayHandle[Any], layout: ArrayState, begun: BegunRead, config: LogicalConfig
+    handle: ArrayHandle[Any], state: ArrayState, begun: BegunRead, config: LogicalConfig
 ) -> None:
     works = begun.busy
     if not works:
@@ -268,7 +268,7 @@ def _read_chunks(
     threads = threads_for(works, config)
     at_once = whole_batch(works, threads, config.window)
     if at_once is not None:
-        decode_batch(ground, layout, *at_once, Scratch(), begun.cache)
+        decode_batch(handle, state, *at_once, Scratch(), begun.cache)
         return
     queue = Queue(works, threads, config.window)
     scratches = threading.local()
@@ -277,14 +277,14 @@ def _read_chunks(
         scratch = getattr(scratches, "own", None)
         if scratch is None:
             scratch = scratches.own = Scratch()
-        decode_batch(ground, layout, *taken, scratch, begun.cache)
+        decode_batch(handle, state, *taken, scratch, begun.cache)
 
     run(queue.take, decode, threads, give_up=lambda _: queue.cancel())
 
 
 def decode_batch(
-    ground: ArrayHandle[Any],
-    layout: ArrayState,
+    handle: ArrayHandle[Any],
+    state: ArrayState,
     batch: Batch,
     pending: Pending,
     scratch: Scratch,
@@ -315,21 +315,21 @@ def decode_batch(
                     decoder.place(encoded, out, target, inside, scratch, packing)
     except Exception as error:
         index, row = work.source.index(int(work.chunks[position])), work.region_of(position)
-        raise _failure(ground, layout, row, work.source, index, error) from error
+        raise _failure(handle, state, row, work.source, index, error) from error
     finally:
         received.close()
 
 
 def _failure(
-    ground: ArrayHandle[Any],
-    layout: ArrayState,
+    handle: ArrayHandle[Any],
+    state: ArrayState,
     row: int,
     source: Source,
     index: tuple[int, ...] | None,
     error: Exception,
 ) -> ReadError:
-    what = f"cannot read {layout.chunk_text(row, source, index)}"
-    failure = read_error(what, error, ground.store, source.path, source.stored_as(index))
+    what = f"cannot read {state.chunk_text(row, source, index)}"
+    failure = read_error(what, error, handle.store, source.path, source.stored_as(index))
     failure.row = row
     return failure
 
@@ -355,22 +355,22 @@ async def _elsewhere[T](function: Callable[..., T], *args: Any) -> T:
 
 
 async def read_request_async(
-    ground: ArrayHandle[Any], asked: Request, config: LogicalConfig, cache: ChunkCache | None = None
+    handle: ArrayHandle[Any], request: Request, config: LogicalConfig, cache: ChunkCache | None = None
 ) -> Values:
     """The values of a request, in its shape."""
 
-    async def read(layout: ArrayState) -> tuple[Values, list[int], None]:
+    async def read(state: ArrayState) -> tuple[Values, list[int], None]:
         layers = LayerChoice(config.layer, config.fallback)
         while True:
             try:
-                begun = await _elsewhere(begin, ground, layout, asked, config, cache, layers)
+                begun = await _elsewhere(begin, handle, state, request, config, cache, layers)
                 if begun.busy:
-                    await _read_chunks_async(ground, layout, begun, config)
-                return await _elsewhere(finish, ground, layout, begun, config)
+                    await _read_chunks_async(handle, state, begun, config)
+                return await _elsewhere(finish, handle, state, begun, config)
             except IntarsiaError as error:
-                layers = instead(ground, layout, layers, error)
+                layers = retry_on_other_layer(handle, state, layers, error)
 
-    return await ground.settled_async(read, _elsewhere)
+    return await handle.retry_on_change_async(read, _elsewhere)
 
 
 async def _arrived(bytes_of_batch: Future[Any]) -> None:
@@ -382,7 +382,7 @@ async def _arrived(bytes_of_batch: Future[Any]) -> None:
 
 
 async def _read_chunks_async(
-    ground: ArrayHandle[Any], layout: ArrayState, begun: BegunRead, config: LogicalConfig
+    handle: ArrayHandle[Any], state: ArrayState, begun: BegunRead, config: LogicalConfig
 ) -> None:
     works = begun.busy
     threads = threads_for(works, config)
@@ -394,7 +394,7 @@ async def _read_chunks_async(
             batch, pending = taken
             if pending.arrival is not None:
                 await _arrived(pending.arrival)
-            await _elsewhere(decode_batch, ground, layout, batch, pending, scratch, begun.cache)
+            await _elsewhere(decode_batch, handle, state, batch, pending, scratch, begun.cache)
 
     tasks = [asyncio.ensure_future(take_and_decode()) for _ in range(threads)]
     try:

@@ -65,50 +65,50 @@ class SingleArrayState(ArrayState):
         kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
         try:
             described = json.loads(document)
-            told = kind.from_dict(described)
+            stored = kind.from_dict(described)
         except RectilinearChunksDisabledError:  # zarr reads such metadata only when told to
             return bool(described == json.loads(json.dumps(metadata.to_dict())))
         except (ValueError, KeyError, TypeError, RecursionError):
             return False
-        return _description(told) == _description(metadata)
+        return _description(stored) == _description(metadata)
 
 
 def _description(metadata: Any) -> dict[str, Any]:
     """Everything that the metadata says about how values are stored."""
-    kept = (field.name for field in fields(metadata) if not field.name.startswith(("_", "attributes")))
+    names = (field.name for field in fields(metadata) if not field.name.startswith(("_", "attributes")))
     # A fill value of NaN equals itself only as text.
-    return {name: getattr(metadata, name) for name in kept} | {"fill_value": repr(metadata.fill_value)}
+    return {name: getattr(metadata, name) for name in names} | {"fill_value": repr(metadata.fill_value)}
 
 
 class SingleArrayHandle(ArrayHandle[SingleArrayState]):
     """A Zarr array that stands for itself."""
 
     def __init__(self, array: AnyArray) -> None:
-        self.layout = SingleArrayState(_on_safe_store(array))
-        self._known: tuple[bytes, SingleArrayState] = b"", self.layout
+        self.state = SingleArrayState(_on_safe_store(array))
+        self._known: tuple[bytes, SingleArrayState] = b"", self.state
 
     @property
     def store_path(self) -> StorePath:
-        return self.layout.array.store_path
+        return self.state.array.store_path
 
-    def is_current(self, layout: SingleArrayState, told: StoredMetadata | None = None) -> bool:
-        if self.fetcher().lasting:
+    def is_current(self, state: SingleArrayState, stored: StoredMetadata | None = None) -> bool:
+        if self.fetcher().immutable:
             return True
-        name = "zarr.json" if layout.array.metadata.zarr_format == 3 else ".zarray"
+        name = "zarr.json" if state.array.metadata.zarr_format == 3 else ".zarray"
         document = read_key(self.store, f"{self.path}/{name}".lstrip("/"))
         if document is None:
             return False
-        if self._known != (document, layout):
-            if not layout.matches(document):
+        if self._known != (document, state):
+            if not state.matches(document):
                 return False
-            self._known = document, layout
+            self._known = document, state
         return True
 
-    def keeps(self, layout: SingleArrayState, rows: Sequence[int]) -> bool:
-        return _description(layout.array.metadata) == _description(self.layout.array.metadata)
+    def keeps(self, state: SingleArrayState, rows: Sequence[int]) -> bool:
+        return _description(state.array.metadata) == _description(self.state.array.metadata)
 
     def reload(self) -> None:
-        array: Any = self.layout.array
+        array: Any = self.state.array
         try:
             fresh: Any = zarr.open_array(self.store_path, mode="r")
         except FileNotFoundError as error:
@@ -120,7 +120,7 @@ class SingleArrayHandle(ArrayHandle[SingleArrayState]):
         )
         if _description(fresh.metadata).get("codecs") == _description(array.metadata).get("codecs", ()):
             again = with_codecs(again, array.metadata.codecs)  # keeps their run-time options
-        self.layout = SingleArrayState(again)
+        self.state = SingleArrayState(again)
         self._fetcher = None
 
 
@@ -154,10 +154,10 @@ class Reader(StoredArray):
     __ne__ = object.__ne__
     __hash__ = object.__hash__
 
-    _ground: SingleArrayHandle
+    _handle: SingleArrayHandle
 
-    def __init__(self, ground: SingleArrayHandle, config: LogicalConfig | None = None) -> None:
-        super().__init__(ground, config)
+    def __init__(self, handle: SingleArrayHandle, config: LogicalConfig | None = None) -> None:
+        super().__init__(handle, config)
 
     @classmethod
     def of(cls, array: AnyArray, config: LogicalConfig | None = None) -> Reader:
@@ -167,7 +167,7 @@ class Reader(StoredArray):
     @property
     def zarr_array(self) -> AnyArray:
         """The underlying zarr array."""
-        return self._ground.layout.array
+        return self._handle.state.array
 
     @property
     def metadata(self) -> Any:
@@ -219,12 +219,12 @@ class Reader(StoredArray):
             raise TypeError(
                 f"{unknown[0]!r} is not a setting of a reader: there are {', '.join(sorted(SETTINGS))}"
             )
-        return Reader(self._ground, replace(self._config, **settings))
+        return Reader(self._handle, replace(self._config, **settings))
 
-    def write_request(self, asked: Request, value: Any) -> NoReturn:
-        """Refuse to write `value` to `asked`: a reader only reads."""
+    def write_request(self, request: Request, value: Any) -> NoReturn:
+        """Refuse to write `value` to `request`: a reader only reads."""
         raise ReadOnlyError(
-            f"a reader only reads: write to the array at {place_text(self._ground.store_path)} through zarr"
+            f"a reader only reads: write to the array at {place_text(self._handle.store_path)} through zarr"
         )
 
     def _slabs(self) -> Iterator[int]:
@@ -237,7 +237,7 @@ class Reader(StoredArray):
         return f"{super()._repr_fields()} chunks={self.chunks}"
 
     def _repr_html_(self) -> str:
-        place, kind = place_text(self._ground.store_path), type_text(self.data_type)
+        place, kind = place_text(self._handle.store_path), type_text(self.data_type)
         facts = (place, str(self.shape), kind, str(self.chunks))
         return table_html(("Reader", "Shape", "Data type", "Chunks"), [facts])
 

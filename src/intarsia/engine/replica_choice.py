@@ -1,40 +1,33 @@
-"""What a read costs, so that layers can be compared: requests, and the work of decoding.
-
-Costs are counted in bytes that zstd decodes, as in `codecs/decoding_cost.py`; those of requests to servers
-are estimates. `benchmarks/two_layouts.py` shows how well they fit for zstd in files.
-
-Which layer a read takes each part of a selection from: the one that costs least.
+"""Which layer a read takes each part of a selection from: the one that costs least.
 
 Layer 0 says what an array holds. Replicas, in layers 1 and above, hold some of it again, in other chunks. If
-both have what is asked for, their prices are compared, one region of a replica at a time.
+both have what a request needs, their prices are compared, one region of a replica at a time.
+
+A price counts requests, bytes and decoding, in bytes that zstd decodes, as in `codecs/decoding_cost.py`; the
+numbers for requests to servers are estimates. `benchmarks/two_layouts.py` shows how well they fit for zstd in
+files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia._compat import ArrayV2Metadata
 from intarsia.codecs.decoding_cost import COPYING, decoding_cost
 from intarsia.codecs.runtime_options import all_codecs
 from intarsia.display import count_text, size_text
-from intarsia.engine.plan import SelectionPlan, Touched, from_touched, in_strips, points_in, selected
+from intarsia.engine.plan import SelectionPlan, Touched, count_chunks, from_region, from_touched, in_strips
 from intarsia.errors import IntarsiaError, ReadError
 from intarsia.manifest.box import Box
-from intarsia.manifest.region_table import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from intarsia.engine.member_source import AnyArray
-    from intarsia.engine.request import Axis, Request
+    from intarsia.engine.request import Request
     from intarsia.engine.state import ArrayState
-    from intarsia.manifest.box import Box
-    from intarsia.manifest.manifest import Manifest
 
 
 NEAR_REQUEST = 12 << 10
@@ -48,8 +41,10 @@ and neighbours come together."""
 class Price(NamedTuple):
     """What a read costs.
 
-    >>> Price(2, 100, 130_000) < Price(1, 1_000_000, 500_000)
+    >>> Price.of(4, 30_000, 1.0, near=True) < Price.of(1, 200_000, 1.0, near=True)
     True
+    >>> Price.of(4, 30_000, 1.0, near=False) < Price.of(1, 200_000, 1.0, near=False)
+    False
     """
 
     chunks: int
@@ -64,6 +59,15 @@ class Price(NamedTuple):
     def __lt__(self, other: tuple[Any, ...]) -> bool:
         return isinstance(other, Price) and self.cost < other.cost
 
+    @classmethod
+    def of(cls, chunks: int, nbytes: int, decode_cost: float, *, near: bool) -> Price:
+        """The price of some chunks of `nbytes` decoded bytes each.
+
+        Bytes from a server take longer to arrive than to decode, with any codec.
+        """
+        each = NEAR_REQUEST + int(nbytes * decode_cost) if near else FAR_REQUEST + nbytes
+        return cls(chunks, chunks * nbytes, chunks * each)
+
     def plus(self, other: Price) -> Price:
         """Both together."""
         return Price(self.chunks + other.chunks, self.nbytes + other.nbytes, self.cost + other.cost)
@@ -71,74 +75,6 @@ class Price(NamedTuple):
 
 NOTHING = Price(0, 0, 0)
 UNREADABLE = Price(0, 0, 1 << 62)
-
-
-class ChunkPrice(NamedTuple):
-    """What one chunk of a member costs.
-
-    >>> ChunkPrice(1 << 20, 1.0).of(3, near=True).cost == 3 * (NEAR_REQUEST + (1 << 20))
-    True
-    """
-
-    nbytes: int
-    """The decoded size."""
-
-    work: float
-    """The work of decoding one byte; see `decoding_work`."""
-
-    def cost(self, *, near: bool) -> int:
-        """The cost of one chunk. Bytes from a server take longer to arrive than to decode, with any codec."""
-        return NEAR_REQUEST + int(self.nbytes * self.work) if near else FAR_REQUEST + self.nbytes
-
-    def of(self, chunks: int, *, near: bool) -> Price:
-        """The price of this many chunks."""
-        return Price(chunks, chunks * self.nbytes, chunks * self.cost(near=near))
-
-
-class RegionGrid(NamedTuple):
-    """The chunks of a member as a region sees them."""
-
-    size: tuple[int, ...]
-    """The chunk size on every axis of the region."""
-
-    border: tuple[int, ...]
-    """Where one of them begins."""
-
-    chunk: ChunkPrice
-    """What each chunk costs."""
-
-
-class Backing(NamedTuple):
-    """A region as prices see it."""
-
-    box: Box
-    """Its elements."""
-
-    place: tuple[int, ...]
-    """What to add to an element to count it from the start of a chunk."""
-
-    size: tuple[int, ...]
-    """The chunk size."""
-
-    chunk: ChunkPrice
-    """What each of its chunks costs."""
-
-    def met(self, axes: Sequence[Axis], box: Box) -> tuple[int, bool]:
-        """How many of its chunks slices touch in a box of it, and whether all that they select is there."""
-        chunks, has_all = 1, True
-        for axis, low, high, place, size in zip(axes, *box, self.place, self.size, strict=True):
-            step, first, last = axis.step, axis.start, axis.start + (axis.count - 1) * axis.step
-            if step < 0:  # the same elements, upwards
-                step, first, last = -step, last, first
-            if first < low or last >= high:
-                # Up to the first one that lies in the box, down to the last; // rounds down, also below zero.
-                above, below = first - (first - low) // step * step, last + (high - 1 - last) // step * step
-                first, last = max(first, above), min(last, below)
-                has_all = False
-                if last < first:
-                    return 0, False
-            chunks *= min((last - first) // step, (last + place) // size - (first + place) // size) + 1
-        return chunks, has_all
 
 
 class LayerPrice(NamedTuple):
@@ -168,19 +104,16 @@ class LayerPrice(NamedTuple):
         return {"layer": self.layer, "covered": self.covered, "taken": self.taken, **price}
 
 
-def decoding_work(array: AnyArray) -> float:
+def decode_cost(array: AnyArray) -> float:
     """The work of decoding a byte of the array's chunks, compared with zstd.
 
     >>> import zarr
     >>> raw = zarr.create_array({}, shape=4, dtype="f4", compressors=None)
     >>> gzip = zarr.create_array({}, shape=4, dtype="f4", compressors=zarr.codecs.GzipCodec())
-    >>> decoding_work(raw) < 1 < decoding_work(gzip)
+    >>> decode_cost(raw) < 1 < decode_cost(gzip)
     True
     """
     metadata: Any = array.metadata
-    if isinstance(metadata, ArrayV2Metadata):
-        settings = [codec.get_config() for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
-        return COPYING + sum(decoding_cost(each["id"], each) for each in settings)
     documents: list[Any] = [codec.to_dict() for codec in all_codecs(metadata.codecs)]
     return COPYING + sum(decoding_cost(each["name"], each.get("configuration", {})) for each in documents)
 
@@ -209,9 +142,9 @@ class LayerChoice:
         """The same without one more row."""
         return replace(self, avoided=self.avoided | {row}, reason=reason)
 
-    def among(self, layout: ArrayState, *, near: bool = True) -> Chooser | None:
-        """What makes the choice in a layout that is near or far; None if there is no choice."""
-        return Chooser(layout, self, near=near) if len(layout.manifest.replicas) or self.avoided else None
+    def among(self, state: ArrayState, *, near: bool = True) -> Chooser | None:
+        """What makes the choice in a state that is near or far; None if there is no choice."""
+        return Chooser(state, self, near=near) if len(state.manifest.replicas) or self.avoided else None
 
 
 CHEAPEST = LayerChoice()
@@ -221,45 +154,40 @@ CHEAPEST = LayerChoice()
 class Chooser:
     """Takes regions of replicas instead of those of layer 0 if that costs less."""
 
-    def __init__(self, layout: ArrayState, choice: LayerChoice, *, near: bool) -> None:
-        self._layout, self._manifest, self._choice, self._here = layout, layout.manifest, choice, near
+    def __init__(self, state: ArrayState, choice: LayerChoice, *, near: bool) -> None:
+        self._state, self._manifest, self._choice, self._near = state, state.manifest, choice, near
 
-    def one(self, asked: Request, cells: Box, region: int) -> int | None:
-        """The row to read slices from that touch one region of layer 0: the same choice by numbers, since
-        columns take longer. None if a region that they touch lacks some of them, or cannot be read."""
-        choice = self._choice
-        if choice.avoided:
+    def one(self, request: Request, cells: Box, region: int) -> int | None:
+        """The row to read slices from that touch one region of layer 0; None if a region that they touch
+        lacks some of them, so that `several` has to decide."""
+        choice, manifest = self._choice, self._manifest
+        if choice.avoided or choice.fallback:
             return None
-        near = [] if choice.layer == 0 else self._near(cells)
-        if not near:
+        near = [] if choice.layer == 0 else self._touching(cells)
+        rows = near if near and choice.layer is not None else [region, *near]
+        if len(rows) == 1 and rows[0] == region:
             return region
-        chosen, least = None, 0
-        for row in near if choice.layer is not None else (region, *near):
-            try:
-                backing = self._backing(row)
-            except IntarsiaError:  # it may be that another layer stands in
-                return None
-            chunks, has_all = backing.met(asked.axes or (), backing.box)
-            if not has_all:
-                return None
-            cost = chunks * backing.chunk.cost(near=self._here)
-            if chosen is None or cost < least:
-                chosen, least = row, cost
-        return chosen
+        bounds = Box.of(request.bounds)
+        if any(manifest.place_of(row)[0].intersect(bounds) != bounds for row in rows):
+            return None
+        return min(rows, key=lambda row: self._cost_of(request, row))
 
-    def several(self, asked: Request, cells: Box, touched: Touched) -> Touched:
+    def _cost_of(self, request: Request, row: int) -> int:
+        return self.price(from_region(request, row, *self._manifest.place_of(row))).cost
+
+    def several(self, request: Request, cells: Box, touched: Touched) -> Touched:
         """The regions to read from, for the parts of layer 0 that a request touches."""
         choice = self._choice
         if choice.layer != 0:
-            for one, box in self._strips(self._near(cells)):
+            for one, box in self._strips(self._touching(cells)):
                 inside, outside = _divided(touched, box)
-                if inside.rows.size and self._is_better(asked, one, inside):
-                    touched = outside.joined(one)
+                if inside.rows.size and self._is_better(request, one, inside):
+                    touched = outside.concat(one)
         if choice.avoided and np.isin(touched.rows, list(choice.avoided)).any():
             raise ReadError(f"{choice.reason}\n  No other layer both has it and can be read")
         return touched
 
-    def _near(self, cells: Box) -> list[int]:
+    def _touching(self, cells: Box) -> list[int]:
         """The regions of replicas that touch a box of logical chunks, layer by layer."""
         choice, table, first = self._choice, self._manifest.replicas, len(self._manifest.regions)
         near = [i + first for i in table.touching(cells).tolist() if i + first not in choice.avoided]
@@ -276,100 +204,62 @@ class Chooser:
             found = in_strips(self._manifest, Touched.of(self._manifest, rows))
             for k, strip in enumerate(found.strips):
                 own = found.rows[k : k + 1] if strip is None else strip.rows
-                yield Touched.of(self._manifest, own), _box(found.take(slice(k, k + 1)))
+                yield Touched.of(self._manifest, own), _box(found.select(slice(k, k + 1)))
 
-    def _backing(self, row: int) -> Backing:
-        """A region as prices see it, computed once."""
-        known = self._layout.priced
-        found = known.get(row)
-        if found is None:
-            region = self._manifest.backings.row(row)
-            grid = self._grid(region.member, region.view)
-            box, shift = self._manifest.place_of(row)
-            place = tuple(a - b for a, b in zip(shift, grid.border, strict=True))
-            found = known[row] = Backing(box, place, grid.size, grid.chunk)
-        return found
-
-    def _is_better(self, asked: Request, one: Touched, others: Touched) -> bool:
+    def _is_better(self, request: Request, one: Touched, others: Touched) -> bool:
         if self._choice.layer is not None:
             return True
         if self._choice.avoided and np.isin(others.rows, list(self._choice.avoided)).any():
             return True
-        return self._price_or_none(asked, one) < self._price_or_none(asked, others)
+        return self._price_or_none(request, one) < self._price_or_none(request, others)
 
-    def _price_or_none(self, asked: Request, touched: Touched) -> Price:
+    def _price_or_none(self, request: Request, touched: Touched) -> Price:
         """The price; infinite if a member cannot be opened and another layer may stand in for it."""
         try:
-            return self.price(asked, touched)
+            return self.price_of(request, touched)
         except IntarsiaError:
             if not self._choice.fallback:
                 raise
             return UNREADABLE
 
-    def price(self, asked: Request, touched: Touched) -> Price:
-        """The cost of reading what a request touches of some regions."""
-        if touched.rows.size == 1 and asked.is_slices and asked.axes:
-            backing = self._backing(int(touched.rows[0]))
-            return backing.chunk.of(backing.met(asked.axes, _box(touched))[0], near=self._here)
-        table, total = self._manifest.backings, NOTHING
-        touched = in_strips(self._manifest, touched)  # a chunk that several regions show is read once
-        members, views = table.member[touched.rows].tolist(), table.view[touched.rows].tolist()
-        self._open(members)
-        kinds = list(zip(members, views, strict=True))
-        alike: dict[RegionGrid, set[tuple[int, int]]] = {}
-        for kind in dict.fromkeys(kinds):
-            alike.setdefault(self._grid(*kind), set()).add(kind)
-        for grid, own in alike.items():
-            those = touched if len(alike) == 1 else touched.take([k for k, i in enumerate(kinds) if i in own])
-            total = total.plus(grid.chunk.of(_chunks_met(asked, those, grid), near=self._here))
+    def price_of(self, request: Request, touched: Touched) -> Price:
+        """The cost of reading what a request touches of some regions; a chunk that several show is read
+        once."""
+        return self.price(from_touched(self._manifest, request, in_strips(self._manifest, touched)))
+
+    def price(self, planned: SelectionPlan) -> Price:
+        """The cost of reading all parts of a plan."""
+        manifest, parts, total = self._manifest, planned.parts, NOTHING
+        names = [manifest.members[manifest.backings.member[part.row]] for part in parts]
+        if len(names) > 1:
+            self._state.open_members(list(dict.fromkeys(names)))
+        for name, part in zip(names, parts, strict=True):
+            source = self._state.source(name)
+            chunks = count_chunks(part.source, source.read_grain, points=planned.request.axes is None)
+            nbytes = prod(source.read_grain) * source.array.dtype.itemsize
+            total = total.plus(Price.of(chunks, nbytes, source.decode_cost, near=self._near))
         return total
 
-    def _open(self, members: Sequence[int]) -> None:
-        several, names = dict.fromkeys(members), self._manifest.members
-        if len(several) > 1:
-            self._layout.open_members([names[i] for i in several])
 
-    def _grid(self, member: int, number: int) -> RegionGrid:
-        """The chunks of a member as a region sees them."""
-        known = self._layout.grids
-        found = known.get((member, number))
-        if found is None:
-            array = self._layout.members[self._manifest.members[member]]
-            view = None if number == NONE else self._manifest.views[number]
-            try:
-                sizes: Sequence[int] = array.chunks
-            except NotImplementedError:  # chunks of many sizes
-                sizes = self._manifest.chunk_shape
-            pairs = [(n, 0) for n in sizes] if view is None else view.grid(sizes)
-            size, border = zip(*pairs, strict=True) if pairs else ((), ())
-            chunk = ChunkPrice(prod(sizes) * array.dtype.itemsize, decoding_work(array))
-            found = known[member, number] = RegionGrid(size, border, chunk)
-        return found
-
-
-def layer_prices(layout: ArrayState, planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
+def layer_prices(state: ArrayState, planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
     """What each layer would cost for a request, and what the plan takes from it; empty for one layer."""
-    manifest, asked = layout.manifest, planned.request
-    if not len(manifest.replicas) or not asked.size:
+    manifest, request = state.manifest, planned.request
+    if not len(manifest.replicas) or not request.size:
         return ()
-    table, cells, found = manifest.backings, manifest.cells(Box.of(asked.bounds)), []
+    table, cells, found = manifest.backings, manifest.cells(Box.of(request.bounds)), []
     taken: dict[int, int] = {}
     for part in planned.parts:
         layer = int(table.layer[part.row])
         taken[layer] = taken.get(layer, 0) + part.size
     for layer in manifest.layers:
-        chooser = Chooser(layout, LayerChoice(layer), near=near)
+        chooser = Chooser(state, LayerChoice(layer), near=near)
         rows = np.flatnonzero(table.layer == layer)
         inside = ((table.start[rows] < cells.stop) & (table.stop[rows] > cells.start)).all(axis=1)
         touched = Touched.of(manifest, rows[inside])
-        price = chooser.price(asked, touched)
-        found.append(LayerPrice(layer, _met(manifest, asked, touched), taken.get(layer, 0), price))
+        covered = from_touched(manifest, request, touched).size
+        price = chooser.price_of(request, touched)
+        found.append(LayerPrice(layer, covered, taken.get(layer, 0), price))
     return tuple(found)
-
-
-def _met(manifest: Manifest, asked: Request, touched: Touched) -> int:
-    """How many of the requested elements are in some regions."""
-    return from_touched(manifest, asked, touched).size
 
 
 def _box(one: Touched) -> Box:
@@ -381,40 +271,12 @@ def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
     """The parts of some regions inside a box of elements, and the parts outside."""
     lower, upper = np.array(box.start, dtype=np.int64), np.array(box.stop, dtype=np.int64)
     meets = ((touched.start < upper) & (touched.stop > lower)).all(axis=1)
-    inside = touched.take(meets)
+    inside = touched.select(meets)
     cut = ((inside.start < lower) | (inside.stop > upper)).any(axis=1)
-    outside = touched.take(~meets)
+    outside = touched.select(~meets)
     for k in np.flatnonzero(cut).tolist():
-        one = inside.take(slice(k, k + 1))
+        one = inside.select(slice(k, k + 1))
         for left in _box(one).subtract(box):
-            outside = outside.joined(one.cropped(left))
+            outside = outside.concat(one.crop(left))
     start, stop = np.maximum(inside.start, lower), np.minimum(inside.stop, upper)
     return inside._replace(start=start, stop=stop), outside
-
-
-def _chunks_met(asked: Request, touched: Touched, grid: RegionGrid) -> int:
-    """How many chunks a request touches, region by region."""
-    if asked.axes is None:
-        return _chunks_of_points(asked, touched, grid)
-    met = np.ones(touched.rows.size, dtype=np.int64)
-    for d, axis in enumerate(asked.axes):
-        count, lowest, highest = selected(axis, touched.start[:, d], touched.stop[:, d])
-        place, size = touched.shift[:, d] - grid.border[d], grid.size[d]
-        span = (highest + place) // size - (lowest + place) // size + 1
-        met *= np.where(count > 0, np.minimum(span, count), 0)
-    return int(met.sum())
-
-
-def _chunks_of_points(asked: Request, touched: Touched, grid: RegionGrid) -> int:
-    assert asked.points is not None
-    if not asked.points:
-        return 1
-    met = 0
-    for k, places in points_in(asked.points, touched):
-        number = np.zeros(places.size, dtype=np.int64)
-        for d, points in enumerate(asked.points):
-            index = (points[places] + touched.shift[k, d] - grid.border[d]) // grid.size[d]
-            index -= index.min()
-            number = number * (int(index.max()) + 1) + index
-        met += int(np.unique(number).size)
-    return met

@@ -63,7 +63,7 @@ class Axis:
 class Request:
     """A selection, resolved against a shape.
 
-    >>> request((10, 10), (slice(2, 8, 3), 4)).shape
+    >>> parse_selection((10, 10), (slice(2, 8, 3), 4)).shape
     (2,)
     """
 
@@ -100,14 +100,14 @@ class Request:
         return (self.size,)
 
 
-def request(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) -> Request:
+def parse_selection(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) -> Request:
     """What `selection` asks of an array of this shape.
 
     Without a mode, `selection` is what is written in `array[...]`: as in zarr, arrays for all axes mean
     points, and one array among slices and integers means outer, as do arrays for all axes with masks among
     them.
 
-    >>> request((10, 10), ([1, 2], [3, 4])).points
+    >>> parse_selection((10, 10), ([1, 2], [3, 4])).points
     (array([1, 2]), array([3, 4]))
     """
     if mode is None:

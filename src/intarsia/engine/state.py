@@ -1,4 +1,4 @@
-"""What a handle reads: a layout as it was last seen, and its store."""
+"""What a handle reads: a state as it was last seen, and its store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 MOST_CHANGES = 100
-"""How many times in a row a read or write is repeated because the layout has changed."""
+"""How many times in a row a read or write is repeated because the state has changed."""
 
 
 type Elsewhere = Callable[..., Awaitable[Any]]
@@ -60,7 +60,7 @@ class Fallback(NamedTuple):
 class ArrayState(ABC):
     """One state of an array: its manifest, and its members, prepared for reading and writing.
 
-    A read or write works on one layout from beginning to end, no matter what other threads do to the array.
+    A read or write works on one state from beginning to end, no matter what other threads do to the array.
     """
 
     def __init__(self, manifest: Manifest, members: Mapping[str, AnyArray]) -> None:
@@ -70,10 +70,6 @@ class ArrayState(ABC):
         self._sources: dict[str, AnySource] = {}
         self._fitting: dict[int, AnySource] = {}  # by row: what was found to fit the region
         self._packings: dict[int, Packing] = {}  # by number
-        self.grids: dict[tuple[int, int], Any] = {}
-        """What prices of layers know about the chunks behind regions, by member and view; see `layers.py`."""
-        self.priced: dict[int, Any] = {}
-        """The same about regions, by row."""
 
     def source_of(self, part: Part) -> AnySource:
         """The member behind a part of a plan, checked and prepared."""
@@ -134,10 +130,10 @@ class ArrayState(ABC):
 
 
 class ArrayHandle[L: ArrayState](ABC):
-    """What a handle is built on: the current layout, its store, and how to find out that it has changed."""
+    """What a handle is built on: the current state, its store, and how to find out that it has changed."""
 
-    layout: L
-    """The layout as last read or written."""
+    state: L
+    """The state as last read or written."""
 
     _fetcher: Fetcher | None = None
 
@@ -146,12 +142,12 @@ class ArrayHandle[L: ArrayState](ABC):
         """Regions that could not be read and for which another layer stood in, by generation and row."""
         return {}
 
-    def fell_back(self, layout: L, row: int, error: Exception) -> None:
+    def fell_back(self, state: L, row: int, error: Exception) -> None:
         """Record that another layer stands in for a region that cannot be read."""
-        manifest = layout.manifest
+        manifest = state.manifest
         region = manifest.backings.row(row)
-        told = Fallback(manifest.elements(region.box).bounds, region.layer, manifest.members[region.member])
-        self.fallbacks[manifest.generation, row] = told._replace(reason=str(error))
+        bounds, member = manifest.elements(region.box).bounds, manifest.members[region.member]
+        self.fallbacks[manifest.generation, row] = Fallback(bounds, region.layer, member, str(error))
 
     @property
     @abstractmethod
@@ -163,17 +159,17 @@ class ArrayHandle[L: ArrayState](ABC):
         """Pick up what other handles have changed."""
 
     @abstractmethod
-    def is_current(self, layout: L, told: StoredMetadata | None = None) -> bool:
-        """Whether the store agrees with the layout; costs one small read if anything may have changed and
+    def is_current(self, state: L, stored: StoredMetadata | None = None) -> bool:
+        """Whether the store agrees with the state; costs one small read if anything may have changed and
         this was not checked yet."""
 
     @abstractmethod
-    def keeps(self, layout: L, rows: Sequence[int]) -> bool:
-        """Whether the current layout shows these regions of an older one from the same places."""
+    def keeps(self, state: L, rows: Sequence[int]) -> bool:
+        """Whether the current state shows these regions of an older one from the same places."""
 
     @property
     def manifest(self) -> Manifest:
-        return self.layout.manifest
+        return self.state.manifest
 
     @property
     def store(self) -> Any:
@@ -191,74 +187,74 @@ class ArrayHandle[L: ArrayState](ABC):
     def fetcher(self) -> Fetcher:
         """The current way to read from the store."""
         store, fetcher = self.store, self._fetcher
-        if fetcher is None or fetcher.lasting != is_immutable(store):
+        if fetcher is None or fetcher.immutable != is_immutable(store):
             fetcher = self._fetcher = fetcher_for(store)
         return fetcher
 
-    def settled[T](self, work: Callable[[L], tuple[T, Sequence[int], StoredMetadata | None]]) -> T:
-        """Do some work on the layout, and repeat it if the layout turns out to be outdated.
+    def retry_on_change[T](self, work: Callable[[L], tuple[T, Sequence[int], StoredMetadata | None]]) -> T:
+        """Do some work on the state, and repeat it if the state turns out to be outdated.
 
         The work returns its result; the rows of the regions that must still be backed as they were for the
-        result to count; and what the store said after the work, if it was asked. For a read, these rows are
+        result to count; and what the store said afterwards, if it was read then. For a read, these rows are
         those in which chunks are missing: chunks of a removed member look as if they had never been written.
         For a write, they are all that it touched: what goes to a removed member is lost.
         """
         for _ in range(MOST_CHANGES):
-            layout = self.layout
+            state = self.state
             try:
-                result, doubtful, told = work(layout)
+                result, doubtful, stored = work(state)
             except Exception as error:
-                if signal_failure(error) is not None or not self._was_replaced(layout):
+                if signal_failure(error) is not None or not self._was_replaced(state):
                     raise
-                self._catch_up(layout)
+                self._catch_up(state)
                 continue
-            if not doubtful or self._counts(layout, doubtful, told):
+            if not doubtful or self._counts(state, doubtful, stored):
                 return result
-        raise self._never_settled()
+        raise self._keeps_changing()
 
-    async def settled_async[T](
+    async def retry_on_change_async[T](
         self,
         work: Callable[[L], Awaitable[tuple[T, Sequence[int], StoredMetadata | None]]],
         elsewhere: Elsewhere,
     ) -> T:
-        """The same for work on an event loop; the store is asked in another thread."""
+        """The same for work on an event loop; the store is read in another thread."""
         for _ in range(MOST_CHANGES):
-            layout = self.layout
+            state = self.state
             try:
-                result, doubtful, told = await work(layout)
+                result, doubtful, stored = await work(state)
             except Exception:
-                if not await elsewhere(self._was_replaced, layout):
+                if not await elsewhere(self._was_replaced, state):
                     raise
-                await elsewhere(self._catch_up, layout)
+                await elsewhere(self._catch_up, state)
                 continue
-            if not doubtful or await elsewhere(self._counts, layout, doubtful, told):
+            if not doubtful or await elsewhere(self._counts, state, doubtful, stored):
                 return result
-        raise self._never_settled()
+        raise self._keeps_changing()
 
-    def _counts(self, layout: L, doubtful: Sequence[int], told: StoredMetadata | None) -> bool:
-        """Whether work on a layout counts; if the layout has changed, the current one is picked up."""
-        if self.is_current(layout, told):
+    def _counts(self, state: L, doubtful: Sequence[int], stored: StoredMetadata | None) -> bool:
+        """Whether work on a state counts; if the state has changed, the current one is picked up."""
+        if self.is_current(state, stored):
             return True
-        self._catch_up(layout)
-        return self.keeps(layout, doubtful)
+        self._catch_up(state)
+        return self.keeps(state, doubtful)
 
-    def _never_settled(self) -> ReadError:
+    def _keeps_changing(self) -> ReadError:
         return ReadError(
             f"the layout of the array at {place_text(self.store_path)} was changed {MOST_CHANGES} "
             "times while it was read or written"
         )
 
-    def _was_replaced(self, layout: L) -> bool:
-        """Whether a failure may come from an outdated layout."""
+    def _was_replaced(self, state: L) -> bool:
+        """Whether a failure may come from an outdated state."""
         try:
-            return not self.is_current(layout)
+            return not self.is_current(state)
         except Exception:  # the store does not answer at all: the first failure says more
             return False
 
-    def _catch_up(self, layout: L) -> None:
-        """Pick up the layout that has replaced this one."""
+    def _catch_up(self, state: L) -> None:
+        """Pick up the state that has replaced this one."""
         self.reload()
-        before, now = layout.manifest, self.manifest
+        before, now = state.manifest, self.manifest
         if before.data_type != now.data_type or before.ndim != now.ndim:
             raise DataTypeError(
                 f"the array at {place_text(self.store_path)} was replaced by another one: it is "

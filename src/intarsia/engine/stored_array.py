@@ -20,7 +20,7 @@ from intarsia.engine.accessors import LazyComputing
 from intarsia.engine.chunk_cache import ChunkCache
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.read import read_request, read_request_async
-from intarsia.engine.request import Mode, Request, lazy_view, request
+from intarsia.engine.request import Mode, Request, lazy_view, parse_selection
 from intarsia.manifest.coercion import shown, type_text
 from intarsia.parallel import snapshot_of
 
@@ -55,8 +55,8 @@ class ZarrSelections:
         """The values of a selection."""
 
     @abstractmethod
-    def write_request(self, asked: Request, value: Any) -> None:
-        """Write `value` to `asked`, a selection that is already resolved."""
+    def write_request(self, request: Request, value: Any) -> None:
+        """Write `value` to `request`, a selection that is already resolved."""
 
     @abstractmethod
     def _block_grid(self) -> Sequence[int | tuple[int, ...]]:
@@ -92,24 +92,24 @@ class ZarrSelections:
 
     def set_basic_selection(self, selection: Any, value: Any) -> None:
         """Like `array[selection] = value` with integers and slices."""
-        self.write_request(request(self.shape, _basic(selection), "basic"), value)
+        self.write_request(parse_selection(self.shape, _basic(selection), "basic"), value)
 
     def set_orthogonal_selection(self, selection: Any, value: Any) -> None:
         """Like `array.oindex[selection] = value`."""
-        self.write_request(request(self.shape, selection, "orthogonal"), value)
+        self.write_request(parse_selection(self.shape, selection, "orthogonal"), value)
 
     def set_coordinate_selection(self, selection: Any, value: Any) -> None:
         """Like `array.vindex[selection] = value` with coordinates in `selection`, an array for each axis."""
         points = _coordinates(selection, self.shape)
-        self.write_request(request(self.shape, points, "vectorized"), value)
+        self.write_request(parse_selection(self.shape, points, "vectorized"), value)
 
     def set_mask_selection(self, mask: Any, value: Any) -> None:
         """Like `array.vindex[mask] = value` with a `mask` in the shape of the array."""
-        self.write_request(request(self.shape, _mask(mask, self.shape), "vectorized"), value)
+        self.write_request(parse_selection(self.shape, _mask(mask, self.shape), "vectorized"), value)
 
     def set_block_selection(self, selection: Any, value: Any) -> None:
         """Like `array.blocks[selection] = value`."""
-        self.write_request(request(self.shape, self._of_blocks(selection), "basic"), value)
+        self.write_request(parse_selection(self.shape, self._of_blocks(selection), "basic"), value)
 
     def _of_blocks(self, selection: Any) -> Any:
         """The elements of some blocks, as slices."""
@@ -219,7 +219,7 @@ class _Indexer:
         return self._array.read(selection, self._mode)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self._array.write_request(request(self._array.shape, selection, self._mode), value)
+        self._array.write_request(parse_selection(self._array.shape, selection, self._mode), value)
 
 
 class StoredArray(ZarrSelections, LazyComputing):
@@ -231,8 +231,8 @@ class StoredArray(ZarrSelections, LazyComputing):
     (True, 1)
     """
 
-    def __init__(self, ground: ArrayHandle[Any], config: LogicalConfig | None = None) -> None:
-        self._ground = ground
+    def __init__(self, handle: ArrayHandle[Any], config: LogicalConfig | None = None) -> None:
+        self._handle = handle
         self._config = config or LogicalConfig()
         self._cache = None if self._config.cache is None else ChunkCache(self._config.cache)
 
@@ -286,17 +286,17 @@ class StoredArray(ZarrSelections, LazyComputing):
     @property
     def path(self) -> str:
         """The path in its store."""
-        return self._ground.path
+        return self._handle.path
 
     @property
     def store(self) -> Any:
         """The zarr store that holds it."""
-        return self._ground.store
+        return self._handle.store
 
     @property
     def manifest(self) -> Manifest:
         """The manifest, as last read or written."""
-        return self._ground.manifest
+        return self._handle.manifest
 
     @property
     def config(self) -> LogicalConfig:
@@ -320,7 +320,7 @@ class StoredArray(ZarrSelections, LazyComputing):
         [[1, 2], [4, 5]]
         """
         fields, selection = _fields_apart(selection) if self.dtype.names else ((), selection)
-        return _of_fields(self.read_request(request(self.shape, selection, mode)), fields)
+        return _of_fields(self.read_request(parse_selection(self.shape, selection, mode)), fields)
 
     async def read_async(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
         """Like `read(selection, mode)`, but on an event loop, for services with many requests.
@@ -336,13 +336,13 @@ class StoredArray(ZarrSelections, LazyComputing):
         [1, 2]
         """
         fields, selection = _fields_apart(selection) if self.dtype.names else ((), selection)
-        asked = request(self.shape, selection, mode)
-        values = shown(await read_request_async(self._ground, asked, self._config, self._cache))
+        request = parse_selection(self.shape, selection, mode)
+        values = shown(await read_request_async(self._handle, request, self._config, self._cache))
         return _of_fields(values, fields)
 
-    def read_request(self, asked: Request) -> np.ndarray[Any, Any]:
-        """The values of `asked`, a selection that is already resolved."""
-        values: np.ndarray[Any, Any] = shown(read_request(self._ground, asked, self._config, self._cache))
+    def read_request(self, request: Request) -> np.ndarray[Any, Any]:
+        """The values of `request`, a selection that is already resolved."""
+        values: np.ndarray[Any, Any] = shown(read_request(self._handle, request, self._config, self._cache))
         return values
 
     def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
@@ -365,16 +365,16 @@ class StoredArray(ZarrSelections, LazyComputing):
 
     def refresh(self) -> None:
         """Pick up what other handles have changed since this one was opened."""
-        self._ground.reload()
+        self._handle.reload()
 
     # Writing
 
     @abstractmethod
-    def write_request(self, asked: Request, value: Any) -> None:
-        """Write `value` to `asked`, a selection that is already resolved."""
+    def write_request(self, request: Request, value: Any) -> None:
+        """Write `value` to `request`, a selection that is already resolved."""
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self.write_request(request(self.shape, selection), value)
+        self.write_request(parse_selection(self.shape, selection), value)
 
     # What Python expects of it
 
@@ -385,7 +385,7 @@ class StoredArray(ZarrSelections, LazyComputing):
                 "copy=False fails"
             )
         # Here nullable data refuses to turn nulls into numbers.
-        everything = read_request(self._ground, request(self.shape, ...), self._config)
+        everything = read_request(self._handle, parse_selection(self.shape, ...), self._config)
         values: np.ndarray[Any, Any] = np.asarray(everything)
         return values if dtype is None else values.astype(dtype, copy=False)
 
@@ -407,7 +407,7 @@ class StoredArray(ZarrSelections, LazyComputing):
         """How many items of the first axis to read at a time."""
 
     def __repr__(self) -> str:
-        place = place_text(self._ground.store_path)
+        place = place_text(self._handle.store_path)
         return fitted(f"<{type(self).__name__} {place} {self._repr_fields()}>")
 
     def _repr_fields(self) -> str:

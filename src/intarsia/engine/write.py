@@ -16,11 +16,11 @@ import numpy as np
 from intarsia.engine.chunk_plan import ChunkPlan, outer_index
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import EngineSource, Source
-from intarsia.engine.plan import AxisSelector, Part, SelectionPlan, plan
+from intarsia.engine.plan import AxisSelector, Part, SelectionPlan, chunks_along, chunks_of_points, plan
 from intarsia.engine.pool import run, threads_for
-from intarsia.engine.read import read_layout
+from intarsia.engine.read import read_state
 from intarsia.engine.replica_choice import LayerChoice
-from intarsia.engine.write_chunks import ChunkWriter, Look, ShardWriter, held_for
+from intarsia.engine.write_chunks import ChunkWriter, Look, ShardWriter, lock_shards
 from intarsia.engine.zarr_fallback import write_part_by_zarr
 from intarsia.errors import CrossRegionWriteError, NoRegionError, PackingError, ShapeError
 from intarsia.manifest.box import Box
@@ -42,68 +42,67 @@ MOST_WRITTEN_BOXES = 256
 """A write scattered over more boxes of logical chunks counts as one over the box around them."""
 
 
-def write_request(logical: LogicalArrayHandle, config: LogicalConfig, asked: Request, value: Any) -> None:
+def write_request(logical: LogicalArrayHandle, config: LogicalConfig, request: Request, value: Any) -> None:
     """Write `value`, broadcast as in NumPy, where the request says."""
     logical.check_writable()
     values = as_values(logical.manifest, value, config.casting)
     try:
-        values = broadcast(values, asked.shape)
+        values = broadcast(values, request.shape)
     except ValueError:
         raise ShapeError(
-            f"values of shape {values.shape} do not fit the selection, whose shape is {asked.shape}"
+            f"values of shape {values.shape} do not fit the selection, whose shape is {request.shape}"
         ) from None
-    values = values.reshape(asked.working_shape)
+    values = values.reshape(request.working_shape)
     touched: set[str] = set()
 
-    def write(layout: LogicalArrayState) -> tuple[None, list[int], StoredMetadata | None]:
-        planned, points = plan(layout.manifest, asked), asked.axes is None
+    def write(state: LogicalArrayState) -> tuple[None, list[int], StoredMetadata | None]:
+        planned, points = plan(state.manifest, request), request.axes is None
         # If a region is selected several times, the last value wins, as in NumPy.
         parts = list({part.row: part for part in planned.parts}.values())
-        _check_regions(layout, config, planned, parts)
-        rows = [layout.manifest.regions.row(part.row) for part in parts]
-        sources = [layout.source_of(part) for part in parts]
+        _check_regions(state, config, planned, parts)
+        rows = [state.manifest.regions.row(part.row) for part in parts]
+        sources = [state.source_of(part) for part in parts]
         # Values that some region cannot hold are refused before anything is written.
-        chosen = [_for_region(layout, part, values, points=points) for part in parts]
+        chosen = [_for_region(state, part, values, points=points) for part in parts]
         if holds_nulls(values):
             for (part, own), source, row in zip(chosen, sources, rows, strict=True):
                 own = own[part.target if points else outer_index(part.target, own.shape)]
-                for_member(source.array, own, f"region {layout.region_text(row)}")
+                for_member(source.array, own, f"region {state.region_text(row)}")
         written = [part.row for part in parts]
-        if len(layout.manifest.replicas):
-            boxes = written_cells(layout.manifest, asked)
+        if len(state.manifest.replicas):
+            boxes = written_cells(state.manifest, request)
             if config.replicas == "drop" and logical.cut_replicas(*boxes):
-                return None, written, None  # the layout has changed, so all of it is done again
+                return None, written, None  # the state has changed, so all of it is done again
         touched.update(source.name for source in sources)
-        told = None
+        stored = None
         for (part, own), source in zip(chosen, sources, strict=True):
             target = source.with_options(logical.options(config.options))
-            told = write_part(target, part, own, points=points, config=config, look=logical.look)
-        if len(layout.manifest.replicas):
-            written += _write_replicas(logical, layout, config, asked)
-            told = None  # it was requested before the last part was written
-        return None, written, told
+            stored = write_part(target, part, own, points=points, config=config, look=logical.look)
+        if len(state.manifest.replicas):
+            written += _write_replicas(logical, state, config, request)
+            stored = None  # it was requested before the last part was written
+        return None, written, stored
 
-    logical.settled(write)
+    logical.retry_on_change(write)
     for name in touched - set(logical.manifest.members):  # a member that was gone, brought back in part
         logical.discard(name)
 
 
-def written_cells(manifest: Manifest, asked: Request) -> list[Box]:
+def written_cells(manifest: Manifest, request: Request) -> list[Box]:
     """The logical chunks that a request touches, as boxes; if they are too many, the box around all of it.
 
     >>> from intarsia.manifest.manifest import Manifest
-    >>> from intarsia.engine.request import request
-    >>> written_cells(Manifest.empty((8,), (2,), "u1"), request((8,), [0, 1, 7]))
+    >>> from intarsia.engine.request import parse_selection
+    >>> written_cells(Manifest.empty((8,), (2,), "u1"), parse_selection((8,), [0, 1, 7]))
     [Box(start=(0,), stop=(1,)), Box(start=(3,), stop=(4,))]
     """
-    around = manifest.cells(Box.of(asked.bounds))
-    if asked.points is not None:
-        cells = np.stack([p // c for p, c in zip(asked.points, manifest.chunk_shape, strict=True)], axis=1)
-        cells = np.unique(cells, axis=0)
+    around = manifest.cells(Box.of(request.bounds))
+    if request.points is not None:
+        cells = chunks_of_points(request.points, manifest.chunk_shape) if request.points else [[]]
         if len(cells) <= MOST_WRITTEN_BOXES:
-            return [Box(tuple(cell), tuple(i + 1 for i in cell)) for cell in cells.tolist()]
-    elif asked.axes is not None:
-        runs = [_runs(axis, c) for axis, c in zip(asked.axes, manifest.chunk_shape, strict=True)]
+            return [Box(tuple(cell), tuple(i + 1 for i in cell)) for cell in cells]
+    elif request.axes is not None:
+        runs = [_runs(axis, c) for axis, c in zip(request.axes, manifest.chunk_shape, strict=True)]
         if prod(map(len, runs)) <= MOST_WRITTEN_BOXES:
             return [Box.of(bounds) for bounds in product(*runs)]
     return [around]
@@ -111,46 +110,42 @@ def written_cells(manifest: Manifest, asked: Request) -> list[Box]:
 
 def _runs(axis: Axis, chunk: int) -> list[tuple[int, int]]:
     """The logical chunks that the indices of an axis are in, as ranges."""
-    if axis.indices is None and abs(axis.step) <= chunk:
-        ends = sorted((axis.start, axis.start + (axis.count - 1) * axis.step))
-        return [(ends[0] // chunk, ends[1] // chunk + 1)]
-    indices = axis.indices
-    if indices is None:
-        indices = axis.start + axis.step * np.arange(axis.count)
-    cells = np.unique(indices // chunk)
+    every = slice(*axis.bounds, abs(axis.step)) if axis.indices is None else axis.indices
+    touched = chunks_along(every, chunk)
+    if isinstance(touched, range):
+        return [(touched.start, touched.stop)]
+    cells = np.array(touched)
     first = np.flatnonzero(np.append(True, np.diff(cells) > 1))
     last = np.append(first[1:], cells.size) - 1
     return [(int(cells[i]), int(cells[j]) + 1) for i, j in zip(first, last, strict=True)]
 
 
 def _write_replicas(
-    logical: LogicalArrayHandle, layout: LogicalArrayState, config: LogicalConfig, asked: Request
+    logical: LogicalArrayHandle, state: LogicalArrayState, config: LogicalConfig, request: Request
 ) -> list[int]:
     """Write what layer 0 now has into its replicas too; returns the rows that were written.
 
     What layer 0 rounds is rounded in them. If one cannot be written, the write fails after layer 0 has been
     written; in a transaction, nothing is.
     """
-    manifest, rows = layout.manifest, []
-    base, points = len(manifest.regions), asked.axes is None
-    values, _, _ = read_layout(logical, layout, asked, replace(config, layer=0, fallback=False))
-    values = values.reshape(asked.working_shape)
+    manifest, rows = state.manifest, []
+    base, points = len(manifest.regions), request.axes is None
+    values, _, _ = read_state(logical, state, request, replace(config, layer=0, fallback=False))
+    values = values.reshape(request.working_shape)
     for layer in manifest.layers[1:]:
-        choose = LayerChoice(layer).among(layout)
-        parts = {part.row: part for part in plan(manifest, asked, choose=choose).parts if part.row >= base}
+        choose = LayerChoice(layer).among(state)
+        parts = {part.row: part for part in plan(manifest, request, choose=choose).parts if part.row >= base}
         for part in parts.values():
-            own_part, own = _for_region(layout, part, values, points=points)
-            target = layout.source_of(part).with_options(logical.options(config.options))
+            own_part, own = _for_region(state, part, values, points=points)
+            target = state.source_of(part).with_options(logical.options(config.options))
             write_part(target, own_part, own, points=points, config=config)
             rows.append(part.row)
     return rows
 
 
-def _for_region(
-    layout: LogicalArrayState, part: Part, values: Values, *, points: bool
-) -> tuple[Part, Values]:
+def _for_region(state: LogicalArrayState, part: Part, values: Values, *, points: bool) -> tuple[Part, Values]:
     """The values to write, in the axes of the part's member and as its numbers, and the part for them."""
-    packing, turned = layout.packing_of(part.row), part.onto(values)
+    packing, turned = state.packing_of(part.row), part.onto(values)
     part = replace(part, view=None, at={})
     if packing is None:
         return part, turned
@@ -159,7 +154,7 @@ def _for_region(
     try:
         stored = packing.encode(once)
     except PackingError as error:
-        _refuse(layout, part, packing, once, error, points=points)
+        _refuse(state, part, packing, once, error, points=points)
     every: tuple[AxisSelector, ...] = (np.arange(chosen.size),)
     if not points:
         axes = zip(part.source, chosen.shape, strict=True)
@@ -168,7 +163,7 @@ def _for_region(
 
 
 def _refuse(
-    layout: LogicalArrayState,
+    state: LogicalArrayState,
     part: Part,
     packing: Packing,
     values: Values,
@@ -177,7 +172,7 @@ def _refuse(
     points: bool,
 ) -> NoReturn:
     """Say which element of the array has a value that the packing of its region cannot hold."""
-    manifest, row, index = layout.manifest, layout.manifest.backings.row(part.row), error.index or ()
+    manifest, row, index = state.manifest, state.manifest.backings.row(part.row), error.index or ()
     places = index * len(part.source) if points else index
     point = tuple(
         s.start + (s.step or 1) * i if isinstance(s, slice) else int(s[i])
@@ -188,31 +183,31 @@ def _refuse(
         packing.encode(values[index].reshape((1,) * manifest.ndim), element)
     except PackingError as named:
         error = named
-    raise PackingError(f"region {layout.region_text(row)}: {error}") from None
+    raise PackingError(f"region {state.region_text(row)}: {error}") from None
 
 
 def _check_regions(
-    layout: LogicalArrayState, config: LogicalConfig, planned: SelectionPlan, parts: list[Part]
+    state: LogicalArrayState, config: LogicalConfig, planned: SelectionPlan, parts: list[Part]
 ) -> None:
-    asked = planned.request
+    request = planned.request
     if not planned.is_complete:
         raise NoRegionError(
-            f"the write to {_asked_text(asked)} reaches elements that no region covers: "
-            f"{asked.size - planned.size} of {asked.size}.\n"
+            f"the write to {_request_text(request)} reaches elements that no region covers: "
+            f"{request.size - planned.size} of {request.size}.\n"
             "  Add a region there first: arr.add_region(bounds, codecs=[…]), or arr.append(data, codecs=[…])"
         )
     if len(parts) > 1 and not config.cross_region_writes:
-        rows = [layout.manifest.regions.row(part.row) for part in parts[:SHOWN_REGIONS]]
-        named = " and ".join(layout.region_text(row) for row in rows)
+        rows = [state.manifest.regions.row(part.row) for part in parts[:SHOWN_REGIONS]]
+        named = " and ".join(state.region_text(row) for row in rows)
         more = f" and {len(parts) - SHOWN_REGIONS} more" if len(parts) > SHOWN_REGIONS else ""
         raise CrossRegionWriteError(
-            f"the write to {_asked_text(asked)} touches {len(parts)} regions: {named}{more}.\n"
+            f"the write to {_request_text(request)} touches {len(parts)} regions: {named}{more}.\n"
             "  Write them one by one, or allow it: arr.with_config(cross_region_writes=True)"
         )
 
 
-def _asked_text(asked: Request) -> str:
-    return Box.of(asked.bounds).text()
+def _request_text(request: Request) -> str:
+    return Box.of(request.bounds).text()
 
 
 def write_box(source: Source, box: Box, value: Any, config: LogicalConfig | None = None) -> None:
@@ -254,7 +249,7 @@ def write_part(
     if source.shards is None:
         return _written(ChunkWriter(work, values, threads, config.window, look), threads)
     check_store(source.array.store)
-    with held_for(source, part, points=points):
+    with lock_shards(source, part, points=points):
         writer = ShardWriter(work, values, threads, config.window, look, source.shards)
         return _written(writer, threads)
 
@@ -269,4 +264,4 @@ def _written(writer: ChunkWriter, threads: int) -> StoredMetadata | None:
         if isinstance(failure, Exception):  # code that catches it finds the store at rest
             writer.wait()
         raise
-    return writer.told
+    return writer.stored

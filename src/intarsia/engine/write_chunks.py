@@ -1,17 +1,11 @@
-"""Storing encoded chunks: in the thread that encoded them if the store can, else on zarr's event loop.
+"""Writing the chunks of one part: encoded in threads, read first if they are written in part, and stored.
 
-Local files are written as in zarr, first beside their place and then moved there, so that nobody reads half
-of one.
+A store that can write in the calling thread does so; any other store writes on zarr's event loop. Local files
+are written as in zarr, first beside their place and then moved there, so that nobody reads half of one.
 
-Writing one chunk of a shard means reading the shard, changing it and storing all of it again. So the threads
-of this process hold a lock on the shard meanwhile. Other processes are not kept out; they write through
-transactions, or into their own shards.
-
-Writing the chunks of one part: encoded in threads, read first if they are written in part, and stored.
-
-A chunk is an object in the store, or a piece of one: a shard. All chunks of a shard are encoded before it is
-stored as a whole; those that were not written to are kept as they are. A write into shards holds them
-meanwhile (`shard_locks`).
+All chunks of a shard are encoded before the shard is stored as a whole. Chunks that were not written to stay
+as they are. So a write of one chunk reads and stores the whole shard, and the threads of this process lock
+the shard meanwhile. Other processes are not kept out: they write through transactions, or into other shards.
 """
 
 from __future__ import annotations
@@ -39,9 +33,10 @@ from intarsia._icechunk import IcechunkStore
 from intarsia.codecs.context import working_on
 from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.fetch import fetcher_for
-from intarsia.engine.fetch.session_access import read_error
+from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Pending, Spans, start
 from intarsia.engine.inner_chunks import Shards, whereabouts
+from intarsia.engine.plan import chunks_along, chunks_of_points
 from intarsia.engine.pool import BATCHES_PER_THREAD, Batch, batches
 from intarsia.errors import ReadError
 from intarsia.file_io import write_all
@@ -80,7 +75,7 @@ def as_bytes(encoded: Encoded) -> Any:
 class SyncWriter(Protocol):
     """Stores a value in this thread, or removes it."""
 
-    keeps: bool
+    retains_buffers: bool
     """Whether the store may hold on to the memory that it is given."""
 
     def __call__(self, key: str, encoded: Encoded | None) -> None: ...
@@ -89,7 +84,7 @@ class SyncWriter(Protocol):
         """Store the pieces as one value."""
 
 
-def put_here(store: Any) -> SyncWriter | None:
+def store_writer(store: Any) -> SyncWriter | None:
     """How to store values in this thread; None if that takes an event loop."""
     if type(store) is LocalStore and os.name == "posix" and not store.read_only:
         return _Files(store)
@@ -100,7 +95,7 @@ class _Synchronously:
     """Puts values into a store that needs no event loop."""
 
     def __init__(self, store: Any) -> None:
-        self._store, self.keeps = store, type(store) is not MemoryStore  # that one makes copies
+        self._store, self.retains_buffers = store, type(store) is not MemoryStore  # that one makes copies
 
     def __call__(self, key: str, encoded: Encoded | None) -> None:
         if encoded is None:
@@ -115,11 +110,11 @@ class _Synchronously:
 class _Files:
     """Puts values into files below the root of a store."""
 
-    keeps = False
+    retains_buffers = False
 
     def __init__(self, store: LocalStore) -> None:
         self._store, self._root = store, f"{store.root}/"
-        self._mark, self._numbers = uuid4().hex, count()
+        self._unique, self._numbers = uuid4().hex, count()
 
     def __call__(self, key: str, encoded: Encoded | None) -> None:
         if encoded is None:
@@ -129,9 +124,9 @@ class _Files:
 
     def put_pieces(self, key: str, pieces: Pieces) -> None:
         path = self._root + key
-        beside = f"{path}.{self._mark}-{next(self._numbers)}.partial"
+        beside = f"{path}.{self._unique}-{next(self._numbers)}.partial"
         try:
-            file = self._made(beside)
+            file = self._create(beside)
             try:
                 write_all(file, pieces)
             finally:
@@ -143,7 +138,7 @@ class _Files:
             raise
 
     @staticmethod
-    def _made(path: str) -> int:
+    def _create(path: str) -> int:
         """A new file, with the directories that it is in."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
@@ -158,8 +153,8 @@ class Storing:
 
     def __init__(self, store: Store, look: Look | None = None) -> None:
         self._store, self._look = store, look
-        self.told: StoredMetadata | None = None
-        """What the store said after a batch was stored, if it was to be asked."""
+        self.stored: StoredMetadata | None = None
+        """What the store said after a batch was stored, if it was read then."""
         self._running: deque[Future[None]] = deque()
         self._begun: list[Future[None]] = []
         self._lock = threading.Lock()
@@ -186,7 +181,7 @@ class Storing:
                 [store.delete(key) if value is None else store.set(key, value) for key, value in values]
             )
         if self._look is not None:
-            self.told = await self._look()
+            self.stored = await self._look()
 
     def finish(self) -> None:
         """Wait until everything is stored."""
@@ -221,9 +216,9 @@ async def _all(storing: Sequence[Awaitable[None]]) -> None:
         raise
 
 
-def held_for(source: Source, part: Part, *, points: bool) -> AbstractContextManager[None]:
+def lock_shards(source: Source, part: Part, *, points: bool) -> AbstractContextManager[None]:
     """Hold all shards that a write into this part stores anew; of an array without shards, nothing."""
-    return held(source.array.store, source.path, _touched(source, part, points))
+    return lock_objects(source.array.store, source.path, _touched(source, part, points))
 
 
 def _touched(source: Source, part: Part, points: bool) -> Iterable[tuple[int, ...]]:
@@ -231,13 +226,9 @@ def _touched(source: Source, part: Part, points: bool) -> Iterable[tuple[int, ..
     grain = source.stored_grain
     if grain is None or source.array.shards is None:
         return ()
-    touched: list[Any] = [
-        np.arange(s.start // n, (s.stop - 1) // n + 1) if isinstance(s, slice) else s // n
-        for s, n in zip(part.source, grain, strict=True)
-    ]
-    if points:
-        return zip(*(along.tolist() for along in touched), strict=True)
-    return product(*(np.unique(along).tolist() for along in touched))
+    if points and grain:
+        return map(tuple, chunks_of_points(part.source, grain))
+    return product(*(chunks_along(*axis) for axis in zip(part.source, grain, strict=True)))
 
 
 class _Locks:
@@ -251,7 +242,7 @@ class _Locks:
         return len(self._known)
 
     @contextmanager
-    def held(self, key: Hashable) -> Iterator[None]:
+    def lock(self, key: Hashable) -> Iterator[None]:
         with self._guard:
             lock, users = self._known.get(key, (None, 0))
             lock = lock or threading.Lock()
@@ -280,13 +271,13 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def held(store: Any, path: str, indices: Iterable[tuple[int, ...]]) -> Iterator[None]:
+def lock_objects(store: Any, path: str, indices: Iterable[tuple[int, ...]]) -> Iterator[None]:
     """Hold these stored objects of the array at `path`.
 
     All who hold several take them in the same order, so that none waits for another in a circle. Stores are
     told apart by their roots: a copy of a handle, or of a store, means the same objects.
 
-    >>> with held(None, "a/m-1", [(1, 0), (0, 0)]):
+    >>> with lock_objects(None, "a/m-1", [(1, 0), (0, 0)]):
     ...     len(locks)
     2
     >>> len(locks)
@@ -295,7 +286,7 @@ def held(store: Any, path: str, indices: Iterable[tuple[int, ...]]) -> Iterator[
     root = str(getattr(store, "root", ""))
     with ExitStack() as stack:
         for index in sorted(set(indices)):
-            stack.enter_context(locks.held((root, path, index)))
+            stack.enter_context(locks.lock((root, path, index)))
         yield
 
 
@@ -308,8 +299,8 @@ class ChunkWriter:
         self._work, self._values, self._source = work, values, work.source
         self._encoder = work.source.encoder
         store = work.source.array.store_path.store
-        self._put_here = put_here(store)
-        self._keeps = self._put_here is None or self._put_here.keeps
+        self._writer = store_writer(store)
+        self._retains_buffers = self._writer is None or self._writer.retains_buffers
         """Whether encoded chunks are held after the next one is encoded."""
         self._covered = work.covered(work.source.metadata.shape)
         each = max(1, work.chunks.size // (threads * BATCHES_PER_THREAD))
@@ -325,9 +316,9 @@ class ChunkWriter:
         self._own = threading.local()
 
     @property
-    def told(self) -> StoredMetadata | None:
-        """What the store said after everything was stored, if it was asked."""
-        return self._storing.told
+    def stored(self) -> StoredMetadata | None:
+        """What the store said after everything was stored, if it was read then."""
+        return self._storing.stored
 
     def take(self) -> Ints | None:
         """The chunks to write next, as positions in the work; None if there are none left."""
@@ -348,11 +339,11 @@ class ChunkWriter:
                     return
                 chunk = int(self._work.chunks[k])
                 values = None if self._covered[k] else self._decoded(chunk, lambda: next(before))
-                made = self._encoded(chunk, target, inside, values)
-                if self._put_here is not None:
-                    self._put_here(key, made)
+                content = self._encoded(chunk, target, inside, values)
+                if self._writer is not None:
+                    self._writer(key, content)
                 else:
-                    encoded.append((key, made))
+                    encoded.append((key, content))
         finally:
             before.close()
         if encoded:
@@ -408,9 +399,9 @@ class ChunkWriter:
             before[inside] = values
             values = before
         if not self._encoder.asks_for_index:
-            return self._encoder.encode(values, self._scratch, keep=self._keeps)
+            return self._encoder.encode(values, self._scratch, keep=self._retains_buffers)
         with working_on(source.index(chunk)):
-            return self._encoder.encode(values, self._scratch, keep=self._keeps)
+            return self._encoder.encode(values, self._scratch, keep=self._retains_buffers)
 
     def finish(self) -> None:
         """Wait until everything is stored."""
@@ -474,7 +465,7 @@ class ShardWriter(ChunkWriter):
         work.nbytes = np.where(whole, work.source.decoder.nbytes, kept)[where]
         self._open: dict[int, _OpenShard] = {}
         super().__init__(work, values, threads, window, look)
-        self._keeps = True
+        self._retains_buffers = True
 
     def write(self, positions: Ints) -> None:
         blobs = self._blob[positions]
@@ -492,19 +483,19 @@ class ShardWriter(ChunkWriter):
             values = None
             if not self._covered[k]:
                 values = self._decoded(chunk, partial(_chunk_before, shard, position))
-            made = self._encoded(chunk, target, inside, values)
-            shard.chunks[position] = None if made is None else as_bytes(made)
+            content = self._encoded(chunk, target, inside, values)
+            shard.chunks[position] = None if content is None else as_bytes(content)
             with self._lock:
                 shard.left -= 1
                 last = not shard.left
             if last:
                 (key,), pieces = self._source.keys(np.array([blob])), self._pieces(blob)
-                if self._put_here is None:
+                if self._writer is None:
                     done.append((key, b"".join(pieces) or None))
                 elif pieces:
-                    self._put_here.put_pieces(key, pieces)
+                    self._writer.put_pieces(key, pieces)
                 else:
-                    self._put_here(key, None)
+                    self._writer(key, None)
         if done:
             self._storing.begin(done)
 

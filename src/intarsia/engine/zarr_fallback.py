@@ -1,9 +1,7 @@
-"""Codecs for zarr's own decoding that do not trust what a chunk claims; arrays of Zarr format 2.
+"""Members that zarr itself reads and writes: data types, codecs or grids that the engine does not support.
 
-zarr's compressors become copies whose class is a subclass of the original: they encode as before, and decode
-by `bounded`. Arrays of format 2 are read with codecs of format 3 that decode the same bytes.
-
-What is left to zarr itself: parts with data types, codecs or grids that our engine does not support.
+zarr decodes with codecs that do not trust what a chunk claims. Its compressors become copies whose class is a
+subclass of the original: they encode as before, and decode by `codecs/compressors.py`, with a bound.
 """
 
 from __future__ import annotations
@@ -24,10 +22,8 @@ import zarr
 from zarr.abc.codec import Codec
 from zarr.codecs import (
     BloscCodec,
-    BytesCodec,
     GzipCodec,
     ShardingCodec,
-    TransposeCodec,
     VLenBytesCodec,
     VLenUTF8Codec,
     ZstdCodec,
@@ -35,12 +31,13 @@ from zarr.codecs import (
 from zarr.codecs import numcodecs as zarr_numcodecs
 from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 
-from intarsia._compat import ArraySpec, ArrayV2Metadata, V2Codec, sync
+from intarsia._compat import ArraySpec, sync
 from intarsia.codecs.compressors import COUNT, check_count, decode_as, is_known, likely_bound
 from intarsia.engine.chunk_plan import AxisCuts, outer_index
 from intarsia.engine.fetch import check_links
+from intarsia.engine.plan import chunks_along
 from intarsia.engine.request import moved
-from intarsia.engine.write_chunks import held_for
+from intarsia.engine.write_chunks import lock_shards
 from intarsia.manifest.box import grown
 from intarsia.manifest.coercion import Values, points_of, put
 from intarsia.parallel import check_store
@@ -50,9 +47,6 @@ if TYPE_CHECKING:
     from intarsia.engine.plan import AxisSelector, Part
     from intarsia.manifest.packing import Packing
 
-
-PLAIN_KINDS = "biufc"
-"""Kinds of data types whose chunks are just their values, one after the other."""
 
 # The settings of a compressor do not matter, as its bytes say how to decode them; lzma is an exception.
 COMPRESSORS: dict[str, Any] = {
@@ -65,34 +59,6 @@ COMPRESSORS: dict[str, Any] = {
     "lzma": lambda settings: zarr_numcodecs.LZMA(**settings),
 }
 """Compressors that are known by name; decoding them is safe (`codecs/bounded.py`)."""
-
-
-def codecs_of(metadata: ArrayV2Metadata) -> tuple[Codec, ...]:
-    """A chain of codecs that decodes the array's chunks.
-
-    >>> import numcodecs, zarr
-    >>> options = {"shape": 4, "dtype": ">i4", "zarr_format": 2}
-    >>> z = zarr.create_array({}, compressors=numcodecs.Zstd(), **options)
-    >>> [type(codec).__name__ for codec in codecs_of(z.metadata)]
-    ['BytesCodec', 'ZstdCodec']
-    >>> z = zarr.create_array({}, compressors=numcodecs.Zlib(), filters=[numcodecs.Delta(">i4")], **options)
-    >>> [type(codec).__name__ for codec in codecs_of(z.metadata)]
-    ['V2Codec', 'Zlib']
-    """
-    filters, compressor = _counted(metadata), metadata.compressor
-    outer: tuple[Codec, ...] = ()
-    if compressor is not None:
-        settings: dict[str, Any] = dict(compressor.get_config())
-        made = COMPRESSORS.get(settings.pop("id"))
-        if made is None:
-            return (V2Codec(filters=filters, compressor=compressor),)
-        outer = (made(settings),)
-    dtype = metadata.dtype.to_native_dtype()
-    if filters or dtype.kind not in PLAIN_KINDS:
-        return (V2Codec(filters=filters, compressor=None), *outer)
-    turned = metadata.order == "F" and len(metadata.shape) > 1
-    axes = (TransposeCodec(order=tuple(reversed(range(len(metadata.shape))))),) if turned else ()
-    return (*axes, BytesCodec(endian="big" if dtype.byteorder == ">" else "little"), *outer)
 
 
 ANY_LENGTH = ("vlen-utf8", "vlen-bytes", "vlen-array")
@@ -301,9 +267,8 @@ def _outer_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes:
 
 def _extent(selector: AxisSelector, grain: int) -> int:
     """How many chunks the part spans along an axis."""
-    if isinstance(selector, slice):
-        return int((selector.stop - 1) // grain - selector.start // grain + 1)
-    return int(selector.max() // grain - selector.min() // grain + 1)
+    chunks = chunks_along(selector, grain)
+    return chunks[-1] - chunks[0] + 1
 
 
 def _point_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes: int) -> Iterator[Part]:
@@ -324,7 +289,7 @@ def culprit(source: ZarrSource, part: Part) -> tuple[int, ...] | None:
         return None
     member = source.guarded
     sizes = member.chunks
-    for index in product(*(_chunks_of(s, size) for s, size in zip(part.source, sizes, strict=True))):
+    for index in product(*(chunks_along(*axis) for axis in zip(part.source, sizes, strict=True))):
         box = tuple(slice(i * size, (i + 1) * size) for i, size in zip(index, sizes, strict=True))
         try:
             member.get_basic_selection(box or ...)
@@ -333,19 +298,12 @@ def culprit(source: ZarrSource, part: Part) -> tuple[int, ...] | None:
     return None
 
 
-def _chunks_of(selector: AxisSelector, size: int) -> list[int]:
-    if isinstance(selector, slice):
-        return list(range(selector.start // size, (selector.stop - 1) // size + 1))
-    chunks: list[int] = np.unique(selector // size).tolist()
-    return chunks
-
-
 def write_part_by_zarr(source: Source, part: Part, values: Values, *, points: bool) -> None:
     """Write what `part.target` selects from the values to where `part.source` says in the member."""
     member: Any = source.array
     check_store(member.store)
     part = _last_of_each(part, member.shape, points)
-    with held_for(source, part, points=points), at_rest():
+    with lock_shards(source, part, points=points), at_rest():
         if points:
             member.set_coordinate_selection(part.source, values[part.target])
             return

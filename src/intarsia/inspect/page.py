@@ -136,7 +136,7 @@ def render_page(
         "arrays": [
             {
                 "path": report.path,
-                "moments": [_moment_json(i, len(report.moments), m) for i, m in enumerate(report.moments)],
+                "labels": _slider_labels(report.moments),
                 "heat": [cell_text(report.now, cell) for cell in cells],
             }
             for report, cells in zip(reports, heats, strict=True)
@@ -184,15 +184,10 @@ def _overview(reports: Sequence[ArrayReport]) -> str:
     return html_table(columns, rows, "overview")
 
 
-def _moment_json(i: int, count: int, moment: Moment) -> dict[str, Any]:
-    label = f"{i + 1} of {count}: {moment.label}" if count > 1 else moment.label
-    return {
-        "label": label,
-        "snapshot": plain(moment.snapshot),
-        "regions": len(moment.survey),
-        "nbytes": moment.survey.total_nbytes,
-        "nbytes_stored": moment.survey.total_stored,
-    }
+def _slider_labels(moments: Sequence[Moment]) -> list[str]:
+    if len(moments) == 1:
+        return [moments[0].label]
+    return [f"{i} of {len(moments)}: {moment.label}" for i, moment in enumerate(moments, 1)]
 
 
 def _section(number: int, report: ArrayReport, cells: list[Any]) -> str:
@@ -426,18 +421,14 @@ def _most_frequent(
     axes = plane_axes(masks.shape)
     others = tuple(axis for axis in range(masks.ndim) if axis not in axes)
     stored = ~np.ma.getmaskarray(masks)
-    best = None
-    winners = np.zeros((1, 1), dtype=np.int64)
-    for place, mask in enumerate(order):
-        hit = ((masks.filled(0) == mask) & stored).sum(axis=others)
-        plane = hit.reshape((1,) * (2 - hit.ndim) + hit.shape)
-        coarse = _fold(_fold(plane, 0, MASK_ROWS), 1, MASK_COLUMNS)
-        if best is None:
-            best = np.zeros(coarse.shape)
-            winners = np.full(coarse.shape, -1, dtype=np.int64)
-        better = coarse > best
-        winners[better], best[better] = place, coarse[better]
-    return winners
+
+    def count(mask: int) -> np.ndarray[Any, Any]:
+        counts = ((masks.filled(0) == mask) & stored).sum(axis=others)
+        plane = counts.reshape((1,) * (2 - counts.ndim) + counts.shape)
+        return _fold(_fold(plane, 0, MASK_ROWS), 1, MASK_COLUMNS)
+
+    counts = np.stack([count(mask) for mask in order])
+    return np.where(counts.any(axis=0), counts.argmax(axis=0), -1)
 
 
 def _fold(counts: np.ndarray[Any, Any], axis: int, most: int) -> np.ndarray[Any, Any]:

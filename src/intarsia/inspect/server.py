@@ -19,7 +19,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from intarsia.codecs import CodecLike
-from intarsia.engine.fetch.session_access import check_access
+from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import IntarsiaError
 from intarsia.extras import extra

@@ -1,6 +1,7 @@
 """Meeting other programs: xarray, dask, TensorStore, and plain Zarr.
 
 - `xarray/` is the backend and `from_xarray`; `dask/` reads and writes with clusters.
+- `write_jobs` is how all of them write a logical array: make room, write, and show everything at once.
 - `fused_view` shows a logical array as one Zarr array; `fuse` makes one; `tensorstore` writes a spec.
 - `convert` copies values from and to plain Zarr (`convert`, `export`); `adopt` takes over stored chunks.
 

@@ -24,15 +24,16 @@ from intarsia.display import one_line, place_text
 from intarsia.engine.member_source import Source, grain
 from intarsia.engine.read import read_request
 from intarsia.engine.reader import Reader, chunk_shape
-from intarsia.engine.request import request
+from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import NotLogicalArrayError, OverwriteError, ReadOnlyError, ShapeError
+from intarsia.interop.write_jobs import new_array, run_jobs
 from intarsia.logical.advice import Objective, advise
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_group, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.members import Encoding, create_member, encoding_of
-from intarsia.logical.opening import create, reader
-from intarsia.logical.staging import clean_up, reserve_regions
+from intarsia.logical.opening import reader
+from intarsia.logical.staging import clean_up
 from intarsia.manifest.box import Box, blocks
 from intarsia.manifest.coercion import data_type_of
 from intarsia.manifest.manifest import Manifest
@@ -151,29 +152,25 @@ def _write_logical_array(
     manifest = description.manifest
     if isinstance(codecs, str) and codecs == "auto":
         codecs = advise(source, settings["objective"]).codecs if source.size else None
-    array = create(
+    job = new_array(
+        source,
         store,
         path,
-        shape=source.shape,
-        chunks=manifest.chunk_shape if chunks is None else chunks,
+        description.encoding_with(codecs, chunks, settings["shards"]),
+        lattice=chunks or manifest.chunk_shape,
         dtype=manifest.data_type,
         fill_value=manifest.fill_value,
         dimension_names=manifest.dimension_names,
         attributes=description.attributes,
     )
-    if not source.size:
-        return array
-    logical = array._logical
-    try:
-        encoding = description.encoding_with(codecs, chunks, settings["shards"])
-        room = reserve_regions(logical, [([(0, n) for n in source.shape], encoding)])
-        (name,) = room.new_members
-        copy_blocks(source, logical.members[name], logical.target(name, room.options[name]), progress)
-        room.commit(logical)
-    except BaseException as error:  # a new array must not stay half-written
-        clean_up(logical.group.store, error, lambda: sync(logical.group.store_path.delete_dir()))
-        raise
-    return array
+    logical, room = job.logical, job.reservation
+
+    def copy() -> None:
+        for name in room.new_members:
+            copy_blocks(source, logical.members[name], logical.target(name, room.options[name]), progress)
+
+    run_jobs([job], None, copy)
+    return LogicalArray(logical)
 
 
 def export(
@@ -281,7 +278,7 @@ def _free_place(target: Any, to: str, node: AnyArray | zarr.Group, *, overwrite:
 
 def _check_apart(target: Any, to: str, node: AnyArray | zarr.Group) -> None:
     """Refuse to write an array over itself."""
-    own = node.store_path if isinstance(node, zarr.Group) else node._ground.store_path
+    own = node.store_path if isinstance(node, zarr.Group) else node._handle.store_path
     root = getattr(own.store, "root", None)
     if root is None or not isinstance(target, str | Path):
         same = getattr(target, "store", target) is own.store and to == own.path
@@ -391,7 +388,7 @@ def _encoding_of(array: AnyArray) -> tuple[tuple[int, ...], Encoding]:
         return chunks, Encoding(chunks=chunks) if is_v2 else _encoding_like(array.zarr_array, chunks)
     regions = array.regions
     if not regions:
-        return array.chunks, Encoding()
+        return array.chunks, Encoding(chunks=array.chunks)
     largest = max(regions, key=lambda region: region.nbytes)
     view = largest.view
     chunks = largest.chunks if view is None else tuple(size for size, _ in view.grid(largest.chunks))
@@ -421,7 +418,7 @@ def copy_blocks(array: AnyArray, stored: zarr.Array[Any], target: Source, progre
     progress(0, array.nbytes)
     for block in blocks(whole, grain(stored), itemsize):
         if not isinstance(array, LogicalArray) or manifest.regions.touching(manifest.cells(block)).size:
-            values = read_request(array._ground, request(array.shape, block.slices or ..., "basic"))
+            values = read_request(array._handle, parse_selection(array.shape, block.slices or ..., "basic"))
             write_box(target, block, values)
         done += itemsize * prod(block.shape)
         progress(done, array.nbytes)

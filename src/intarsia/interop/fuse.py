@@ -18,7 +18,7 @@ from intarsia.codecs import ConditionalCodec
 from intarsia.codecs.bitmasks import masks_by_codec
 from intarsia.display import bounds_text
 from intarsia.engine.fetch import check_links
-from intarsia.engine.fetch.session_access import check_access
+from intarsia.engine.fetch.read_errors import check_access
 from intarsia.errors import CodecConfigurationError
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.logical_array import LogicalArray

@@ -39,10 +39,10 @@ from intarsia.codecs.context import working_on
 from intarsia.display import one_line, place_text
 from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch import check_links, is_immutable
-from intarsia.engine.fetch.session_access import helpful_refusals
+from intarsia.engine.fetch.read_errors import helpful_refusals
 from intarsia.engine.fetch.store import start
 from intarsia.engine.read import read_request
-from intarsia.engine.request import request
+from intarsia.engine.request import parse_selection
 from intarsia.errors import (
     CodecConfigurationError,
     IntarsiaError,
@@ -307,7 +307,7 @@ class ArrayView:
         elements = Box(start, stop)
         if not manifest.regions.touching(manifest.cells(elements)).size:
             return None
-        values = read_request(self._logical, request(manifest.shape, elements.slices or ...))
+        values = read_request(self._logical, parse_selection(manifest.shape, elements.slices or ...))
         if values.shape != self._chunks:  # chunks have the full size even at the edge of the array
             padded = allocated(manifest.data_type, self._chunks, manifest.fill_value)
             padded[tuple(slice(n) for n in values.shape)] = values

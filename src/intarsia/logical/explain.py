@@ -21,7 +21,7 @@ from intarsia.engine.fetch.store import Cost
 from intarsia.engine.pool import Batch, by_fetcher, cut, threads_for
 from intarsia.engine.read import prepare
 from intarsia.engine.replica_choice import LayerChoice, LayerPrice, layer_prices
-from intarsia.engine.request import Mode, request
+from intarsia.engine.request import Mode, parse_selection
 from intarsia.logical.members import short_codecs
 from intarsia.manifest.coercion import type_text
 
@@ -221,10 +221,10 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     Region      Codecs  Chunks  Fetched  Stored  Copied  Member  Fetcher
     [0:4, 0:4]  gzip         2        2       ?       2  m-...   MemoryStore, in threads
     """
-    ground, config = array._ground, array.config
-    selected = request(array.shape, selection, mode)
+    ground, config = array._handle, array.config
+    request = parse_selection(array.shape, selection, mode)
     layers = LayerChoice(config.layer)
-    prepared = prepare(ground, ground.layout, selected, layers=layers)
+    prepared = prepare(ground, ground.state, request, layers=layers)
     explained = {id(work.part): _explain_work(ground, work) for work in prepared.works}
     explained |= {id(part): _explain_by_zarr(ground, part, source) for part, source in prepared.by_zarr}
     busy = [work for work in prepared.works if work.present.size]
@@ -234,16 +234,16 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     )
     ideal, _ = _cost([(work, work.present) for work in those] for _, those in by_fetcher(busy))
     return Explanation(
-        selected.shape,
-        selected.size * array.dtype.itemsize,
-        selected.size - prepared.plan.size,
+        request.shape,
+        request.size * array.dtype.itemsize,
+        request.size - prepared.plan.size,
         threads,
         config.window,
         tuple(sorted(explained.values(), key=lambda part: part.bounds)),
         requests,
         requested_bytes,
         ideal,
-        layer_prices(ground.layout, prepared.plan, near=ground.fetcher().in_threads),
+        layer_prices(ground.state, prepared.plan, near=ground.fetcher().in_threads),
     )
 
 

@@ -45,9 +45,9 @@ class LogicalArrayState(ArrayState):
 
     def changed(self, manifest: Manifest) -> LogicalArrayState:
         """The next state; members that stay are not prepared again."""
-        layout = LogicalArrayState(manifest, self.members.renamed(manifest.members))
-        layout._sources = {name: self._sources[name] for name in manifest.members if name in self._sources}
-        return layout
+        state = LogicalArrayState(manifest, self.members.renamed(manifest.members))
+        state._sources = {name: self._sources[name] for name in manifest.members if name in self._sources}
+        return state
 
     def open_together(self, parts: Sequence[Part]) -> None:
         manifest = self.manifest
@@ -87,7 +87,7 @@ def _named(group: zarr.Group) -> Iterator[None]:
 
 
 class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
-    """A logical array's group, its layout as last read or written, and how to change it."""
+    """A logical array's group, its state as last read or written, and how to change it."""
 
     def __init__(
         self,
@@ -97,12 +97,12 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
         default: Decision | None = None,
     ) -> None:
         self.group = group
-        self.layout = LogicalArrayState(manifest, Members(group, manifest.members, live))
+        self.state = LogicalArrayState(manifest, Members(group, manifest.members, live))
         self.default = default
         """The decision if there is no other: the default of the process that handed out the work."""
         self._drafts: dict[str, zarr.Array[Any]] = {}
         # Threads may share a handle. A thread that reads or writes the manifest, and keeps the result, does
-        # both in one turn: otherwise a slow reader could replace the layout that a writer is working on by an
+        # both in one turn: otherwise a slow reader could replace the state that a writer is working on by an
         # old one.
         self._turn = threading.RLock()
         self._known: tuple[bytes, Manifest] = b"", manifest
@@ -113,7 +113,7 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
 
     @property
     def members(self) -> Members:
-        return self.layout.members
+        return self.state.members
 
     @classmethod
     def load(cls, group: zarr.Group, *, later: bool = False) -> LogicalArrayHandle:
@@ -182,7 +182,7 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
                 members = Members(fresh, manifest.members, self.members.live)
                 for name, member in self._drafts.items():
                     members.adopt(name, member)
-                self.layout = LogicalArrayState(manifest, members)
+                self.state = LogicalArrayState(manifest, members)
             self._fetcher = None
 
     @property
@@ -194,25 +194,25 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
         document = await self.group.store.get(self._document_key, default_buffer_prototype())
         return StoredMetadata(None if document is None else document.to_bytes())
 
-    def is_current(self, layout: LogicalArrayState, told: StoredMetadata | None = None) -> bool:
-        if self.fetcher().lasting:
+    def is_current(self, state: LogicalArrayState, stored: StoredMetadata | None = None) -> bool:
+        if self.fetcher().immutable:
             return True
-        document = (told or StoredMetadata(read_key(self.group.store, self._document_key))).document
+        document = (stored or StoredMetadata(read_key(self.group.store, self._document_key))).document
         if document is None:
             return False
         seen, manifest = self._known
-        if document != seen or manifest is not layout.manifest:
-            if not layout.manifest.matches(document):
+        if document != seen or manifest is not state.manifest:
+            if not state.manifest.matches(document):
                 return False
-            self._known = document, layout.manifest
+            self._known = document, state.manifest
         return True
 
-    def keeps(self, layout: LogicalArrayState, rows: Sequence[int]) -> bool:
-        before = layout.manifest
+    def keeps(self, state: LogicalArrayState, rows: Sequence[int]) -> bool:
+        before = state.manifest
         return all(keeps_routing(before, self.manifest, before.backings.row(i)) for i in rows)
 
     def begin_edit(self) -> None:
-        """Called before every change of the layout: makes sure that it is writable and up to date."""
+        """Called before every change of the state: makes sure that it is writable and up to date."""
         self.check_writable()
         self.reload()
 
@@ -257,7 +257,7 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
             gone = set(self.manifest.members) - set(manifest.members)
             if isinstance(old_table, str) and old_table != table_name:
                 gone.add(old_table)
-            self.layout = self.layout.changed(manifest)
+            self.state = self.state.changed(manifest)
             self._drafts = {}
         self.discard(*sorted(gone))
 
@@ -277,7 +277,7 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
             known: Any = attributes[MANIFEST_KEY]
             attributes[MANIFEST_KEY] = {**known, **changes, "generation": known["generation"] + 1}
             self.group = self.group.update_attributes(attributes)
-            self.layout = self.layout.changed(self._read_manifest(self.group, later=True))
+            self.state = self.state.changed(self._read_manifest(self.group, later=True))
         return LogicalArrayHandle(self.group, part)
 
     def cut_replicas(self, *boxes: Box) -> bool:
@@ -287,7 +287,7 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
         """
         if self.manifest.without_replicas(*boxes) is self.manifest:
             return False
-        self.begin_edit()  # others may have changed the layout by now
+        self.begin_edit()  # others may have changed the state by now
         cut = self.manifest.without_replicas(*boxes)
         if cut is not self.manifest:
             self.commit(cut)
@@ -314,25 +314,25 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
 
     def source(self, name: str) -> AnySource:
         """A member, prepared for reading."""
-        return self.layout.source(name)
+        return self.state.source(name)
 
     def target(self, name: str, options: Options = NO_OPTIONS) -> Source:
         """A member, prepared for writing with run-time options."""
         return self.source(name).with_options(self.options(options))
 
-    def options(self, given: Options = NO_OPTIONS) -> Options:
-        """What to write with: the options given, and what the array remembers."""
+    def options(self, overrides: Options = NO_OPTIONS) -> Options:
+        """What to write with: the overrides, and what the array remembers."""
         default = remembered_decision(self.group.metadata.attributes) or self.default
-        return given.over(Options(default=default))
+        return overrides.over(Options(default=default))
 
-    def luggage(self, name: str, given: Options = NO_OPTIONS) -> RuntimeOptions:
+    def runtime_options(self, name: str, overrides: Options = NO_OPTIONS) -> RuntimeOptions:
         """What another process needs to write into a member as this group would."""
-        return RuntimeOptions.of(self.members.live.get(name), self.options(given))
+        return RuntimeOptions.of(self.members.live.get(name), self.options(overrides))
 
     def bounds_text(self, box: Box) -> str:
         """A box of logical chunks as elements: [0:500, 0:1000]."""
-        return self.layout.bounds_text(box)
+        return self.state.bounds_text(box)
 
     def region_text(self, row: Row) -> str:
         """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
-        return self.layout.region_text(row)
+        return self.state.region_text(row)

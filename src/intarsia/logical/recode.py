@@ -18,7 +18,7 @@ from intarsia.codecs.runtime_options import RuntimeOptions
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import AnyArray, Source, grain
 from intarsia.engine.read import read_request
-from intarsia.engine.request import request
+from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
 from intarsia.logical.hierarchy import open_group
@@ -188,7 +188,7 @@ def copy_values(
     member = logical.members[name]
     metadata: Any = member.metadata
     exact = room.exact and not is_exact(metadata.codecs)
-    luggage = logical.luggage(name, options)
+    luggage = logical.runtime_options(name, options)
     copy = _Copy(logical.group.path, logical.manifest, room.copied, name, luggage, exact)
     step = _step(logical, room.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
     tasks = _tasks(room.pieces, step)
@@ -260,8 +260,8 @@ class _Copy:
 
     def into(self, logical: LogicalArrayHandle, target: Source, task: list[DataPiece]) -> None:
         for piece in task:
-            selected = request(logical.manifest.shape, piece.source.slices, "basic")
-            values = read_request(logical, selected, AUTHORITY)
+            request = parse_selection(logical.manifest.shape, piece.source.slices, "basic")
+            values = read_request(logical, request, AUTHORITY)
             stored = piece.stored(values)
             write_box(target, piece.target, stored)
             if self.exact:

@@ -23,7 +23,7 @@ from intarsia.display import one_line, place_text
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import AnyArray, grain, member_problem
 from intarsia.engine.read import read_request
-from intarsia.engine.request import request
+from intarsia.engine.request import parse_selection
 from intarsia.errors import (
     IntarsiaError,
     ManifestError,
@@ -192,8 +192,8 @@ def _data_problems(logical: LogicalArrayHandle, known: set[str], progress: Progr
         for i, selection in enumerate(selections if region.name not in refused else ()):
             part(i, len(selections))
             try:
-                selected = request(logical.manifest.shape, selection, "basic")
-                read_request(logical, selected, LogicalConfig(layer=region.layer))
+                request = parse_selection(logical.manifest.shape, selection, "basic")
+                read_request(logical, request, LogicalConfig(layer=region.layer))
             except NotAuthorizedError as error:  # nor can this member's other files be read
                 if not refused:
                     yield access_problem(error.prefix)
@@ -234,9 +234,9 @@ def _first_difference(
     for block in blocks(Box.of(region.member_bounds), tuple(member.chunks), 1, most_bytes=1):
         shown = region.shown_from(block).intersect(Box.of(region.bounds))
         assert shown is not None
-        selected = request(shape, shown.slices, "basic")
+        request = parse_selection(shape, shown.slices, "basic")
         one, other = (
-            read_request(logical, selected, LogicalConfig(layer=layer)) for layer in (0, region.layer)
+            read_request(logical, request, LogicalConfig(layer=layer)) for layer in (0, region.layer)
         )
         same = _same(one, other)
         if not same.all():

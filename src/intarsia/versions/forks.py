@@ -17,7 +17,7 @@ from intarsia.codecs.runtime_options import default_decision
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import grain
 from intarsia.engine.plan import Part, plan
-from intarsia.engine.request import Request, request
+from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import ForkError
 from intarsia.logical.chunk_copies import chunk_refs
 from intarsia.logical.hierarchy import open_group
@@ -99,14 +99,14 @@ class Share:
         return sum(len(indices) for indices in self.chunks.values())
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        selected = request(self.array.shape, selection)
-        outside = _outside(self.array, selected, self.chunks)
+        request = parse_selection(self.array.shape, selection)
+        outside = _outside(self.array, request, self.chunks)
         if outside:
             raise ForkError(
                 f"the write to {self.path!r} touches chunks outside this worker's share: {outside}.\n"
                 "  Write only to the selections in share.boxes"
             )
-        self.array.with_config(cross_region_writes=True).write_request(selected, value)
+        self.array.with_config(cross_region_writes=True).write_request(request, value)
 
     def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
         return self.array[selection]
@@ -176,20 +176,20 @@ def _boxes(array: LogicalArray, chunks: Chunks) -> Iterator[tuple[slice, ...]]:
                     yield part.slices
 
 
-def _outside(array: LogicalArray, selected: Request, chunks: Chunks) -> str:
+def _outside(array: LogicalArray, request: Request, chunks: Chunks) -> str:
     """The chunks that a write would touch besides those allowed, in words."""
     manifest = array.manifest
-    for part in plan(manifest, selected).parts:
+    for part in plan(manifest, request).parts:
         name = manifest.members[manifest.regions.row(part.row).member]
-        extra = sorted(_touched(array.members[name], selected, part) - chunks.get(name, frozenset()))
+        extra = sorted(_touched(array.members[name], request, part) - chunks.get(name, frozenset()))
         if extra:
             return _chunks_text(name, extra)
     return ""
 
 
-def _touched(member: zarr.Array[Any], selected: Request, part: Part) -> set[tuple[int, ...]]:
+def _touched(member: zarr.Array[Any], request: Request, part: Part) -> set[tuple[int, ...]]:
     size = grain(member)
-    if selected.axes is None:
+    if request.axes is None:
         columns = [np.asarray(p) // g for p, g in zip(part.source, size, strict=True)]
         return set(zip(*(column.tolist() for column in columns), strict=True))
     axes = []

@@ -1,4 +1,4 @@
-"""Joined ranges hold what was asked for, within the limits, and in no more requests than that takes."""
+"""Requests hold every range, stay within the limits, and are no more than that takes."""
 
 from itertools import combinations, pairwise
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.engine.fetch.byte_ranges import REMOTE, Limits, joined, joined_as
+from intarsia.engine.fetch.byte_ranges import REMOTE, Limits, coalesce_ranges, group_ranges
 
 ranges = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 300), st.integers(1, 40)), max_size=9)
 limits = st.builds(
@@ -28,7 +28,7 @@ def wanted_bytes(chosen, owner):
 
 @given(ranges, limits)
 def test_every_range_lies_in_its_request(chosen, within):
-    found = joined(*columns(chosen), within)
+    found = coalesce_ranges(*columns(chosen), within)
     for (owner, start, nbytes), number in zip(chosen, found.request.tolist(), strict=True):
         assert found.owner[number] == owner
         assert found.first[number] <= start
@@ -38,7 +38,7 @@ def test_every_range_lies_in_its_request(chosen, within):
 
 @given(ranges, limits)
 def test_no_more_is_read_than_the_limits_allow(chosen, within):
-    found = joined(*columns(chosen), within)
+    found = coalesce_ranges(*columns(chosen), within)
     for owner in {o for o, _, _ in chosen}:
         wanted = wanted_bytes(chosen, owner)
         own = found.owner == owner
@@ -48,7 +48,7 @@ def test_no_more_is_read_than_the_limits_allow(chosen, within):
 
 @given(ranges, limits)
 def test_no_other_choice_takes_fewer_requests(chosen, within):
-    found = joined(*columns(chosen), within)
+    found = coalesce_ranges(*columns(chosen), within)
     for owner in {o for o, _, _ in chosen}:
         wanted = sorted(wanted_bytes(chosen, owner))
         gaps = [b - a - 1 for a, b in pairwise(wanted) if b - a > 1]
@@ -64,24 +64,24 @@ def test_no_other_choice_takes_fewer_requests(chosen, within):
 
 @given(ranges, limits)
 def test_what_was_joined_once_is_joined_so_again(chosen, within):
-    asked = columns(chosen)
-    found = joined(*asked, within)
-    again = joined_as(found.request, *asked)
+    columns_of_all = columns(chosen)
+    found = coalesce_ranges(*columns_of_all, within)
+    again = group_ranges(found.request, *columns_of_all)
     for before, after in zip(found, again, strict=True):
         np.testing.assert_array_equal(before, after)
-    part = joined_as(found.request[::2], *(column[::2] for column in asked))
+    part = group_ranges(found.request[::2], *(column[::2] for column in columns_of_all))
     assert part.nbytes <= found.nbytes
 
 
 def test_long_runs_are_cut_between_ranges():
     start = np.arange(10) * 100
-    found = joined(np.zeros(10, dtype=int), start, np.full(10, 100), Limits(0, 10, 0, 250))
+    found = coalesce_ranges(np.zeros(10, dtype=int), start, np.full(10, 100), Limits(0, 10, 0, 250))
     assert found.first.tolist() == [0, 300, 500, 800]
     assert found.last.tolist() == [300, 500, 800, 1000]
 
 
 def test_the_chunks_of_a_file_with_a_little_between_them_are_one_request():
     start = np.arange(20) * 101_000
-    found = joined(np.zeros(20, dtype=int), start, np.full(20, 100_000), REMOTE)
+    found = coalesce_ranges(np.zeros(20, dtype=int), start, np.full(20, 100_000), REMOTE)
     assert found.owner.size == 1
     assert found.nbytes <= 1.1 * 20 * 100_000

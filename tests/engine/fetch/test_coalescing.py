@@ -1,4 +1,4 @@
-"""Joined byte ranges hold exactly what was asked for."""
+"""Coalesced byte ranges hold exactly the bytes that were requested."""
 
 import numpy as np
 from hypothesis import given
@@ -37,34 +37,34 @@ def spans(draw):
 
 
 @given(st.lists(spans(), max_size=3))
-def test_the_pieces_are_what_was_asked_for(asked):
-    joined, parts = byte_ranges.coalesced(asked)
-    assert [bytes(piece) for piece in parts(fetched(joined))] == fetched(asked)
+def test_the_pieces_are_what_was_asked_for(spans):
+    ranges, parts = byte_ranges.coalesce_spans(spans)
+    assert [bytes(piece) for piece in parts(fetched(ranges))] == fetched(spans)
 
 
 def test_neighbours_are_asked_for_together_and_far_ones_alone(monkeypatch):
     monkeypatch.setattr(byte_ranges, "MOST_GAP_BYTES", 10)
-    asked = Spans(None, np.array([0, 0, 0, 1]), np.array([20, 0, 100, 25]), np.array([5, 15, 5, 5]))
-    ((_, blob, start, nbytes, *_),), _ = byte_ranges.coalesced([asked])
+    spans = Spans(None, np.array([0, 0, 0, 1]), np.array([20, 0, 100, 25]), np.array([5, 15, 5, 5]))
+    ((_, blob, start, nbytes, *_),), _ = byte_ranges.coalesce_spans([spans])
     assert (blob.tolist(), start.tolist(), nbytes.tolist()) == ([0, 0, 1], [0, 100, 25], [25, 5, 5])
 
 
 def test_a_gap_is_never_larger_than_what_is_wanted_before_it():
-    asked = Spans(None, np.array([0, 0]), np.array([0, 1_000]), np.array([10, 10]))
-    ((_, blob, *_),), _ = byte_ranges.coalesced([asked])
+    spans = Spans(None, np.array([0, 0]), np.array([0, 1_000]), np.array([10, 10]))
+    ((_, blob, *_),), _ = byte_ranges.coalesce_spans([spans])
     assert blob.tolist() == [0, 0]
 
 
 def test_a_joined_range_stays_small(monkeypatch):
-    monkeypatch.setattr(byte_ranges, "MOST_JOINED_BYTES", 25)
-    asked = Spans(None, np.zeros(5, dtype=int), np.arange(5) * 10, np.full(5, 10))
-    ((_, _, start, nbytes, *_),), _ = byte_ranges.coalesced([asked])
+    monkeypatch.setattr(byte_ranges, "MOST_COALESCED_BYTES", 25)
+    spans = Spans(None, np.zeros(5, dtype=int), np.arange(5) * 10, np.full(5, 10))
+    ((_, _, start, nbytes, *_),), _ = byte_ranges.coalesce_spans([spans])
     assert (start.tolist(), nbytes.tolist()) == ([0, 20, 40], [20, 20, 10])
 
 
 def test_a_failure_reaches_every_piece_of_its_range():
-    asked = Spans(None, np.zeros(2, dtype=int), np.array([0, 10]), np.array([10, 10]))
-    _, parts = byte_ranges.coalesced([asked])
+    spans = Spans(None, np.zeros(2, dtype=int), np.array([0, 10]), np.array([10, 10]))
+    _, parts = byte_ranges.coalesce_spans([spans])
     error = OSError("gone")
     assert parts([error]) == [error, error]
     assert parts([None]) == [None, None]

@@ -7,12 +7,13 @@ import pickle
 import icechunk
 import numpy as np
 import pytest
+import zarr
 
 import intarsia
-from intarsia._icechunk import session_bytes
+from intarsia._icechunk import safe_store, session_bytes
 from intarsia.engine.fetch import fetcher_for
 from intarsia.engine.fetch.icechunk import IcechunkBatch, LocalIcechunk
-from intarsia.engine.fetch.session_access import grants_of
+from intarsia.engine.fetch.virtual import grants_of
 
 VALUES = np.random.default_rng(0).normal(size=(6, 1000))
 
@@ -46,6 +47,27 @@ def test_the_path_of_a_repository_is_found_in_its_session(repository, tmp_path):
     assert grants_of(session_bytes(store)).folder == tmp_path / "dépôt 1"
     again = pickle.loads(pickle.dumps(store))
     assert isinstance(fetcher_for(again), LocalIcechunk)
+
+
+def test_all_arrays_of_an_immutable_session_share_one_fetcher(repository):
+    store = safe_store(repository.readonly_session("main").store)
+    assert fetcher_for(store) is fetcher_for(store.with_read_only(True))
+    again = pickle.loads(pickle.dumps(store))
+    assert fetcher_for(again) is not fetcher_for(store)
+    writable = safe_store(repository.writable_session("main").store)
+    assert fetcher_for(writable) is not fetcher_for(writable)
+
+
+def test_inlined_chunks_are_read_without_icechunk(tmp_path, monkeypatch):
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "small")))
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="a", data=np.arange(6, dtype="u1"), chunks=(2,))
+    session.commit("inlined")
+    assert not (tmp_path / "small" / "chunks").exists()
+    reader = intarsia.reader(zarr.open_array(repository.readonly_session("main").store, path="a", mode="r"))
+    monkeypatch.setattr(IcechunkBatch, "get_all", None)
+    monkeypatch.setattr(IcechunkBatch, "get_now", None)
+    assert reader[...].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_other_storages_have_no_path():

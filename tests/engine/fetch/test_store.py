@@ -58,7 +58,7 @@ def test_stores_are_told_apart():
     store = filled()
     assert fetcher_for(store).in_threads
     assert not fetcher_for(AsyncOnly(store)).in_threads
-    assert not fetcher_for(store).lasting
+    assert not fetcher_for(store).immutable
 
 
 def test_a_failure_names_its_chunk_and_others_are_read():

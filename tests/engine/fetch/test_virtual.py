@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.engine.fetch.references import load, load_marks
+from intarsia.engine.fetch.icechunk import load, load_checksums
 from intarsia.errors import ReadError
 from tests.engine.fetch.virtual_arrays import CHUNK, expected, refer, repository
 
@@ -75,7 +75,7 @@ def test_any_chunks_read_as_they_lie_in_their_files(tmp_path_factory, chosen, wr
     repo, contents = made(folder)
     urls = list(contents)
     written = {w for w in written if w not in chosen}
-    references = {k: (urls[n], offset, mark) for k, (n, offset, mark) in chosen.items()}
+    references = {k: (urls[n], offset, checksum) for k, (n, offset, checksum) in chosen.items()}
     array = reader(refer(repo, references, chunks=20, written=written))
     whole = expected(references, contents, 20, written)
     np.testing.assert_array_equal(array[...], whole)
@@ -157,7 +157,7 @@ def test_marks_that_cannot_be_told_are_left_to_icechunk(tmp_path):
 
 def test_an_etag_of_a_local_file_is_left_to_icechunk(tmp_path):
     repo, contents = made(tmp_path)
-    store = refer(repo, {0: (next(iter(contents)), 0, "not its mark")})
+    store = refer(repo, {0: (next(iter(contents)), 0, "not its checksum")})
     with pytest.raises(ReadError, match=r"1\.nc"):
         reader(store)[...]
 
@@ -228,12 +228,12 @@ def test_a_thread_that_lists_chunks_late_takes_no_marks_away(tmp_path, monkeypat
             quick[0] = array[...]  # as another thread, that began later, and is done
         return found
 
-    def marked(*arguments):
-        tables.extend(load_marks(*arguments))
+    def with_checksums(*arguments):
+        tables.extend(load_checksums(*arguments))
         return tables[-1:]
 
     monkeypatch.setattr("intarsia.engine.fetch.icechunk.load", late)
-    monkeypatch.setattr("intarsia.engine.fetch.icechunk.load_marks", marked)
+    monkeypatch.setattr("intarsia.engine.fetch.icechunk.load_checksums", with_checksums)
     np.testing.assert_array_equal(array[...], whole)
     np.testing.assert_array_equal(quick[0], whole)
     assert len(tables) == 1

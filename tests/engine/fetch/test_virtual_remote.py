@@ -43,7 +43,7 @@ class Objects:
 
     def __init__(self, server, proxy, folder, *, secret=servers.SECRET):
         self.client = server.client()
-        self.contents, self.marks = {}, {}
+        self.contents, self.checksums = {}, {}
         for k in range(3):
             self.put(
                 f"{PREFIX}{next(names)} é%.nc".replace("%", "%25").replace(" ", "%20").replace("é", "%C3%A9"),
@@ -67,12 +67,12 @@ class Objects:
         body = CONTENT[k:] + CONTENT[:k]
         key = unquote(url.removeprefix(f"s3://{BUCKET}/"))
         answer = self.client.put_object(Bucket=BUCKET, Key=key, Body=body)
-        self.contents[url], self.marks[url] = body, answer["ETag"].strip('"')
+        self.contents[url], self.checksums[url] = body, answer["ETag"].strip('"')
 
-    def references(self, each=12, mark=None, step=CHUNK):
+    def references(self, each=12, checksum=None, step=CHUNK):
         """So many chunks of each object, one behind the other."""
         return {
-            n * each + i: (url, i * step, self.marks[url] if mark is None else mark)
+            n * each + i: (url, i * step, self.checksums[url] if checksum is None else checksum)
             for n, url in enumerate(self.contents)
             for i in range(each)
         }
@@ -108,9 +108,9 @@ def test_as_many_requests_as_objects(objects, proxy):
     assert len(proxy.gets(BUCKET)) >= 36
 
 
-@pytest.mark.parametrize("mark", [None, LATER])
-def test_gaps_are_read_where_they_are_small(objects, proxy, mark):
-    references = objects.references(mark=mark, step=CHUNK + 11)
+@pytest.mark.parametrize("checksum", [None, LATER])
+def test_gaps_are_read_where_they_are_small(objects, proxy, checksum):
+    references = objects.references(checksum=checksum, step=CHUNK + 11)
     array = reader(refer(objects.repo, references))
     proxy.seen.clear()
     np.testing.assert_array_equal(array[...], expected(references, objects.contents, 36))
@@ -151,10 +151,10 @@ def test_an_object_that_was_replaced_is_refused(objects):
 
 
 def test_an_object_that_is_replaced_between_two_requests_is_refused(objects, proxy, monkeypatch):
-    """The mark is compared with every answer: no two versions are ever mixed."""
+    """The checksum is compared with every answer: no two versions are ever mixed."""
     monkeypatch.setattr(RemoteOrigins, "limits", Limits(0, 10, 0, 1 << 20))
     url = next(iter(objects.contents))
-    store = refer(objects.repo, {k: (url, 2 * k * CHUNK, objects.marks[url]) for k in range(30)})
+    store = refer(objects.repo, {k: (url, 2 * k * CHUNK, objects.checksums[url]) for k in range(30)})
     array = reader(store).with_config(window_bytes=1)  # a few requests at a time
     once = threading.Lock()
 
@@ -171,7 +171,7 @@ def test_a_server_that_ignores_if_match_is_not_believed(objects, proxy):
     """Its answer says which object it is."""
     store = refer(objects.repo, objects.references())
     for url in objects.contents:
-        objects.marks[url] = "0" * 32
+        objects.checksums[url] = "0" * 32
     wrong = refer(objects.repo, objects.references(), name="b")
     np.testing.assert_array_equal(reader(store)[:CHUNK], np.frombuffer(CONTENT, "u1", CHUNK))
 

@@ -17,7 +17,7 @@ def repository(storage, containers, credentials=None):
 
 
 def refer(repo, references, name="a", chunks=None, written=()):
-    """Commit an array of bytes: position of a chunk -> (URL, offset, mark); some chunks are written to it.
+    """Commit an array of bytes: position of a chunk -> (URL, offset, checksum); some chunks are written.
 
     Positions without either are not stored.
     """
@@ -34,10 +34,10 @@ def refer(repo, references, name="a", chunks=None, written=()):
     )
     for position in written:
         array[position * CHUNK : (position + 1) * CHUNK] = position
-    for position, (url, offset, mark) in references.items():
+    for position, (url, offset, checksum) in references.items():
         key = f"{name}/c/{position}"
         session.store.set_virtual_ref(
-            key, url, offset=offset, length=CHUNK, checksum=mark, validate_container=False
+            key, url, offset=offset, length=CHUNK, checksum=checksum, validate_container=False
         )
     session.commit(name)
     return repo.readonly_session("main").store

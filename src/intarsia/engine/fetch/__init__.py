@@ -9,7 +9,7 @@ from intarsia._compat import store_supports_sync_io
 from intarsia._icechunk import IcechunkStore, safe_store
 from intarsia.engine.fetch.icechunk import IcechunkBatch, LocalIcechunk
 from intarsia.engine.fetch.local_files import LocalFiles
-from intarsia.engine.fetch.session_access import helpful_refusals, read_error
+from intarsia.engine.fetch.read_errors import helpful_refusals, read_error
 from intarsia.engine.fetch.store import (
     CAN_READ_FILES,
     ConcurrentStore,
@@ -46,13 +46,13 @@ __all__ = [
 def is_immutable(store: Store) -> bool:
     """Whether nothing in this store can change any more, as in a read-only session of Icechunk.
 
-    A store may be opened for reading while its session is written to, so the session is asked.
+    A store may be opened for reading while its session is written to, so the session is checked.
     """
     return isinstance(store, IcechunkStore) and store.is_immutable
 
 
 def fetcher_for(store: Store) -> Fetcher:
-    """The way to read this store, as it is now.
+    """The way to read this store, as it is now; all arrays of an immutable session share one.
 
     >>> from zarr.storage import MemoryStore
     >>> fetcher_for(MemoryStore()).name
@@ -61,9 +61,12 @@ def fetcher_for(store: Store) -> Fetcher:
     store = safe_store(store)
     if isinstance(store, IcechunkStore):
         check_store(store)
-        read_only = store.is_immutable
-        local = LocalIcechunk.of(store) if read_only else None
-        return local or IcechunkBatch(store, read_only=read_only)
+        if not store.is_immutable:
+            return IcechunkBatch(store, read_only=False)
+        if store.shared.fetcher is None:
+            store.shared.fetcher = LocalIcechunk.of(store) or IcechunkBatch(store, read_only=True)
+        fetcher: Fetcher = store.shared.fetcher
+        return fetcher
     if type(store) is LocalStore and CAN_READ_FILES:
         return LocalFiles(store)
     if store_supports_sync_io(store):

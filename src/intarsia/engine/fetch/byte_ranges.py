@@ -44,14 +44,14 @@ FILES = Limits(most_gap=16 << 10, share=2, free=16 << 10, most_bytes=1 << 20)
 MOST_GAP_BYTES = 1 << 20
 """Ranges further apart than this are requested one by one: a request costs less than reading the gap."""
 
-MOST_JOINED_BYTES = 16 << 20
+MOST_COALESCED_BYTES = 16 << 20
 """A joined range is held in memory until its last piece is decoded."""
 
 type Cut = tuple[int, int, int | None]
 """The request that holds a piece, and the piece's first and last byte in its answer; None means all of it."""
 
 
-class JoinedRanges(NamedTuple):
+class RangeRequests(NamedTuple):
     """Requests, and what each of them holds."""
 
     request: Ints
@@ -72,14 +72,15 @@ class JoinedRanges(NamedTuple):
         return int((self.last - self.first).sum())
 
 
-def joined(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> JoinedRanges:
+def coalesce_ranges(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> RangeRequests:
     """The fewest requests for these ranges of objects, within the limits.
 
     In each object, the smallest gaps are closed first. Every closed gap saves one request, whatever its size,
     so no other choice saves more requests for as many bytes.
 
     >>> column = np.array
-    >>> found = joined(column([7, 7, 7]), column([0, 900, 100]), column([99, 50, 50]), Limits(9, 10, 8, 999))
+    >>> limits = Limits(9, 10, 8, 999)
+    >>> found = coalesce_ranges(column([7, 7, 7]), column([0, 900, 100]), column([99, 50, 50]), limits)
     >>> found.request, found.first, found.last
     (array([0, 1, 0]), array([  0, 900]), array([150, 950]))
     """
@@ -96,13 +97,13 @@ def joined(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> JoinedRang
     request = np.empty(owner.shape, dtype=np.int64)
     request[order] = number
     last = np.maximum.reduceat(end, at) if at.size else end
-    return JoinedRanges(request, owner[at], start[at], last)
+    return RangeRequests(request, owner[at], start[at], last)
 
 
-def joined_as(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> JoinedRanges:
+def group_ranges(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> RangeRequests:
     """The same if it is already known which ranges go together."""
     if not request.size:
-        return JoinedRanges(request, owner, start, start)
+        return RangeRequests(request, owner, start, start)
     order = np.argsort(request, kind="stable")
     number = request[order]
     at = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
@@ -110,36 +111,36 @@ def joined_as(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> JoinedRa
     renumbered[order] = np.repeat(np.arange(at.size), np.diff(np.append(at, number.size)))
     first = np.minimum.reduceat(start[order], at)
     last = np.maximum.reduceat((start + nbytes)[order], at)
-    return JoinedRanges(renumbered, owner[order][at], first, last)
+    return RangeRequests(renumbered, owner[order][at], first, last)
 
 
-def coalesced(spans: Sequence[Spans]) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
+def coalesce_spans(spans: Sequence[Spans]) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
     """Fewer, larger ranges that hold everything requested, and a function that cuts the pieces out of them.
 
     A gap is read only if it is no larger than the wanted bytes before it, so at most half is waste.
     """
     if all(item.start is None for item in spans):
         return list(spans), list
-    joined: list[Spans] = []
+    ranges_of_all: list[Spans] = []
     cuts: list[Cut] = []
     requests = 0
     for item in spans:
-        ranges, pieces = joined_in_order(item, requests)
-        joined.append(ranges)
+        ranges, pieces = coalesce_member(item, requests)
+        ranges_of_all.append(ranges)
         cuts += pieces
         requests += len(ranges.blob)
 
     def cut_out(received: list[Any]) -> list[Any]:
         return [_piece(received[request], first, last) for request, first, last in cuts]
 
-    return joined, cut_out
+    return ranges_of_all, cut_out
 
 
-def joined_in_order(item: Spans, requests: int, most_gap: int = MOST_GAP_BYTES) -> tuple[Spans, list[Cut]]:
+def coalesce_member(item: Spans, requests: int, most_gap: int = MOST_GAP_BYTES) -> tuple[Spans, list[Cut]]:
     """The ranges of one member, joined; requests are numbered from `requests` on.
 
     It serves the batches of a read, of which there are many, with few ranges each: for eight ranges, a loop
-    takes a sixth of the time of `joined`; from a hundred on it is slower.
+    takes a sixth of the time of `coalesce_ranges`; from a hundred on it is slower.
     """
     if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
         # Whole objects have nothing to join; a range that counts from the end has no known neighbours.
@@ -156,7 +157,7 @@ def joined_in_order(item: Spans, requests: int, most_gap: int = MOST_GAP_BYTES) 
             and last[0] == blob
             # What counts is the bytes wanted so far, not those fetched: waste must not justify more waste.
             and first - last[2] <= min(most_gap, last[3])
-            and first + nbytes - last[1] <= MOST_JOINED_BYTES
+            and first + nbytes - last[1] <= MOST_COALESCED_BYTES
         ):
             # Ranges may overlap: an index may point two chunks to the same bytes.
             last[2], last[3] = max(last[2], first + nbytes), last[3] + nbytes

@@ -1,15 +1,11 @@
-"""Telling the system which files come next, if they are not in memory yet.
+"""Fetching encoded chunks from files on this machine, opened and read in the thread that decodes them.
 
-Reading many small files from a disk means waiting for one after the other, unless the system is told about
-them beforehand: it then reads many at a time. Asking whether a file is in memory takes less than a
-microsecond, and nothing else is done for files that are.
+The system is told which files come next if they are not in memory: it then reads many at a time, where a
+reader would wait for one after the other. Checking whether a file is in memory takes less than a microsecond,
+and nothing else is done for files that are.
 
-Inner chunks of shards that are files on this machine: one open file serves the index and the chunks.
-
-A shard that is replaced during a read is read as it was, its chunks by its own index. Indexes are kept for as
-long as the file is the same, which the system tells for the open file.
-
-Fetching encoded chunks from files on this machine, opened and read in the thread that decodes them.
+For inner chunks of a shard, one open file serves the index and the chunks. A shard that is replaced during a
+read is read as it was. Its index is remembered for as long as the system says that the file is the same.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ import numpy as np
 from zarr.storage import LocalStore
 
 from intarsia.codecs.shard_index import ABSENT, LONGEST, points_outside
-from intarsia.engine.fetch.byte_ranges import FILES, joined_in_order
+from intarsia.engine.fetch.byte_ranges import FILES, coalesce_member
 from intarsia.engine.fetch.store import (
     Cost,
     Encoded,
@@ -110,13 +106,13 @@ class FilesInTurn:
         self._disk, self._otherwise, self._is_compressed = disk, otherwise, not decoder.is_raw
         self._each = min(max(decoder.nbytes, 1), MOST_BYTES)
         self._step = min(MOST_FILES, MOST_BYTES // self._each)
-        self._told = 0
+        self._announced = 0
         """The system has been told about the files before this one."""
 
     def begin(self) -> None:
         """Announce that the files will soon be read."""
         if self._disk.is_cold:
-            self._tell(self._step)
+            self._announce(self._step)
 
     def __iter__(self) -> Iterator[Encoded | None]:
         look_at = 0
@@ -135,17 +131,17 @@ class FilesInTurn:
     def _look(self, position: int, file: int) -> int:
         """Check whether this file, which is being read, is in memory, and act on it; returns how many files
         later to look again."""
-        if position >= self._told:
+        if position >= self._announced:
             self._disk.is_cold = not is_in_memory(file, max(0, self._starts[position]))
-            self._told = position + 1
+            self._announced = position + 1
         if not self._disk.is_cold:
             return LOOK_EVERY
-        self._tell(position + 1 + self._step)
+        self._announce(position + 1 + self._step)
         return max(1, self._step // 2)
 
-    def _tell(self, until: int) -> None:
-        first, self._told = self._told, min(until, len(self._starts))
-        for position in range(first, self._told):
+    def _announce(self, until: int) -> None:
+        first, self._announced = self._announced, min(until, len(self._starts))
+        for position in range(first, self._announced):
             try:
                 file = self._open(position)
             except (OSError, IntarsiaError) as error:
@@ -186,8 +182,8 @@ class FileStamp(NamedTuple):
     @classmethod
     def of(cls, file: int) -> FileStamp:
         """The stamp of an open file."""
-        told = os.fstat(file)
-        return cls(told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns)
+        status = os.fstat(file)
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     @property
     def is_settled(self) -> bool:
@@ -198,13 +194,13 @@ class FileStamp(NamedTuple):
 def index_of(file: int, shards: Shards, blob: int) -> Any:
     """The offset and length of every inner chunk of an open shard, either kept from before or read."""
     stamp = FileStamp.of(file)
-    entries = shards.kept(blob, stamp)
+    entries = shards.known_index(blob, stamp)
     if entries is None:
         settled = stamp.is_settled  # before it is read: any later change is younger
         form = shards.form
         entries = form.decode(read_exactly(file, max(0, form.start(stamp.nbytes)), form.nbytes))
         if settled:
-            shards.keep(blob, entries, stamp)
+            shards.remember_index(blob, entries, stamp)
     return entries
 
 
@@ -218,7 +214,7 @@ def inner_chunks(folders: Folders, item: Spans) -> Iterator[Encoded | None]:
     ends = [*(np.flatnonzero(blobs[1:] != blobs[:-1]) + 1).tolist(), blobs.size] if blobs.size > 1 else [1]
     start = 0
     for end in ends:
-        some = item if len(ends) == 1 else item.some(slice(start, end))
+        some = item if len(ends) == 1 else item.select(slice(start, end))
         start = end
         (key,) = source.keys(some.blob[:1])
         try:
@@ -257,7 +253,7 @@ def _several(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
         whole = nbytes == decoder.nbytes  # else it is damaged, and decoding it says so
         start, nbytes = np.where(whole, start + item.start, start), np.where(whole, item.nbytes, nbytes)
     if int(nbytes.max()) <= SMALL_CHUNK:
-        pieces: Iterator[Encoded] = _joined(file, item, start[stored], nbytes[stored])
+        pieces: Iterator[Encoded] = _coalesced(file, item, start[stored], nbytes[stored])
     elif decoder.is_raw:
         columns = start[stored].tolist(), nbytes[stored].tolist()
         pieces = (FileSpan(file, *span) for span in zip(*columns, strict=True))
@@ -270,10 +266,10 @@ def _several(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
         yield next(pieces) if is_stored else None
 
 
-def _joined(file: int, item: Spans, start: Ints, nbytes: Ints) -> Iterator[bytes]:
+def _coalesced(file: int, item: Spans, start: Ints, nbytes: Ints) -> Iterator[bytes]:
     """Small pieces of one file: neighbours are read in one go."""
     blob = np.full(start.shape, item.blob[0])
-    ranges, cuts = joined_in_order(item._replace(blob=blob, start=start, nbytes=nbytes), 0, FILES.most_gap)
+    ranges, cuts = coalesce_member(item._replace(blob=blob, start=start, nbytes=nbytes), 0, FILES.most_gap)
     assert ranges.start is not None
     assert ranges.nbytes is not None
     spans = zip(ranges.start.tolist(), ranges.nbytes.tolist(), strict=True)
@@ -294,15 +290,15 @@ class _FilesLater:
         self._folders, self._disk, self._spans = folders, disk, spans
         if disk.is_cold:
             for item in spans:
-                if item.within is None and not _is_worth_joining(item):
+                if item.within is None and not _is_worth_coalescing(item):
                     self._files(item).begin()
 
     def __iter__(self) -> Generator[Encoded | None]:
         for item in self._spans:
             if item.within is not None:
                 yield from inner_chunks(self._folders, item)
-            elif _is_worth_joining(item):
-                yield from self._joined_pieces(item)
+            elif _is_worth_coalescing(item):
+                yield from self._coalesced_pieces(item)
             else:
                 yield from self._files(item)
 
@@ -315,9 +311,9 @@ class _FilesLater:
             lambda i: folders.open(keys[i]), starts, lengths, source.decoder, self._disk, _not_stored
         )
 
-    def _joined_pieces(self, item: Spans) -> Iterator[bytes | None]:
+    def _coalesced_pieces(self, item: Spans) -> Iterator[bytes | None]:
         """Small pieces of files: each file is opened once, and neighbours are read in one go."""
-        ranges, cuts = joined_in_order(item, 0, FILES.most_gap)
+        ranges, cuts = coalesce_member(item, 0, FILES.most_gap)
         assert ranges.start is not None
         assert ranges.nbytes is not None
         columns = ranges.blob.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
@@ -346,7 +342,7 @@ def _not_stored(_: int, error: OSError) -> None:
         raise error
 
 
-def _is_worth_joining(item: Spans) -> bool:
+def _is_worth_coalescing(item: Spans) -> bool:
     """Whether the pieces are so small that finding them takes longer than copying them once more."""
     start, nbytes = item.start, item.nbytes
     if start is None or nbytes is None or start.size <= 1:
@@ -354,9 +350,9 @@ def _is_worth_joining(item: Spans) -> bool:
     return bool((start >= 0).all() and nbytes.max() <= SMALL_PIECE)
 
 
-def _joined_in_files(item: Spans) -> Spans:
+def _coalesce_in_files(item: Spans) -> Spans:
     """The ranges of files that are read in one go."""
-    return joined_in_order(item, 0, FILES.most_gap)[0] if _is_worth_joining(item) else item
+    return coalesce_member(item, 0, FILES.most_gap)[0] if _is_worth_coalescing(item) else item
 
 
 class LocalFiles(Plain):
@@ -370,7 +366,7 @@ class LocalFiles(Plain):
         self._folders, self._disk = Folders(os.fspath(store.root)), Disk()
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
-        return cost_of([_joined_in_files(item) for item in spans])
+        return cost_of([_coalesce_in_files(item) for item in spans])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
         return _FilesLater(self._folders, self._disk, spans)

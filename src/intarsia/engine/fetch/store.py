@@ -18,7 +18,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
 from intarsia._compat import event_loop, store_supports_sync_io
-from intarsia.engine.fetch.byte_ranges import coalesced
+from intarsia.engine.fetch.byte_ranges import coalesce_spans
 from intarsia.errors import ChunkDecodeError
 from intarsia.file_io import read_exactly, read_rest
 from intarsia.parallel import check_store
@@ -47,13 +47,13 @@ class Spans(NamedTuple):
     """The length of each range; None with whole objects."""
 
     request: Ints | None = None
-    """For each, the number of its request, if `Fetcher.joined` has given one; otherwise None."""
+    """For each, the number of its request, if `Fetcher.request_numbers` has given one; otherwise None."""
 
     within: Ints | None = None
     """Which inner chunk of each shard is meant, in C order, if the fetcher looks them up: `start` counts from
     its first byte. None if bytes of the object itself are meant."""
 
-    def some(self, which: Any) -> Spans:
+    def select(self, which: Any) -> Spans:
         """Some of them."""
         columns = self.start, self.nbytes, self.request, self.within
         others = (None if column is None else column[which] for column in columns)
@@ -64,7 +64,7 @@ class Cost(NamedTuple):
     """What a fetch costs."""
 
     requests: int
-    """How often the store is asked, or a file is read."""
+    """How many requests the store gets, or how often a file is read."""
 
     nbytes: int | None
     """The number of bytes that arrive; None if that is not known beforehand."""
@@ -94,7 +94,7 @@ class Fetcher(Protocol):
     in_threads: bool
     """Whether bytes are read one by one in the thread that decodes them, so that nothing is held ahead."""
 
-    lasting: bool
+    immutable: bool
     """Whether what it says stays true, as in a read-only snapshot; if so, sizes and indexes may be kept."""
 
     looks_into_shards: bool
@@ -110,7 +110,7 @@ class Fetcher(Protocol):
     def for_member(self, source: EngineSource) -> Fetcher:
         """The fetcher for this member: this one, or another that can do what the member needs."""
 
-    def joined(self, spans: Sequence[Spans]) -> list[Ints] | None:
+    def request_numbers(self, spans: Sequence[Spans]) -> list[Ints] | None:
         """For each range of all members, the number of its request; ranges that come together share one.
         Numbers rise in the best order for requests. None if it does not matter."""
 
@@ -145,7 +145,7 @@ def cost_of(spans: Sequence[Spans]) -> Cost:
 class Plain:
     """A store that says nothing about an object before it is read, and treats all members alike."""
 
-    lasting = False
+    immutable = False
     looks_into_shards = False
     supports_ranges = True
 
@@ -155,7 +155,7 @@ class Plain:
     def for_member(self, source: EngineSource) -> Self:
         return self
 
-    def joined(self, spans: Sequence[Spans]) -> None:
+    def request_numbers(self, spans: Sequence[Spans]) -> None:
         return None
 
 
@@ -236,13 +236,13 @@ class ConcurrentStore(Plain):
         self.name = f"{type(store).__name__}, concurrently"
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
-        return cost_of(coalesced(spans)[0])
+        return cost_of(coalesce_spans(spans)[0])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        joined, parts = coalesced(spans)
-        return Started(self._get(list(requests_of(joined)), parts))
+        ranges, parts = coalesce_spans(spans)
+        return Started(self._get(list(requests_of(ranges)), parts))
 
-    async def _get(self, wanted: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    async def _get(self, requests: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
         prototype = default_buffer_prototype()
 
         async def one(key: str, byte_range: ByteRequest | None) -> Any:
@@ -250,7 +250,7 @@ class ConcurrentStore(Plain):
                 content = await self._store.get(key, prototype, byte_range)
                 return None if content is None else content.as_numpy_array()
 
-        tasks = [one(*item) for item in wanted]
+        tasks = [one(*item) for item in requests]
         return parts(await asyncio.gather(*tasks, return_exceptions=True))
 
 

@@ -8,7 +8,7 @@
     const slider = box.querySelector("input");
     const output = box.querySelector("output");
     const [earlier, later] = box.querySelectorAll("button");
-    const labels = data.arrays[Number(box.dataset.array)].moments.map((moment) => moment.label);
+    const labels = data.arrays[Number(box.dataset.array)].labels;
     const show = (at) => {
       const place = Math.max(0, Math.min(moments.length - 1, at));
       moments.forEach((moment, i) => { moment.hidden = i !== place; });

@@ -189,7 +189,7 @@ class _PieceInBlocks:
         member = logical.members.child(piece.member)
         size = grain(member)
         part = source[piece.source.slices]
-        options = logical.luggage(piece.member, room.options.get(piece.member, NO_OPTIONS))
+        options = logical.runtime_options(piece.member, room.options.get(piece.member, NO_OPTIONS))
         return cls(part.rechunk(align(part.chunks, piece, size)), logical, piece, options, size)
 
     def results(self, handle: StoreHandle, gate: _Gate | None) -> Any:

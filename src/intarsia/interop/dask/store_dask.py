@@ -13,7 +13,7 @@ from intarsia.codecs.base import codec_list
 from intarsia.engine.member_source import grain
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
-from intarsia.interop.dask import write_jobs
+from intarsia.interop import write_jobs
 from intarsia.logical.append import Addition
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_state import LogicalArrayHandle

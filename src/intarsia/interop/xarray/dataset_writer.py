@@ -14,13 +14,12 @@ from xarray.backends import ZarrStore
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value, extract_zarr_variable_encoding
 
 from intarsia.errors import DataTypeError, ShapeError
-from intarsia.interop.dask.write_jobs import Job, append_along, new_array, run_jobs
+from intarsia.interop.write_jobs import Job, append_along, new_array, run_jobs
 from intarsia.interop.xarray.backend import GroupStore
 from intarsia.logical.attributes import UNLIMITED_KEY
 from intarsia.logical.hierarchy import is_logical, open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding, choose_codecs
-from intarsia.logical.staging import clean_up
 from intarsia.manifest.box import sizes_of
 
 if TYPE_CHECKING:
@@ -103,20 +102,13 @@ class _DatasetWriter:
         logical = {name for name, variable in encoded.items() if self._is_logical(name, variable)}
         plain = {name: variable for name, variable in encoded.items() if name not in logical}
         unlimited = self._unlimited()
-        jobs: list[Job] = []
-        try:
-            for name in [name for name in encoded if name in logical]:
-                jobs.append(self._job(name, encoded[name], name in grown))  # noqa: PERF401  # kept if one fails
-        except BaseException as error:
-            for job in jobs:
-                clean_up(job.logical.group.store, error, job.discard)
-            raise
 
         def write_plain() -> None:
             self.plain.set_variables(plain, frozenset(self.choices.encoding), _ImmediateWriter())
             if not grown:  # a dataset that is appended to keeps its own attributes
                 self.group.update_attributes(self.attributes | unlimited)
 
+        jobs = (self._job(name, encoded[name], name in grown) for name in encoded if name in logical)
         run_jobs(jobs, self.cluster, write_plain)
 
     def _sort_variables(self) -> tuple[set[str], set[str]]:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import zarr
 
-from intarsia.engine.fetch.session_access import origin, reason
+from intarsia.engine.fetch.read_errors import origin, reason
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import icechunk
 import pytest
 
 from intarsia._icechunk import session_bytes
-from intarsia.engine.fetch.session_access import grants_of, inside, is_plain
+from intarsia.engine.fetch.virtual import grants_of, inside, is_plain
 from tests.engine.fetch.virtual_arrays import repository
 
 S3 = icechunk.Credentials.S3

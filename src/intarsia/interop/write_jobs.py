@@ -43,7 +43,7 @@ class Job:
     """One array, and the room that is made for it."""
 
     source: Any
-    """A NumPy array or a dask array."""
+    """A NumPy array, a dask array, or an array in a store, which the caller of `run_jobs` copies."""
 
     logical: LogicalArrayHandle
     """The logical array that it goes into."""
@@ -72,22 +72,28 @@ class Job:
             group.attrs.put({})  # the root stays, as a group like any other
 
 
-def run_jobs(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], object] | None = None) -> None:
-    """Write everything, call `then`, and show everything; if anything fails, nothing is shown."""
+def run_jobs(jobs: Iterable[Job], cluster: Cluster | None, then: Callable[[], object] | None = None) -> None:
+    """Write everything, call `then`, and show everything; if anything fails, nothing is shown.
+
+    `jobs` may make room one by one: if that fails, the others give theirs back.
+    """
+    reserved: list[Job] = []
     try:
         for job in jobs:
+            reserved.append(job)  # noqa: PERF402  # kept if the next one fails
+        for job in reserved:
             if isinstance(job.source, np.ndarray):
                 job.write_here()
-        deferred = [job for job in jobs if not isinstance(job.source, np.ndarray)]
+        deferred = [job for job in reserved if hasattr(job.source, "dask")]
         if cluster is not None:
             cluster.write([(job.source, job.logical, job.reservation) for job in deferred])
         if then is not None:
             then()
     except BaseException as error:
-        for job in jobs:
+        for job in reserved:
             clean_up(job.logical.group.store, error, job.discard)
         raise
-    for job in jobs:
+    for job in reserved:
         job.reservation.commit(job.logical)
 
 
@@ -110,6 +116,7 @@ def new_array(
     *,
     regions: Regions | None = None,
     lattice: Sequence[int] | None = None,
+    dtype: Any = None,
     **fields: Any,
 ) -> Job:
     """A new logical array that holds all of the source, in one region or in `regions`."""
@@ -122,9 +129,8 @@ def new_array(
         _check_cover(source.shape, [bounds for bounds, _ in layout])
     if len(chunks) != source.ndim:
         raise ShapeError(f"chunks {tuple(chunks)}: the array has {source.ndim} dimensions")
-    array = create(
-        store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=_data_type(source), **fields
-    )
+    dtype = _data_type(source) if dtype is None else dtype
+    array = create(store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=dtype, **fields)
     logical = array._logical
     whole = [(bounds, _with_chunks(choice, chunks)) for bounds, choice in layout] if source.size else []
     job = Job(source, logical, Reservation((), logical.manifest), created=True)

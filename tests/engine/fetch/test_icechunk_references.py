@@ -7,8 +7,8 @@ import zarr
 from icechunk import ChunkType
 
 from intarsia import _icechunk
-from intarsia.engine.fetch.references import load
-from intarsia.engine.fetch.session_access import Grants
+from intarsia.engine.fetch.icechunk import load
+from intarsia.engine.fetch.virtual import Grants
 from intarsia.engine.member_source import Source
 
 NOTHING = Grants(None, (), {})

@@ -1,4 +1,4 @@
-"""Marks of virtual chunks are what was recorded; files that are not as they should be are refused."""
+"""Checksums of virtual chunks are what was recorded; files that are not as they should be are refused."""
 
 from datetime import UTC, datetime
 
@@ -9,14 +9,20 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.engine.fetch.references import FormatError, Snapshot, body_of, object_name, read_marks
+from intarsia.engine.fetch.icechunk_checksums import (
+    FormatError,
+    Snapshot,
+    body_of,
+    object_name,
+    read_checksums,
+)
 
 MOMENT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
-MARKS = ["9a0364b9e99bb480dd25e1f0284c8555", "abc-12", int(MOMENT.timestamp()), None, "ümlaut"]
+CHECKSUMS = ["9a0364b9e99bb480dd25e1f0284c8555", "abc-12", int(MOMENT.timestamp()), None, "ümlaut"]
 
 
 def made(path, config=None, shape=(4, 5)):
-    """A repository with an array of virtual chunks, with marks of all kinds, and what they are."""
+    """A repository with an array of virtual chunks, with checksums of all kinds, and what they are."""
     repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)), config)
     session = repo.writable_session("main")
     zarr.create_group(session.store)
@@ -26,15 +32,15 @@ def made(path, config=None, shape=(4, 5)):
     for k, index in enumerate(np.ndindex(shape)):
         if k % 7 == 6:
             continue
-        mark = MARKS[k % len(MARKS)]
-        given_mark = datetime.fromtimestamp(mark, tz=UTC) if isinstance(mark, int) else mark
+        checksum = CHECKSUMS[k % len(CHECKSUMS)]
+        stored_checksum = datetime.fromtimestamp(checksum, tz=UTC) if isinstance(checksum, int) else checksum
         key = "b/c/c/" + "/".join(map(str, index))
         session.store.set_virtual_ref(
-            key, f"s3://b/{k}.nc", offset=k, length=1, checksum=given_mark, validate_container=False
+            key, f"s3://b/{k}.nc", offset=k, length=1, checksum=stored_checksum, validate_container=False
         )
-        expected[index] = mark
+        expected[index] = checksum
     zarr.open_array(session.store, path="a")[0] = 7
-    session.commit("marks")
+    session.commit("checksums")
     return repo.readonly_session("main"), expected
 
 
@@ -42,8 +48,8 @@ def found(path, session, name="b/c"):
     def read(file):
         return (path / file).read_bytes()
 
-    marks = read_marks(read, Snapshot(read(f"snapshots/{session.snapshot_id}")), name, 2)
-    return dict(zip(map(tuple, marks.chunk.tolist()), marks.mark, strict=True))
+    checksums = read_checksums(read, Snapshot(read(f"snapshots/{session.snapshot_id}")), name, 2)
+    return dict(zip(map(tuple, checksums.chunk.tolist()), checksums.checksum, strict=True))
 
 
 def test_marks_are_what_was_recorded(tmp_path):
@@ -118,7 +124,9 @@ def test_damage_is_refused_or_harmless(bodies, data):
         content[data.draw(st.integers(39, len(content) - 1))] = data.draw(st.integers(0, 255))
     damaged[which] = bytes(content[: data.draw(st.integers(39, len(content)))])
     try:
-        marks = read_marks(lambda name: damaged["manifests"], Snapshot(damaged["snapshots"]), "b/c", 2)
+        checksums = read_checksums(
+            lambda name: damaged["manifests"], Snapshot(damaged["snapshots"]), "b/c", 2
+        )
     except FormatError:
         return
-    assert len(marks.mark) == len(marks.chunk)
+    assert len(checksums.checksum) == len(checksums.chunk)
