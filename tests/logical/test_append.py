@@ -171,3 +171,13 @@ def test_texts_and_bytes_of_any_length_take_any_codecs(dtype, values, codecs):
     assert array[:4].tolist() == [values[0], values[0], values[0], values[2]]
     array.optimize("size")
     assert array[4:].tolist() == [values[1], values[0]]
+
+
+def test_a_region_that_sees_fewer_axes_than_its_member_has_grows():
+    array = intarsia.create({}, "a", shape=(2, 3), chunks=(1, 3), dtype="i4")
+    member = array.group.create_array("m", shape=(1, 2, 3), chunks=(1, 1, 3), dtype="i4")
+    member[...] = [[[1, 2, 3], [4, 5, 6]]]
+    array.add_region(((0, 2), (0, 3)), member="m", view=intarsia.View.identity(3).drop(0))
+    array.append([[7, 8, 9]])
+    assert len(array.regions) == 1
+    assert array[...].tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]

@@ -240,6 +240,8 @@ class Manifest:
         views = self.backings.view[rows]
         if any(self.in_member(self.backings.row(i)).intersect(box) for i in rows[views != NONE].tolist()):
             return True
+        if not (views == NONE).any():  # the member may have more axes than the array, or fewer
+            return False
         table = self.backings.select(rows[views == NONE])
         start, (lower, upper) = self.member_starts(table), self.region_bounds(table)
         return bool(((start < box.stop) & (start + upper - lower > box.start)).all(axis=1).any())
