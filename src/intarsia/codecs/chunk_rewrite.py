@@ -5,9 +5,9 @@ not.
 """
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, replace
-from itertools import islice
+from itertools import batched
 from operator import add
 from typing import Any, Self
 
@@ -32,8 +32,9 @@ from intarsia.progress import Progress, silent
 CHUNKS_PER_TASK = 16
 """How many stored objects a worker in a cluster gets at once: fetching a task costs as much as one."""
 
-WAITING_PER_WORKER = 4
-"""How many stored objects are planned ahead for each worker: enough to keep it busy."""
+CHUNKS_PER_WORKER = 64
+"""How many stored objects are planned at a time for each thread: enough to keep it busy, and there may be
+millions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,24 +133,17 @@ def _sum(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def _in_threads(work: "_ArrayRewrite", progress: Progress) -> Outcome:
-    indices = iter(work.stored)
     outcome, done, total = _sum(()), 0, len(work.stored)
     progress(done, total)
     workers = max(1, int(zarr.config.get("async.concurrency")))
     pool = ThreadPoolExecutor(workers, thread_name_prefix="intarsia-rewrite")
-    running: set[Future[Outcome]] = set()
     try:
-        while True:
-            for index in islice(indices, WAITING_PER_WORKER * workers - len(running)):
-                running.add(pool.submit(work.attempt, index))
-            if not running:
-                break
-            finished, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in finished:
-                outcome, done = _sum((outcome, future.result())), done + 1
+        for batch in batched(work.stored, CHUNKS_PER_WORKER * workers):
+            for part in pool.map(work.attempt, batch):
+                outcome, done = _sum((outcome, part)), done + 1
                 progress(done, total)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
     return outcome
 
 
