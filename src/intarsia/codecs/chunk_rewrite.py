@@ -16,7 +16,7 @@ import zarr
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import ArraySpec
-from intarsia.codecs.codec_path import Piece, Route, deciding_arrays, find_routes, stored_piece
+from intarsia.codecs.codec_path import EncodedPiece, Route, deciding_arrays, find_routes, stored_piece
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import Grid, at_place, named_chunk
@@ -231,7 +231,7 @@ class _ArrayRewrite:
             stored.write(new)
         return Rewritten(chunks, changed, len(data), len(new))
 
-    def _known_mask(self, piece: Piece) -> int | None:
+    def _known_mask(self, piece: EncodedPiece) -> int | None:
         """The mask that a chunk should have, if its header can be read and no data is needed to know it."""
         (route, *others) = self.routes
         codec, end = route.codec, route.end
@@ -244,7 +244,7 @@ class _ArrayRewrite:
         with at_place(piece.place):
             return decision.mask_unseen(codec.chain(spec, decision))
 
-    def _has_mask(self, piece: Piece, mask: int) -> bool:
+    def _has_mask(self, piece: EncodedPiece, mask: int) -> bool:
         end = self.routes[0].end
         opened = end.uncover(piece)
         header = None if opened is None else opened.extent.first(end.codec.header_bytes)
@@ -268,7 +268,7 @@ class Recoder:
     changed: int = 0
     """How many of them got another bitmask."""
 
-    def recode(self, piece: Piece, level: int = 0) -> Buffer | None:
+    def recode(self, piece: EncodedPiece, level: int = 0) -> Buffer | None:
         """The new bytes of a piece, or None if nothing changes."""
         if level == len(self.route.shards):
             self.chunks += 1
@@ -284,7 +284,7 @@ class Recoder:
                 contents[name], unchanged = new, False
         return None if unchanged else step.close(contents, piece)
 
-    def _recode_chunk(self, piece: Piece) -> Buffer | None:
+    def _recode_chunk(self, piece: EncodedPiece) -> Buffer | None:
         codec, opened = self.route.codec, self.route.end.uncover(piece, check=True)
         stored = None if opened is None else opened.extent.all()
         if opened is None or stored is None:
