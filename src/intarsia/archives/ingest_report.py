@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from intarsia.archives.lint_findings import COLUMNS as DRIFT_COLUMNS
-from intarsia.archives.lint_findings import Drift, drifts_text
 from intarsia.archives.plan.coordinates import labels
+from intarsia.archives.plan.lint_findings import COLUMNS as DRIFT_COLUMNS
+from intarsia.archives.plan.lint_findings import Drift, drifts_text
 from intarsia.display import count_text, markup, size_text, table_html, table_text, terminal_width
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ import numpy as np
 
 from intarsia._icechunk import safe_store
 from intarsia.archives import source_states
-from intarsia.archives.dataset import Dataset, schema_of, unopened, unopened_tree
+from intarsia.archives.dataset import Dataset
 from intarsia.archives.groups import ALL, Bare, Groups, merged
 from intarsia.archives.ingest_arguments import (
     CoordinateSource,
@@ -43,7 +43,6 @@ from intarsia.archives.ingest_arguments import (
     with_order,
 )
 from intarsia.archives.ingest_report import FileReport, IngestReport, Run, Runs, runs_of, words_of_refused
-from intarsia.archives.lint_findings import drifts_of
 from intarsia.archives.locations import (
     WILDCARDS,
     Authorized,
@@ -61,12 +60,15 @@ from intarsia.archives.plan.axis_union import GrownAxis
 from intarsia.archives.plan.compatibility import Rules
 from intarsia.archives.plan.cube import PlacingRules, WholeNeededError
 from intarsia.archives.plan.ingest_plan import Draft, emptied, make_draft
+from intarsia.archives.plan.lint_findings import drifts_of
 from intarsia.archives.plan.member_allocation import Stretches
 from intarsia.archives.plan.overlaps import POLICIES
+from intarsia.archives.plan.schema import schema_of
 from intarsia.archives.preprocess import Preprocess
 from intarsia.archives.relocation import accept_restored
 from intarsia.archives.source_access import with_containers
 from intarsia.archives.write_plan import Writer, Written, with_splitting, with_whole_members
+from intarsia.archives.xarray_check import tree_problem, variable_problems
 from intarsia.display import count_text
 from intarsia.errors import IngestError, RepositoryNotFoundError
 from intarsia.logical.hierarchy import joined_path
@@ -407,7 +409,7 @@ class DatasetIngestion:
         before = [*dataset.plain, *dataset.logical_groups]
         written = [*draft.joined, *draft.static, *draft.arrays]
         if not problems and not (draft.cube.origin and set(written) <= set(before) and not draft.attrs):
-            problems |= unopened(store, self.group, before, written)
+            problems |= variable_problems(store, self.group, before, written)
         problems = {name: why for name, why in problems.items() if name in set(written)}
         for name, why in problems.items():
             if name in before:
@@ -662,7 +664,7 @@ class Ingestion:
         by_group = {part.want.group: draft for part, draft in zip(self.parts, drafts, strict=True)}
         for bare in self.bare:
             bare.write(store, above, by_group)
-        if problem := unopened_tree(store, above):
+        if problem := tree_problem(store, above):
             raise IngestError(
                 f"the groups of the files do not open as one tree, so nothing was written: {problem}\n"
                 "  Ingest such groups one by one: source_group= names one, and group= where it goes"

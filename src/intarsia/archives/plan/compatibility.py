@@ -21,8 +21,9 @@ from intarsia.errors import IngestError
 from intarsia.manifest.coercion import is_nullable, values_dtype
 
 if TYPE_CHECKING:
-    from intarsia.archives.dataset import Dataset, Schema
+    from intarsia.archives.dataset import Dataset
     from intarsia.archives.ingest_arguments import Stack
+    from intarsia.archives.plan.schema import Schema
     from intarsia.manifest.region_table import Ints
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 import intarsia
 from intarsia.archives import from_attribute
-from intarsia.archives.lint_findings import refusals
+from intarsia.archives.plan.lint_findings import refusals
 from tests.archives.files import netcdf
 from tests.archives.plan.test_cube import tile
 from tests.archives.plan.test_reconcile import REFUSED, TAKEN, day, save
