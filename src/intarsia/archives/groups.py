@@ -1,4 +1,4 @@
-"""All groups of files as a tree of datasets: which groups there are, those without data, and one report."""
+"""All groups of files as a tree of datasets: which groups there are, and those without data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from intarsia.archives.cf import clean
-from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, words_of_refused
+from intarsia.archives.ingest_report import words_of_refused
 from intarsia.archives.parse import format_of, reason_of, words_of_nothing
 from intarsia.archives.write_plan import write_joined, write_plain
 from intarsia.errors import IngestError
@@ -98,13 +98,16 @@ class Groups:
         """Why nothing can be ingested: what is wrong with files, and with variables of the groups."""
         if self.unreadable:
             return words_of_refused(self.unreadable, len(urls))
-        left_out = {
-            joined_path(bare.path, name): why
-            for bare in self.bare
-            for name, why in bare.file.left_out.items()
-        }
+        left_out = left_out_of(self.bare)
         url = self.bare[0].file.url if self.bare else urls[0]
         return f"{url}: {words_of_nothing(left_out)}"
+
+
+def left_out_of(groups: Iterable[Bare]) -> dict[str, str]:
+    """Variables of groups without data that are not taken, by path, and why."""
+    return {
+        joined_path(group.path, name): why for group in groups for name, why in group.file.left_out.items()
+    }
 
 
 def _groups_in(url: str, sources: Sources, parser: Any) -> list[str]:
@@ -121,36 +124,3 @@ def _parsed(url: str, path: str, sources: Sources, want: Want, parser: Any) -> P
         if variable.role == "joined" and not set(variable.dims) & set(want.dims):
             variable.role = "static"
     return found
-
-
-def merged(reports: Mapping[str, IngestReport], bare: Iterable[Bare] = ()) -> IngestReport:
-    """One report of several datasets, with variables named by their paths in the files."""
-    first, *others = reports.values()
-    left_out = {
-        joined_path(each.path, name): why for each in bare for name, why in each.file.left_out.items()
-    }
-    if not others and not left_out:
-        return first
-    files: dict[str, FileReport] = {}
-    for report in reports.values():
-        for file in report.files:
-            known = files.setdefault(file.url, file)
-            if file.status == "failed" or known.status == "unchanged":
-                files[file.url] = file
-    rows = [
-        replace(run, variable=joined_path(path, run.variable))
-        for path, report in reports.items()
-        for run in report.runs
-    ]
-    return replace(
-        first,
-        runs=Runs(tuple(rows)),
-        files=tuple(files.values()),
-        left_out=left_out
-        | {
-            joined_path(path, name): why
-            for path, report in reports.items()
-            for name, why in report.left_out.items()
-        },
-        copied=sum(report.copied for report in reports.values()),
-    )

@@ -1,16 +1,10 @@
-"""Files in batches: how many are held in memory and committed together, and one report for all of them.
+"""`intarsia.ingest`: an archive of files as one dataset of logical arrays, by reference.
 
-How files get into one dataset: compared with what it has, parsed, drafted, written and reported.
-
-From batches of files to commits: each batch is drafted, written and committed, for all datasets together.
-
-A draft is made against the newest state of the datasets; if another writer was faster, it is made again.
-
-`intarsia.ingest`: an archive of files as one dataset of logical arrays, by reference.
-
-The caller's options are checked here, before any file is opened; `lint` only looks. `dataset_ingestion.py`
-takes files into one dataset, and `ingest_commits.py` commits them in batches. The ledger records what is
-committed, so an ingest that was killed continues from there. `remove` takes files out again.
+`ingest` checks the caller's options before any file is opened. An `Ingestion` parses the files in batches of
+bounded memory and commits each batch, for all datasets together; a `DatasetIngestion` plans and writes one
+dataset. A plan is made against the newest state of the datasets, and made again if another writer was faster.
+The ledger records what is committed, so an ingest that was killed continues from there. `lint` is a dry run,
+and `remove` takes files out again.
 """
 
 from __future__ import annotations
@@ -19,19 +13,18 @@ import inspect
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import icechunk
-import numpy as np
 
 from intarsia._icechunk import safe_store
 from intarsia.archives import source_states
 from intarsia.archives.dataset import Dataset
-from intarsia.archives.groups import ALL, Bare, Groups, merged
+from intarsia.archives.groups import ALL, Bare, Groups, left_out_of
 from intarsia.archives.ingest_arguments import (
     CoordinateSource,
     as_wanted,
@@ -42,7 +35,15 @@ from intarsia.archives.ingest_arguments import (
     stacks_of,
     with_order,
 )
-from intarsia.archives.ingest_report import FileReport, IngestReport, Run, Runs, runs_of, words_of_refused
+from intarsia.archives.ingest_report import (
+    BatchReports,
+    FileReport,
+    IngestReport,
+    Runs,
+    merge_reports,
+    runs_of,
+    words_of_refused,
+)
 from intarsia.archives.locations import (
     WILDCARDS,
     Authorized,
@@ -79,653 +80,7 @@ from intarsia.versions.repository import check_name, open_repository
 
 if TYPE_CHECKING:
     from intarsia.archives.ledger import Ledger
-    from intarsia.archives.parsed_file import Failure
     from intarsia.archives.plan.axis_union import GrownAxis
-
-
-BATCH_FILES = 2_000
-"""The size of the first batches: how many files a killed ingest has to parse again."""
-
-BATCH_SHARE = 4
-"""A later batch has the number of files before it divided by this. Every commit lists all earlier commits, so
-fewer are better; and a killed ingest has to parse at most this share of its files again."""
-
-BATCH_BYTES = 256 << 20
-"""Roughly how much memory a batch may take until it is committed."""
-
-VARIABLE_BYTES = 3_200
-"""Roughly what a parsed and drafted variable takes besides its references and values."""
-
-REFERENCE_BYTES = 250
-"""Roughly what a reference takes, mostly in the session, where Icechunk keeps it until the commit."""
-
-
-def usual_files(before: int) -> int:
-    """The default size of a batch after `before` files of the same call.
-
-    >>> usual_files(0), usual_files(100_000)
-    (2000, 25000)
-    """
-    return max(BATCH_FILES, before // BATCH_SHARE)
-
-
-def bytes_held(result: ParsedFile | Failure) -> int:
-    """Roughly how much memory a parsed file takes until it is committed."""
-    if not isinstance(result, ParsedFile):
-        return len(result.reason)
-    total = 0
-    for variable in result.variables.values():
-        total += VARIABLE_BYTES
-        if variable.values is not None and variable.role != "static":  # static ones are kept once
-            total += variable.values.nbytes
-        ranges = variable.ranges
-        if ranges is not None:
-            total += REFERENCE_BYTES * ranges.offsets.size + sum(map(len, ranges.inlined.values()))
-            if not isinstance(ranges.locations, str):
-                total += 64 * ranges.locations.size
-    return total
-
-
-@dataclass
-class Progressed:
-    """What the batches so far did, as one report."""
-
-    files: dict[str, FileReport] = field(default_factory=dict)
-    """Files that are not in `_placed`."""
-
-    left_out: dict[str, str] = field(default_factory=dict)
-    copied: int = 0
-    containers: dict[str, None] = field(default_factory=dict)
-    snapshot_id: str | None = None
-
-    _placed: list[tuple[list[FileReport], Any]] = field(default_factory=list)
-    _runs: list[tuple[Run, int, int]] = field(default_factory=list)
-
-    @property
-    def added(self) -> int:
-        """How many files are committed."""
-        return sum(len(reports) for reports, _ in self._placed)
-
-    def add(self, report: IngestReport, axis: GrownAxis | None) -> None:
-        """Add what one batch did; `axis` is the changed first dimension, if there is a single dataset."""
-        if axis is not None and not axis.appends:
-            self._placed = [(reports, moved(starts, axis)) for reports, starts in self._placed]
-            self._runs = [
-                (run, *moved(np.array([start, stop - 1]), axis).tolist()) for run, start, stop in self._runs
-            ]
-            self._runs = [(run, start, stop + 1) for run, start, stop in self._runs]
-        placed = [file for file in report.files if file.start is not None]
-        self._placed.append((placed, np.array([file.start for file in placed], dtype=np.int64)))
-        self.files |= {file.url: file for file in report.files if file.start is None}
-        self._runs += [(run, run.start, run.stop) for run in report.runs]
-        self.left_out |= report.left_out
-        self.copied += report.copied
-        self.containers |= dict.fromkeys(report.containers)
-        self.snapshot_id = report.snapshot_id or self.snapshot_id
-
-    def report(self, last: IngestReport, urls: Iterable[str], unchanged: set[str]) -> IngestReport:
-        """The whole report, with files in the order in which they were named."""
-        found = dict(self.files)
-        for reports, starts in self._placed:
-            for file, start in zip(reports, starts.tolist(), strict=True):
-                found[file.url] = file if file.start == start else replace(file, start=start)
-        listed = [
-            found[url] if url in found else FileReport(url, "unchanged")
-            for url in urls
-            if url in found or url in unchanged
-        ]
-        return replace(
-            last,
-            runs=Runs(tuple(joined_runs([replace(run, start=a, stop=b) for run, a, b in self._runs]))),
-            files=tuple(listed),
-            snapshot_id=self.snapshot_id,
-            containers=tuple(sorted(self.containers)),
-            left_out=self.left_out,
-            copied=self.copied,
-        )
-
-
-def moved(steps: np.ndarray[Any, np.dtype[np.int64]], axis: GrownAxis) -> np.ndarray[Any, Any]:
-    """Where steps of an axis are after it has changed."""
-    steps = steps.copy()
-    for start, stop in axis.removed:
-        steps[steps >= stop] -= stop - start
-    for at, length in axis.openings:
-        steps[steps >= at] += length
-    return steps
-
-
-def joined_runs(runs: Sequence[Run]) -> list[Run]:
-    """Runs of several batches, joined if one continues another in the same way."""
-    order = {name: i for i, name in enumerate(dict.fromkeys(run.variable for run in runs))}
-    found: list[Run] = []
-    for run in sorted(runs, key=lambda run: (order[run.variable], run.start)):
-        last = found[-1] if found else None
-        if last is not None and last.stop == run.start and _alike(last) == _alike(run):
-            found[-1] = replace(last, stop=run.stop, last=run.last, files=last.files + run.files)
-        else:
-            found.append(run)
-    return found
-
-
-def _alike(run: Run) -> tuple[Any, ...]:
-    return run.variable, run.chunks, run.codecs, run.stored, run.packing, run.copied
-
-
-@dataclass
-class DatasetIngestion:
-    """Files that were named, on their way into one dataset, batch by batch."""
-
-    target: Any
-    """The repository, or where it is or will be; None for a dry run without one."""
-
-    urls: list[str]
-    """All files that were named."""
-
-    sources: Sources
-    want: Want
-    rules: Rules
-    parser: Any
-    """The caller's own parser, if given."""
-
-    group: str
-    """The group that holds the dataset."""
-
-    branch: str
-    errors: str
-    """Whether files that cannot be taken `raise` or are `skip`ped."""
-
-    replace: bool
-    """Whether changed files are taken again."""
-
-    told: Mapping[str, CoordinateSource] = field(default_factory=dict)
-    """Where coordinates that are not in the files come from."""
-
-    schema: Any = None
-    """What the caller declared; files are checked against it."""
-
-    engine: Engine = None
-    """What parses the files."""
-
-    coordinate: Callable[[str], Any] | None = None
-    """Returns the coordinate of a file from its URL; if it returns None, the file's own stays."""
-
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Files that cannot be read, and why: something is wrong outside of the group that is ingested."""
-
-    parsed: list[ParsedFile] = field(init=False, default_factory=list)
-    """Files of this batch that could be parsed."""
-
-    again: list[ParsedFile] = field(init=False, default_factory=list)
-    """Files already in the dataset, parsed again for variables that it does not have."""
-
-    failures: dict[str, str] = field(init=False, default_factory=dict)
-    """Files of this batch that could not be parsed, and why."""
-
-    unchanged: set[str] = field(init=False, default_factory=set)
-    """Files already in the dataset, with the same content."""
-
-    changed: set[str] = field(init=False, default_factory=set)
-    """Files already in the dataset, with different content."""
-
-    restored: dict[str, Identity] = field(init=False, default_factory=dict)
-    """Files with another modification time but the same bytes, and what identifies them now."""
-
-    compared: str = field(init=False, default="")
-    """The snapshot that the files were compared with."""
-
-    before: int = field(init=False, default=0)
-    """How many files the earlier batches added."""
-
-    def compare(self) -> None:
-        """Find out which files are in the dataset, with the same or with different content."""
-        repo = self.opened()
-        if repo is None:
-            return
-        session = repo.readonly_session(self.branch)
-        self.compared = session.snapshot_id
-        known = Dataset.entries(session.store, self.group, self.urls)
-        states = source_states.states(self.sources, {url: content for url, (_, content) in known.items()})
-        self.unchanged = {url for url, state in states.items() if state == "present"}
-        changed = {url: known[url][1] for url, state in states.items() if state == "changed"}
-        self.restored = source_states.restored(self.sources, changed)
-        self.unchanged |= self.restored.keys()
-        self.changed = set(states) - self.unchanged
-
-    def fresh(self) -> list[str]:
-        """The files that are to be parsed."""
-        known = set() if self.rules.add_variables else self.unchanged
-        return [url for url in self.urls if url not in known]
-
-    def parse(self, fresh: Iterable[str]) -> Iterator[ParsedFile | Failure]:
-        """Parse every file; if no dimensions were named, their coordinates determine them."""
-        urls = list(fresh)
-        results = parse_all(urls, self.sources, self.want, self.parser, self.engine)
-        if self.want.dims or not urls:
-            yield from results
-            return
-        found = list(results)
-        files = [each for each in found if isinstance(each, ParsedFile)]
-        if not files:  # all that can be said is what is wrong with each
-            yield from found
-            return
-        dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
-        if not dims:
-            failed = next((each for each in found if isinstance(each, Failure)), None)
-            why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
-            if failed is not None:
-                why = f"{failed.url}: {failed.reason}.\n  Without it, {why}"
-            raise IngestError(f"{why}: concat_dim= names the dimension along which to join files")
-        self.want = with_fields(self.want, dims=(*dims, *(dim for dim in self.told if dim not in dims)))
-        for each in found:
-            yield self._as_wanted(each)
-
-    def _as_wanted(self, result: ParsedFile | Failure) -> ParsedFile | Failure:
-        if isinstance(result, Failure):
-            return result
-        known = as_wanted(result, self.want)
-        return known or parse_one(result.url, self.sources, self.want, self.parser)
-
-    def _known_dims(self) -> tuple[str, ...]:
-        repo = self.opened()
-        if repo is None:
-            return ()
-        return Dataset.read_ledger(repo.readonly_session(self.branch).store, self.group).dims
-
-    def take(self, parsed: ParsedFile | Failure) -> int:
-        """Put a parsed file where it belongs; returns roughly how much memory it takes."""
-        if parsed.url in self.unreadable:
-            parsed = Failure(parsed.url, self.unreadable[parsed.url])
-        result = made_alike(parsed, self.want.dims, self.told, self.coordinate)
-        if isinstance(result, ParsedFile) and result.url in self.unchanged:
-            self.again.append(result)
-        elif not isinstance(result, ParsedFile):
-            self.failures[result.url] = result.reason
-        elif self.replace or result.url not in self.changed:
-            self.parsed.append(result)
-        else:
-            self.failures[result.url] = "it has changed since it was ingested (replace=True ingests it again)"
-        return bytes_held(result)
-
-    def declare(self) -> None:
-        """Process what the caller declared: only now do we know which dimensions grow from file to file."""
-        if self.schema is not None and self.rules.schema is None:
-            declared = schema_of(self.schema, self.want, self.sources, self.parser, self.told)
-            self.rules = with_fields(self.rules, schema=declared)
-
-    def begin_batch(self, repo: icechunk.Repository | None, before: int) -> None:
-        """Forget the files of the committed batch; all batches so far added `before` files."""
-        self.target = self.target if repo is None else repo
-        self.before = before
-        self.parsed, self.again, self.failures = [], [], {}
-
-    def opened(self, *, create: bool = False) -> icechunk.Repository | None:
-        """The repository, opened once; None if it does not exist and is not to be created."""
-        if self.target is not None and not isinstance(self.target, icechunk.Repository):
-            try:
-                self.target = open_repository(self.target, create=create)
-            except RepositoryNotFoundError:
-                return None
-        repo: icechunk.Repository | None = self.target
-        return repo
-
-    def read(self, session: icechunk.Session) -> Dataset:
-        """The dataset as a session sees it."""
-        return Dataset.read(session.store, self.group)
-
-    def read_end(self, session: icechunk.Session) -> Dataset | None:
-        """The end of the dataset, if the files of this batch need no more; otherwise None."""
-        urls = [file.url for file in self.parsed]
-        if self.compared == session.snapshot_id and self.changed.isdisjoint(urls):
-            urls = []  # we already checked whether the dataset knows them
-        return Dataset.read_end(session.store, self.group, urls)
-
-    def drafted(self, dataset: Dataset) -> tuple[Draft, set[str]]:
-        """The draft, and the files that were there before or that another process has added since."""
-        entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
-        twice = set() if self.replace else {file.url for file in self.parsed if file.url in entries}
-        files = [file for file in self.parsed if file.url not in twice]
-        known = [(file, entries[file.url]) for file in self.again if file.url in entries]
-        parted = [without_data(file, dataset.ledger.shown(number)) for file, number in known]
-        extending = [file for file in parted if any(v.role == "data" for v in file.variables.values())]
-        draft = make_draft(files, dataset, self.want, self.rules, entries, extending)
-        draft.refused |= self.failures
-        return draft, self.unchanged | twice
-
-    def shown(self, options: Iterable[str]) -> IngestReport:
-        """What a commit would do, and which options of `ingest` would change that."""
-        repo = self.opened()
-        dataset = Dataset() if repo is None else self.read(repo.readonly_session(self.branch))
-        draft, unchanged = self.drafted(dataset)
-        report = self.report(draft, dataset, unchanged, repo)
-        drifts = drifts_of(draft, dataset, self.rules, report.runs, options)
-        return with_fields(report, drifts=drifts)
-
-    def write(self, store: Any, draft: Draft, dataset: Dataset) -> bool:
-        """Write a draft; returns whether everything in it opens. What does not is removed from the files."""
-        source_group = self.want.group
-        writer = Writer(store, self.group, draft, dataset, self.sources, self.parser, source_group)
-        problems = writer.write()
-        before = [*dataset.plain, *dataset.logical_groups]
-        written = [*draft.joined, *draft.static, *draft.arrays]
-        if not problems and not (draft.cube.origin and set(written) <= set(before) and not draft.attrs):
-            problems |= variable_problems(store, self.group, before, written)
-        problems = {name: why for name, why in problems.items() if name in set(written)}
-        for name, why in problems.items():
-            if name in before:
-                raise IngestError(
-                    f"with these files {name!r} of the dataset could no longer be opened, and nothing was "
-                    f"written: {why}"
-                )
-            parts = [part for part, stack in self.rules.stacks.items() if stack.array == name] or [name]
-            declared = [] if self.rules.schema is None else [self.rules.schema.file]
-            for file in (*self.parsed, *self.again, *declared):
-                for part in parts:
-                    if file.variables.pop(part, None) is not None:
-                        file.left_out[part] = why
-        return not problems
-
-    def raise_if_asked(self, draft: Draft) -> None:
-        """Raise an error for files that cannot be taken, unless they are to be skipped."""
-        if self.errors == "skip" or not draft.refused:
-            return
-        raise IngestError(words_of_refused(draft.refused, len(self.urls), self.before))
-
-    def report(
-        self, draft: Draft, dataset: Dataset, unchanged: set[str], repo: icechunk.Repository | None
-    ) -> IngestReport:
-        """What a draft does with every file, as the report that the caller gets."""
-        origin = draft.cube.origin
-        placed = {each.file.url: (origin + each.start, each.steps) for each in draft.placed}
-        before = set(dataset.ledger.locations)
-        copied = draft.copy_reasons()
-        files = []
-        taken = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *draft.refused))
-        for url in taken if self.before else self.urls:
-            if url in placed:
-                status: Any = "added"
-                if url in before:
-                    status = "extended" if url in unchanged else "replaced"
-                files.append(FileReport(url, status, *placed[url], copied.get(url, "")))
-            elif url in draft.refused:
-                files.append(FileReport(url, "failed", reason=draft.refused[url]))
-            elif url in unchanged and (url in taken or not self.before):
-                files.append(FileReport(url, "unchanged"))
-        runs = runs_of(draft) if draft.placed else Runs(())
-        return IngestReport(
-            runs, tuple(files), repository=repo, left_out=draft.left_out, copied=draft.copied()
-        )
-
-
-@dataclass
-class Ingestion:
-    """One call of `ingest`: the datasets that the files go into, and their commits, one per batch."""
-
-    parts: list[DatasetIngestion]
-    """One dataset, or one for every group of the files that has data."""
-
-    bare: list[Bare] = field(default_factory=list)
-    """Groups of the files without data."""
-
-    above: str | None = None
-    """The group that holds the datasets of all groups; None if only one group is ingested."""
-
-    grown: GrownAxis | None = field(init=False, default=None)
-    """What the last commit did to the first dimension; None if there are several datasets."""
-
-    @classmethod
-    def of_all_groups(cls, whole: DatasetIngestion) -> Ingestion:
-        """Take every group of the files, each as its own dataset."""
-        if not whole.want.dims:
-            raise IngestError("source_group='*' needs concat_dim=: each group has its own coordinates")
-        groups = Groups.of(whole.urls, whole.sources, with_fields(whole.want, group=""), whole.parser)
-        if not groups.with_data:
-            raise IngestError(groups.words_of_no_data(whole.urls))
-        parts = [
-            with_fields(
-                whole,
-                want=with_fields(whole.want, group=path),
-                group=joined_path(whole.group, path),
-                urls=[*urls, *groups.unreadable],
-                unreadable=groups.unreadable,
-            )
-            for path, urls in groups.with_data.items()
-        ]
-        return cls(parts, groups.bare, whole.group)
-
-    @property
-    def first(self) -> DatasetIngestion:
-        """The dataset, or that of the first group; all share the same repository and branch."""
-        return self.parts[0]
-
-    @property
-    def alone(self) -> bool:
-        """Whether there is one dataset."""
-        return len(self.parts) == 1
-
-    def batches(
-        self, urls: Sequence[str], most: int | None, progress: Progress, *, bounded: bool
-    ) -> Generator[None]:
-        """Parse what the datasets do not hold yet; each time, the next batch is in `parsed`.
-
-        There is at least one batch, which may be empty. It has at most `most` files, or the default number.
-        """
-        for part in self.parts:
-            part.compare()
-        fresh = {part.want.group: dict.fromkeys(part.fresh()) for part in self.parts}
-        wanted = [url for url in urls if any(url in own for own in fresh.values())]
-        steps = len(wanted) + 1  # parsing every file, and the commit
-        progress(0, steps)
-        streams = [(part, fresh[part.want.group], part.parse(fresh[part.want.group])) for part in self.parts]
-        count = held = 0
-        for done, url in enumerate(wanted, start=1):
-            for part, own, results in streams:
-                if url in own:
-                    held += part.take(next(results))
-            count += 1
-            progress(done, steps)
-            full = count >= (most or usual_files(done - count)) or (bounded and held >= BATCH_BYTES)
-            if done < len(wanted) and full:
-                self._declare()
-                yield
-                count = held = 0
-        self._declare()
-        yield
-        progress(steps, steps)
-
-    def _declare(self) -> None:
-        for part in self.parts:
-            part.declare()
-
-    def shown(self, batches: Generator[None], options: Iterable[str]) -> IngestReport:
-        """What a commit would do; nothing is written or raised."""
-        for _ in batches:  # there is only one
-            report = merged({part.want.group: part.shown(options) for part in self.parts}, self.bare)
-        return report
-
-    def committed(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
-        """Commit every batch; returns one report for all."""
-        progressed = Progressed()
-        with closing(batches):  # whatever happens, parsing stops
-            for number, _ in enumerate(batches):
-                if number:
-                    self._open_anew()
-                self._accept_restored()
-                report = self._committed(message)
-                progressed.add(report, self.grown)
-                for part in self.parts:
-                    part.begin_batch(report.repository, progressed.added)
-        unchanged = {url for part in self.parts for url in part.unchanged}
-        return progressed.report(report, urls, unchanged)
-
-    def _open_anew(self) -> None:
-        """Release the references of earlier batches, which Icechunk would keep in memory."""
-        repo = self.first.opened()
-        anew = None if repo is None else opened_anew(repo)
-        for part in self.parts if anew is not None else ():
-            part.target = anew
-
-    def _accept_restored(self) -> None:
-        """First of all, make files readable again that were restored without their times."""
-        restored = {url: identity for part in self.parts for url, identity in part.restored.items()}
-        repo = self.first.opened() if restored else None
-        if repo is not None:
-            repo = accept_restored(repo, restored, self.first.branch, self.first.sources)
-            for part in self.parts:
-                part.target, part.restored = repo, {}
-
-    def _committed(self, message: str | None) -> IngestReport:
-        """Write a batch in one commit; a repository is created only if something goes into it."""
-        repo = self.first.opened()
-        ready: list[tuple[Draft, set[str]]] | None = None
-        if repo is None:
-            ready = self._drafted_together([Dataset() for _ in self.parts])
-            for part, (draft, _) in zip(self.parts, ready, strict=True):
-                part.raise_if_asked(draft)
-            if not any(draft.placed for draft, _ in ready):
-                return self._merged(ready, [Dataset() for _ in self.parts], None)
-        repo = repo or self.first.opened(create=True)
-        assert repo is not None
-        commit = Commit(repo, self.first.branch, message or "ingest")
-        attempts: list[tuple[IngestReport, Written | str]] = []
-
-        def prepare() -> Written | str:
-            nonlocal ready
-            report, prepared = self._written(commit.repo, ready)
-            ready = None  # it was written into, and another writer was faster
-            commit.message = message or f"ingest: {report.summary}"
-            attempts.append((report, prepared))
-            return prepared
-
-        snapshot = settle(commit, prepare)
-        report, prepared = attempts[-1]
-        return report if isinstance(prepared, str) else with_fields(report, snapshot_id=snapshot)
-
-    def _written(
-        self, repo: icechunk.Repository, ready: list[tuple[Draft, set[str]]] | None = None
-    ) -> tuple[IngestReport, Written | str]:
-        """Draft everything and write it into a session; if nothing is new, return the current snapshot.
-
-        `ready` are the drafts of new datasets, if they were already made.
-        """
-        while True:
-            session = repo.writable_session(self.first.branch)
-            datasets, drafted = self._drafted_in(session, ready)
-            drafts = [draft for draft, _ in drafted]
-            for part, draft in zip(self.parts, drafts, strict=True):
-                part.raise_if_asked(draft)
-            locations = {url for draft in drafts for url in draft.locations()}
-            split = partial(self._split, drafts)
-            options = self.first.sources.options
-            reopened, prefixes = with_containers(repo, locations, self._folders(), options, split)
-            report = with_fields(self._merged(drafted, datasets, reopened), containers=prefixes)
-            self.grown = drafts[0].cube.axes[0] if self.alone else None
-            if not any(draft.placed for draft in drafts):
-                return report, session.snapshot_id
-            handle = self._filling(reopened, drafts, datasets)
-            if handle is not repo:  # a session keeps the configuration that it began with
-                repo, drafted_at, session = (
-                    reopened,
-                    session.snapshot_id,
-                    handle.writable_session(self.first.branch),
-                )
-                if session.snapshot_id != drafted_at:
-                    continue
-                if datasets[0].origin:
-                    datasets = [self.first.read_end(session) or datasets[0]]
-                else:
-                    datasets = [part.read(session) for part in self.parts]
-            store, fit = safe_store(session.store), True
-            for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
-                fit &= not draft.placed or part.write(store, draft, dataset)
-            if fit:
-                if self.above is not None:
-                    self._write_bare(store, self.above, drafts)
-                return report, Written(session)
-            ready = None  # without what was left out, everything may be different
-
-    def _merged(
-        self,
-        drafted: Sequence[tuple[Draft, set[str]]],
-        datasets: Sequence[Dataset],
-        repo: icechunk.Repository | None,
-    ) -> IngestReport:
-        """One report of what the drafts do."""
-        return merged(
-            {
-                part.want.group: part.report(draft, dataset, unchanged, repo)
-                for part, dataset, (draft, unchanged) in zip(self.parts, datasets, drafted, strict=True)
-            },
-            self.bare,
-        )
-
-    def _write_bare(self, store: Any, above: str, drafts: Sequence[Draft]) -> None:
-        """Write the groups without data; then all groups must open as one tree."""
-        by_group = {part.want.group: draft for part, draft in zip(self.parts, drafts, strict=True)}
-        for bare in self.bare:
-            bare.write(store, above, by_group)
-        if problem := tree_problem(store, above):
-            raise IngestError(
-                f"the groups of the files do not open as one tree, so nothing was written: {problem}\n"
-                "  Ingest such groups one by one: source_group= names one, and group= where it goes"
-            )
-
-    def _drafted_in(
-        self, session: icechunk.Session, ready: list[tuple[Draft, set[str]]] | None
-    ) -> tuple[list[Dataset], list[tuple[Draft, set[str]]]]:
-        """The datasets as they are in a session, and their drafts; `ready` are those of new ones.
-
-        Files that go after all others need only the end of the dataset, whatever its length.
-        """
-        end = self.first.read_end(session) if self.alone and not self.first.again else None
-        if end is not None:
-            with suppress(WholeNeededError):
-                return [end], self._drafted_together([end])
-        datasets = [part.read(session) for part in self.parts]
-        if ready and all(dataset.is_new for dataset in datasets):
-            return datasets, ready
-        return datasets, self._drafted_together(datasets)
-
-    def _drafted_together(self, datasets: Sequence[Dataset]) -> list[tuple[Draft, set[str]]]:
-        """The drafts of all datasets; a file that one of them refuses goes into none."""
-        while True:
-            drafted = [part.drafted(dataset) for part, dataset in zip(self.parts, datasets, strict=True)]
-            refused = {url: why for draft, _ in drafted for url, why in draft.refused.items()}
-            left = [part for part in self.parts if any(file.url in refused for file in part.parsed)]
-            if len(drafted) == 1 or not left:
-                return drafted
-            for part in left:
-                part.failures |= {file.url: refused[file.url] for file in part.parsed if file.url in refused}
-                part.parsed = [file for file in part.parsed if file.url not in refused]
-
-    def _split(self, drafts: Sequence[Draft], config: icechunk.RepositoryConfig) -> bool:
-        """Split manifests of references along the dimension that grows; returns whether `config` changed."""
-        changed = [
-            with_splitting(config, part.group, draft.arrays.values(), draft.cube.dims)
-            for part, draft in zip(self.parts, drafts, strict=True)
-            if draft.placed
-        ]
-        return any(changed)
-
-    def _filling(
-        self, repo: icechunk.Repository, drafts: Sequence[Draft], datasets: Sequence[Dataset]
-    ) -> icechunk.Repository:
-        """The repository; if this commit fills members, a handle that gives each of them one manifest."""
-        config, filled = repo.config, False
-        for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
-            known, groups = draft.ledger.members, dataset.logical_groups
-            full = [
-                (array, names)
-                for name, array in draft.arrays.items()
-                if (names := Stretches(array, known.get(name, {}), groups.get(name)).full)
-            ]
-            if full:
-                config, filled = with_whole_members(config, part.group, full), True
-        return repo.reopen(config=config) if filled else repo
-
-    def _folders(self) -> set[str]:
-        """The directories of all files."""
-        return {url.rpartition("/")[0] + "/" for url in self.first.urls}
 
 
 def ingest(
@@ -903,8 +258,8 @@ def ingest(
         placing=placing, stacks=stacks,
     )  # fmt: skip
     whole = DatasetIngestion(
-        store, urls, sources, want, rules, parser, group, branch, errors, replace, told, schema, engine,
-        coordinate,
+        Target(store, branch), urls, sources, want, rules, parser, group, errors, replace, told, schema,
+        engine, coordinate,
     )  # fmt: skip
     ingestion = Ingestion.of_all_groups(whole) if want.group == ALL else Ingestion([whole])
     # All files have to be known before the first goes anywhere if they determine the dimensions, or if nested
@@ -917,12 +272,48 @@ def ingest(
     return ingestion.committed(batches, urls, message)
 
 
-def lint(files: str | os.PathLike[str] | Iterable[Any], store: Any = None, **options: Any) -> IngestReport:
+def lint(
+    files: str | os.PathLike[str] | Iterable[Any],
+    store: Any = None,
+    *,
+    concat_dim: str | Sequence[str] | None = None,
+    combine: Literal["nested", "by_coords"] | None = None,
+    dims: Mapping[str, CoordinateSource] | None = None,
+    stack: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+    preprocess: Preprocess | None = None,
+    schema: Any = None,
+    variables: Iterable[str] | None = None,
+    group: str = "",
+    source_group: str = "",
+    copy: Literal["needed", "all", "never"] = "needed",
+    errors: Literal["raise", "skip"] = "raise",
+    missing: Literal["raise", "fill"] = "raise",
+    add_variables: bool = False,
+    units: Literal["equal", "ignore"] = "equal",
+    convert_units: bool = False,
+    combine_attrs: Rule = "override",
+    overlap: Literal["refuse", "first", "last", "newest"] = "refuse",
+    tolerance: float | None = None,
+    replace: bool = False,
+    nulls: bool = False,
+    dtype: Any = None,
+    load: Iterable[str] = (),
+    coordinate: Callable[[str], Any] | None = None,
+    order_by: str | None = None,
+    parser: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    authorize: Authorized = None,
+    client: Engine = None,
+    batch: int | None = None,
+    progress: Progress = silent,
+    branch: str = "main",
+) -> IngestReport:
     """Say what differs between files, and what an ingest would do about it; nothing is written.
 
-    This is a dry run of `ingest` and takes the same `files` and `options`: give those that you would use, and
-    it says what would happen. Without options, the dimensions are those whose coordinates differ. With a
-    `store`, the files are compared with the dataset that is there.
+    This is a dry run of `ingest` and takes the same arguments: give those that you would use, and it says
+    what would happen. Without any of `concat_dim`, `combine` and `dims`, the dimensions are those whose
+    coordinates differ. With a `store`, the files are compared with the dataset that is there.
 
     `report.runs` are the runs of equal encoding. `report.drifts` says what differs, how, in how many files,
     and what is done about it; this includes files that would be refused, with the options that would accept
@@ -942,12 +333,582 @@ def lint(files: str | os.PathLike[str] | Iterable[Any], store: Any = None, **opt
     >>> [drift.options for drift in report.drifts if drift.refused]
     [('overlap', 'order_by')]
     """
-    for name in ("dry_run", "message"):
-        if name in options:
-            raise TypeError(f"lint() has no argument {name}: it writes nothing")
-    if not any(options.get(name) for name in ("concat_dim", "combine", "dims")):
-        options["combine"] = "by_coords"
-    return ingest(files, store, **options, dry_run=True)
+    arguments = dict(locals())  # all of them are for `ingest`
+    if not (concat_dim or combine or dims):
+        arguments["combine"] = "by_coords"
+    return ingest(**arguments, dry_run=True)
+
+
+BATCH_FILES = 2_000
+"""The size of the first batches: how many files a killed ingest has to parse again."""
+
+BATCH_SHARE = 4
+"""A later batch has the number of files before it divided by this. Every commit lists all earlier commits, so
+fewer are better; and a killed ingest has to parse at most this share of its files again."""
+
+BATCH_BYTES = 256 << 20
+"""Roughly how much memory a batch may take until it is committed."""
+
+VARIABLE_BYTES = 3_200
+"""Roughly what a parsed and drafted variable takes besides its references and values."""
+
+REFERENCE_BYTES = 250
+"""Roughly what a reference takes, mostly in the session, where Icechunk keeps it until the commit."""
+
+
+def usual_files(before: int) -> int:
+    """The default size of a batch after `before` files of the same call.
+
+    >>> usual_files(0), usual_files(100_000)
+    (2000, 25000)
+    """
+    return max(BATCH_FILES, before // BATCH_SHARE)
+
+
+def bytes_held(result: ParsedFile | Failure) -> int:
+    """Roughly how much memory a parsed file takes until it is committed."""
+    if not isinstance(result, ParsedFile):
+        return len(result.reason)
+    total = 0
+    for variable in result.variables.values():
+        total += VARIABLE_BYTES
+        if variable.values is not None and variable.role != "static":  # static ones are kept once
+            total += variable.values.nbytes
+        ranges = variable.ranges
+        if ranges is not None:
+            total += REFERENCE_BYTES * ranges.offsets.size + sum(map(len, ranges.inlined.values()))
+            if not isinstance(ranges.locations, str):
+                total += 64 * ranges.locations.size
+    return total
+
+
+@dataclass
+class Target:
+    """The branch that an ingest commits to; its repository may not exist yet."""
+
+    repository: Any
+    """The repository, or where it is or will be; None for a dry run without one."""
+
+    branch: str
+
+    def open(self, *, create: bool = False) -> icechunk.Repository | None:
+        """The repository, opened once; None if it does not exist and is not to be created."""
+        if self.repository is not None and not isinstance(self.repository, icechunk.Repository):
+            try:
+                self.repository = open_repository(self.repository, create=create)
+            except RepositoryNotFoundError:
+                return None
+        repo: icechunk.Repository | None = self.repository
+        return repo
+
+    def session(self) -> icechunk.Session | None:
+        """The newest state of the branch, for reading; None if there is no repository."""
+        repo = self.open()
+        return None if repo is None else repo.readonly_session(self.branch)
+
+
+@dataclass
+class Ingestion:
+    """One call of `ingest`: the datasets that the files go into, and their commits, one per batch."""
+
+    parts: list[DatasetIngestion]
+    """One dataset, or one for every group of the files that has data."""
+
+    bare: list[Bare] = field(default_factory=list)
+    """Groups of the files without data."""
+
+    above: str | None = None
+    """The group that holds the datasets of all groups; None if only one group is ingested."""
+
+    grown: GrownAxis | None = field(init=False, default=None)
+    """What the last commit did to the first dimension; None if there are several datasets."""
+
+    @classmethod
+    def of_all_groups(cls, whole: DatasetIngestion) -> Ingestion:
+        """Take every group of the files, each as its own dataset."""
+        if not whole.want.dims:
+            raise IngestError("source_group='*' needs concat_dim=: each group has its own coordinates")
+        groups = Groups.of(whole.urls, whole.sources, with_fields(whole.want, group=""), whole.parser)
+        if not groups.with_data:
+            raise IngestError(groups.words_of_no_data(whole.urls))
+        parts = [
+            with_fields(
+                whole,
+                want=with_fields(whole.want, group=path),
+                group=joined_path(whole.group, path),
+                urls=[*urls, *groups.unreadable],
+                unreadable=groups.unreadable,
+            )
+            for path, urls in groups.with_data.items()
+        ]
+        return cls(parts, groups.bare, whole.group)
+
+    @property
+    def first(self) -> DatasetIngestion:
+        """The dataset, or that of the first group."""
+        return self.parts[0]
+
+    @property
+    def target(self) -> Target:
+        """Where everything is committed."""
+        return self.first.target
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one dataset."""
+        return len(self.parts) == 1
+
+    def batches(
+        self, urls: Sequence[str], most: int | None, progress: Progress, *, bounded: bool
+    ) -> Generator[None]:
+        """Parse what the datasets do not hold yet; each time, the next batch is in `parsed`.
+
+        There is at least one batch, which may be empty. It has at most `most` files, or the default number.
+        """
+        for part in self.parts:
+            part.compare()
+        fresh = {part.want.group: dict.fromkeys(part.fresh()) for part in self.parts}
+        wanted = [url for url in urls if any(url in own for own in fresh.values())]
+        steps = len(wanted) + 1  # parsing every file, and the commit
+        progress(0, steps)
+        streams = [(part, fresh[part.want.group], part.parse(fresh[part.want.group])) for part in self.parts]
+        count = held = 0
+        for done, url in enumerate(wanted, start=1):
+            for part, own, results in streams:
+                if url in own:
+                    held += part.take(next(results))
+            count += 1
+            progress(done, steps)
+            full = count >= (most or usual_files(done - count)) or (bounded and held >= BATCH_BYTES)
+            if done < len(wanted) and full:
+                self._declare()
+                yield
+                count = held = 0
+        self._declare()
+        yield
+        progress(steps, steps)
+
+    def _declare(self) -> None:
+        for part in self.parts:
+            part.declare()
+
+    def shown(self, batches: Generator[None], options: Iterable[str]) -> IngestReport:
+        """What a commit would do; nothing is written or raised."""
+        for _ in batches:  # there is only one
+            reports = {part.want.group: part.shown(options) for part in self.parts}
+        return merge_reports(reports, left_out_of(self.bare))
+
+    def committed(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
+        """Commit every batch; returns one report for all."""
+        reports = BatchReports()
+        with closing(batches):  # whatever happens, parsing stops
+            for number, _ in enumerate(batches):
+                if number:
+                    self._release_references()
+                self._accept_restored()
+                report = self._committed(message)
+                reports.add(report, self.grown)
+                self.target.repository = report.repository or self.target.repository
+                for part in self.parts:
+                    part.begin_batch(reports.added)
+        unchanged = {url for part in self.parts for url in part.unchanged}
+        return reports.merge(report, urls, unchanged)
+
+    def _release_references(self) -> None:
+        """Open the repository again: Icechunk would keep the references of earlier batches in memory."""
+        repo = self.target.open()
+        self.target.repository = (None if repo is None else opened_anew(repo)) or self.target.repository
+
+    def _accept_restored(self) -> None:
+        """First of all, make files readable again that were restored without their times."""
+        restored = {url: identity for part in self.parts for url, identity in part.restored.items()}
+        repo = self.target.open() if restored else None
+        if repo is not None:
+            sources = self.first.sources
+            self.target.repository = accept_restored(repo, restored, self.target.branch, sources)
+            for part in self.parts:
+                part.restored = {}
+
+    def _committed(self, message: str | None) -> IngestReport:
+        """Write a batch in one commit; a repository is created only if something goes into it."""
+        repo = self.target.open()
+        ready: list[tuple[Draft, set[str]]] | None = None
+        if repo is None:
+            ready = self._drafted_together([Dataset() for _ in self.parts])
+            for part, (draft, _) in zip(self.parts, ready, strict=True):
+                part.raise_if_asked(draft)
+            if not any(draft.placed for draft, _ in ready):
+                return self._merged(ready, [Dataset() for _ in self.parts], None)
+        repo = repo or self.target.open(create=True)
+        assert repo is not None
+        commit = Commit(repo, self.target.branch, message or "ingest")
+        attempts: list[tuple[IngestReport, Written | str]] = []
+
+        def prepare() -> Written | str:
+            nonlocal ready
+            report, prepared = self._written(commit.repo, ready)
+            ready = None  # it was written into, and another writer was faster
+            commit.message = message or f"ingest: {report.summary}"
+            attempts.append((report, prepared))
+            return prepared
+
+        snapshot = settle(commit, prepare)
+        report, prepared = attempts[-1]
+        return report if isinstance(prepared, str) else with_fields(report, snapshot_id=snapshot)
+
+    def _written(
+        self, repo: icechunk.Repository, ready: list[tuple[Draft, set[str]]] | None = None
+    ) -> tuple[IngestReport, Written | str]:
+        """Draft everything and write it into a session; if nothing is new, return the current snapshot.
+
+        `ready` are the drafts of new datasets, if they were already made.
+        """
+        while True:
+            session = repo.writable_session(self.target.branch)
+            datasets, drafted = self._drafted_in(session, ready)
+            drafts = [draft for draft, _ in drafted]
+            for part, draft in zip(self.parts, drafts, strict=True):
+                part.raise_if_asked(draft)
+            locations = {url for draft in drafts for url in draft.locations()}
+            split = partial(self._split, drafts)
+            options = self.first.sources.options
+            reopened, prefixes = with_containers(repo, locations, self._folders(), options, split)
+            report = with_fields(self._merged(drafted, datasets, reopened), containers=prefixes)
+            self.grown = drafts[0].cube.axes[0] if self.alone else None
+            if not any(draft.placed for draft in drafts):
+                return report, session.snapshot_id
+            handle = self._filling(reopened, drafts, datasets)
+            if handle is not repo:  # a session keeps the configuration that it began with
+                repo, drafted_at, session = (
+                    reopened,
+                    session.snapshot_id,
+                    handle.writable_session(self.target.branch),
+                )
+                if session.snapshot_id != drafted_at:
+                    continue
+                if datasets[0].origin:
+                    datasets = [self.first.read_end(session) or datasets[0]]
+                else:
+                    datasets = [part.read(session) for part in self.parts]
+            store, fit = safe_store(session.store), True
+            for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
+                fit &= not draft.placed or part.write(store, draft, dataset)
+            if fit:
+                if self.above is not None:
+                    self._write_bare(store, self.above, drafts)
+                return report, Written(session)
+            ready = None  # without what was left out, everything may be different
+
+    def _merged(
+        self,
+        drafted: Sequence[tuple[Draft, set[str]]],
+        datasets: Sequence[Dataset],
+        repo: icechunk.Repository | None,
+    ) -> IngestReport:
+        """One report of what the drafts do."""
+        return merge_reports(
+            {
+                part.want.group: part.report(draft, dataset, unchanged, repo)
+                for part, dataset, (draft, unchanged) in zip(self.parts, datasets, drafted, strict=True)
+            },
+            left_out_of(self.bare),
+        )
+
+    def _write_bare(self, store: Any, above: str, drafts: Sequence[Draft]) -> None:
+        """Write the groups without data; then all groups must open as one tree."""
+        by_group = {part.want.group: draft for part, draft in zip(self.parts, drafts, strict=True)}
+        for bare in self.bare:
+            bare.write(store, above, by_group)
+        if problem := tree_problem(store, above):
+            raise IngestError(
+                f"the groups of the files do not open as one tree, so nothing was written: {problem}\n"
+                "  Ingest such groups one by one: source_group= names one, and group= where it goes"
+            )
+
+    def _drafted_in(
+        self, session: icechunk.Session, ready: list[tuple[Draft, set[str]]] | None
+    ) -> tuple[list[Dataset], list[tuple[Draft, set[str]]]]:
+        """The datasets as they are in a session, and their drafts; `ready` are those of new ones.
+
+        Files that go after all others need only the end of the dataset, whatever its length.
+        """
+        end = self.first.read_end(session) if self.alone and not self.first.again else None
+        if end is not None:
+            with suppress(WholeNeededError):
+                return [end], self._drafted_together([end])
+        datasets = [part.read(session) for part in self.parts]
+        if ready and all(dataset.is_new for dataset in datasets):
+            return datasets, ready
+        return datasets, self._drafted_together(datasets)
+
+    def _drafted_together(self, datasets: Sequence[Dataset]) -> list[tuple[Draft, set[str]]]:
+        """The drafts of all datasets; a file that one of them refuses goes into none."""
+        while True:
+            drafted = [part.drafted(dataset) for part, dataset in zip(self.parts, datasets, strict=True)]
+            refused = {url: why for draft, _ in drafted for url, why in draft.refused.items()}
+            left = [part for part in self.parts if any(file.url in refused for file in part.parsed)]
+            if len(drafted) == 1 or not left:
+                return drafted
+            for part in left:
+                part.failures |= {file.url: refused[file.url] for file in part.parsed if file.url in refused}
+                part.parsed = [file for file in part.parsed if file.url not in refused]
+
+    def _split(self, drafts: Sequence[Draft], config: icechunk.RepositoryConfig) -> bool:
+        """Split manifests of references along the dimension that grows; returns whether `config` changed."""
+        changed = [
+            with_splitting(config, part.group, draft.arrays.values(), draft.cube.dims)
+            for part, draft in zip(self.parts, drafts, strict=True)
+            if draft.placed
+        ]
+        return any(changed)
+
+    def _filling(
+        self, repo: icechunk.Repository, drafts: Sequence[Draft], datasets: Sequence[Dataset]
+    ) -> icechunk.Repository:
+        """The repository; if this commit fills members, a handle that gives each of them one manifest."""
+        config, filled = repo.config, False
+        for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
+            known, groups = draft.ledger.members, dataset.logical_groups
+            full = [
+                (array, names)
+                for name, array in draft.arrays.items()
+                if (names := Stretches(array, known.get(name, {}), groups.get(name)).full)
+            ]
+            if full:
+                config, filled = with_whole_members(config, part.group, full), True
+        return repo.reopen(config=config) if filled else repo
+
+    def _folders(self) -> set[str]:
+        """The directories of all files."""
+        return {url.rpartition("/")[0] + "/" for url in self.first.urls}
+
+
+@dataclass
+class DatasetIngestion:
+    """Files that were named, on their way into one dataset, batch by batch."""
+
+    target: Target
+    urls: list[str]
+    """All files that were named."""
+
+    sources: Sources
+    want: Want
+    rules: Rules
+    parser: Any
+    """The caller's own parser, if given."""
+
+    group: str
+    """The group that holds the dataset."""
+
+    errors: str
+    """Whether files that cannot be taken `raise` or are `skip`ped."""
+
+    replace: bool
+    """Whether changed files are taken again."""
+
+    told: Mapping[str, CoordinateSource] = field(default_factory=dict)
+    """Where coordinates that are not in the files come from."""
+
+    schema: Any = None
+    """What the caller declared; files are checked against it."""
+
+    engine: Engine = None
+    """What parses the files."""
+
+    coordinate: Callable[[str], Any] | None = None
+    """Returns the coordinate of a file from its URL; if it returns None, the file's own stays."""
+
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Files that cannot be read, and why: something is wrong outside of the group that is ingested."""
+
+    parsed: list[ParsedFile] = field(init=False, default_factory=list)
+    """Files of this batch that could be parsed."""
+
+    again: list[ParsedFile] = field(init=False, default_factory=list)
+    """Files already in the dataset, parsed again for variables that it does not have."""
+
+    failures: dict[str, str] = field(init=False, default_factory=dict)
+    """Files of this batch that could not be parsed, and why."""
+
+    unchanged: set[str] = field(init=False, default_factory=set)
+    """Files already in the dataset, with the same content."""
+
+    changed: set[str] = field(init=False, default_factory=set)
+    """Files already in the dataset, with different content."""
+
+    restored: dict[str, Identity] = field(init=False, default_factory=dict)
+    """Files with another modification time but the same bytes, and what identifies them now."""
+
+    compared: str = field(init=False, default="")
+    """The snapshot that the files were compared with."""
+
+    before: int = field(init=False, default=0)
+    """How many files the earlier batches added."""
+
+    def compare(self) -> None:
+        """Find out which files are in the dataset, with the same or with different content."""
+        session = self.target.session()
+        if session is None:
+            return
+        self.compared = session.snapshot_id
+        known = Dataset.entries(session.store, self.group, self.urls)
+        states = source_states.states(self.sources, {url: content for url, (_, content) in known.items()})
+        self.unchanged = {url for url, state in states.items() if state == "present"}
+        changed = {url: known[url][1] for url, state in states.items() if state == "changed"}
+        self.restored = source_states.restored(self.sources, changed)
+        self.unchanged |= self.restored.keys()
+        self.changed = set(states) - self.unchanged
+
+    def fresh(self) -> list[str]:
+        """The files that are to be parsed."""
+        known = set() if self.rules.add_variables else self.unchanged
+        return [url for url in self.urls if url not in known]
+
+    def parse(self, fresh: Iterable[str]) -> Iterator[ParsedFile | Failure]:
+        """Parse every file; if no dimensions were named, their coordinates determine them."""
+        urls = list(fresh)
+        results = parse_all(urls, self.sources, self.want, self.parser, self.engine)
+        if self.want.dims or not urls:
+            yield from results
+            return
+        found = list(results)
+        files = [each for each in found if isinstance(each, ParsedFile)]
+        if not files:  # all that can be said is what is wrong with each
+            yield from found
+            return
+        dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
+        if not dims:
+            failed = next((each for each in found if isinstance(each, Failure)), None)
+            why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
+            if failed is not None:
+                why = f"{failed.url}: {failed.reason}.\n  Without it, {why}"
+            raise IngestError(f"{why}: concat_dim= names the dimension along which to join files")
+        self.want = with_fields(self.want, dims=(*dims, *(dim for dim in self.told if dim not in dims)))
+        for each in found:
+            yield self._as_wanted(each)
+
+    def _as_wanted(self, result: ParsedFile | Failure) -> ParsedFile | Failure:
+        if isinstance(result, Failure):
+            return result
+        known = as_wanted(result, self.want)
+        return known or parse_one(result.url, self.sources, self.want, self.parser)
+
+    def _known_dims(self) -> tuple[str, ...]:
+        session = self.target.session()
+        return () if session is None else Dataset.read_ledger(session.store, self.group).dims
+
+    def take(self, parsed: ParsedFile | Failure) -> int:
+        """Put a parsed file where it belongs; returns roughly how much memory it takes."""
+        if parsed.url in self.unreadable:
+            parsed = Failure(parsed.url, self.unreadable[parsed.url])
+        result = made_alike(parsed, self.want.dims, self.told, self.coordinate)
+        if isinstance(result, ParsedFile) and result.url in self.unchanged:
+            self.again.append(result)
+        elif not isinstance(result, ParsedFile):
+            self.failures[result.url] = result.reason
+        elif self.replace or result.url not in self.changed:
+            self.parsed.append(result)
+        else:
+            self.failures[result.url] = "it has changed since it was ingested (replace=True ingests it again)"
+        return bytes_held(result)
+
+    def declare(self) -> None:
+        """Process what the caller declared: only now do we know which dimensions grow from file to file."""
+        if self.schema is not None and self.rules.schema is None:
+            declared = schema_of(self.schema, self.want, self.sources, self.parser, self.told)
+            self.rules = with_fields(self.rules, schema=declared)
+
+    def begin_batch(self, before: int) -> None:
+        """Forget the files of the committed batch; all batches so far added `before` files."""
+        self.before = before
+        self.parsed, self.again, self.failures = [], [], {}
+
+    def read(self, session: icechunk.Session) -> Dataset:
+        """The dataset as a session sees it."""
+        return Dataset.read(session.store, self.group)
+
+    def read_end(self, session: icechunk.Session) -> Dataset | None:
+        """The end of the dataset, if the files of this batch need no more; otherwise None."""
+        urls = [file.url for file in self.parsed]
+        if self.compared == session.snapshot_id and self.changed.isdisjoint(urls):
+            urls = []  # we already checked whether the dataset knows them
+        return Dataset.read_end(session.store, self.group, urls)
+
+    def drafted(self, dataset: Dataset) -> tuple[Draft, set[str]]:
+        """The draft, and the files that were there before or that another process has added since."""
+        entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
+        twice = set() if self.replace else {file.url for file in self.parsed if file.url in entries}
+        files = [file for file in self.parsed if file.url not in twice]
+        known = [(file, entries[file.url]) for file in self.again if file.url in entries]
+        parted = [without_data(file, dataset.ledger.shown(number)) for file, number in known]
+        extending = [file for file in parted if any(v.role == "data" for v in file.variables.values())]
+        draft = make_draft(files, dataset, self.want, self.rules, entries, extending)
+        draft.refused |= self.failures
+        return draft, self.unchanged | twice
+
+    def shown(self, options: Iterable[str]) -> IngestReport:
+        """What a commit would do, and which options of `ingest` would change that."""
+        session = self.target.session()
+        dataset = Dataset() if session is None else self.read(session)
+        draft, unchanged = self.drafted(dataset)
+        report = self.report(draft, dataset, unchanged, self.target.open())
+        drifts = drifts_of(draft, dataset, self.rules, report.runs, options)
+        return with_fields(report, drifts=drifts)
+
+    def write(self, store: Any, draft: Draft, dataset: Dataset) -> bool:
+        """Write a draft; returns whether everything in it opens. What does not is removed from the files."""
+        source_group = self.want.group
+        writer = Writer(store, self.group, draft, dataset, self.sources, self.parser, source_group)
+        problems = writer.write()
+        before = [*dataset.plain, *dataset.logical_groups]
+        written = [*draft.joined, *draft.static, *draft.arrays]
+        if not problems and not (draft.cube.origin and set(written) <= set(before) and not draft.attrs):
+            problems |= variable_problems(store, self.group, before, written)
+        problems = {name: why for name, why in problems.items() if name in set(written)}
+        for name, why in problems.items():
+            if name in before:
+                raise IngestError(
+                    f"with these files {name!r} of the dataset could no longer be opened, and nothing was "
+                    f"written: {why}"
+                )
+            parts = [part for part, stack in self.rules.stacks.items() if stack.array == name] or [name]
+            declared = [] if self.rules.schema is None else [self.rules.schema.file]
+            for file in (*self.parsed, *self.again, *declared):
+                for part in parts:
+                    if file.variables.pop(part, None) is not None:
+                        file.left_out[part] = why
+        return not problems
+
+    def raise_if_asked(self, draft: Draft) -> None:
+        """Raise an error for files that cannot be taken, unless they are to be skipped."""
+        if self.errors == "skip" or not draft.refused:
+            return
+        raise IngestError(words_of_refused(draft.refused, len(self.urls), self.before))
+
+    def report(
+        self, draft: Draft, dataset: Dataset, unchanged: set[str], repo: icechunk.Repository | None
+    ) -> IngestReport:
+        """What a draft does with every file, as the report that the caller gets."""
+        origin = draft.cube.origin
+        placed = {each.file.url: (origin + each.start, each.steps) for each in draft.placed}
+        before = set(dataset.ledger.locations)
+        copied = draft.copy_reasons()
+        files = []
+        taken = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *draft.refused))
+        for url in taken if self.before else self.urls:
+            if url in placed:
+                status: Any = "added"
+                if url in before:
+                    status = "extended" if url in unchanged else "replaced"
+                files.append(FileReport(url, status, *placed[url], copied.get(url, "")))
+            elif url in draft.refused:
+                files.append(FileReport(url, "failed", reason=draft.refused[url]))
+            elif url in unchanged and (url in taken or not self.before):
+                files.append(FileReport(url, "unchanged"))
+        runs = runs_of(draft) if draft.placed else Runs(())
+        return IngestReport(
+            runs, tuple(files), repository=repo, left_out=draft.left_out, copied=draft.copied()
+        )
 
 
 def remove(
