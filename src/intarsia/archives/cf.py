@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from intarsia.archives.parsed_file import Description, Want, read_stored
+from intarsia.archives.parsed_file import Description, ParseRequest, read_stored
 from intarsia.errors import IngestError, PackingError
 from intarsia.logical.attributes import NONFINITE_KEY, RESERVED
 from intarsia.manifest.packing import KINDS, Packing
@@ -108,11 +108,11 @@ class Decoding:
             scale = np.float64(conversion.factor * (1.0 if scale is None else float(scale)))
         if packing.offset is not None:
             offset += conversion.factor * float(packing.offset)
-        joined = Packing(
+        combined = Packing(
             self.stored, scale=scale, offset=np.float64(offset) if offset else None, missing=packing.missing,
             unsigned=packing.unsigned, values=kind,
         )  # fmt: skip
-        return replace(self, packing=joined)
+        return replace(self, packing=combined)
 
     def packing_in(self, logical: np.dtype[Any]) -> Packing | None:
         """The packing for regions of an array of this type; None if it needs none, or needs filters."""
@@ -277,7 +277,7 @@ TEXT_MARKS = (ENCODING, "_FillValue", "missing_value")
 """Attributes about stored characters that mean nothing for strings."""
 
 
-def with_texts(described: Mapping[str, Description], want: Want) -> dict[str, Description]:
+def with_texts(described: Mapping[str, Description], request: ParseRequest) -> dict[str, Description]:
     """The variables of a file, with characters as strings: the last axis is the length of a text.
 
     As in xarray, an axis is not a length if it grows from file to file, has a coordinate, or is an axis of
@@ -290,7 +290,7 @@ def with_texts(described: Mapping[str, Description], want: Want) -> dict[str, De
         for dim in variable.dims
         if variable.dtype.kind not in "SU" or dim != variable.dims[-1]
     }
-    axes |= set(want.in_file(described).dims)
+    axes |= set(request.in_file(described).dims)
     return {
         name: _as_texts(variable, axes) if variable.dtype.kind in "SU" else variable
         for name, variable in described.items()

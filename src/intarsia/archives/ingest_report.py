@@ -17,7 +17,7 @@ from intarsia.logical.hierarchy import joined_path
 
 if TYPE_CHECKING:
     from intarsia.archives.plan.axis_union import GrownAxis
-    from intarsia.archives.plan.ingest_plan import Contribution, Draft
+    from intarsia.archives.plan.ingest_plan import Contribution, IngestPlan
 
 type Status = Literal["added", "replaced", "extended", "unchanged", "failed"]
 
@@ -280,10 +280,10 @@ class IngestReport:
         return "".join(parts)
 
 
-def runs_of(draft: Draft) -> Runs:
+def find_runs(plan: IngestPlan) -> Runs:
     """Consecutive files with equal encoding, along the first dimension that grows."""
     rows: list[Run] = []
-    for array in draft.arrays.values():
+    for array in plan.arrays.values():
         runs: list[list[Any]] = []  # the first contribution, its key, start, stop, files
         for each in array.contributions:
             own = each.spans[array.growing[0]]
@@ -295,7 +295,7 @@ def runs_of(draft: Draft) -> Runs:
             else:
                 runs.append([each, key, start, stop, 1])
         rows += [_run(first, start, stop, files) for first, _, start, stop, files in runs]
-    axis, origin = draft.cube.axes[0], draft.cube.origin
+    axis, origin = plan.cube.axes[0], plan.cube.origin
     ends = [end for run in rows for end in (run.start, run.stop - 1)]
     if axis.values is None or not ends:
         texts = [str(origin + end) for end in ends]
@@ -331,7 +331,7 @@ def _run(contribution: Contribution, start: int, stop: int, files: int) -> Run:
 SHOWN_PROBLEMS = 10
 
 
-def words_of_refused(refused: Mapping[str, str], total: int, before: int = 0) -> str:
+def refusal_text(refused: Mapping[str, str], total: int, before: int = 0) -> str:
     """Which of `total` files cannot be ingested, and why; batches with `before` files are committed."""
     listed = [f"{url}: {reason}" for url, reason in refused.items()]
     more = [f"… and {len(listed) - SHOWN_PROBLEMS} more"] if len(listed) > SHOWN_PROBLEMS else []
@@ -371,8 +371,8 @@ class BatchReports:
             now = axis.kept()
             self._placed = [(reports, now[starts]) for reports, starts in self._placed]
             self._runs = [(run, int(now[a]), int(now[b - 1]) + 1) for run, a, b in self._runs]
-        placed = [file for file in report.files if file.start is not None]
-        self._placed.append((placed, np.array([file.start for file in placed], dtype=np.int64)))
+        new = [file for file in report.files if file.start is not None]
+        self._placed.append((new, np.array([file.start for file in new], dtype=np.int64)))
         self.files |= {file.url: file for file in report.files if file.start is None}
         self._runs += [(run, run.start, run.stop) for run in report.runs]
         self.left_out |= report.left_out

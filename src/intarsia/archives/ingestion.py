@@ -24,25 +24,25 @@ import icechunk
 from intarsia._icechunk import safe_store
 from intarsia.archives import source_states
 from intarsia.archives.dataset import Dataset
-from intarsia.archives.groups import ALL, Bare, Groups, left_out_of
+from intarsia.archives.groups import ALL, Groups, GroupWithoutData, left_out_variables
 from intarsia.archives.ingest_arguments import (
     CoordinateSource,
-    as_wanted,
-    differing,
+    add_order,
+    assign_roles,
+    check_concat_dims,
+    check_dtypes,
+    check_stacks,
+    find_concat_dims,
     listed,
-    named_dims,
-    named_dtypes,
-    stacks_of,
-    with_order,
 )
 from intarsia.archives.ingest_report import (
     BatchReports,
     FileReport,
     IngestReport,
     Runs,
+    find_runs,
     merge_reports,
-    runs_of,
-    words_of_refused,
+    refusal_text,
 )
 from intarsia.archives.locations import (
     WILDCARDS,
@@ -53,22 +53,22 @@ from intarsia.archives.locations import (
     local_path,
     url_of,
 )
-from intarsia.archives.parse import made_alike, parse_all, parse_one
-from intarsia.archives.parse_pool import Engine, checked_engine
-from intarsia.archives.parsed_file import Failure, ParsedFile, Want, without_data
+from intarsia.archives.parse import add_coordinates, parse_all, parse_one
+from intarsia.archives.parse_pool import Engine, check_engine
+from intarsia.archives.parsed_file import Failure, ParsedFile, ParseRequest, without_data
 from intarsia.archives.plan.attribute_merging import WORDS, Rule
 from intarsia.archives.plan.axis_union import GrownAxis
 from intarsia.archives.plan.compatibility import Rules
-from intarsia.archives.plan.cube import PlacingRules, WholeNeededError
-from intarsia.archives.plan.ingest_plan import Draft, emptied, make_draft
-from intarsia.archives.plan.lint_findings import drifts_of
-from intarsia.archives.plan.member_allocation import Stretches
+from intarsia.archives.plan.cube import PlacingRules, WholeDatasetNeededError
+from intarsia.archives.plan.ingest_plan import IngestPlan, plan_ingest, plan_removal
+from intarsia.archives.plan.lint_findings import find_drifts
+from intarsia.archives.plan.member_allocation import MemberAllocator
 from intarsia.archives.plan.overlaps import POLICIES
-from intarsia.archives.plan.schema import schema_of
+from intarsia.archives.plan.schema import read_schema
 from intarsia.archives.preprocess import Preprocess
 from intarsia.archives.relocation import accept_restored
 from intarsia.archives.source_access import with_containers
-from intarsia.archives.write_plan import Writer, Written, with_splitting, with_whole_members
+from intarsia.archives.write_plan import UncommittedChange, Writer, with_splitting, with_whole_members
 from intarsia.archives.xarray_check import tree_problem, variable_problems
 from intarsia.display import count_text
 from intarsia.errors import IngestError, RepositoryNotFoundError
@@ -213,15 +213,15 @@ def ingest(
     >>> sst.shape, sst[2].tolist(), len(sst.regions)
     ((3, 4), [2.0, 2.0, 2.0, 2.0], 1)
     """
-    along = named_dims(concat_dim, combine, dims or {})
-    told, asked = with_order(order_by, dims or {}, along)
+    along = check_concat_dims(concat_dim, combine, dims or {})
+    coordinate_sources, asked = add_order(order_by, dims or {}, along)
     chosen = None if variables is None else tuple(variables)
     names = tuple((rename or {}).items())
-    want = Want(
+    request = ParseRequest(
         along, chosen, (*load, *asked), names, source_group.strip("/"), preprocess,
         whole_tree=source_group.strip("/") == ALL,
     )  # fmt: skip
-    if coordinate is not None and (len(along) != 1 or along[0] in told):
+    if coordinate is not None and (len(along) != 1 or along[0] in coordinate_sources):
         raise IngestError(
             "coordinate= is for one dimension that nothing else describes: dims={'name': …} says which"
         )
@@ -239,12 +239,12 @@ def ingest(
         raise IngestError(
             "units='ignore' keeps numbers as they are, but convert_units=True changes them: choose one"
         )
-    dtypes, stacks = named_dtypes(dtype, want), stacks_of(stack)
+    dtypes, stacks = check_dtypes(dtype, request), check_stacks(stack)
     if store is None and not dry_run:
         raise IngestError("pass the repository to write to, or its path (a dry run needs none)")
     if isinstance(store, str | os.PathLike):
         check_name(store)
-    engine = checked_engine(client)
+    engine = check_engine(client)
     if batch is not None and batch < 1:
         raise IngestError(f"batch={batch}: a batch has at least one file")
     sources = Sources(storage_options, Permissions.of(authorize))
@@ -258,18 +258,18 @@ def ingest(
         placing=placing, stacks=stacks,
     )  # fmt: skip
     whole = DatasetIngestion(
-        Target(store, branch), urls, sources, want, rules, parser, group, errors, replace, told, schema,
-        engine, coordinate,
+        Target(store, branch), urls, sources, request, rules, parser, group, errors, replace,
+        coordinate_sources, schema, engine, coordinate,
     )  # fmt: skip
-    ingestion = Ingestion.of_all_groups(whole) if want.group == ALL else Ingestion([whole])
+    ingestion = Ingestion.of_all_groups(whole) if request.group == ALL else Ingestion([whole])
     # All files have to be known before the first goes anywhere if they determine the dimensions, or if nested
     # lists give their order, or a function combines all of their attributes.
-    together = dry_run or not want.dims or bool(places) or callable(combine_attrs)
+    together = dry_run or not request.dims or bool(places) or callable(combine_attrs)
     most = len(urls) if together else batch
     batches = ingestion.batches(urls, most, progress, bounded=not together)
     if dry_run:
-        return ingestion.shown(batches, inspect.signature(ingest).parameters)
-    return ingestion.committed(batches, urls, message)
+        return ingestion.preview(batches, inspect.signature(ingest).parameters)
+    return ingestion.commit(batches, urls, message)
 
 
 def lint(
@@ -350,7 +350,7 @@ BATCH_BYTES = 256 << 20
 """Roughly how much memory a batch may take until it is committed."""
 
 VARIABLE_BYTES = 3_200
-"""Roughly what a parsed and drafted variable takes besides its references and values."""
+"""Roughly what a parsed variable and its plan take, beside its references and values."""
 
 REFERENCE_BYTES = 250
 """Roughly what a reference takes, mostly in the session, where Icechunk keeps it until the commit."""
@@ -414,8 +414,8 @@ class Ingestion:
     parts: list[DatasetIngestion]
     """One dataset, or one for every group of the files that has data."""
 
-    bare: list[Bare] = field(default_factory=list)
-    """Groups of the files without data."""
+    without_data: list[GroupWithoutData] = field(default_factory=list)
+    """Groups of the files that have no data."""
 
     above: str | None = None
     """The group that holds the datasets of all groups; None if only one group is ingested."""
@@ -426,22 +426,22 @@ class Ingestion:
     @classmethod
     def of_all_groups(cls, whole: DatasetIngestion) -> Ingestion:
         """Take every group of the files, each as its own dataset."""
-        if not whole.want.dims:
+        if not whole.request.dims:
             raise IngestError("source_group='*' needs concat_dim=: each group has its own coordinates")
-        groups = Groups.of(whole.urls, whole.sources, with_fields(whole.want, group=""), whole.parser)
+        groups = Groups.of(whole.urls, whole.sources, with_fields(whole.request, group=""), whole.parser)
         if not groups.with_data:
-            raise IngestError(groups.words_of_no_data(whole.urls))
+            raise IngestError(groups.no_data_text(whole.urls))
         parts = [
             with_fields(
                 whole,
-                want=with_fields(whole.want, group=path),
+                request=with_fields(whole.request, group=path),
                 group=joined_path(whole.group, path),
                 urls=[*urls, *groups.unreadable],
                 unreadable=groups.unreadable,
             )
             for path, urls in groups.with_data.items()
         ]
-        return cls(parts, groups.bare, whole.group)
+        return cls(parts, groups.without_data, whole.group)
 
     @property
     def first(self) -> DatasetIngestion:
@@ -454,7 +454,7 @@ class Ingestion:
         return self.first.target
 
     @property
-    def alone(self) -> bool:
+    def is_alone(self) -> bool:
         """Whether there is one dataset."""
         return len(self.parts) == 1
 
@@ -467,20 +467,22 @@ class Ingestion:
         """
         for part in self.parts:
             part.compare()
-        fresh = {part.want.group: dict.fromkeys(part.fresh()) for part in self.parts}
-        wanted = [url for url in urls if any(url in own for own in fresh.values())]
-        steps = len(wanted) + 1  # parsing every file, and the commit
+        fresh = {part.request.group: dict.fromkeys(part.fresh()) for part in self.parts}
+        new = [url for url in urls if any(url in own for own in fresh.values())]
+        steps = len(new) + 1  # parsing every file, and the commit
         progress(0, steps)
-        streams = [(part, fresh[part.want.group], part.parse(fresh[part.want.group])) for part in self.parts]
+        streams = [
+            (part, fresh[part.request.group], part.parse(fresh[part.request.group])) for part in self.parts
+        ]
         count = held = 0
-        for done, url in enumerate(wanted, start=1):
+        for done, url in enumerate(new, start=1):
             for part, own, results in streams:
                 if url in own:
                     held += part.take(next(results))
             count += 1
             progress(done, steps)
             full = count >= (most or usual_files(done - count)) or (bounded and held >= BATCH_BYTES)
-            if done < len(wanted) and full:
+            if done < len(new) and full:
                 self._declare()
                 yield
                 count = held = 0
@@ -492,13 +494,13 @@ class Ingestion:
         for part in self.parts:
             part.declare()
 
-    def shown(self, batches: Generator[None], options: Iterable[str]) -> IngestReport:
+    def preview(self, batches: Generator[None], options: Iterable[str]) -> IngestReport:
         """What a commit would do; nothing is written or raised."""
         for _ in batches:  # there is only one
-            reports = {part.want.group: part.shown(options) for part in self.parts}
-        return merge_reports(reports, left_out_of(self.bare))
+            reports = {part.request.group: part.preview(options) for part in self.parts}
+        return merge_reports(reports, left_out_variables(self.without_data))
 
-    def committed(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
+    def commit(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
         """Commit every batch; returns one report for all."""
         reports = BatchReports()
         with closing(batches):  # whatever happens, parsing stops
@@ -506,7 +508,7 @@ class Ingestion:
                 if number:
                     self._release_references()
                 self._accept_restored()
-                report = self._committed(message)
+                report = self._commit_batch(message)
                 reports.add(report, self.grown)
                 self.target.repository = report.repository or self.target.repository
                 for part in self.parts:
@@ -529,154 +531,148 @@ class Ingestion:
             for part in self.parts:
                 part.restored = {}
 
-    def _committed(self, message: str | None) -> IngestReport:
+    def _commit_batch(self, message: str | None) -> IngestReport:
         """Write a batch in one commit; a repository is created only if something goes into it."""
         repo = self.target.open()
-        ready: list[tuple[Draft, set[str]]] | None = None
+        ready: list[IngestPlan] | None = None
         if repo is None:
-            ready = self._drafted_together([Dataset() for _ in self.parts])
-            for part, (draft, _) in zip(self.parts, ready, strict=True):
-                part.raise_if_asked(draft)
-            if not any(draft.placed for draft, _ in ready):
-                return self._merged(ready, [Dataset() for _ in self.parts], None)
+            datasets = [Dataset() for _ in self.parts]
+            ready = self._plan_together(datasets)
+            self._raise_refusals(ready)
+            if not any(plan.placed_files for plan in ready):
+                return self._report(ready, datasets, None)
         repo = repo or self.target.open(create=True)
         assert repo is not None
         commit = Commit(repo, self.target.branch, message or "ingest")
-        attempts: list[tuple[IngestReport, Written | str]] = []
+        attempts: list[tuple[IngestReport, UncommittedChange | str]] = []
 
-        def prepare() -> Written | str:
+        def prepare() -> UncommittedChange | str:
             nonlocal ready
-            report, prepared = self._written(commit.repo, ready)
+            report, change = self._write(commit.repo, ready)
             ready = None  # it was written into, and another writer was faster
             commit.message = message or f"ingest: {report.summary}"
-            attempts.append((report, prepared))
-            return prepared
+            attempts.append((report, change))
+            return change
 
         snapshot = settle(commit, prepare)
-        report, prepared = attempts[-1]
-        return report if isinstance(prepared, str) else with_fields(report, snapshot_id=snapshot)
+        report, change = attempts[-1]
+        return report if isinstance(change, str) else with_fields(report, snapshot_id=snapshot)
 
-    def _written(
-        self, repo: icechunk.Repository, ready: list[tuple[Draft, set[str]]] | None = None
-    ) -> tuple[IngestReport, Written | str]:
-        """Draft everything and write it into a session; if nothing is new, return the current snapshot.
+    def _write(
+        self, repo: icechunk.Repository, ready: list[IngestPlan] | None = None
+    ) -> tuple[IngestReport, UncommittedChange | str]:
+        """Plan everything and write it into a session; if nothing is new, return the current snapshot.
 
-        `ready` are the drafts of new datasets, if they were already made.
+        `ready` are the plans of new datasets, if they were already made.
         """
+        branch = self.target.branch
         while True:
-            session = repo.writable_session(self.target.branch)
-            datasets, drafted = self._drafted_in(session, ready)
-            drafts = [draft for draft, _ in drafted]
-            for part, draft in zip(self.parts, drafts, strict=True):
-                part.raise_if_asked(draft)
-            locations = {url for draft in drafts for url in draft.locations()}
-            split = partial(self._split, drafts)
-            options = self.first.sources.options
+            session = repo.writable_session(branch)
+            datasets, plans = self._plan_in(session, ready)
+            self._raise_refusals(plans)
+            locations = {url for plan in plans for url in plan.locations()}
+            split, options = partial(self._split, plans), self.first.sources.options
             reopened, prefixes = with_containers(repo, locations, self._folders(), options, split)
-            report = with_fields(self._merged(drafted, datasets, reopened), containers=prefixes)
-            self.grown = drafts[0].cube.axes[0] if self.alone else None
-            if not any(draft.placed for draft in drafts):
+            report = with_fields(self._report(plans, datasets, reopened), containers=prefixes)
+            self.grown = plans[0].cube.axes[0] if self.is_alone else None
+            if not any(plan.placed_files for plan in plans):
                 return report, session.snapshot_id
-            handle = self._filling(reopened, drafts, datasets)
+            handle = self._handle_for_full_members(reopened, plans, datasets)
             if handle is not repo:  # a session keeps the configuration that it began with
-                repo, drafted_at, session = (
-                    reopened,
-                    session.snapshot_id,
-                    handle.writable_session(self.target.branch),
-                )
-                if session.snapshot_id != drafted_at:
+                planned_at, repo = session.snapshot_id, reopened
+                session = handle.writable_session(branch)
+                if session.snapshot_id != planned_at:
                     continue
                 if datasets[0].origin:
                     datasets = [self.first.read_end(session) or datasets[0]]
                 else:
                     datasets = [part.read(session) for part in self.parts]
-            store, fit = safe_store(session.store), True
-            for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
-                fit &= not draft.placed or part.write(store, draft, dataset)
-            if fit:
+            store, opens = safe_store(session.store), True
+            for part, plan, dataset in zip(self.parts, plans, datasets, strict=True):
+                opens &= not plan.placed_files or part.write(store, plan, dataset)
+            if opens:
                 if self.above is not None:
-                    self._write_bare(store, self.above, drafts)
-                return report, Written(session)
+                    self._write_groups_without_data(store, self.above, plans)
+                return report, UncommittedChange(session)
             ready = None  # without what was left out, everything may be different
 
-    def _merged(
-        self,
-        drafted: Sequence[tuple[Draft, set[str]]],
-        datasets: Sequence[Dataset],
-        repo: icechunk.Repository | None,
-    ) -> IngestReport:
-        """One report of what the drafts do."""
-        return merge_reports(
-            {
-                part.want.group: part.report(draft, dataset, unchanged, repo)
-                for part, dataset, (draft, unchanged) in zip(self.parts, datasets, drafted, strict=True)
-            },
-            left_out_of(self.bare),
-        )
+    def _raise_refusals(self, plans: Sequence[IngestPlan]) -> None:
+        for part, plan in zip(self.parts, plans, strict=True):
+            part.raise_refusals(plan)
 
-    def _write_bare(self, store: Any, above: str, drafts: Sequence[Draft]) -> None:
+    def _report(
+        self, plans: Sequence[IngestPlan], datasets: Sequence[Dataset], repo: icechunk.Repository | None
+    ) -> IngestReport:
+        """One report of what the plans do."""
+        reports = {
+            part.request.group: part.report(plan, dataset, repo)
+            for part, plan, dataset in zip(self.parts, plans, datasets, strict=True)
+        }
+        return merge_reports(reports, left_out_variables(self.without_data))
+
+    def _write_groups_without_data(self, store: Any, above: str, plans: Sequence[IngestPlan]) -> None:
         """Write the groups without data; then all groups must open as one tree."""
-        by_group = {part.want.group: draft for part, draft in zip(self.parts, drafts, strict=True)}
-        for bare in self.bare:
-            bare.write(store, above, by_group)
+        by_group = {part.request.group: plan for part, plan in zip(self.parts, plans, strict=True)}
+        for group in self.without_data:
+            group.write(store, above, by_group)
         if problem := tree_problem(store, above):
             raise IngestError(
                 f"the groups of the files do not open as one tree, so nothing was written: {problem}\n"
                 "  Ingest such groups one by one: source_group= names one, and group= where it goes"
             )
 
-    def _drafted_in(
-        self, session: icechunk.Session, ready: list[tuple[Draft, set[str]]] | None
-    ) -> tuple[list[Dataset], list[tuple[Draft, set[str]]]]:
-        """The datasets as they are in a session, and their drafts; `ready` are those of new ones.
+    def _plan_in(
+        self, session: icechunk.Session, ready: list[IngestPlan] | None
+    ) -> tuple[list[Dataset], list[IngestPlan]]:
+        """The datasets as they are in a session, and their plans; `ready` are those of new ones.
 
         Files that go after all others need only the end of the dataset, whatever its length.
         """
-        end = self.first.read_end(session) if self.alone and not self.first.again else None
+        end = self.first.read_end(session) if self.is_alone and not self.first.again else None
         if end is not None:
-            with suppress(WholeNeededError):
-                return [end], self._drafted_together([end])
+            with suppress(WholeDatasetNeededError):
+                return [end], self._plan_together([end])
         datasets = [part.read(session) for part in self.parts]
         if ready and all(dataset.is_new for dataset in datasets):
             return datasets, ready
-        return datasets, self._drafted_together(datasets)
+        return datasets, self._plan_together(datasets)
 
-    def _drafted_together(self, datasets: Sequence[Dataset]) -> list[tuple[Draft, set[str]]]:
-        """The drafts of all datasets; a file that one of them refuses goes into none."""
+    def _plan_together(self, datasets: Sequence[Dataset]) -> list[IngestPlan]:
+        """The plans of all datasets; a file that one of them refuses goes into none."""
         while True:
-            drafted = [part.drafted(dataset) for part, dataset in zip(self.parts, datasets, strict=True)]
-            refused = {url: why for draft, _ in drafted for url, why in draft.refused.items()}
-            left = [part for part in self.parts if any(file.url in refused for file in part.parsed)]
-            if len(drafted) == 1 or not left:
-                return drafted
-            for part in left:
+            plans = [part.plan(dataset) for part, dataset in zip(self.parts, datasets, strict=True)]
+            refused = {url: why for plan in plans for url, why in plan.refused.items()}
+            affected = [part for part in self.parts if any(file.url in refused for file in part.parsed)]
+            if len(plans) == 1 or not affected:
+                return plans
+            for part in affected:
                 part.failures |= {file.url: refused[file.url] for file in part.parsed if file.url in refused}
                 part.parsed = [file for file in part.parsed if file.url not in refused]
 
-    def _split(self, drafts: Sequence[Draft], config: icechunk.RepositoryConfig) -> bool:
+    def _split(self, plans: Sequence[IngestPlan], config: icechunk.RepositoryConfig) -> bool:
         """Split manifests of references along the dimension that grows; returns whether `config` changed."""
-        changed = [
-            with_splitting(config, part.group, draft.arrays.values(), draft.cube.dims)
-            for part, draft in zip(self.parts, drafts, strict=True)
-            if draft.placed
+        changes = [
+            with_splitting(config, part.group, plan.arrays.values(), plan.cube.dims)
+            for part, plan in zip(self.parts, plans, strict=True)
+            if plan.placed_files
         ]
-        return any(changed)
+        return any(changes)
 
-    def _filling(
-        self, repo: icechunk.Repository, drafts: Sequence[Draft], datasets: Sequence[Dataset]
+    def _handle_for_full_members(
+        self, repo: icechunk.Repository, plans: Sequence[IngestPlan], datasets: Sequence[Dataset]
     ) -> icechunk.Repository:
         """The repository; if this commit fills members, a handle that gives each of them one manifest."""
-        config, filled = repo.config, False
-        for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
-            known, groups = draft.ledger.members, dataset.logical_groups
+        config, fills = repo.config, False
+        for part, plan, dataset in zip(self.parts, plans, datasets, strict=True):
+            known, groups = plan.ledger.members, dataset.logical_groups
             full = [
                 (array, names)
-                for name, array in draft.arrays.items()
-                if (names := Stretches(array, known.get(name, {}), groups.get(name)).full)
+                for name, array in plan.arrays.items()
+                if (names := MemberAllocator(array, known.get(name, {}), groups.get(name)).full)
             ]
             if full:
-                config, filled = with_whole_members(config, part.group, full), True
-        return repo.reopen(config=config) if filled else repo
+                config, fills = with_whole_members(config, part.group, full), True
+        return repo.reopen(config=config) if fills else repo
 
     def _folders(self) -> set[str]:
         """The directories of all files."""
@@ -692,7 +688,7 @@ class DatasetIngestion:
     """All files that were named."""
 
     sources: Sources
-    want: Want
+    request: ParseRequest
     rules: Rules
     parser: Any
     """The caller's own parser, if given."""
@@ -706,7 +702,7 @@ class DatasetIngestion:
     replace: bool
     """Whether changed files are taken again."""
 
-    told: Mapping[str, CoordinateSource] = field(default_factory=dict)
+    coordinate_sources: Mapping[str, CoordinateSource] = field(default_factory=dict)
     """Where coordinates that are not in the files come from."""
 
     schema: Any = None
@@ -752,10 +748,12 @@ class DatasetIngestion:
             return
         self.compared = session.snapshot_id
         known = Dataset.entries(session.store, self.group, self.urls)
-        states = source_states.states(self.sources, {url: content for url, (_, content) in known.items()})
+        states = source_states.check_states(
+            self.sources, {url: content for url, (_, content) in known.items()}
+        )
         self.unchanged = {url for url, state in states.items() if state == "present"}
         changed = {url: known[url][1] for url, state in states.items() if state == "changed"}
-        self.restored = source_states.restored(self.sources, changed)
+        self.restored = source_states.find_restored(self.sources, changed)
         self.unchanged |= self.restored.keys()
         self.changed = set(states) - self.unchanged
 
@@ -767,8 +765,8 @@ class DatasetIngestion:
     def parse(self, fresh: Iterable[str]) -> Iterator[ParsedFile | Failure]:
         """Parse every file; if no dimensions were named, their coordinates determine them."""
         urls = list(fresh)
-        results = parse_all(urls, self.sources, self.want, self.parser, self.engine)
-        if self.want.dims or not urls:
+        results = parse_all(urls, self.sources, self.request, self.parser, self.engine)
+        if self.request.dims or not urls:
             yield from results
             return
         found = list(results)
@@ -776,22 +774,26 @@ class DatasetIngestion:
         if not files:  # all that can be said is what is wrong with each
             yield from found
             return
-        dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
+        dims = self._known_dims() or find_concat_dims(
+            files, self.rules.placing.tolerance, self.rules.convert_units
+        )
         if not dims:
             failed = next((each for each in found if isinstance(each, Failure)), None)
             why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
             if failed is not None:
                 why = f"{failed.url}: {failed.reason}.\n  Without it, {why}"
             raise IngestError(f"{why}: concat_dim= names the dimension along which to join files")
-        self.want = with_fields(self.want, dims=(*dims, *(dim for dim in self.told if dim not in dims)))
+        self.request = with_fields(
+            self.request, dims=(*dims, *(dim for dim in self.coordinate_sources if dim not in dims))
+        )
         for each in found:
-            yield self._as_wanted(each)
+            yield self._with_roles(each)
 
-    def _as_wanted(self, result: ParsedFile | Failure) -> ParsedFile | Failure:
+    def _with_roles(self, result: ParsedFile | Failure) -> ParsedFile | Failure:
         if isinstance(result, Failure):
             return result
-        known = as_wanted(result, self.want)
-        return known or parse_one(result.url, self.sources, self.want, self.parser)
+        known = assign_roles(result, self.request)
+        return known or parse_one(result.url, self.sources, self.request, self.parser)
 
     def _known_dims(self) -> tuple[str, ...]:
         session = self.target.session()
@@ -801,7 +803,7 @@ class DatasetIngestion:
         """Put a parsed file where it belongs; returns roughly how much memory it takes."""
         if parsed.url in self.unreadable:
             parsed = Failure(parsed.url, self.unreadable[parsed.url])
-        result = made_alike(parsed, self.want.dims, self.told, self.coordinate)
+        result = add_coordinates(parsed, self.request.dims, self.coordinate_sources, self.coordinate)
         if isinstance(result, ParsedFile) and result.url in self.unchanged:
             self.again.append(result)
         elif not isinstance(result, ParsedFile):
@@ -815,7 +817,9 @@ class DatasetIngestion:
     def declare(self) -> None:
         """Process what the caller declared: only now do we know which dimensions grow from file to file."""
         if self.schema is not None and self.rules.schema is None:
-            declared = schema_of(self.schema, self.want, self.sources, self.parser, self.told)
+            declared = read_schema(
+                self.schema, self.request, self.sources, self.parser, self.coordinate_sources
+            )
             self.rules = with_fields(self.rules, schema=declared)
 
     def begin_batch(self, before: int) -> None:
@@ -834,35 +838,35 @@ class DatasetIngestion:
             urls = []  # we already checked whether the dataset knows them
         return Dataset.read_end(session.store, self.group, urls)
 
-    def drafted(self, dataset: Dataset) -> tuple[Draft, set[str]]:
-        """The draft, and the files that were there before or that another process has added since."""
+    def plan(self, dataset: Dataset) -> IngestPlan:
+        """What goes where; files that are there, or that another process has added since, are unchanged."""
         entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
         twice = set() if self.replace else {file.url for file in self.parsed if file.url in entries}
         files = [file for file in self.parsed if file.url not in twice]
         known = [(file, entries[file.url]) for file in self.again if file.url in entries]
-        parted = [without_data(file, dataset.ledger.shown(number)) for file, number in known]
-        extending = [file for file in parted if any(v.role == "data" for v in file.variables.values())]
-        draft = make_draft(files, dataset, self.want, self.rules, entries, extending)
-        draft.refused |= self.failures
-        return draft, self.unchanged | twice
+        new_parts = [without_data(file, dataset.ledger.shown(number)) for file, number in known]
+        extending = [file for file in new_parts if any(v.role == "data" for v in file.variables.values())]
+        plan = plan_ingest(files, dataset, self.request, self.rules, entries, extending)
+        plan.refused |= self.failures
+        plan.unchanged = self.unchanged | twice
+        return plan
 
-    def shown(self, options: Iterable[str]) -> IngestReport:
+    def preview(self, options: Iterable[str]) -> IngestReport:
         """What a commit would do, and which options of `ingest` would change that."""
         session = self.target.session()
         dataset = Dataset() if session is None else self.read(session)
-        draft, unchanged = self.drafted(dataset)
-        report = self.report(draft, dataset, unchanged, self.target.open())
-        drifts = drifts_of(draft, dataset, self.rules, report.runs, options)
-        return with_fields(report, drifts=drifts)
+        plan = self.plan(dataset)
+        report = self.report(plan, dataset, self.target.open())
+        return with_fields(report, drifts=find_drifts(plan, dataset, self.rules, report.runs, options))
 
-    def write(self, store: Any, draft: Draft, dataset: Dataset) -> bool:
-        """Write a draft; returns whether everything in it opens. What does not is removed from the files."""
-        source_group = self.want.group
-        writer = Writer(store, self.group, draft, dataset, self.sources, self.parser, source_group)
+    def write(self, store: Any, plan: IngestPlan, dataset: Dataset) -> bool:
+        """Write a plan; returns whether everything in it opens. What does not is removed from the files."""
+        source_group = self.request.group
+        writer = Writer(store, self.group, plan, dataset, self.sources, self.parser, source_group)
         problems = writer.write()
         before = [*dataset.plain, *dataset.logical_groups]
-        written = [*draft.joined, *draft.static, *draft.arrays]
-        if not problems and not (draft.cube.origin and set(written) <= set(before) and not draft.attrs):
+        written = [*plan.coordinates, *plan.static, *plan.arrays]
+        if not problems and not (plan.cube.origin and set(written) <= set(before) and not plan.attrs):
             problems |= variable_problems(store, self.group, before, written)
         problems = {name: why for name, why in problems.items() if name in set(written)}
         for name, why in problems.items():
@@ -879,36 +883,32 @@ class DatasetIngestion:
                         file.left_out[part] = why
         return not problems
 
-    def raise_if_asked(self, draft: Draft) -> None:
+    def raise_refusals(self, plan: IngestPlan) -> None:
         """Raise an error for files that cannot be taken, unless they are to be skipped."""
-        if self.errors == "skip" or not draft.refused:
+        if self.errors == "skip" or not plan.refused:
             return
-        raise IngestError(words_of_refused(draft.refused, len(self.urls), self.before))
+        raise IngestError(refusal_text(plan.refused, len(self.urls), self.before))
 
-    def report(
-        self, draft: Draft, dataset: Dataset, unchanged: set[str], repo: icechunk.Repository | None
-    ) -> IngestReport:
-        """What a draft does with every file, as the report that the caller gets."""
-        origin = draft.cube.origin
-        placed = {each.file.url: (origin + each.start, each.steps) for each in draft.placed}
+    def report(self, plan: IngestPlan, dataset: Dataset, repo: icechunk.Repository | None) -> IngestReport:
+        """What a plan does with every file, as the report that the caller gets."""
+        origin, unchanged = plan.cube.origin, plan.unchanged
+        places = {each.file.url: (origin + each.start, each.steps) for each in plan.placed_files}
         before = set(dataset.ledger.locations)
-        copied = draft.copy_reasons()
+        copy_reasons = plan.copy_reasons()
         files = []
-        taken = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *draft.refused))
-        for url in taken if self.before else self.urls:
-            if url in placed:
+        batch = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *plan.refused))
+        for url in batch if self.before else self.urls:
+            if url in places:
                 status: Any = "added"
                 if url in before:
                     status = "extended" if url in unchanged else "replaced"
-                files.append(FileReport(url, status, *placed[url], copied.get(url, "")))
-            elif url in draft.refused:
-                files.append(FileReport(url, "failed", reason=draft.refused[url]))
-            elif url in unchanged and (url in taken or not self.before):
+                files.append(FileReport(url, status, *places[url], copy_reasons.get(url, "")))
+            elif url in plan.refused:
+                files.append(FileReport(url, "failed", reason=plan.refused[url]))
+            elif url in unchanged:
                 files.append(FileReport(url, "unchanged"))
-        runs = runs_of(draft) if draft.placed else Runs(())
-        return IngestReport(
-            runs, tuple(files), repository=repo, left_out=draft.left_out, copied=draft.copied()
-        )
+        runs = find_runs(plan) if plan.placed_files else Runs(())
+        return IngestReport(runs, tuple(files), repository=repo, left_out=plan.left_out, copied=plan.copied())
 
 
 def remove(
@@ -942,16 +942,16 @@ def remove(
     named = [files] if isinstance(files, str | os.PathLike) else list(files)
     commit = Commit(opened, branch, message or "remove")
 
-    def prepare() -> Written:
+    def prepare() -> UncommittedChange:
         session = opened.writable_session(branch)
         dataset = Dataset.read(session.store, group)
         gone = _entries(named, dataset.ledger)
-        draft = emptied(dataset, gone)
-        problems = Writer(safe_store(session.store), group, draft, dataset, Sources()).write()
+        plan = plan_removal(dataset, gone)
+        problems = Writer(safe_store(session.store), group, plan, dataset, Sources()).write()
         if problems:
             raise IngestError(f"without these files the dataset cannot be written: {problems}")
         commit.message = message or f"remove {count_text(len(gone), 'file')}"
-        return Written(session)
+        return UncommittedChange(session)
 
     return settle(commit, prepare)
 

@@ -100,7 +100,7 @@ def to_kerchunk(
     dataset = Dataset.read(store, path.strip("/"))
     if not dataset.logical_groups:
         raise IngestError(f"there is no dataset of logical arrays at {path or '/'!r}")
-    shown = [_Shown(LogicalArray(group)) for group in dataset.logical_groups.values()]
+    shown = [_ReferencedArray(LogicalArray(group)) for group in dataset.logical_groups.values()]
     parts = list(_parts(shown))
     made = []
     for part in parts:
@@ -145,7 +145,7 @@ type Part = dict[str, tuple[tuple[int, int], tuple[int, int]]]
 """For every dimension, the indices of a part of the dataset, and all indices."""
 
 
-def _parts(shown: list[_Shown]) -> Iterator[Part]:
+def _parts(shown: list[_ReferencedArray]) -> Iterator[Part]:
     """The parts of a dataset in which no variable changes its encoding."""
     cuts: dict[str, set[int]] = {}
     for array in shown:
@@ -160,7 +160,7 @@ def _parts(shown: list[_Shown]) -> Iterator[Part]:
         }
 
 
-class _Shown:
+class _ReferencedArray:
     """One logical array to be written."""
 
     def __init__(self, array: LogicalArray) -> None:

@@ -25,7 +25,7 @@ from intarsia.archives.ledger import Ledger, read_ledger, write_ledger
 from intarsia.archives.locations import Identity, Sources, split_entry, url_of
 from intarsia.archives.source_access import with_containers
 from intarsia.archives.source_states import HEADS_AT_ONCE
-from intarsia.archives.write_plan import Written
+from intarsia.archives.write_plan import UncommittedChange
 from intarsia.display import count_text
 from intarsia.errors import IngestError
 from intarsia.extras import extra
@@ -128,7 +128,7 @@ def _relocated(
     commit = Commit(opened, branch, message or "relocate")
     done: list[Relocation] = []
 
-    def prepare() -> Written:
+    def prepare() -> UncommittedChange:
         while True:
             before = opened.readonly_session(branch)
             move = _Move(safe_store(before.store), places, sources, restored or {})
@@ -138,7 +138,7 @@ def _relocated(
             if session.snapshot_id == before.snapshot_id:  # no other commit in the meantime
                 done.append(move.write(safe_store(session.store), allowed))
                 commit.message = message or f"relocate {done[-1]}"
-                return Written(session)
+                return UncommittedChange(session)
 
     snapshot = settle(commit, prepare)
     last = done[-1]

@@ -28,7 +28,7 @@ LISTED_BESIDE, LISTED_PAGES = 4, 10_000
 """A listing is abandoned after this many objects per requested one, plus this many."""
 
 
-def states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
+def check_states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
     """Whether sources still have their known content, by URL."""
     failures = extra("obstore.exceptions", "virtual").BaseError
     known = {url: split_entry(entry)[0] for url, entry in known.items()}
@@ -53,7 +53,7 @@ def states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
     return {url: found[url] for url in known}
 
 
-def restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Identity]:
+def find_restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Identity]:
     """Changed sources that hold the same bytes as before, with what identifies them now."""
     failures = extra("obstore.exceptions", "virtual").BaseError
 
@@ -73,7 +73,7 @@ def restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Identity]:
         return {url: identity for url, identity in found if identity is not None}
 
 
-def marked(sources: Sources, files: Iterable[str]) -> dict[str, str]:
+def content_marks(sources: Sources, files: Iterable[str]) -> dict[str, str]:
     """Everything that was named, in order, with a mark of its content; in as few requests as possible.
 
     Local files are given by their paths, others by their URLs. Missing files have no mark. If many files are
@@ -110,7 +110,7 @@ def _marks_of(sources: Sources, urls: list[str]) -> dict[str, str]:
     left = [url for url in urls if url not in marks]
     failures = extra("obstore.exceptions", "virtual").BaseError
 
-    def asked(url: str) -> str:
+    def mark(url: str) -> str:
         try:
             return sources.identity(url).text
         except FileNotFoundError:
@@ -120,7 +120,7 @@ def _marks_of(sources: Sources, urls: list[str]) -> dict[str, str]:
 
     if left:
         with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
-            marks |= dict(zip(left, pool.map(asked, left), strict=True))
+            marks |= dict(zip(left, pool.map(mark, left), strict=True))
     return marks
 
 

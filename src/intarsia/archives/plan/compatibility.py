@@ -12,9 +12,9 @@ import numpy as np
 from intarsia.archives.cf import Decoding, clean
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping, with_names_of
 from intarsia.archives.plan import reconcile
-from intarsia.archives.plan.attribute_merging import Combining
+from intarsia.archives.plan.attribute_merging import AttributeMerger
 from intarsia.archives.plan.axis_union import Span, spans
-from intarsia.archives.plan.coordinates import are_one, calendar_of, counts_time, same_values
+from intarsia.archives.plan.coordinates import are_comparable, calendar_of, has_time_units, same_values
 from intarsia.archives.plan.cube import PlacingRules
 from intarsia.archives.plan.reconcile import units_of
 from intarsia.errors import IngestError
@@ -108,7 +108,7 @@ class ExpectedValues(NamedTuple):
     """The variable itself, if a file has it: others are turned to match it, so this one is written."""
 
 
-class Expected:
+class Expectations:
     """Collects what the dataset is like, and says what in each file does not fit."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Expected:
         """The units of coordinates along the dimensions that grow, and where they were seen."""
         self.along: dict[str, tuple[str, ...]] = {}
         """The axes of coordinates along the dimensions that grow."""
-        self.attributes = Combining(rules.combine_attrs, dataset, rules.stacks)
+        self.attributes = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
         self.dropped: dict[str, str] = {}
         self.unreadable: set[str] = set()
         """Variables that a file has in a form that cannot be read: they do not become missing values."""
@@ -156,7 +156,7 @@ class Expected:
                 continue
             self.units[name] = (units_of(attrs), "the dataset")
             self.along[name] = own
-            if counts_time(attrs):
+            if has_time_units(attrs):
                 self.calendars[name] = (calendar_of(attrs), "the dataset")
 
     def declare(self, schema: Schema) -> None:
@@ -216,7 +216,7 @@ class Expected:
         self._rename_invented(file)
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
-            return f"it has no variable along {self._along()}{file.words_of_left_out}"
+            return f"it has no variable along {self._along()}{file.left_out_text}"
         problem = self._unreadable(file, data) or ("" if extends else self._missing(data))
         problem = problem or self._units(file) or self._calendar(file) or self._grid(file)
         problem = problem or self._unlike(data) or self.attributes.problem(file)
@@ -266,9 +266,9 @@ class Expected:
         """What is wrong with the units of coordinates; if requested, they are converted."""
         for name, variable in list(file.variables.items()):
             own = units_of(variable.attrs)
-            if variable.role == "joined" and name in self.units:
+            if variable.role == "concat" and name in self.units:
                 units, source = self.units[name]
-                if own == units or (counts_time(variable.attrs) and counts_time({"units": units})):
+                if own == units or (has_time_units(variable.attrs) and has_time_units({"units": units})):
                     continue
                 words = f"its {name!r} has the units {own!r}, but that of {source} has {units!r}"
                 if not self.rules.convert_units:
@@ -286,10 +286,10 @@ class Expected:
 
     def _calendar(self, file: ParsedFile) -> str:
         for name, variable in file.variables.items():
-            if variable.role == "joined" and counts_time(variable.attrs) and name in self.calendars:
+            if variable.role == "concat" and has_time_units(variable.attrs) and name in self.calendars:
                 calendar, source = self.calendars[name]
                 own = calendar_of(variable.attrs)
-                if not are_one((own, calendar)):
+                if not are_comparable((own, calendar)):
                     return (
                         f"its {name!r} uses the calendar {own!r}, but that of {source} uses {calendar!r}: "
                         "a dataset has one calendar"
@@ -316,7 +316,7 @@ class Expected:
                 continue
             if variable.dims == known.dims == (name,) and name in axes:
                 circle, tolerance = name in circular, self.rules.placing.tolerance
-                positions = reconcile.located(variable.loaded, known.values, tolerance, circle)
+                positions = reconcile.locate(variable.loaded, known.values, tolerance, circle)
                 if positions is not None and len(spans(positions)) <= reconcile.MOST_SPANS:
                     if not np.array_equal(positions, np.arange(len(positions))):
                         turned[name] = positions
@@ -341,7 +341,7 @@ class Expected:
     def _same(self, name: str, variable: ParsedVariable, turned: Mapping[str, Ints], circle: bool) -> bool:
         """Whether a variable is the expected one when its axes are turned."""
         known = self.static[name]
-        seen = reconcile.brought(variable.loaded, variable.dims, known.dims, turned)
+        seen = reconcile.align_axes(variable.loaded, variable.dims, known.dims, turned)
         if seen is not None and reconcile.close(seen, known.values, self.rules.placing.tolerance, circle):
             return True
         # Only the attributes of a grid mapping count: its value means nothing.
@@ -417,10 +417,10 @@ class Expected:
                 self.static.setdefault(name, known)
                 if is_grid_mapping(variable.attrs):
                     self.mappings.setdefault(name, clean(variable.attrs))
-            elif variable.role == "joined":
+            elif variable.role == "concat":
                 self.units.setdefault(name, (units_of(variable.attrs), file.url))
                 self.along.setdefault(name, variable.dims)
-                if counts_time(variable.attrs):
+                if has_time_units(variable.attrs):
                     self.calendars.setdefault(name, (calendar_of(variable.attrs), file.url))
 
 

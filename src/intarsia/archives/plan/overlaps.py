@@ -33,7 +33,7 @@ class Overlap:
 
 
 @dataclass
-class Settled:
+class Claims:
     """The claims of all files, without overlaps."""
 
     table: RegionTable
@@ -55,10 +55,10 @@ class Settled:
         return [Box(box.start[:-1], box.stop[:-1]) for box in found]
 
 
-def claim(file: int, boxes: Sequence[Box], variables: Ints) -> list[Row]:
+def make_claims(file: int, boxes: Sequence[Box], variables: Ints) -> list[Row]:
     """The claims of one file: boxes of the cube, for runs of variables.
 
-    >>> [row.box for row in claim(0, [Box((0,), (4,))], np.array([0, 1, 5]))]
+    >>> [row.box for row in make_claims(0, [Box((0,), (4,))], np.array([0, 1, 5]))]
     [Box(start=(0, 0), stop=(4, 2)), Box(start=(0, 5), stop=(4, 6))]
     """
     runs = spans(variables)
@@ -69,51 +69,51 @@ def claim(file: int, boxes: Sequence[Box], variables: Ints) -> list[Row]:
     ]
 
 
-def unclaimed(rows: Sequence[Row], table: RegionTable) -> list[Row]:
+def free_claims(rows: Sequence[Row], table: RegionTable) -> list[Row]:
     """The parts of claims where the table has none.
 
-    >>> table = RegionTable.from_rows(claim(0, [Box((0,), (4,))], np.array([0])), 2)
-    >>> [row.box for row in unclaimed(claim(1, [Box((2,), (6,))], np.array([0])), table)]
+    >>> table = RegionTable.from_rows(make_claims(0, [Box((0,), (4,))], np.array([0])), 2)
+    >>> [row.box for row in free_claims(make_claims(1, [Box((2,), (6,))], np.array([0])), table)]
     [Box(start=(4, 0), stop=(6, 1))]
     """
     return [row._replace(box=part) for row in rows for part in table.free(row.box)]
 
 
-def settled(
+def resolve_overlaps(
     old: RegionTable, new: RegionTable, policy: str, moments: Mapping[int, float] | None = None
-) -> Settled:
+) -> Claims:
     """The claims of existing and new files, where the policy says which file wins.
 
     With `refuse`, a new file that overlaps another is not taken. Otherwise the file wins that came first, or
     last, or that was changed last; the other shows the rest of what it has.
 
-    >>> old = RegionTable.from_rows(claim(0, [Box((0,), (4,))], np.array([0])), 2)
-    >>> new = RegionTable.from_rows(claim(1, [Box((2,), (6,))], np.array([0])), 2)
-    >>> settled(old, new, "refuse").refused
+    >>> old = RegionTable.from_rows(make_claims(0, [Box((0,), (4,))], np.array([0])), 2)
+    >>> new = RegionTable.from_rows(make_claims(1, [Box((2,), (6,))], np.array([0])), 2)
+    >>> resolve_overlaps(old, new, "refuse").refused
     {1: Overlap(other=0, box=Box(start=(2, 0), stop=(4, 1)))}
-    >>> settled(old, new, "first").boxes(1, 0), settled(old, new, "last").boxes(1, 0)
+    >>> resolve_overlaps(old, new, "first").boxes(1, 0), resolve_overlaps(old, new, "last").boxes(1, 0)
     ([Box(start=(4,), stop=(6,))], [Box(start=(2,), stop=(6,))])
     """
     everything = old.joined(new)
     if everything.overlap() is None:
-        return Settled(everything)
+        return Claims(everything)
     there, coming = dict.fromkeys(old.member.tolist()), dict.fromkeys(new.member.tolist())
     if policy == "refuse":
-        return _refusing(old, new, list(coming))
+        return _refuse_overlaps(old, new, list(coming))
     numbers = list(there | coming)
     if policy in ("last", "newest"):
         numbers.reverse()
     if policy == "newest":  # of equally old files, the later one
         ages = moments or {}
         numbers.sort(key=lambda number: -ages.get(number, -np.inf))
-    return _by_rank(everything, numbers)
+    return _cut_by_rank(everything, numbers)
 
 
-def _refusing(old: RegionTable, new: RegionTable, coming: Sequence[int]) -> Settled:
+def _refuse_overlaps(old: RegionTable, new: RegionTable, coming: Sequence[int]) -> Claims:
     """Take files one by one, unless they overlap an existing file or one that was taken."""
     everything, first = old.joined(new), len(old)
     is_taken = np.arange(len(everything)) < first
-    result = Settled(old)
+    result = Claims(old)
     for number in coming:
         own = first + np.flatnonzero(new.member == number)
         overlap = _first_overlap(everything, own.tolist(), is_taken)
@@ -135,7 +135,7 @@ def _first_overlap(table: RegionTable, rows: Sequence[int], others: Bools) -> Ov
     return None
 
 
-def _by_rank(table: RegionTable, numbers: Sequence[int]) -> Settled:
+def _cut_by_rank(table: RegionTable, numbers: Sequence[int]) -> Claims:
     """Every file shows what no file before it has."""
     ranks = {number: rank for rank, number in enumerate(numbers)}
     ranked = table.take(np.argsort([ranks[number] for number in table.member.tolist()], kind="stable"))
@@ -149,7 +149,7 @@ def _by_rank(table: RegionTable, numbers: Sequence[int]) -> Settled:
             parts = [left for part in parts for left in part.without(winner.box)]
             cut |= {row.member, winner.member}
         rows += [row._replace(box=part) for part in parts]
-    return Settled(RegionTable.from_rows(rows, table.ndim), cut=cut)
+    return Claims(RegionTable.from_rows(rows, table.ndim), cut=cut)
 
 
 def _touches(table: RegionTable, box: Box) -> Bools:

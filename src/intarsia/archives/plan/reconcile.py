@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.plan.axis_union import ULPS, sortable
-from intarsia.archives.plan.coordinates import counts_time
+from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 
@@ -77,12 +77,12 @@ def _noise(a: Values, b: Values, circle: bool) -> Values:
     return ULPS * eps * size
 
 
-def located(values: Values, expected: Values, tolerance: float | None, circle: bool = False) -> Ints | None:
+def locate(values: Values, expected: Values, tolerance: float | None, circle: bool = False) -> Ints | None:
     """The index of each value among the expected ones, if both are the same set; otherwise None.
 
-    >>> located(np.array([30.0, 20.0, 10.0]), np.array([10.0, 20.0, 30.0]), None).tolist()
+    >>> locate(np.array([30.0, 20.0, 10.0]), np.array([10.0, 20.0, 30.0]), None).tolist()
     [2, 1, 0]
-    >>> located(np.array([-90.0, 0.0, 90.0]), np.array([0.0, 90.0, 270.0]), None, circle=True).tolist()
+    >>> locate(np.array([-90.0, 0.0, 90.0]), np.array([0.0, 90.0, 270.0]), None, circle=True).tolist()
     [2, 0, 1]
     """
     if values.shape != expected.shape or values.ndim != 1:
@@ -104,12 +104,12 @@ def located(values: Values, expected: Values, tolerance: float | None, circle: b
     return positions
 
 
-def brought(
+def align_axes(
     values: Values, dims: Sequence[str], expected: Sequence[str], positions: Mapping[str, Ints]
 ) -> Values | None:
     """Values with their axes as expected; None if the axes are different ones.
 
-    >>> brought(np.array([[1, 2, 3]]), ("y", "x"), ("x",), {"x": np.array([2, 1, 0])}).tolist()
+    >>> align_axes(np.array([[1, 2, 3]]), ("y", "x"), ("x",), {"x": np.array([2, 1, 0])}).tolist()
     [3, 2, 1]
     """
     extra = [d for d, dim in enumerate(dims) if dim not in expected]
@@ -193,7 +193,7 @@ def conversion(own: str, wanted: str) -> Conversion:
     if own == wanted:
         return Conversion(1.0, 0.0)
     known = extra("cf_units", "units")
-    if counts_time({"units": own}) or counts_time({"units": wanted}):
+    if has_time_units({"units": own}) or has_time_units({"units": wanted}):
         raise IngestError(f"times are converted only as coordinates, not {own!r} to {wanted!r}")
     units = []
     for text in (own, wanted):
@@ -273,12 +273,12 @@ def type_problem(
     return ""
 
 
-def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
+def wider_type(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
     """The number type that holds `dtype` and all `arriving`, as NumPy chooses it, if that is wider.
 
-    >>> widened(np.dtype("f4"), [np.dtype("f8")]), widened(np.dtype("f8"), [np.dtype("f4")])
+    >>> wider_type(np.dtype("f4"), [np.dtype("f8")]), wider_type(np.dtype("f8"), [np.dtype("f4")])
     (dtype('float64'), None)
-    >>> widened(np.dtype("u1"), [np.dtype("i2")]), widened(np.dtype("i4"), [np.dtype("f4")])
+    >>> wider_type(np.dtype("u1"), [np.dtype("i2")]), wider_type(np.dtype("i4"), [np.dtype("f4")])
     (dtype('int16'), dtype('float64'))
     """
     held = [dtype, *arriving]

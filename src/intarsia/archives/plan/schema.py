@@ -11,8 +11,15 @@ import numpy as np
 
 from intarsia.archives.cf import Decoding
 from intarsia.archives.locations import Identity, Sources
-from intarsia.archives.parse import made_alike, parse_one
-from intarsia.archives.parsed_file import Description, ParsedFile, ParsedVariable, Want, lacking, roles
+from intarsia.archives.parse import add_coordinates, parse_one
+from intarsia.archives.parsed_file import (
+    Description,
+    ParsedFile,
+    ParsedVariable,
+    ParseRequest,
+    lacking,
+    roles,
+)
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 
@@ -34,16 +41,20 @@ class Schema:
     """The types of variables' values, if declared."""
 
 
-def schema_of(
-    given: Any, want: Want, sources: Sources, parser: Any, told: Mapping[str, Callable[[ParsedFile], Any]]
+def read_schema(
+    given: Any,
+    request: ParseRequest,
+    sources: Sources,
+    parser: Any,
+    coordinate_sources: Mapping[str, Callable[[ParsedFile], Any]],
 ) -> Schema | None:
     """What the caller declared with a file, a dataset or a dictionary; None if nothing was declared.
 
-    >>> from intarsia.archives.parsed_file import Want
+    >>> from intarsia.archives.parsed_file import ParseRequest
     >>> lat = {"dims": ["lat"], "data": [10, 20]}
     >>> sst = {"dims": ["time", "lat"], "dtype": "float32"}
     >>> document = {"data_vars": {"sst": sst}, "coords": {"lat": lat}}
-    >>> schema = schema_of(document, Want(("time",)), None, None, {})
+    >>> schema = read_schema(document, ParseRequest(("time",)), None, None, {})
     >>> schema.file.variables["sst"].sizes, schema.dtypes
     ({'time': 1, 'lat': 2}, {'sst': dtype('float32')})
     """
@@ -51,24 +62,24 @@ def schema_of(
         return None
     if isinstance(given, str | os.PathLike):
         (url,) = sources.expand(given) or [""]
-        parsed = made_alike(parse_one(url, sources, want, parser), want.dims, told)
+        parsed = add_coordinates(parse_one(url, sources, request, parser), request.dims, coordinate_sources)
         if not isinstance(parsed, ParsedFile):
             raise IngestError(f"the schema {url} cannot be read: {parsed.reason}")
         data = {name: v for name, v in parsed.variables.items() if v.role == "data"}
         return Schema(parsed, {name: Decoding.of(v.dtype, v.attrs).values for name, v in data.items()})
     if isinstance(given, Mapping) and not hasattr(given, "data_vars"):
-        return _declared(list(_of_document(given, want)), dict(given.get("attrs", {})), want)
+        return _declared(list(_of_document(given, request)), dict(given.get("attrs", {})), request)
     if not hasattr(given, "data_vars"):
         raise IngestError(f"schema={given!r:.80}: give a file, an xarray.Dataset or a dictionary")
-    return _declared(list(_of_dataset(given, want)), dict(given.attrs), want)
+    return _declared(list(_of_dataset(given, request)), dict(given.attrs), request)
 
 
-def _declared(named: list[Named], attrs: dict[str, Any], want: Want) -> Schema:
+def _declared(named: list[Named], attrs: dict[str, Any], request: ParseRequest) -> Schema:
     described = {
         name: Description(dims, shape, said, np.dtype("f8") if dtype is None else dtype)
         for name, dims, shape, dtype, said, _ in named
     }
-    taken, _ = roles(described, want)
+    taken, _ = roles(described, request)
     variables: dict[str, ParsedVariable] = {}
     dtypes = {}
     for name, _, _, dtype, _, values in named:
@@ -78,21 +89,21 @@ def _declared(named: list[Named], attrs: dict[str, Any], want: Want) -> Schema:
         variables[name] = described[name].parsed(name, role, values=None if role == "data" else values)
         if role == "data" and dtype is not None:
             dtypes[name] = dtype
-    new_dims = lacking(described, want)
+    new_dims = lacking(described, request)
     file = ParsedFile(THE_SCHEMA, Identity(0, None), "schema", variables, attrs, new_dims=new_dims)
-    alike = made_alike(file, want.dims, {})
+    alike = add_coordinates(file, request.dims, {})
     assert isinstance(alike, ParsedFile)
     return Schema(alike, dtypes)
 
 
-def _of_dataset(dataset: Any, want: Want) -> Iterator[Named]:
+def _of_dataset(dataset: Any, request: ParseRequest) -> Iterator[Named]:
     conventions = extra("xarray", "xarray").conventions
     for name, variable in dataset.variables.items():
         if name not in dataset.coords:
             yield str(name), variable.dims, variable.shape, variable.dtype, dict(variable.attrs), None
             continue
         is_time = variable.dtype.kind in "MO" and "calendar" not in variable.encoding
-        if is_time and (name in want.dims or set(want.dims) & set(variable.dims)):
+        if is_time and (name in request.dims or set(request.dims) & set(variable.dims)):
             continue  # the units are not given
         stored = conventions.encode_cf_variable(variable, name=name)
         values = np.asarray(stored.values)
@@ -101,9 +112,9 @@ def _of_dataset(dataset: Any, want: Want) -> Iterator[Named]:
         yield str(name), stored.dims, values.shape, values.dtype, dict(stored.attrs), values
 
 
-def _of_document(document: Mapping[str, Any], want: Want) -> Iterator[Named]:
+def _of_document(document: Mapping[str, Any], request: ParseRequest) -> Iterator[Named]:
     """As `xarray.Dataset.to_dict` writes it, with or without values."""
-    sizes = dict(document.get("dims", {})) | dict.fromkeys(want.dims, 1)
+    sizes = dict(document.get("dims", {})) | dict.fromkeys(request.dims, 1)
     listed = {**document.get("coords", {}), **document.get("data_vars", {})}
     for name, each in listed.items():
         if not isinstance(each, Mapping) or "dims" not in each:
@@ -111,7 +122,7 @@ def _of_document(document: Mapping[str, Any], want: Want) -> Iterator[Named]:
                 f"schema: {name!r} is {each!r:.80}; give its dims, as xarray.Dataset.to_dict does"
             )
         shape = np.shape(each["data"]) if "data" in each else each.get("shape", ())
-        sizes |= {dim: n for dim, n in zip(each["dims"], shape, strict=False) if dim not in want.dims}
+        sizes |= {dim: n for dim, n in zip(each["dims"], shape, strict=False) if dim not in request.dims}
     for name, each in listed.items():
         dims = tuple(each["dims"])
         unknown = [dim for dim in dims if dim not in sizes]
