@@ -68,9 +68,9 @@ def cache_directory() -> Path:
     >>> cache_directory().name in ("intarsia", "Cache")
     True
     """
-    given = os.environ.get(CACHE)
-    if given:
-        return Path(given).expanduser().absolute()
+    path = os.environ.get(CACHE)
+    if path:
+        return Path(path).expanduser().absolute()
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "intarsia/Cache"
     if sys.platform == "darwin":
@@ -120,9 +120,9 @@ class CachedArchive:
         """Equal for all who ask for the same thing, whatever their credentials."""
         secrets = {name for names in SECRETS.values() for name in names} - {"anonymous"} | {"headers"}
         open_to_all = {name: str(v) for name, v in self.storage_options.items() if name not in secrets}
-        kept = {name: value for name, value in self.options.items() if name not in OF_ONE_CALL}
-        said = json.dumps([FORMAT, __version__, self.files, kept, open_to_all], sort_keys=True)
-        return blake2b(said.encode(), digest_size=12).hexdigest()
+        options = {name: value for name, value in self.options.items() if name not in OF_ONE_CALL}
+        identity = json.dumps([FORMAT, __version__, self.files, options, open_to_all], sort_keys=True)
+        return blake2b(identity.encode(), digest_size=12).hexdigest()
 
     @property
     def is_nested(self) -> bool:
@@ -232,8 +232,8 @@ class Entry:
                 return note
             group = self._brought_up_to_date(archive, list(map(url_of, found)), note)
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            kept = {name: value for name, value in archive.options.items() if name not in OF_ONE_CALL}
-            note = Note(archive.files, kept, len(found), digest, group, now)
+            options = {name: value for name, value in archive.options.items() if name not in OF_ONE_CALL}
+            note = Note(archive.files, options, len(found), digest, group, now)
             self._write(note)
             return note
 

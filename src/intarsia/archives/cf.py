@@ -55,9 +55,9 @@ class Decoding:
     @classmethod
     def of(cls, dtype: np.dtype[Any], attrs: Mapping[str, Any], *, nulls: bool = False) -> Self:
         """What a variable's attributes describe, by the same rules as xarray."""
-        made = cls(dtype, packing_of(dtype, attrs), nulls)
+        decoding = cls(dtype, packing_of(dtype, attrs), nulls)
         boolean = attrs.get("dtype") == "bool" and dtype.kind in "iu" and dtype.itemsize == 1
-        return cls(np.dtype(bool)) if boolean and not made.is_scaled else made
+        return cls(np.dtype(bool)) if boolean and not decoding.is_scaled else decoding
 
     @property
     def numbers(self) -> np.dtype[Any]:
@@ -173,17 +173,17 @@ def packing_of(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> Packing | None
     """The packing that a variable's attributes describe, if there is one and it can be undone."""
     if dtype.kind not in "iuf":
         return None
-    given = {name: attrs[name] for name in PACKING if attrs.get(name) is not None}
-    factors = {name: _factor(given[name], name) for name in FACTORS if name in given}
+    packing_attrs = {name: attrs[name] for name in PACKING if attrs.get(name) is not None}
+    factors = {name: _factor(packing_attrs[name], name) for name in FACTORS if name in packing_attrs}
     try:
-        given_marks = {name: given[name] for name in MARKS if name in given}
-        sign = given.get("_Unsigned")
-        if isinstance(sign, str | None) and NUMBERS.issuperset(map(type, (factors | given_marks).values())):
+        own_marks = {name: packing_attrs[name] for name in MARKS if name in packing_attrs}
+        sign = packing_attrs.get("_Unsigned")
+        if isinstance(sign, str | None) and NUMBERS.issuperset(map(type, (factors | own_marks).values())):
             kinds = tuple((name, type(value)) for name, value in factors.items())
-            marks = tuple((name, type(mark), mark.tobytes()) for name, mark in given_marks.items())
+            marks = tuple((name, type(mark), mark.tobytes()) for name, mark in own_marks.items())
             kind = _kind(dtype, kinds, marks, sign)
             return kind and kind.with_factors(*map(factors.get, FACTORS))
-        return Packing.from_attributes(dtype, given | factors)
+        return Packing.from_attributes(dtype, packing_attrs | factors)
     except PackingError as error:
         raise IngestError(f"it cannot be unpacked: {error}") from error
 

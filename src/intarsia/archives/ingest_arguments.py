@@ -258,10 +258,10 @@ class Stack:
     """The coordinate of the new dimension."""
 
     @classmethod
-    def of(cls, array: str, given: Any) -> Stack:
+    def of(cls, array: str, value: Any) -> Stack:
         """What a caller gave: a dimension and names of variables, or names by coordinate."""
         try:
-            dim, parts = given
+            dim, parts = value
             names = list(parts.values()) if isinstance(parts, Mapping) else list(parts)
             labels = np.asarray(list(parts))
         except (TypeError, ValueError):
@@ -269,7 +269,7 @@ class Stack:
         texts = all(isinstance(each, str) and each for each in (dim, *names))
         if not names or not texts or len(set(names)) < len(names) or labels.dtype.kind not in "iufU":
             raise IngestError(
-                f"stack={{{array!r}: {given!r}}}: give a dimension and variables, as in "
+                f"stack={{{array!r}: {value!r}}}: give a dimension and variables, as in "
                 "{'CMI': ('band', ['CMI_C01', 'CMI_C02'])} or {'CMI': ('band', {1: 'CMI_C01', 2: 'CMI_C02'})}"
             )
         if labels.dtype.kind == "U":
@@ -306,11 +306,11 @@ def known_stacks(dataset: Dataset) -> dict[str, Stack]:
     return found
 
 
-def check_stacks(given: Mapping[str, Any] | None) -> dict[str, Stack]:
+def check_stacks(stacks: Mapping[str, Any] | None) -> dict[str, Stack]:
     """The stacks that a caller asked for, by the name of each variable in them."""
     found: dict[str, Stack] = {}
-    for array, said in (given or {}).items():
-        stack = Stack.of(array, said)
+    for array, value in (stacks or {}).items():
+        stack = Stack.of(array, value)
         for part in stack.parts:
             if part in found:
                 raise IngestError(f"stack=: {part!r} appears in both {found[part].array!r} and {array!r}")

@@ -214,11 +214,11 @@ def ingest(
     ((3, 4), [2.0, 2.0, 2.0, 2.0], 1)
     """
     along = check_concat_dims(concat_dim, combine, dims or {})
-    coordinate_sources, asked = add_order(order_by, dims or {}, along)
+    coordinate_sources, needed = add_order(order_by, dims or {}, along)
     chosen = None if variables is None else tuple(variables)
     names = tuple((rename or {}).items())
     request = ParseRequest(
-        along, chosen, (*load, *asked), names, source_group.strip("/"), preprocess,
+        along, chosen, (*load, *needed), names, source_group.strip("/"), preprocess,
         whole_tree=source_group.strip("/") == ALL,
     )  # fmt: skip
     if coordinate is not None and (len(along) != 1 or along[0] in coordinate_sources):
@@ -474,18 +474,18 @@ class Ingestion:
         streams = [
             (part, fresh[part.request.group], part.parse(fresh[part.request.group])) for part in self.parts
         ]
-        count = held = 0
+        count = nbytes = 0
         for done, url in enumerate(new, start=1):
             for part, own, results in streams:
                 if url in own:
-                    held += part.take(next(results))
+                    nbytes += part.take(next(results))
             count += 1
             progress(done, steps)
-            full = count >= (most or usual_files(done - count)) or (bounded and held >= BATCH_BYTES)
+            full = count >= (most or usual_files(done - count)) or (bounded and nbytes >= BATCH_BYTES)
             if done < len(new) and full:
                 self._declare()
                 yield
-                count = held = 0
+                count = nbytes = 0
         self._declare()
         yield
         progress(steps, steps)

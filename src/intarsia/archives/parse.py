@@ -319,8 +319,9 @@ def _keep_once(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
 
 
 def add_coordinates(
-    result: ParsedFile | Failure, dims: tuple[str, ...], given: Mapping[str, Callable[[ParsedFile], Any]],
-    spare: Callable[[str], Any] | None = None,
+    result: ParsedFile | Failure, dims: tuple[str, ...],
+    coordinate_sources: Mapping[str, Callable[[ParsedFile], Any]],
+    from_url: Callable[[str], Any] | None = None,
 ) -> ParsedFile | Failure:  # fmt: skip
     """Give a file that is one step of a dimension the axis that it lacks; and every file its coordinates."""
     if isinstance(result, Failure):
@@ -330,7 +331,8 @@ def add_coordinates(
     for dim in reversed(dims):
         if dim in result.new_dims:
             known = [each for variable in result.variables.values() for each in variable.dims]
-            if dim not in given and spare is None and dim not in result.variables and is_misspelt(dim, known):
+            has_coordinate = dim in coordinate_sources or dim in result.variables or from_url is not None
+            if not has_coordinate and is_misspelt(dim, known):
                 return Failure(result.url, f"it has no dimension {dim!r}: {names_text(dim, known)}")
             for variable in result.variables.values():
                 if variable.role == "data":
@@ -339,16 +341,18 @@ def add_coordinates(
             if scalar is not None and scalar.values is not None and scalar.values.size == 1:
                 scalar.dims, scalar.shape = (dim,), (1,)
                 scalar.values = scalar.values.reshape(1)
-    sources_by_dim: dict[str, Callable[[], Any]] = {dim: partial(each, result) for dim, each in given.items()}
-    if spare is not None:
-        sources_by_dim.setdefault(dims[0], partial(spare, result.url))
-    for dim, coordinate in sources_by_dim.items():
+    coordinates: dict[str, Callable[[], Any]] = {
+        dim: partial(source, result) for dim, source in coordinate_sources.items()
+    }
+    if from_url is not None:
+        coordinates.setdefault(dims[0], partial(from_url, result.url))
+    for dim, coordinate in coordinates.items():
         try:
-            said = coordinate()
+            value = coordinate()
         except Exception as error:
             return Failure(result.url, f"its {dim!r} cannot be determined: {error}")
-        if said is not None:
-            result.variables[dim] = _coordinate(dim, said)
+        if value is not None:
+            result.variables[dim] = _coordinate(dim, value)
         elif dim not in result.variables:
             return Failure(
                 result.url,
@@ -377,12 +381,12 @@ def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
         ranges.inlined = {(0, *index): data for index, data in ranges.inlined.items()}
 
 
-def _coordinate(dim: str, said: Any) -> ParsedVariable:
+def _coordinate(dim: str, value: Any) -> ParsedVariable:
     """A coordinate that the caller gave: its values, or another variable of the file that has them."""
-    if isinstance(said, ParsedVariable):
-        values, attrs = np.atleast_1d(said.loaded), dict(said.attrs)
+    if isinstance(value, ParsedVariable):
+        values, attrs = np.atleast_1d(value.loaded), dict(value.attrs)
     else:
-        values, attrs = as_stored(np.atleast_1d(np.asarray(said)))
+        values, attrs = as_stored(np.atleast_1d(np.asarray(value)))
     return ParsedVariable(dim, "concat", (dim,), values.shape, attrs, values.dtype, values=values)
 
 

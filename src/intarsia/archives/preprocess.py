@@ -219,13 +219,13 @@ def run_preprocess(parse: Callable[[ParseRequest], ParsedFile], request: ParseRe
         seen = _applied(request.preprocess, parse(bare))
         if not request.dims:
             return seen
-        wanted = replace(request, rename=(), preprocess=None)
-        file = assign_roles(seen, wanted)
+        own_request = replace(request, rename=(), preprocess=None)
+        file = assign_roles(seen, own_request)
         if file is not None:
             return file
         unread = [
             known.get(variable.name, variable.name)
-            for name, role in roles_of(seen, wanted).items()
+            for name, role in roles_of(seen, own_request).items()
             if role != "data" and (variable := seen.variables[name]).values is None
         ]
         bare = replace(bare, load=(*bare.load, *unread))

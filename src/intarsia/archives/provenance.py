@@ -136,7 +136,7 @@ class SourceFiles:
 
     @property
     def missing(self) -> tuple[SourceFile, ...]:
-        """The files that no longer hold what they held."""
+        """The files that no longer hold what they variables."""
         return self.of("changed", "gone", "unreachable")
 
     def __str__(self) -> str:
@@ -203,9 +203,9 @@ def sources(
     selection = _Selection.of(ledger, array, at)
     parts = _parts(ledger, array, selection)
     chunks = _chunks(array, selection) if array is not None and at is not None else []
-    held: dict[int, list[SourceChunk]] = {}
+    by_file: dict[int, list[SourceChunk]] = {}
     for chunk in chunks:
-        held.setdefault(_holder(chunk, ledger, parts), []).append(chunk)
+        by_file.setdefault(_holder(chunk, ledger, parts), []).append(chunk)
     numbers = range(len(ledger.locations)) if at is None and array is None else [*parts]
     states: Mapping[str, State] = {}
     if check:
@@ -213,7 +213,7 @@ def sources(
         states = source_states.check_states(Sources(storage_options), known)
     return SourceFiles(
         tuple(
-            SourceFile(url, states.get(url), tuple(parts.get(i, ())), tuple(held.get(i, ())))
+            SourceFile(url, states.get(url), tuple(parts.get(i, ())), tuple(by_file.get(i, ())))
             for i in numbers
             for url in [ledger.locations[i]]
         )
@@ -277,7 +277,7 @@ class _Selection:
 def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) -> dict[int, list[SourcePart]]:
     """What each file shows of the selection, by the file's number in the ledger."""
     claims, names = ledger.claims, ledger.variables
-    wanted = {
+    steps = {
         number: None if name not in ledger.stacked else ledger.stacked[name][1]
         for number, name in enumerate(names)
         if array is None or ledger.array_of(name) == array.path.rpartition("/")[2]
@@ -289,22 +289,22 @@ def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) ->
     found: dict[int, list[SourcePart]] = {}
     for i in np.flatnonzero(hit).tolist():
         (*start, first), (*stop, last) = claims.start[i].tolist(), claims.stop[i].tolist()
-        held = [number for number in range(first, last) if number in wanted]
+        variables = [number for number in range(first, last) if number in steps]
         if array is None:
-            own = [SourcePart(tuple(names[n] for n in held), tuple(zip(start, stop, strict=True)))]
+            own = [SourcePart(tuple(names[n] for n in variables), tuple(zip(start, stop, strict=True)))]
         else:
             own = []
-            for number in held:
+            for number in variables:
                 bounds = [(0, n) for n in selection.shape]
                 for axis, a, b in zip(axes, start, stop, strict=True):
                     bounds[axis] = a, b
-                step = wanted[number]
+                step = steps[number]
                 if step is not None:
                     bounds[0] = step, step + 1
                     if not selection.touches(0, step, step + 1):
                         continue
                 own.append(SourcePart((names[number],), tuple(bounds)))
-        if held and own:
+        if variables and own:
             found.setdefault(int(claims.member[i]), []).extend(own)
     return dict(sorted(found.items()))
 

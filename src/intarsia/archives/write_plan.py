@@ -152,10 +152,10 @@ class Writer:
         allocator = MemberAllocator(array, self.plan.ledger.members.get(array.name, {}), logical)
         for member in allocator.members.values():
             if member.is_new:
-                made = self._member(f"{logical.group.path}/{member.name}", member)
-                logical.members.adopt(member.name, made)
-                document = made.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
-                documents.append((f"{made.path}/zarr.json", document))
+                created = self._member(f"{logical.group.path}/{member.name}", member)
+                logical.members.adopt(member.name, created)
+                document = created.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
+                documents.append((f"{created.path}/zarr.json", document))
             else:
                 logical.members[member.name].resize(tuple(member.shape))
         return logical, allocator
@@ -324,13 +324,13 @@ def _with_wider_type(manifest: Manifest, array: ArrayPlan) -> Manifest:
 def _put_attributes(node: Any, attrs: dict[str, Any]) -> None:
     """Replace the attributes of a node; those of manifests stay."""
     known = dict(node.attrs)
-    said = dict(attrs)
-    if "_FillValue" in said:  # plain arrays have it in xarray's form
-        said["_FillValue"] = known.get("_FillValue", said["_FillValue"])
+    new = dict(attrs)
+    if "_FillValue" in new:  # plain arrays have it in xarray's form
+        new["_FillValue"] = known.get("_FillValue", new["_FillValue"])
     ours = RESERVED | {UNLIMITED_KEY}
-    wanted = {key: value for key, value in known.items() if key in ours} | clean(said)
-    if wanted != known:
-        node.attrs.put(wanted)
+    attributes = {key: value for key, value in known.items() if key in ours} | clean(new)
+    if attributes != known:
+        node.attrs.put(attributes)
 
 
 def _zarr_type(dtype: np.dtype[Any]) -> Any:
@@ -555,8 +555,8 @@ def _by_size(arrays: Iterable[ArrayPlan], references: int) -> dict[tuple[str, in
     return names
 
 
-def _steps_of(array: ArrayPlan, wanted: int) -> int:
-    """How many chunks along the dimension that grows have `wanted` references; 0 if there are none."""
+def _steps_of(array: ArrayPlan, most: int) -> int:
+    """How many chunks along the dimension that grows have `most` references; 0 if there are none."""
     dim = array.dims[array.growing[0]]
     grids = [
         (each.variable.ranges.grid, each.variable.dims.index(dim))
@@ -564,4 +564,4 @@ def _steps_of(array: ArrayPlan, wanted: int) -> int:
         if each.variable.ranges is not None and dim in each.variable.dims
     ]
     steps, references = sum(grid[axis] for grid, axis in grids), sum(prod(grid) for grid, _ in grids)
-    return max(1, wanted * steps // references) if references else 0
+    return max(1, most * steps // references) if references else 0

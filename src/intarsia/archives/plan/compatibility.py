@@ -112,14 +112,14 @@ class Expectations:
     """Collects what the dataset is like, and says what in each file does not fit."""
 
     def __init__(
-        self, dims: tuple[str, ...], rules: Rules, dataset: Dataset, wanted: tuple[str, ...] | None
+        self, dims: tuple[str, ...], rules: Rules, dataset: Dataset, variables: tuple[str, ...] | None
     ) -> None:
         self.dims, self.rules = dims, rules
         self.data: dict[str, ExpectedVariable] = {}
         self.static: dict[str, ExpectedValues] = {}
         self.mappings: dict[str, dict[str, Any]] = {}
-        self.wanted = wanted
-        self.settled = not dataset.is_new
+        self.requested = variables
+        self.has_variables = not dataset.is_new
         self.calendars: dict[str, tuple[str, str]] = {}
         self.units: dict[str, tuple[str, str]] = {}
         """The units of coordinates along the dimensions that grow, and where they were seen."""
@@ -238,7 +238,7 @@ class Expectations:
         """Whether a variable that was not seen before becomes part of the dataset."""
         if name in self.unreadable:
             return False
-        known = not self.data or self.rules.missing == "fill" or name in (self.wanted or ())
+        known = not self.data or self.rules.missing == "fill" or name in (self.requested or ())
         return known or self.rules.add_variables or self._sibling(name) is not None
 
     def _unreadable(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> str:
@@ -246,14 +246,14 @@ class Expectations:
         for name, why in file.left_out.items():
             stack = self.rules.stacks.get(name)
             is_part = stack is not None and not data.keys().isdisjoint(stack.parts)
-            if is_part or name in self.data or name in self.units or name in (self.wanted or ()):
+            if is_part or name in self.data or name in self.units or name in (self.requested or ()):
                 return f"its variable {name!r} cannot be read: {why}"
         return ""
 
     def _missing(self, data: Mapping[str, ParsedVariable]) -> str:
         if self.rules.missing == "fill":
             return ""
-        expected = [*self.data, *(name for name in self.wanted or () if name not in self.static)]
+        expected = [*self.data, *(name for name in self.requested or () if name not in self.static)]
         absent = sorted({name for name in expected if name not in data})
         if not absent:
             return ""
@@ -380,11 +380,11 @@ class Expectations:
         self.kinds[name] = decoding.values
         if name in self.rules.dtypes and decoding.values.kind in "iuf":
             return ""  # values are rounded
-        held, fixed = (
+        dtype, fixed = (
             known.dtype or known.seen,
             known.is_declared or (known.nulls and known.dtype is not None),
         )
-        return reconcile.type_problem(name, decoding.values, held, known.source, fixed=fixed)
+        return reconcile.type_problem(name, decoding.values, dtype, known.source, fixed=fixed)
 
     def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:
         """Whether a variable has the same axes, in any order; those of length 1 may be there or not."""
@@ -397,7 +397,7 @@ class Expectations:
 
     def _learn(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> None:
         for name, variable in data.items():
-            if name not in self.data and (self._takes(name) or not self.settled):
+            if name not in self.data and (self._takes(name) or not self.has_variables):
                 own, nulls = variable.sizes, self.rules.nulls
                 sizes, units = self._fixed(own, own.values()), units_of(variable.attrs)
                 self.data[name] = ExpectedVariable(tuple(own), sizes, units, None, file.url, nulls)
@@ -407,7 +407,7 @@ class Expectations:
             expected, kind = self.data.get(name), self.kinds.get(name)
             if expected is not None and kind is not None and expected.dtype is None:
                 expected.seen = kind if expected.seen is None else np.result_type(expected.seen, kind)
-        self.settled = True
+        self.has_variables = True
         self.unreadable |= file.left_out.keys()
         self.attributes.add(file)
         for name, variable in file.variables.items():

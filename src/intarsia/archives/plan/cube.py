@@ -343,16 +343,16 @@ def _make_cube(
     numbers = {name: i for i, name in enumerate(names)}
     placed_files, rows, fresh = [], [], count(ledger.unread.files + len(kept))
     cut: set[int] = set()
-    held: dict[tuple[str, ...], Any] = {}
+    variable_numbers: dict[tuple[str, ...], Any] = {}
     for i, file in enumerate(files):
         positions = tuple(axis.positions[i] for axis in axes)
         own = tuple(spans(each) for each in positions)
         number = known[file.url] if file.url in known else next(fresh)
         placed_files.append(PlacedFile(file, number, own, positions))
         data = tuple(name for name, v in file.variables.items() if v.role == "data" and name in numbers)
-        if data not in held:
-            held[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
-        claims = make_claims(number, boxes(own), held[data])
+        if data not in variable_numbers:
+            variable_numbers[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
+        claims = make_claims(number, boxes(own), variable_numbers[data])
         if file.url in known:  # other files keep what they show
             left = free_claims(claims, stays)
             if left != claims:

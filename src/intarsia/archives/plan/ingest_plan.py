@@ -456,17 +456,17 @@ def _wider(
     name: str, dtype: np.dtype[Any], nulls: bool, rules: Rules, decodings: Sequence[Decoding]
 ) -> np.dtype[Any] | None:
     """The new type of an existing array, if it changes."""
-    asked = rules.dtypes.get(name)
-    if asked is None:
+    target = rules.dtypes.get(name)
+    if target is None:
         return None if nulls else wider_type(dtype, {decoding.values for decoding in decodings})
-    if asked == dtype:
+    if target == dtype:
         return None
-    if nulls or wider_type(dtype, [asked]) != asked:
+    if nulls or wider_type(dtype, [target]) != target:
         raise IngestError(
-            f"{name!r} is {dtype} in the dataset and cannot become {asked}, as dtype= asks: existing arrays "
+            f"{name!r} is {dtype} in the dataset and cannot become {target}, as dtype= asks: existing arrays "
             "can only become wider"
         )
-    return asked
+    return target
 
 
 def _conversion(

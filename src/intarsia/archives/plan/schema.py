@@ -42,7 +42,7 @@ class Schema:
 
 
 def read_schema(
-    given: Any,
+    declaration: Any,
     request: ParseRequest,
     sources: Sources,
     parser: Any,
@@ -58,26 +58,27 @@ def read_schema(
     >>> schema.file.variables["sst"].sizes, schema.dtypes
     ({'time': 1, 'lat': 2}, {'sst': dtype('float32')})
     """
-    if given is None:
+    if declaration is None:
         return None
-    if isinstance(given, str | os.PathLike):
-        (url,) = sources.expand(given) or [""]
+    if isinstance(declaration, str | os.PathLike):
+        (url,) = sources.expand(declaration) or [""]
         parsed = add_coordinates(parse_one(url, sources, request, parser), request.dims, coordinate_sources)
         if not isinstance(parsed, ParsedFile):
             raise IngestError(f"the schema {url} cannot be read: {parsed.reason}")
         data = {name: v for name, v in parsed.variables.items() if v.role == "data"}
         return Schema(parsed, {name: Decoding.of(v.dtype, v.attrs).values for name, v in data.items()})
-    if isinstance(given, Mapping) and not hasattr(given, "data_vars"):
-        return _declared(list(_of_document(given, request)), dict(given.get("attrs", {})), request)
-    if not hasattr(given, "data_vars"):
-        raise IngestError(f"schema={given!r:.80}: give a file, an xarray.Dataset or a dictionary")
-    return _declared(list(_of_dataset(given, request)), dict(given.attrs), request)
+    if isinstance(declaration, Mapping) and not hasattr(declaration, "data_vars"):
+        attrs = dict(declaration.get("attrs", {}))
+        return _declared(list(_of_document(declaration, request)), attrs, request)
+    if not hasattr(declaration, "data_vars"):
+        raise IngestError(f"schema={declaration!r:.80}: give a file, an xarray.Dataset or a dictionary")
+    return _declared(list(_of_dataset(declaration, request)), dict(declaration.attrs), request)
 
 
 def _declared(named: list[Named], attrs: dict[str, Any], request: ParseRequest) -> Schema:
     described = {
-        name: Description(dims, shape, said, np.dtype("f8") if dtype is None else dtype)
-        for name, dims, shape, dtype, said, _ in named
+        name: Description(dims, shape, own_attrs, np.dtype("f8") if dtype is None else dtype)
+        for name, dims, shape, dtype, own_attrs, _ in named
     }
     taken, _ = roles(described, request)
     variables: dict[str, ParsedVariable] = {}
@@ -91,9 +92,9 @@ def _declared(named: list[Named], attrs: dict[str, Any], request: ParseRequest) 
             dtypes[name] = dtype
     new_dims = lacking(described, request)
     file = ParsedFile(THE_SCHEMA, Identity(0, None), "schema", variables, attrs, new_dims=new_dims)
-    alike = add_coordinates(file, request.dims, {})
-    assert isinstance(alike, ParsedFile)
-    return Schema(alike, dtypes)
+    completed = add_coordinates(file, request.dims, {})
+    assert isinstance(completed, ParsedFile)
+    return Schema(completed, dtypes)
 
 
 def _of_dataset(dataset: Any, request: ParseRequest) -> Iterator[Named]:
