@@ -257,9 +257,7 @@ class IngestReport:
         if taken:
             lines += ["", drifts_text(taken)]
         if self.failed:
-            lines += ["", *map(str, self.failed[:SHOWN_FILES])]
-            if len(self.failed) > SHOWN_FILES:
-                lines.append(f"… and {len(self.failed) - SHOWN_FILES} more that failed")
+            lines += ["", *shown_items(list(map(str, self.failed)))]
         lines += [f"left out   {name}: {reason}" for name, reason in self.left_out.items()]
         return "\n".join(lines)
 
@@ -328,21 +326,27 @@ def _run(contribution: Contribution, start: int, stop: int, files: int) -> Run:
     )  # fmt: skip
 
 
-SHOWN_PROBLEMS = 10
-
-
 def refusal_text(refused: Mapping[str, str], total: int, before: int = 0) -> str:
     """Which of `total` files cannot be ingested, and why; batches with `before` files are committed."""
-    listed = [f"{url}: {reason}" for url, reason in refused.items()]
-    more = [f"… and {len(listed) - SHOWN_PROBLEMS} more"] if len(listed) > SHOWN_PROBLEMS else []
-    head = f"{len(listed)} of {total} files cannot be ingested, so nothing was written:"
+    head = f"{len(refused)} of {total} files cannot be ingested, so nothing was written:"
     if before:
         head = (
-            f"{len(listed)} of {total} files cannot be ingested, so nothing of their batch was written; "
+            f"{len(refused)} of {total} files cannot be ingested, so nothing of their batch was written; "
             f"the {before} before it are committed:"
         )
-    tail = ["errors='skip' ingests the others"] if len(listed) < total else []
-    return "\n  ".join([head, *listed[:SHOWN_PROBLEMS], *more, *tail])
+    tail = ["errors='skip' ingests the others"] if len(refused) < total else []
+    listed = shown_items([f"{url}: {reason}" for url, reason in refused.items()])
+    return "\n  ".join([head, *listed, *tail])
+
+
+def shown_items(items: Sequence[str], most: int = SHOWN_FILES) -> list[str]:
+    """The first items of a list, and how many more there are.
+
+    >>> shown_items(["a", "b", "c", "d"], 2)
+    ['a', 'b', '… and 2 more']
+    """
+    more = len(items) - most
+    return [*items[:most], *([f"… and {more} more"] if more > 0 else [])]
 
 
 @dataclass

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -176,9 +175,6 @@ def _do(_run: str, parse: Parse, urls: Sequence[str]) -> list[ParsedFile | Failu
     return parse(urls)
 
 
-LENGTH = struct.Struct("<Q")
-"""Before every message: its length in bytes."""
-
 PROGRAM = "import sys; sys.path[:] = {path!r}; from intarsia.archives.parse_pool import serve; serve()"
 
 
@@ -239,20 +235,16 @@ class ParseWorkers:
 
 def send(pipe: Any, message: Any) -> None:
     """Write a message into a pipe."""
-    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.write(LENGTH.pack(len(data)))
-    pipe.write(data)
+    pickle.dump(message, pipe, protocol=pickle.HIGHEST_PROTOCOL)
     pipe.flush()
 
 
 def receive(pipe: Any) -> Any:
-    """The next message from a pipe; None if it has ended."""
-    head = pipe.read(LENGTH.size)
-    if len(head) < LENGTH.size:
+    """The next message from a pipe; None if it has ended, also in the middle of a message."""
+    try:
+        return pickle.load(pipe)
+    except (EOFError, pickle.UnpicklingError):
         return None
-    (length,) = LENGTH.unpack(head)
-    data = pipe.read(length)
-    return pickle.loads(data) if len(data) == length else None
 
 
 def serve() -> None:

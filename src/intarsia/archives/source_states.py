@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from typing import Literal
@@ -43,14 +43,20 @@ def check_states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]
 
     listed = _listed(sources, known)
     found: dict[str, State] = {url: "present" for url in known if listed.get(url) == known[url]}
-    left = [url for url in known if url not in found]
-    if not left:
-        return found
-    shares = [left[i::HEADS_AT_ONCE] for i in range(min(HEADS_AT_ONCE, len(left)))]
-    with ThreadPoolExecutor(max_workers=len(shares)) as pool:
-        for share, states in zip(shares, pool.map(lambda urls: list(map(state, urls)), shares), strict=True):
-            found |= dict(zip(share, states, strict=True))
+    found |= for_each([url for url in known if url not in found], state)
     return {url: found[url] for url in known}
+
+
+def for_each[R](urls: Iterable[str], function: Callable[[str], R]) -> dict[str, R]:
+    """The result of a function that waits for a store, for every URL; in a few threads."""
+    names = list(urls)
+    shares = [names[i::HEADS_AT_ONCE] for i in range(min(HEADS_AT_ONCE, len(names)))]
+    found: dict[str, R] = {}
+    with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
+        results = pool.map(lambda share: [function(url) for url in share], shares)
+        for share, values in zip(shares, results, strict=True):
+            found |= dict(zip(share, values, strict=True))
+    return {name: found[name] for name in names}
 
 
 def find_restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Identity]:
@@ -68,9 +74,7 @@ def find_restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Ident
         except (OSError, failures):
             return None
 
-    with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
-        found = zip(known, pool.map(same, known), strict=True)
-        return {url: identity for url, identity in found if identity is not None}
+    return {url: identity for url, identity in for_each(known, same).items() if identity is not None}
 
 
 def content_marks(sources: Sources, files: Iterable[str]) -> dict[str, str]:
@@ -118,10 +122,7 @@ def _marks_of(sources: Sources, urls: list[str]) -> dict[str, str]:
         except failures as error:
             raise IngestError(f"{url} cannot be reached: {error}") from error
 
-    if left:
-        with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
-            marks |= dict(zip(left, pool.map(mark, left), strict=True))
-    return marks
+    return marks | for_each(left, mark)
 
 
 def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:
