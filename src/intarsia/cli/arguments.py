@@ -1,4 +1,4 @@
-"""Arguments and options that commands share, and how text becomes sizes, selections, codecs and the like."""
+"""How text on a command line becomes sizes, selections and codecs; arguments that commands share."""
 
 import json
 import re
@@ -159,14 +159,14 @@ def codec_options(codecs: Iterable[CodecLike]) -> list[str]:
 def _needed(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a codec that differ from its defaults."""
 
-    def meant(given: dict[str, Any]) -> Any:
-        return parse_codecs([{"name": name, "configuration": given}])
+    def codec(configuration: dict[str, Any]) -> Any:
+        return parse_codecs([{"name": name, "configuration": configuration}])
 
     needed = settings
     for key in settings:
         fewer = {other: value for other, value in needed.items() if other != key}
         try:
-            if meant(fewer) == meant(settings):
+            if codec(fewer) == codec(settings):
                 needed = fewer
         except (KeyError, TypeError, ValueError):  # it cannot be left out
             continue
@@ -258,37 +258,24 @@ def parse_pairs(texts: Sequence[str], what: str, form: str = "NAME=…") -> dict
     return pairs
 
 
-VERSION = "Store and version"
-"""The heading of the options that say how to reach the store, and which version is meant."""
-
-Store = Annotated[
-    str,
-    typer.Argument(
-        metavar="STORE",
-        help="Path or URL of an Icechunk repository (s3://, gs://, az://, http://) or of a Zarr store.",
-        show_default=False,
-    ),
-]
-Repository = Annotated[
-    str,
-    typer.Argument(
-        metavar="STORE",
-        help="Path or URL of an Icechunk repository (s3://, gs://, az://). Created if it does not exist.",
-        show_default=False,
-    ),
-]
 Array = Annotated[
     str,
     typer.Argument(
         metavar="PATH",
-        help="Path of the logical array in the store; may be left out if there is only one.",
         show_default=False,
+        help="Path of the logical array in the store; may be left out if there is only one.",
     ),
 ]
-SingleArrayHandle = Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")]
-AnyArrays = Annotated[
-    str, typer.Argument(metavar="PATH", help="One array; all of them if left out.", show_default=False)
+OneArray = Annotated[
+    str, typer.Argument(metavar="PATH", show_default=False, help="Path of the array in the store.")
 ]
+AnyArrays = Annotated[
+    str, typer.Argument(metavar="PATH", show_default=False, help="One array; all of them if left out.")
+]
+AnyNode = Annotated[
+    str, typer.Argument(metavar="PATH", show_default=False, help="Array or group; everything if left out.")
+]
+
 Selection = Annotated[
     str,
     typer.Argument(
@@ -297,121 +284,54 @@ Selection = Annotated[
         show_default=False,
     ),
 ]
-Branch = Annotated[
-    str | None,
-    typer.Option(
-        "--branch",
-        metavar="NAME",
-        help="The tip of this branch.",
-        show_default="main",
-        rich_help_panel=VERSION,
-    ),
-]
-Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="This tag.", rich_help_panel=VERSION)]
-Snapshot = Annotated[
-    str | None,
-    typer.Option("--snapshot", metavar="ID", help="The snapshot with this id.", rich_help_panel=VERSION),
-]
-AsOf = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of",
-        metavar="TIME",
-        help="The version that was current at this time (ISO 8601, UTC unless it says otherwise).",
-        rich_help_panel=VERSION,
-    ),
-]
-StorageOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="KEY=VALUE",
-        help="For s3://, gs://, az://, http://: endpoint_url, region, anonymous, bearer_token, …; what is "
-        "not given comes from the environment.",
-        rich_help_panel=VERSION,
-    ),
-]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow",
-        metavar="PREFIX",
-        help="Let the repository read source files below this URL prefix; 'all' for all that it names.",
-        rich_help_panel=VERSION,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Message = Annotated[
-    str | None, typer.Option("--message", "-m", metavar="TEXT", help="Message of the commit.")
-]
-Codec = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--codec",
-        "-c",
-        metavar="CODEC",
-        help="A codec: a name, NAME:KEY=VALUE,… or a JSON object. Repeat it for several, in their order; "
-        "'raw' for none, 'auto' for what suits the data.",
-    ),
-]
-Chunks = Annotated[
-    str | None, typer.Option("--chunks", metavar="N,N,…", help="Chunk shape of the new member.")
-]
-Shards = Annotated[
-    str | None, typer.Option("--shards", metavar="N,N,…", help="Shard shape of the new member.")
-]
-Packing = Annotated[
-    str | None,
-    typer.Option(
-        "--packing",
-        metavar="PACKING",
-        help="How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale, offset, "
-        "missing, unsigned, values; 'keep' for what is there, 'none' for plain values.",
-        show_default=False,
-    ),
-]
+Count = Annotated[int | None, typer.Option(min=0)]
+Positive = Annotated[int | None, typer.Option(min=1)]
+Port = Annotated[int | None, typer.Option(min=0, max=65535)]
 
 
 @dataclass(frozen=True)
-class Reachable:
-    """Arguments of every command that works on a store: where it is, and how to reach it."""
+class Encoding:
+    """How data is stored.
 
-    store: Store
-    storage_option: StorageOption = None
+    Args:
+        codec (-c CODEC): A codec: a name, NAME:KEY=VALUE,… or a JSON object. Repeat it for several, in their
+            order; 'raw' for none, 'auto' for what suits the data.
+        chunks (N,N,…): Chunk shape of what is written.
+        shards (N,N,…): Shard shape of what is written.
+    """
 
+    codec: list[str] | None = None
+    chunks: str | None = None
+    shards: str | None = None
 
-@dataclass(frozen=True)
-class Making(Reachable):
-    """Arguments of commands that make a store if there is none."""
+    @property
+    def codecs(self) -> Any:
+        """The codecs; None if they were left out."""
+        return parse_codec_list(self.codec)
 
-    branch: Branch = None
+    def explicit_codecs(self, instead: str) -> Any:
+        """The same, where nothing is stored that 'auto' could be chosen for."""
+        if self.codecs == "auto":
+            raise CommandError(f"codec 'auto' is for logical arrays; name the codecs, or {instead}")
+        return self.codecs
 
-
-@dataclass(frozen=True)
-class Ingesting(Making):
-    """Arguments of a command that needs a repository, and makes one where none is."""
-
-    store: Repository
-
-
-@dataclass(frozen=True)
-class Existing(Reachable):
-    """Arguments of commands that need a store, and may read the files that it refers to."""
-
-    allow: Allow = None
-
-
-@dataclass(frozen=True)
-class Changing(Existing):
-    """Arguments of commands that change a store."""
-
-    branch: Branch = None
+    def arguments(self) -> dict[str, Any]:
+        """All of them, as arguments of `intarsia.append` and others."""
+        sizes = {"chunks": parse_sizes(self.chunks, "chunks"), "shards": parse_sizes(self.shards, "shards")}
+        return {"codecs": self.codecs, **sizes}
 
 
 @dataclass(frozen=True)
-class Reading(Changing):
-    """Arguments of commands that look at one version of a store."""
+class PackedEncoding(Encoding):
+    """How data is stored, if its values may become other numbers.
 
-    tag: Tag = None
-    snapshot: Snapshot = None
-    as_of: AsOf = None
+    Args:
+        packing (PACKING): How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale,
+            offset, missing, unsigned, values; 'keep' for what is there, 'none' for plain values.
+    """
+
+    packing: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """All of them; the packing only if there is one."""
+        return super().arguments() | parse_packing(self.packing)

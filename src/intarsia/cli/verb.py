@@ -3,6 +3,7 @@
 Tables are for people, a single JSON document is for machines; progress goes to the other stream.
 """
 
+import datetime
 import functools
 import inspect
 import json
@@ -12,11 +13,12 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args
 
 import icechunk
+import numpy as np
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -152,52 +154,178 @@ def complain(error: BaseException, *, as_json: bool, options: Iterable[str] = ()
     return code
 
 
-def verb(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Make a function a command: what it returns or raises becomes the exit code.
+class Output:
+    """What a command prints: a JSON document for machines, or lines and tables for people.
 
-    A parameter whose type is a dataclass, such as `Reading`, stands for the arguments in its fields.
+    A `snapshot_id` in the document is also the last line. Without a document, nothing is printed as JSON.
     """
-    parameters = inspect.signature(function).parameters
-    groups: dict[str, Any] = {
-        name: p.annotation for name, p in parameters.items() if is_dataclass(p.annotation)
-    }
+
+    def __init__(self, *shown: "str | Table | Facts", code: Exit = Exit.OK, **document: Any) -> None:
+        self.shown, self.code, self.document = shown, code, document
+
+    def print(self, *, as_json: bool, **more: Any) -> None:
+        """Print it in one of the two forms; `more` begins the document."""
+        if as_json and self.document:
+            indent = 2 if sys.stdout.isatty() else None
+            json.dump(more | self.document, sys.stdout, indent=indent, allow_nan=False, default=_for_json)
+            sys.stdout.write("\n")
+        elif not as_json:
+            for each in self.shown:
+                say(each) if isinstance(each, str) else each.print()
+            if self.document.get("snapshot_id"):
+                say(f"snapshot {self.document['snapshot_id']}")
+        sys.stdout.flush()  # another program may be waiting for it
+
+
+def _for_json(value: Any) -> Any:
+    """A value that JSON does not know: the fields of a dataclass, or the text of a path or a data type."""
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, np.ma.MaskedArray):
+        return _values_for_json(value)
+    return value.isoformat() if isinstance(value, datetime.datetime) else str(value)
+
+
+def _values_for_json(values: np.ma.MaskedArray[Any, Any]) -> object:
+    """Values for JSON, which lacks NaN, times and complex numbers: those become text."""
+    if values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool(np.isfinite(values.data).all())):
+        return values.tolist()
+    numbers = np.vectorize(_number, otypes=[object])(values.data) if values.size else values.data
+    return np.ma.masked_array(numbers, values.mask).tolist()
+
+
+def _number(value: object) -> object:
+    if isinstance(value, float) and np.isfinite(value):
+        return float(value)
+    return str(value)
+
+
+def record(thing: Any, names: str, **renamed: str) -> dict[str, Any]:
+    """Some attributes of an object, for JSON; some have another name there.
+
+    >>> record(1 + 2j, "imag", nbytes="real")
+    {'imag': 2.0, 'nbytes': 1.0}
+    """
+    attributes = {name: name for name in names.split()} | renamed
+    return {key: getattr(thing, name) for key, name in attributes.items()}
+
+
+def verb(function: Callable[..., Output | Iterator[Output]]) -> Callable[..., None]:
+    """Make a function a command. It returns what is printed, or yields it part by part.
+
+    Positional parameters are arguments, keyword-only ones are options, and their docstring describes them:
+    `name (METAVAR): help`, with a short form as in `(-n METAVAR)`. A section with another heading than
+    `Args` is a panel of the help. A parameter whose type is a dataclass stands for the parameters in its
+    fields. Every command has `--json`.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    text, entries = read_docstring(function.__doc__ or "")
+    groups = {name: p.annotation for name, p in signature.parameters.items() if is_dataclass(p.annotation)}
+    parameters = [_json_parameter()]
+    for name, p in reversed(signature.parameters.items()):
+        if name in groups:
+            parameters[:0] = _group_parameters(p.annotation)
+        else:
+            is_argument = p.kind is not inspect.Parameter.KEYWORD_ONLY
+            parameters.insert(0, _parameter(p, entries.get(name), is_argument=is_argument))
 
     @functools.wraps(function)
-    def command(**options: Any) -> None:
-        given = dict(options)
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+    def command(*, as_json: bool, **options: Any) -> None:
+        more = {"store": options["store"]} if "store" in options else {}
+        arguments = dict(options)
+        code: int = Exit.OK
         try:
-            code = function(**given)
+            for name, group in groups.items():
+                values = {field.name: arguments.pop(field.name) for field in fields(group) if field.init}
+                arguments[name] = group(**values)
+            printed = function(**arguments)
+            for output in [printed] if isinstance(printed, Output) else printed:
+                output.print(as_json=as_json, **more)
+                code = output.code
         except (typer.Exit, BrokenPipeError):  # typer knows how to end quietly
             raise
         except (Exception, KeyboardInterrupt) as error:
-            told: BaseException = error
+            shown: BaseException = error
             if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
-                told = translated(error, options.get("store", "the repository"))
-            code = complain(told, as_json=bool(options.get("as_json")), options=options)
+                shown = translated(error, options.get("store", "the repository"))
+            code = complain(shown, as_json=as_json, options=options)
         if code:
             raise typer.Exit(int(code))
 
-    spread = [each for p in parameters.values() for each in _arguments(p)]
-    command.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]  # where typer looks
-    # Typer would also break lines where the source does, in a terminal of any width.
-    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
-    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # where typer looks
+    command.__doc__ = text
     return command
 
 
-def _arguments(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """What a parameter becomes on the command line: itself, or the fields of its dataclass."""
-    kind = inspect.Parameter.KEYWORD_ONLY  # these may come in any order, with or without a default
-    group = parameter.annotation
-    if not is_dataclass(group):
-        yield parameter.replace(kind=kind)
-        return
-    types = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        yield inspect.Parameter(field.name, kind, default=default, annotation=types[field.name])
+@dataclass(frozen=True)
+class Entry:
+    """What a docstring says about a parameter."""
+
+    panel: str | None
+    short: str | None
+    metavar: str | None
+    help: str
+
+
+ENTRY = re.compile(r"(\w+)(?: \((-\w)? ?([^)]*)\))?: (.*)", re.DOTALL)
+"""`name (-s METAVAR): help`."""
+
+
+def read_docstring(documentation: str) -> tuple[str, dict[str, Entry]]:
+    """The paragraphs of a docstring, each on one line, and its sections about parameters.
+
+    >>> read_docstring("Do it.\\n\\nArgs:\\n    limit (-n N): Show only\\n        the first ones.")
+    ('Do it.', {'limit': Entry(panel=None, short='-n', metavar='N', help='Show only the first ones.')})
+    """
+    text, entries = [], {}
+    for paragraph in inspect.cleandoc(documentation).split("\n\n"):
+        heading, _, section = paragraph.partition(":\n    ")
+        for line in re.split(r"\n    (?! )", section) if section else ():
+            name, short, metavar, words = ENTRY.fullmatch(line).groups()  # type: ignore[union-attr]
+            panel = None if heading == "Args" else heading
+            entries[name] = Entry(panel, short, metavar, " ".join(words.split()))
+        if not section:
+            text.append(" ".join(paragraph.split()))  # typer would break lines where the source does
+    return "\n\n".join(text), entries
+
+
+def _parameter(parameter: inspect.Parameter, entry: Entry | None, *, is_argument: bool) -> inspect.Parameter:
+    """A parameter as typer reads it; shared types such as `Array` describe themselves."""
+    keyword = inspect.Parameter.KEYWORD_ONLY  # these may come in any order, with or without a default
+    if entry is None:
+        return parameter.replace(kind=keyword)
+    kind, *shared = (
+        get_args(parameter.annotation)
+        if hasattr(parameter.annotation, "__metadata__")
+        else (parameter.annotation,)
+    )
+    limits = {"min": shared[0].min, "max": shared[0].max} if shared else {}
+    shows_default = parameter.default not in ("", None, False, inspect.Parameter.empty)
+    settings: dict[str, Any] = {"metavar": entry.metavar, "help": entry.help, "show_default": shows_default}
+    if is_argument:
+        described = typer.Argument(**settings)
+    else:
+        names = filter(None, (f"--{parameter.name.replace('_', '-')}", entry.short))
+        described = typer.Option(*names, rich_help_panel=entry.panel, **settings, **limits)
+    return parameter.replace(kind=keyword, annotation=Annotated[kind, described])
+
+
+def _group_parameters(group: Any) -> list[inspect.Parameter]:
+    """The fields of a dataclass as parameters: arguments if they have no default."""
+    entries: dict[str, Entry] = {}
+    for each in reversed(group.__mro__):
+        entries |= read_docstring(each.__doc__ or "")[1] if is_dataclass(each) else {}
+    parameters = inspect.signature(group, eval_str=True).parameters.values()
+    empty = inspect.Parameter.empty
+    return [_parameter(p, entries[p.name], is_argument=p.default is empty) for p in parameters]
+
+
+def _json_parameter() -> inspect.Parameter:
+    option = typer.Option("--json", help="Print one JSON document instead of text.")
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter("as_json", kind, default=False, annotation=Annotated[bool, option])
 
 
 def _console(stream: Any) -> Console:
@@ -208,11 +336,6 @@ def _console(stream: Any) -> Console:
 def stderr() -> Console:
     """The console for progress and errors."""
     return _console(sys.stderr)
-
-
-def is_terminal() -> bool:
-    """Whether somebody is looking at the output."""
-    return _console(sys.stdout).is_terminal
 
 
 def say(*lines: str) -> None:
@@ -227,43 +350,44 @@ def say(*lines: str) -> None:
             console.print(Text(part))
 
 
-def print_json(**fields: Any) -> None:
-    """Print one JSON document with these fields, and nothing else."""
-    json.dump(fields, sys.stdout, indent=2 if sys.stdout.isatty() else None, allow_nan=False)
-    sys.stdout.write("\n")
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns, fitted to the terminal, or in complete lines if there is none."""
+
+    columns: Sequence[str]
+    rows: Iterable[Sequence[str]]
+    colours: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """The colours of a column, one per row."""
+
+    def print(self) -> None:
+        """Print it."""
+        cells = [[plain(cell) for cell in row] for row in self.rows]
+        console = _console(sys.stdout)
+        if not console.is_terminal:
+            print(table_text(self.columns, cells))
+            return
+        for line in lay_out(self.columns, cells, console.width):
+            text = Text()
+            for j, cell in enumerate(line.cells):
+                style = "bold" if line.row < 0 else self.colours[j][line.row] if j in self.colours else ""
+                text.append(GAP if j else "").append(cell, style=style)
+            text.rstrip()
+            console.print(text)
 
 
-def show_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    colours: Mapping[int, Sequence[str]] | None = None,
-) -> None:
-    """Print a table, fitted to the terminal, or in complete lines if there is none.
+@dataclass(frozen=True)
+class Facts:
+    """Names and values, one per line, as `array.info` shows them."""
 
-    `colours` gives a column's colours, one per row.
-    """
-    cells = [[plain(cell) for cell in row] for row in rows]
-    console, tones = _console(sys.stdout), colours or {}
-    if not console.is_terminal:
-        print(table_text(columns, cells))
-        return
-    for line in lay_out(columns, cells, console.width):
-        text = Text()
-        for j, cell in enumerate(line.cells):
-            style = "bold" if line.row < 0 else tones[j][line.row] if j in tones else ""
-            text.append(GAP if j else "").append(cell, style=style)
-        text.rstrip()
-        console.print(text)
+    fields: Iterable[tuple[str, str]]
 
-
-def show_facts(fields: Iterable[tuple[str, str]]) -> None:
-    """Print names and values, one per line, as `array.info` does."""
-    listed = [(name, plain(value)) for name, value in fields]
-    width = max((len(name) for name, _ in listed), default=0)
-    console = _console(sys.stdout)
-    for name, value in listed:
-        console.print(Text.assemble((f"{name:<{width}}", "bold"), ": ", value))
+    def print(self) -> None:
+        """Print them."""
+        listed = [(name, plain(value)) for name, value in self.fields]
+        width = max((len(name) for name, _ in listed), default=0)
+        console = _console(sys.stdout)
+        for name, value in listed:
+            console.print(Text.assemble((f"{name:<{width}}", "bold"), ": ", value))
 
 
 def waiting(

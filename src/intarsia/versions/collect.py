@@ -304,7 +304,8 @@ def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
         return ()
     what = f"{remains} that no version refers to"
     advice = "intarsia.vacuum(store, forget_before=…) removes them"
-    return (Problem("leftover", describe(repo), what, advice),)
+    command = "intarsia vacuum --forget-before TIME removes them"
+    return (Problem("leftover", describe(repo), what, advice, command),)
 
 
 STEPS = 1000

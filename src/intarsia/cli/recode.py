@@ -1,0 +1,281 @@
+"""Commands that encode stored data again, and say how: `recode`, `advise`, `optimize`, `rewrite` and others."""
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import zarr
+
+import intarsia
+from intarsia.cli import arguments as args
+from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
+from intarsia.cli.verb import CommandError, Output, Table, record, verb, waiting
+from intarsia.display import bounds_text, count_text, names_text, size_text, terminal_width
+from intarsia.errors import CodecConfigurationError, NotLogicalArrayError, SlotsUnsupportedError
+from intarsia.logical.stored_members import MemberFacts, read_facts
+from intarsia.inspect.survey import survey
+from intarsia.logical.advice import ADVICE_COLUMNS, BANDWIDTH
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.optimization import CHANGE_COLUMNS
+
+
+@verb
+def recode(
+    place: BranchToCommit,
+    encoding: args.PackedEncoding,
+    array: args.Array = "",
+    *,
+    bounds: str | None = None,
+) -> Output:
+    """Encode a box of an array again: same values, other codecs, one new member.
+
+    Packed regions stay packed; --packing none unpacks them, and another packing packs them again, with
+    rounding. In a repository, older versions stay as they are.
+
+    Example: intarsia recode data/store temperature --bounds '0:365, :, :' -c zstd:level=19
+
+    Args:
+        bounds (A:B,…): The box to encode again; everything if left out.
+    """
+    if encoding.codecs is None:
+        raise CommandError(
+            "say how to encode it: --codec NAME, once for each codec; 'raw' for none, 'auto' for the best"
+        )
+    options, old, commit = encoding.arguments(), place.open(array), None
+    box = args.parse_bounds(bounds, old.shape)
+    with waiting("recoding") as progress:
+        options["progress"] = progress
+        before = survey(old).total_stored
+        if place.repo is None:
+            made = place.writable_array(old.path)
+            made.recode(box, **options)
+        else:
+            options |= {"branch": place.branch_name, "message": place.message or f"recode {old.path}"}
+            commit = intarsia.recode(place.repo, old.path, box, **options)
+            made = place.open(old.path)
+        after = survey(made).total_stored
+    done = box if box is not None else tuple((0, n) for n in made.shape)
+    return Output(
+        f"recoded {bounds_text(done)} of {made.path or '/'}: the array stores {size_text(after)} now, "
+        f"{size_text(before)} before",
+        path=made.path,
+        bounds=done,
+        nbytes_stored_before=before,
+        nbytes_stored_after=after,
+        snapshot_id=commit,
+    )
+
+
+def _objective(text: str) -> Any:
+    if text not in BANDWIDTH:
+        raise CommandError(f"objective {text!r}: {names_text(text, BANDWIDTH)}")
+    return text
+
+
+@verb
+def advise(
+    place: VersionToRead, array: str = "", *, objective: str = "balanced", bounds: str | None = None
+) -> Output:
+    """Try encodings on samples of an array and list them, best first; nothing is changed.
+
+    Example: intarsia advise data/store temperature --objective size
+
+    Args:
+        array (PATH): Any Zarr array; may be left out if there is only one.
+        objective (-o WHAT): What counts: size, balanced (object storage) or speed (a fast disk).
+        bounds (A:B,…): Only this box of the array.
+    """
+    goal = _objective(objective)
+    opened = place.readable(array)
+    with waiting("trying encodings", counted=False):
+        advice = intarsia.advise(opened, goal, bounds=args.parse_bounds(bounds, opened.shape))
+    names = {"nbytes": "raw_bytes", "nbytes_stored": "stored_bytes"}
+    return Output(
+        advice.summary,
+        Table(ADVICE_COLUMNS, advice.rows(), {1: ["bold", *[""] * (len(advice.trials) - 1)]}),
+        *_how_to_use(place.store, opened, bounds, args.codec_options(advice.codecs)),
+        path=opened.path,
+        objective=objective,
+        encodings=[
+            record(trial, "name ratio encode_seconds decode_seconds", **names)
+            | {"options": args.codec_options(trial.codecs)}
+            for trial in advice.trials
+        ],
+    )
+
+
+def _how_to_use(store: str, opened: Any, bounds: str | None, codecs: list[str]) -> list[str]:
+    """The command that uses the best encoding, on one line if it fits."""
+    path = [shlex.quote(opened.path)] if opened.path else []
+    command = ["intarsia recode", shlex.quote(store), *path]
+    options = codecs if bounds is None else [f"--bounds {shlex.quote(bounds)}", *codecs]
+    if not isinstance(opened, LogicalArray):
+        options = codecs
+        inside = ["--source-path", *path] if path else []
+        command = ["intarsia convert", shlex.quote(store), "NEW_STORE", *inside]
+    line, width = " ".join(["To use it:", *command, *options]), terminal_width()
+    if width is None or len(line) <= width:
+        return [line]
+    return ["To use it:", *" \\\n    ".join(["  " + " ".join(command), *options]).split("\n")]
+
+
+@verb
+def optimize(place: BranchToCommit, array: args.Array = "", *, objective: str = "balanced") -> Output:
+    """Recode every region for which another encoding is clearly better; same values, and one commit.
+
+    With the objective size, no region gets larger. In a repository, older versions stay as they are.
+
+    Example: intarsia optimize data/store temperature --objective size
+
+    Args:
+        objective (-o WHAT): What counts: size, balanced (object storage) or speed (a fast disk).
+    """
+    goal, name = _objective(objective), place.one_array(array)
+    with (
+        place.change_array(name, f"optimize {name} for {objective}") as (opened, change),
+        waiting("optimizing", unit="bytes") as progress,
+    ):
+        changes = opened.optimize(goal, progress=progress)
+    saved = sum(change.saved for change in changes)
+    how = "saved" if saved >= 0 else "more, for speed"
+    shown = [
+        Table(CHANGE_COLUMNS, [changes.cells(each) for each in changes]),
+        f"{count_text(len(changes), 'region')} recoded: {size_text(abs(saved))} {how}",
+    ]
+    names = {
+        "codecs_before": "before",
+        "codecs_after": "after",
+        "nbytes_stored_before": "bytes_before",
+        "nbytes_stored_after": "bytes_after",
+    }
+    return Output(
+        *(shown if changes else [f"{name or '/'}: {changes.empty}"]),
+        path=name,
+        objective=objective,
+        changes=[record(each, "bounds", **names) for each in changes],
+        snapshot_id=change.snapshot_id,
+    )
+
+
+@verb
+def consolidate(place: BranchToCommit, array: args.Array = "") -> Output:
+    """Join neighbouring regions of equal encoding; stored chunks are copied as they are.
+
+    Example: intarsia consolidate data/store temperature
+    """
+    name = place.one_array(array)
+    with (
+        place.change_array(name, f"consolidate {name}") as (opened, change),
+        waiting("joining regions", counted=False),
+    ):
+        gone, left = opened.consolidate(), len(opened.manifest.regions)
+    words = f"{count_text(gone, 'region')} joined to others, {left} left"
+    if not gone:
+        words = f"nothing to join in {count_text(left, 'region')}"
+    said = f"{name or '/'}: {words}"
+    return Output(said, path=name, joined=gone, regions=left, snapshot_id=change.snapshot_id)
+
+
+@verb
+def rewrite(place: BranchToCommit, array: str = "", *, decision: str = "compress_if_smaller") -> Output:
+    """Go over the chunks of arrays with a `conditional` codec and decide again, in place.
+
+    It can be stopped at any moment and started again.
+
+    Example: intarsia rewrite run42.zarr images --decision smallest
+
+    Args:
+        array (PATH): A Zarr array with a conditional codec, or a logical array with such members.
+        decision (-d WHAT): Which chunks get which nested codecs: compress_if_smaller, smallest, sampled,
+            always_apply, never_apply.
+    """
+    path = array.strip("/")
+    with place.change(f"rewrite {array}") as change:
+        place.node(path)  # raises an error that says what there is
+        arrays, members = _arrays_that(
+            lambda fact: fact.conditional_codecs, change.store, path, "an array with a conditional codec"
+        )
+        if not arrays:
+            raise CodecConfigurationError(
+                f"cannot rewrite {path or '/'}: none of its {members} members has a conditional codec.\n"
+                "  To give them other codecs: intarsia recode"
+            )
+        results = []
+        for name, member in arrays:
+            with waiting(f"rewriting {name or '/'}") as progress:
+                results.append((name, intarsia.codecs.rewrite(member, decision, progress=progress)))
+    rows = [(name or "/", f"{done.rewritten:,} of {done.chunks:,}", *_sizes(done)) for name, done in results]
+    sizes = {"nbytes_stored_before": "bytes_before", "nbytes_stored_after": "bytes_after"}
+    return Output(
+        Table(("Array", "Rewritten", "Stored before", "Stored"), rows),
+        decision=decision,
+        arrays=[{"path": name} | record(done, "chunks rewritten", **sizes) for name, done in results],
+        snapshot_id=change.snapshot_id,
+    )
+
+
+@verb
+def compact(
+    place: ExistingStore, array: str = "", *, decision: str | None = None, any_filesystem: bool = False
+) -> Output:
+    """Rewrite slotted shards without slots, shard by shard, while others go on writing.
+
+    For arrays in a local Zarr store. It can be stopped at any moment and started again.
+
+    Example: intarsia compact run42.zarr images --decision compress_if_smaller
+
+    Args:
+        array (PATH): A sharded Zarr array, or a logical array with sharded members.
+        decision (-d WHAT): Also decide again which chunks get which nested codecs.
+        any_filesystem: Allow a file system that is not known to be local; no other machine may write there.
+    """
+    if place.repo is not None:
+        raise SlotsUnsupportedError(
+            f"{place.store} is an Icechunk repository, whose chunks never change: "
+            "there are no slots to compact.\n"
+            "  To join members of equal encoding: intarsia consolidate STORE PATH"
+        )
+    path = array.strip("/")
+    place.node(path)  # raises an error that says what there is
+    arrays, members = _arrays_that(lambda fact: fact.is_sharded, place.writable, path, "a sharded array")
+    if not arrays:
+        raise SlotsUnsupportedError(
+            f"none of the {members} members of {path or '/'} has shards: there are no slots to compact.\n"
+            "  To store it in shards: intarsia recode STORE PATH --codec … --shards …"
+        )
+    results = []
+    for name, sharded in arrays:
+        with waiting(f"compacting {name or '/'}") as progress:
+            done = intarsia.shards.compact(
+                sharded, decision=decision, any_filesystem=any_filesystem, progress=progress
+            )
+            results.append((name, done))
+    rows = [(name or "/", f"{done.replaced:,} of {done.shards:,}", *_sizes(done)) for name, done in results]
+    names = "shards replaced bytes_before bytes_after"
+    return Output(
+        Table(("Array", "Shards replaced", "On disk before", "On disk"), rows),
+        arrays=[{"path": name} | record(done, names) for name, done in results],
+    )
+
+
+def _sizes(done: Any) -> tuple[str, str]:
+    return size_text(done.bytes_before), size_text(done.bytes_after)
+
+
+def _arrays_that(
+    suit: Callable[[MemberFacts], object], store: Any, path: str, what: str
+) -> tuple[list[tuple[str, zarr.Array[Any]]], int]:
+    """The Zarr array at a path, or the suitable members of a logical array; and how many were checked.
+
+    `what` tells an error what should be there.
+    """
+    node = zarr.open(store, path=path, mode="r+", zarr_format=3)
+    if isinstance(node, zarr.Array):
+        return [(path, node)], 1
+    try:
+        logical = intarsia.open(node, mode="r+")
+    except NotLogicalArrayError as error:
+        raise CommandError(f"{path or '/'} is a group: name {what}, or a logical array") from error
+    facts = read_facts(logical.group, logical.manifest)
+    names = [fact.name for fact in facts if suit(fact)]
+    return [(f"{logical.path}/{name}".lstrip("/"), logical.members[name]) for name in names], len(facts)
