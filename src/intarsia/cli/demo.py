@@ -89,13 +89,13 @@ def demo(*, output: Path = Path("demo-output")) -> Iterator[Output]:
     fast, slow = _haste(part)
     yield Output(Table(("Codecs", "Stored", "Ratio", "Read"), rows), "")
     yield _tell("The numbers that matter:")
-    rows = [
+    numbers = [
         ("bytes stored", size_text(verdict[0][1]), f"{size_text(smallest[1])} at best"),
         ("time to store the detector's part", f"{fast * 1000:.0f} ms", f"{slow * 1000:.0f} ms"),
         ("bytes encoded to compress it later", size_text(part.nbytes), size_text(whole.nbytes)),
     ]
     yield Output(
-        Table(("What", "In several encodings", "In one"), rows),
+        Table(("What", "In several encodings", "In one"), numbers),
         "",
         f"A page to look at: {page.resolve()}",
         store=output / "store",

@@ -1,4 +1,4 @@
-"""Commands that encode stored data again, and say how: `recode`, `advise`, `optimize`, `rewrite` and others."""
+"""Commands that encode stored data again, or say how: `recode`, `advise`, `optimize`, `rewrite`, …"""
 
 import shlex
 from collections.abc import Callable
@@ -135,7 +135,7 @@ def optimize(place: BranchToCommit, array: args.Array = "", *, objective: str = 
         place.change_array(name, f"optimize {name} for {objective}") as (opened, change),
         waiting("optimizing", unit="bytes") as progress,
     ):
-        changes = opened.optimize(goal, progress=progress)
+        changes: Any = opened.optimize(goal, progress=progress)
     saved = sum(change.saved for change in changes)
     how = "saved" if saved >= 0 else "more, for speed"
     shown = [

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import icechunk
 import numpy as np
@@ -132,9 +132,8 @@ def complain(error: BaseException, *, as_json: bool, options: Iterable[str] = ()
         if os.environ.get(TRACEBACK):
             traceback.print_exception(error, file=sys.stderr)
     notes = getattr(error, "__notes__", ())
-    if isinstance(error, errors.NotAuthorizedError):
-        allow = f"  If you trust it: --allow {error.prefix}, or --allow all for all that it names"
-        message = "\n".join([message.split("\n")[0], allow])
+    if isinstance(error, errors.IntarsiaError) and error.command:
+        message = f"{message.split(chr(10))[0]}\n  {error.command}"
     message = in_options(message, options)
     notes = tuple(in_options(note, options) for note in notes)
     if as_json:
@@ -222,9 +221,10 @@ def verb(function: Callable[..., Output | Iterator[Output]]) -> Callable[..., No
     """
     signature = inspect.signature(function, eval_str=True)
     text, entries = read_docstring(function.__doc__ or "")
-    groups = {name: p.annotation for name, p in signature.parameters.items() if is_dataclass(p.annotation)}
+    types = {name: p.annotation for name, p in signature.parameters.items()}
+    groups: dict[str, Any] = {name: kind for name, kind in types.items() if is_dataclass(kind)}
     parameters = [_json_parameter()]
-    for name, p in reversed(signature.parameters.items()):
+    for name, p in reversed(list(signature.parameters.items())):
         if name in groups:
             parameters[:0] = _group_parameters(p.annotation)
         else:
@@ -296,19 +296,17 @@ def _parameter(parameter: inspect.Parameter, entry: Entry | None, *, is_argument
     keyword = inspect.Parameter.KEYWORD_ONLY  # these may come in any order, with or without a default
     if entry is None:
         return parameter.replace(kind=keyword)
-    kind, *shared = (
-        get_args(parameter.annotation)
-        if hasattr(parameter.annotation, "__metadata__")
-        else (parameter.annotation,)
-    )
-    limits = {"min": shared[0].min, "max": shared[0].max} if shared else {}
+    kind, limits = parameter.annotation, {}
+    if hasattr(kind, "__metadata__"):  # a number with limits
+        limits = {"min": kind.__metadata__[0].min, "max": kind.__metadata__[0].max}
+        kind = kind.__origin__
     shows_default = parameter.default not in ("", None, False, inspect.Parameter.empty)
     settings: dict[str, Any] = {"metavar": entry.metavar, "help": entry.help, "show_default": shows_default}
-    if is_argument:
-        described = typer.Argument(**settings)
-    else:
+    described: Any = typer.Argument(**settings)
+    if not is_argument:
+        option: Any = typer.Option
         names = filter(None, (f"--{parameter.name.replace('_', '-')}", entry.short))
-        described = typer.Option(*names, rich_help_panel=entry.panel, **settings, **limits)
+        described = option(*names, rich_help_panel=entry.panel, **settings, **limits)
     return parameter.replace(kind=keyword, annotation=Annotated[kind, described])
 
 
@@ -399,71 +397,38 @@ def waiting(
     return progress_bar(what, console=stderr(), patience=PATIENCE, counted=counted, unit=unit)
 
 
-SPELLED = {
-    "errors='skip'": "--skip-bad-files",
-    "errors=": "--skip-bad-files",
-    "dims=": "--dim",
-    "variables=": "--variable",
-    "combine='by_coords'": "no --concat-dim",
+OPTIONS = {
+    "errors": "skip_bad_files",
+    "dims": "dim",
+    "variables": "variable",
+    "authorize": "allow",
 }
-"""Arguments that have a different name on the command line."""
+"""Arguments of functions that have another name as options."""
 
-BRACKETS = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
-"""The arguments of a call, which may contain tuples of tuples."""
+ARGUMENT = re.compile(r"\b([a-z][a-z_]*)=(?:(True|…)|\['([^']*)'\]|'([^']*)'|\"([^\"]*)\")?(?![=\w])")
+"""An argument as messages name it: `replace=True`, `units='ignore'`, `authorize=['/data']`, `stack=`."""
 
-CALLS = (
-    (r"[Cc]reate one with intarsia\.open_repository\(store, create=True\)", "intarsia create makes one"),
-    (r"intarsia\.create\(store, path, shape=…, chunks=…, dtype=…\)",
-     "intarsia create STORE PATH --shape … --chunks … --dtype …"),
-    (r"Create it in a transaction first: tx\.create\(path, shape=…, chunks=…, dtype=…\)",
-     "Create it first: intarsia create STORE PATH --shape … --chunks … --dtype …"),
-    (r"[Cc]onvert them first, if that is what you mean: values\.astype\('(\w+)'\)",
-     r"Convert the file first, if that is what you mean: its values would have to be \1"),
-    (r"intarsia\.archives\.relocate\(store, \{'([^']*)': '([^']*)'\}\)", r"intarsia relocate STORE \1=\2"),
-    (r"open it with authorize=\['([^']*)'\]", r"say --allow \1"),
-    (r"authorize=\['([^']*)'\]", r"--allow \1"),
-    (r"intarsia\.archives\.authorize\([^)]*\)", "--allow PREFIX, or --allow all"),
-    (r"Give an (?:older one|age, which)[^:]*: intarsia\.vacuum\([^)]*\)", "Give an earlier time"),
-    (r"intarsia\.vacuum\(store, forget_before[^)]*\)( removes them)?",
-     r"intarsia vacuum --forget-before TIME\1"),
-    (r"(?:arr|array)\.(recode|consolidate|append|optimize)" + BRACKETS, r"intarsia \1"),
-    (r"intarsia\.(?:\w+\.)?(verify|vacuum|convert|recode|append|ingest|lint|advise|export|adopt|compact|rewrite)\b(\([^)]*\))?",
-     r"intarsia \1"),
-    (r"A plain Zarr array is read with intarsia\.reader\(store, path\); intarsia convert makes",
-     "intarsia read reads a plain Zarr array; intarsia convert makes"),
-    (r"intarsia\.reader\([^)]*\)", "intarsia read"),
-    (r"intarsia\.sources\([^)]*\)", "intarsia sources STORE"),
-    (r"Shards are chosen when an array is created: zarr\.create_array\([^)]*\)",
-     "To copy it into shards: intarsia convert STORE NEW_STORE --shards …"),
-    (r"What is read comes first, where it goes comes second: ingest\(files, store\)",
-     "Files come first, the store last"),
-    (r"give a datetime, or text such as", "write it as"),
-    (r" \(parser= reads other formats\)", ""),
-)  # fmt: skip
-"""Calls that correspond to a verb."""
-
-ARGUMENT = re.compile(r"\b([a-z][a-z_]*)=(True|'[^']*'|\"[^\"]*\"|…)?(?![=\w])")
+RELOCATE = re.compile(r"intarsia\.archives\.relocate\(store, \{'([^']*)': '([^']*)'\}\)")
+"""The call that the reason of a refused file advises."""
 
 
 def in_options(message: str, options: Iterable[str]) -> str:
-    """A message for somebody at a command line, for a command with these options.
+    """A message that names arguments, with the options of a command that has these.
 
-    >>> in_options("errors='skip' ingests the others; units='ignore' trusts you", ["units"])
+    >>> in_options("errors='skip' ingests the others; units='ignore' trusts you", ["skip_bad_files", "units"])
     '--skip-bad-files ingests the others; --units ignore trusts you'
-    >>> in_options("it changed (replace=True ingests it again)", ["replace"])
-    'it changed (--replace ingests it again)'
+    >>> in_options("it changed (replace=True ingests it again); level=3", ["replace"])
+    'it changed (--replace ingests it again); level=3'
     """
-    known = {name.replace("-", "_") for name in options}
-    for pattern, words in CALLS:
-        message = re.sub(pattern, words, message)
+    known = {*options}
 
-    def spelled(found: re.Match[str]) -> str:
-        whole, name, value = found.group(0), found.group(1), found.group(2)
-        if whole in SPELLED or f"{name}=" in SPELLED:
-            return SPELLED.get(whole) or SPELLED[f"{name}="]
-        if name not in known:
-            return whole
-        option = f"--{name.replace('_', '-')}"
-        return option if value in (None, "True", "…") else f"{option} {value.strip(chr(34) + chr(39))}"
+    def option(match: re.Match[str]) -> str:
+        name, _, *texts = match.groups()
+        if name == "combine":
+            return "no --concat-dim"
+        if name not in known and OPTIONS.get(name) not in known:
+            return match.group()
+        text = "" if name == "errors" else "".join(filter(None, texts))
+        return f"--{OPTIONS.get(name, name).replace('_', '-')} {text}".rstrip()
 
-    return ARGUMENT.sub(spelled, message).replace(", or replace it with overwrite=True", "")
+    return ARGUMENT.sub(option, RELOCATE.sub(r"intarsia relocate STORE \1=\2", message))

@@ -1,6 +1,7 @@
 """Commands about versions of an array: `log`, `diff`, `restore`; and of a store: `tag`, `branch`."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import icechunk
 
@@ -76,7 +77,12 @@ def diff(place: VersionToRead, array: args.OneArray, before: str, after: str = "
         change = intarsia.diff(repo, path, before, later)
     if change.shape_before is None and change.shape_after is None:
         raise NotLogicalArrayError(f"there is no logical array at {path!r} in either version")
-    document = {"path": path, "before": before, "after": later, "change": _change_json(change)}
+    document: dict[str, Any] = {
+        "path": path,
+        "before": before,
+        "after": later,
+        "change": _change_json(change),
+    }
     return Output(*_change_lines(change), **document) if change else Output("no difference", **document)
 
 
@@ -100,7 +106,7 @@ def _change_lines(change: ArrayChange) -> Iterable[str | Table]:
         yield Table(change.regions.columns, rows)
 
 
-def _change_json(change: ArrayChange) -> dict[str, object]:
+def _change_json(change: ArrayChange) -> dict[str, Any]:
     """What differs between two versions of an array, as printed by `log --json` and `diff --json`."""
     names = "kind bounds codecs_before codecs_after member_before member_after layer"
     regions = [record(region, names) for region in change.regions]
@@ -197,8 +203,8 @@ def _refs(place: ExistingStore, what: str, names: Iterable[str], lookup: Callabl
     shown: list[str | Table] = [Table(("Name", "Snapshot"), list(refs.items())[:SHOWN_ROWS])]
     if len(refs) > SHOWN_ROWS:
         shown.append(f"… and {count_text(len(refs) - SHOWN_ROWS, 'more', 'more')}")
-    listed = [{"name": name, "snapshot_id": snapshot} for name, snapshot in refs.items()]
-    return Output(*(shown if refs else [f"{place.store} has no {what}"]), **{what: listed})
+    document: Any = {what: [{"name": name, "snapshot_id": snapshot} for name, snapshot in refs.items()]}
+    return Output(*(shown if refs else [f"{place.store} has no {what}"]), **document)
 
 
 def _changed_ref(what: str, name: str, snapshot: str, deleted: bool) -> Output:
