@@ -1,7 +1,7 @@
 """How text on a command line becomes sizes, selections and codecs; arguments that commands share."""
 
+import ast
 import json
-import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,7 @@ import typer
 from intarsia.cli.verb import CommandError
 from intarsia.codecs import CodecLike, parse_codecs
 
-INTEGER = re.compile(r"[+-]?\d+\Z")
-
-
-def _integer(text: str, what: str) -> int:
-    if not INTEGER.match(text):
-        raise CommandError(f"{what}: {text!r} is not an integer")
-    return int(text)
+type Entry = int | slice | EllipsisType | list[int]
 
 
 def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None:
@@ -31,64 +25,62 @@ def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None
     if text is None:
         return None
     stripped = text.strip().strip("()[]").strip().rstrip(",")
-    return tuple(_integer(part.strip(), what) for part in stripped.split(",")) if stripped else ()
+    try:
+        return tuple(int(part) for part in stripped.split(",")) if stripped else ()
+    except ValueError:
+        raise CommandError(f"{what}: {text!r} does not consist of integers") from None
 
 
-def parse_selection(text: str | None) -> tuple[int | slice | EllipsisType | list[int], ...]:
+def parse_selection(text: str | None) -> tuple[Entry, ...]:
     """A selection as in brackets: integers, slices, an ellipsis, lists of indices.
 
     >>> parse_selection("0:10, -1, ::2, [3, 5], ...")
     (slice(0, 10, None), -1, slice(None, None, 2), [3, 5], Ellipsis)
     """
-    stripped = (text or "").strip()
-    if stripped.startswith("[") and stripped.endswith("]") and _closes(stripped):
-        inner = stripped[1:-1]
-        # [3, 5] alone is a list of indices; [0:3, 5] is a subscript written with its brackets.
-        if ":" in inner or "..." in inner or "[" in inner:
-            stripped = inner.strip()
+    stripped = (text or "").replace("…", "...").strip()
     if not stripped:
         return ()
-    return tuple(_entry(part.strip()) for part in _split(stripped))
+    try:
+        try:
+            entries = _subscript(stripped)
+        except SyntaxError:
+            if not (stripped.startswith("[") and stripped.endswith("]")):
+                raise
+            entries = _subscript(stripped[1:-1])  # it was written with its brackets
+        # [3, 5] alone is a list of indices; [..., 5] is a subscript with its brackets.
+        first = entries[0]
+        if len(entries) == 1 and isinstance(first, ast.List):
+            is_list = all(isinstance(each, ast.Constant | ast.UnaryOp) for each in first.elts)
+            entries = entries if is_list and "..." not in stripped else first.elts
+        return tuple(_entry(each) for each in entries)
+    except (SyntaxError, ValueError):
+        raise CommandError(
+            f"selection {text!r}: write integers, slices and lists of integers, as in '0:10, -1, [3, 5], ...'"
+        ) from None
 
 
-def _closes(text: str) -> bool:
-    """Whether the last bracket closes the first."""
-    depth = 0
-    for i, character in enumerate(text):
-        depth += (character == "[") - (character == "]")
-        if depth == 0:
-            return i == len(text) - 1
-    return False
+def _subscript(text: str) -> list[ast.expr]:
+    """What stands between the brackets of a subscript, parsed by Python; nothing is evaluated."""
+    tree = ast.parse(f"_[{text}]", mode="eval").body
+    if not isinstance(tree, ast.Subscript) or not isinstance(tree.value, ast.Name):
+        raise ValueError("it closes a bracket that it did not open")
+    return tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
 
 
-def _split(text: str) -> list[str]:
-    """Split at the commas that are not inside brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character == "[") - (character == "]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    if depth:
-        raise CommandError(f"selection {text!r}: a bracket is not closed")
-    if len(parts) > 1 and not parts[-1].strip():
-        parts.pop()
-    return parts
+def _entry(node: ast.expr) -> Entry:
+    if isinstance(node, ast.Slice):
+        ends = (node.lower, node.upper, node.step)
+        return slice(*(None if end is None else _integer(end) for end in ends))
+    if isinstance(node, ast.List):
+        return [_integer(each) for each in node.elts]
+    return Ellipsis if isinstance(node, ast.Constant) and node.value is ... else _integer(node)
 
 
-def _entry(text: str) -> int | slice | EllipsisType | list[int]:
-    if text in ("...", "…"):
-        return Ellipsis
-    if text.startswith("[") and text.endswith("]"):
-        inner = text[1:-1].strip()
-        return [_integer(part.strip(), "selection") for part in inner.split(",")] if inner else []
-    if ":" in text:
-        parts = [part.strip() for part in text.split(":")]
-        if len(parts) > 3:
-            raise CommandError(f"selection: {text!r} has more than two colons")
-        return slice(*(_integer(part, "selection") if part else None for part in parts))
-    return _integer(text, "selection")
+def _integer(node: ast.expr) -> int:
+    value = ast.literal_eval(node)
+    if type(value) is not int:
+        raise ValueError("it is not an integer")
+    return value
 
 
 def parse_bounds(text: str | None, shape: Sequence[int]) -> tuple[tuple[int, int], ...] | None:
