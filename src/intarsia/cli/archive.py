@@ -12,8 +12,8 @@ from intarsia.archives.cache import Entry, cache_directory, cached_archives, cle
 from intarsia.archives.parsed_file import ParsedFile
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place
-from intarsia.cli.verb import CommandError, Exit, Output, Table, in_options, record, verb, waiting
-from intarsia.display import bounds_text, count_text, size_text
+from intarsia.cli.verb import CommandError, Exit, Output, in_options, record, verb, waiting
+from intarsia.display import Table, bounds_text, count_text, size_text
 from intarsia.errors import RepositoryNotFoundError
 from intarsia.versions.repository import is_plain_zarr
 

@@ -10,8 +10,8 @@ import icechunk
 import numpy as np
 
 import intarsia
-from intarsia.cli.verb import CommandError, Output, Table, verb
-from intarsia.display import REGION_COLUMNS, ratio_text, size_text, terminal_width, wrapped
+from intarsia.cli.verb import CommandError, Output, verb
+from intarsia.display import REGION_COLUMNS, Table, ratio_text, size_text, terminal_width, wrapped
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.survey import survey
 from intarsia.inspect.write_report import write_report

@@ -8,10 +8,10 @@ import numpy as np
 import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import VersionToRead
-from intarsia.cli.verb import CommandError, Facts, Output, Table, record, verb, waiting
+from intarsia.cli.verb import CommandError, Facts, Output, record, verb, waiting
 from intarsia.display import (
-    EXPLAIN_COLUMNS,
     PIPELINE_COLUMNS,
+    Table,
     count_text,
     ratio_text,
     size_text,
@@ -160,9 +160,7 @@ def explain(place: VersionToRead, array: args.Array = "", selection: args.Select
             plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
         except IndexError as error:
             raise BoundsError(f"selection {text!r} of shape {opened.shape}: {error}") from error
-    table = [Table(EXPLAIN_COLUMNS, [part.cells() for part in plan.parts])] if plan.parts else []
-    lines = plan.lines(terminal_width())
-    return Output(*lines, *table, path=opened.path, selection=text, plan=plan.to_json())
+    return Output(*plan.blocks(None), path=opened.path, selection=text, plan=plan.to_json())
 
 
 @verb

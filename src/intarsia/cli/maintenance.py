@@ -6,8 +6,8 @@ from typing import Any
 import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import BranchToChange, BranchToCommit, VersionToRead
-from intarsia.cli.verb import CommandError, Exit, Output, Table, record, verb, waiting
-from intarsia.display import bounds_text, count_text, size_text
+from intarsia.cli.verb import CommandError, Exit, Output, record, verb, waiting
+from intarsia.display import Table, bounds_text, count_text, size_text
 from intarsia.errors import IntarsiaError, NotLogicalArrayError
 from intarsia.inspect.survey import survey
 from intarsia.logical.hierarchy import logical_arrays

@@ -10,7 +10,8 @@ import zarr
 import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import LS_COLUMNS, VersionToRead, row_of
-from intarsia.cli.verb import CommandError, Output, Table, record, verb
+from intarsia.cli.verb import CommandError, Output, record, verb
+from intarsia.display import Table
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 

@@ -9,12 +9,12 @@ import zarr
 import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
-from intarsia.cli.verb import CommandError, Output, Table, record, verb, waiting
-from intarsia.display import bounds_text, count_text, names_text, size_text, terminal_width
+from intarsia.cli.verb import CommandError, Output, record, verb, waiting
+from intarsia.display import Table, bounds_text, count_text, names_text, size_text, terminal_width
 from intarsia.errors import CodecConfigurationError, NotLogicalArrayError, SlotsUnsupportedError
 from intarsia.logical.stored_members import MemberFacts, read_facts
 from intarsia.inspect.survey import survey
-from intarsia.logical.advice import ADVICE_COLUMNS, BANDWIDTH
+from intarsia.logical.advice import BANDWIDTH
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.optimization import CHANGE_COLUMNS
 
@@ -91,8 +91,7 @@ def advise(
         advice = intarsia.advise(opened, goal, bounds=args.parse_bounds(bounds, opened.shape))
     names = {"nbytes": "raw_bytes", "nbytes_stored": "stored_bytes"}
     return Output(
-        advice.summary,
-        Table(ADVICE_COLUMNS, advice.rows(), {1: ["bold", *[""] * (len(advice.trials) - 1)]}),
+        *advice.blocks(),
         *_how_to_use(place.store, opened, bounds, args.codec_options(advice.codecs)),
         path=opened.path,
         objective=objective,

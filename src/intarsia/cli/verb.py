@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
 from typing import Annotated, Any, Literal
 
@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.text import Text
 
 from intarsia import errors
-from intarsia.display import GAP, lay_out, plain, table_text, wrapped
+from intarsia.display import GAP, Table, lay_out, plain, table_text, wrapped
 from intarsia.progress import Progress, progress_bar, silent
 from intarsia.versions.repository import translated
 
@@ -170,7 +170,12 @@ class Output:
             sys.stdout.write("\n")
         elif not as_json:
             for each in self.shown:
-                say(each) if isinstance(each, str) else each.print()
+                if isinstance(each, str):
+                    say(each)
+                elif isinstance(each, Table):
+                    show_table(each)
+                else:
+                    each.print()
             if self.document.get("snapshot_id"):
                 say(f"snapshot {self.document['snapshot_id']}")
         sys.stdout.flush()  # another program may be waiting for it
@@ -348,44 +353,35 @@ def say(*lines: str) -> None:
             console.print(Text(part))
 
 
-@dataclass(frozen=True)
-class Table:
-    """Rows under columns, fitted to the terminal, or in complete lines if there is none."""
-
-    columns: Sequence[str]
-    rows: Iterable[Sequence[str]]
-    colours: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    """The colours of a column, one per row."""
-
-    def print(self) -> None:
-        """Print it."""
-        cells = [[plain(cell) for cell in row] for row in self.rows]
-        console = _console(sys.stdout)
-        if not console.is_terminal:
-            print(table_text(self.columns, cells))
-            return
-        for line in lay_out(self.columns, cells, console.width):
-            text = Text()
-            for j, cell in enumerate(line.cells):
-                style = "bold" if line.row < 0 else self.colours[j][line.row] if j in self.colours else ""
-                text.append(GAP if j else "").append(cell, style=style)
-            text.rstrip()
-            console.print(text)
+def show_table(table: Table) -> None:
+    """Print a table, fitted to the terminal, or in complete lines if there is none."""
+    cells = [[plain(cell) for cell in row] for row in table.rows]
+    console = _console(sys.stdout)
+    if not console.is_terminal:
+        print(table_text(table.columns, cells))
+        return
+    for line in lay_out(table.columns, cells, console.width):
+        text = Text()
+        row_style = "bold" if line.row in (-1, table.bold) else ""
+        for j, cell in enumerate(line.cells):
+            style = table.colours[j][line.row] if line.row >= 0 and j in table.colours else row_style
+            text.append(GAP if j else "").append(cell, style=style)
+        text.rstrip()
+        console.print(text)
 
 
 @dataclass(frozen=True)
 class Facts:
     """Names and values, one per line, as `array.info` shows them."""
 
-    fields: Iterable[tuple[str, str]]
+    fields: Sequence[tuple[str, str]]
 
     def print(self) -> None:
-        """Print them."""
-        listed = [(name, plain(value)) for name, value in self.fields]
-        width = max((len(name) for name, _ in listed), default=0)
-        console = _console(sys.stdout)
-        for name, value in listed:
-            console.print(Text.assemble((f"{name:<{width}}", "bold"), ": ", value))
+        """Print them, with the names in one column."""
+        width = max(len(name) for name, _ in self.fields)
+        for name, value in self.fields:
+            text = Text.assemble((f"{name:<{width}}", "bold"), ": ", plain(value))
+            _console(sys.stdout).print(text)
 
 
 def waiting(

@@ -8,8 +8,8 @@ import icechunk
 import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
-from intarsia.cli.verb import CommandError, Output, Table, record, verb, waiting
-from intarsia.display import SHOWN_ROWS, bounds_text, count_text, names_text, size_text
+from intarsia.cli.verb import CommandError, Output, record, verb, waiting
+from intarsia.display import SHOWN_ROWS, Table, bounds_text, count_text, names_text, size_text
 from intarsia.errors import NotLogicalArrayError, VersionNotFoundError
 from intarsia.versions.diff import ArrayChange
 from intarsia.versions.history import history
