@@ -18,7 +18,7 @@ from intarsia.errors import RepositoryNotFoundError
 from intarsia.versions.repository import is_plain_zarr
 
 COORDINATE_SOURCES = "name:REGEX, date:FORMAT:REGEX, attribute:NAME or variable:NAME"
-"""Where a file's coordinate may be found."""
+"""Where the coordinate of a file may be."""
 
 
 @dataclass(frozen=True)
@@ -341,15 +341,15 @@ def sources(
     at = args.parse_selection(selection) if selection else None
     store, options = place.zarr_store(), _source_options(source_option)
     with waiting("asking for files", counted=False):
-        found = intarsia.archives.sources(store, path, at=at, check=not no_check, storage_options=options)
-    chunks = [chunk for file in found for chunk in file.chunks]
+        files = intarsia.archives.sources(store, path, at=at, check=not no_check, storage_options=options)
+    chunks = [chunk for file in files for chunk in file.chunks]
     rows = [(bounds_text(c.bounds), c.url or "copied", str(c.offset), size_text(c.nbytes)) for c in chunks]
-    gone = f", {len(found.missing)} of them changed or gone" if found.missing else ""
+    gone = f", {len(files.missing)} of them changed or gone" if files.missing else ""
     return Output(
-        Table(("State", "File", "Shows", "Of"), [file.cells for file in found]),
+        Table(("State", "File", "Shows", "Of"), [file.cells for file in files]),
         *(("", Table(("Chunk", "In", "Offset", "Size"), rows)) if rows else ()),
-        count_text(len(found), "file") + gone,
-        code=Exit.PROBLEMS if found.missing else Exit.OK,
+        count_text(len(files), "file") + gone,
+        code=Exit.PROBLEMS if files.missing else Exit.OK,
         path=path.strip("/"),
         selection=selection or None,
         files=[
@@ -360,7 +360,7 @@ def sources(
                     for chunk in file.chunks
                 ]
             }
-            for file in found
+            for file in files
         ],
     )
 

@@ -46,11 +46,11 @@ def verify(
         for i, path in enumerate(paths):
             part = part_of(progress, sum(sizes[:i]), sizes[i], sum(sizes))
             try:
-                found = intarsia.verify(store, path, data=data, deep=deep, progress=part)
+                more = intarsia.verify(store, path, data=data, deep=deep, progress=part)
             except NotLogicalArrayError:
                 place.open(path)  # raises an error that says what is there instead
                 raise
-            problems += [each for each in found if each.kind != "access" or each not in problems]
+            problems += [each for each in more if each.kind != "access" or each not in problems]
         if place.repo is not None and not array:
             problems += repository_leftovers(place.repo)
     table = Table(

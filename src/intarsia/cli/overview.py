@@ -22,16 +22,16 @@ def ls(place: VersionToRead, path: args.AnyNode = "") -> Output:
 
     Example: intarsia ls data/store --tag v1
     """
-    found, arrays = place.found(path), []
-    for each in found:
+    nodes, arrays = place.array_nodes(path), []
+    for each in nodes:
         array = each.node
         assert not isinstance(array, zarr.Group)
         kind: dict[str, Any] = {"kind": "plain", "regions": None}
         if isinstance(array, LogicalArray):
             kind = {"kind": "logical", "regions": len(array.manifest.regions)}
         arrays.append({"path": each.path} | kind | record(array, "shape dtype nbytes"))
-    table = Table(LS_COLUMNS, [row_of(each) for each in found])
-    return Output(table if found else f"{place.store} holds no array", path=path.strip("/"), arrays=arrays)
+    table = Table(LS_COLUMNS, [row_of(each) for each in nodes])
+    return Output(table if nodes else f"{place.store} holds no array", path=path.strip("/"), arrays=arrays)
 
 
 @verb

@@ -12,11 +12,11 @@ from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import CommandError, Output, record, verb, waiting
 from intarsia.display import Table, bounds_text, count_text, names_text, size_text, terminal_width
 from intarsia.errors import CodecConfigurationError, NotLogicalArrayError, SlotsUnsupportedError
-from intarsia.logical.stored_members import MemberFacts, read_facts
 from intarsia.inspect.survey import survey
 from intarsia.logical.advice import BANDWIDTH
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.optimization import CHANGE_COLUMNS
+from intarsia.logical.stored_members import MemberFacts, read_facts
 
 
 @verb

@@ -51,20 +51,20 @@ SOURCES = (".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".he5", ".tif", ".tiff")
 """The suffixes of files that `ingest` takes."""
 
 
-def _listed(found: Sequence[Node]) -> str:
+def _listed(nodes: Sequence[Node]) -> str:
     """Arrays as a small table, for an error."""
-    lines = map(str, lay_out(("Path", *LS_COLUMNS[1:]), [row_of(each) for each in found[:SEVERAL]]))
-    more = len(found) - SEVERAL
+    lines = map(str, lay_out(("Path", *LS_COLUMNS[1:]), [row_of(each) for each in nodes[:SEVERAL]]))
+    more = len(nodes) - SEVERAL
     return "\n    " + "\n    ".join(lines) + (f"\n    … and {more} more" if more > 0 else "")
 
 
-def row_of(found: Node) -> tuple[str, ...]:
+def row_of(node: Node) -> tuple[str, ...]:
     """An array as a row in a table of all arrays."""
-    array = found.node
+    array = node.node
     assert not isinstance(array, zarr.Group)
     regions = str(len(array.manifest.regions)) if isinstance(array, LogicalArray) else "plain"
     kind = type_text(array.data_type)
-    return found.path or "/", str(array.shape), kind, size_text(array.nbytes), regions
+    return node.path or "/", str(array.shape), kind, size_text(array.nbytes), regions
 
 
 def expect_place(text: str) -> None:
@@ -246,14 +246,14 @@ class ExistingStore:
         try:
             return open_source(self.zarr_store(), name)
         except NotLogicalArrayError as error:
-            known = [each.path for each in self.found()] if name else []
+            known = [each.path for each in self.array_nodes()] if name else []
             if not known:
                 raise
             raise NotLogicalArrayError(
                 f"there is no array {name!r} in {self.store}: {names_text(name, known)}"
             ) from error
 
-    def found(self, path: str = "") -> list[Node]:
+    def array_nodes(self, path: str = "") -> list[Node]:
         """Every array at and below a path, logical or plain."""
         node = open_source(self.zarr_store(), path.strip("/"))
         return [each for each in walk(node, path.strip("/")) if not isinstance(each.node, zarr.Group)]
@@ -271,11 +271,11 @@ class ExistingStore:
 
     def logical_arrays(self) -> list[Node]:
         """Every logical array; if there is none, an error that says what is there instead."""
-        found = self.found()
-        known = [each for each in found if isinstance(each.node, LogicalArray)]
-        if not known and found:
+        nodes = self.array_nodes()
+        known = [each for each in nodes if isinstance(each.node, LogicalArray)]
+        if not known and nodes:
             raise NotLogicalArrayError(
-                f"{self.store} holds no logical array, only plain Zarr:{_listed(found)}\n"
+                f"{self.store} holds no logical array, only plain Zarr:{_listed(nodes)}\n"
                 "  To turn it into logical arrays: intarsia convert STORE NEW_STORE"
             )
         if not known:
@@ -292,15 +292,15 @@ class ExistingStore:
             return intarsia.open(store, name)
         except NotLogicalArrayError as error:
             try:
-                found = self.found()
+                nodes = self.array_nodes()
             except NotLogicalArrayError:
                 raise error from None
-            if any(each.path == name and not isinstance(each.node, LogicalArray) for each in found):
+            if any(each.path == name and not isinstance(each.node, LogicalArray) for each in nodes):
                 raise NotLogicalArrayError(
                     f"{name or self.store} is a plain Zarr array, not a logical one.\n"
                     "  To read it: intarsia read. To turn it into a logical array: intarsia convert"
                 ) from error
-            known = [each.path for each in found if isinstance(each.node, LogicalArray)]
+            known = [each.path for each in nodes if isinstance(each.node, LogicalArray)]
             if not known or name in known:
                 raise
             raise NotLogicalArrayError(
@@ -310,10 +310,10 @@ class ExistingStore:
     def readable(self, path: str) -> LogicalArray | Reader:
         """Any array for reading; if there is only one, it needs no path."""
         name = path.strip("/")
-        found = self.node(name)
-        if not isinstance(found, zarr.Group):
-            return found
-        below = self.found(name)
+        node = self.node(name)
+        if not isinstance(node, zarr.Group):
+            return node
+        below = self.array_nodes(name)
         if len(below) == 1 and not isinstance(below[0].node, zarr.Group):
             return below[0].node
         if name or not below:
@@ -324,9 +324,9 @@ class ExistingStore:
         """With only one array, a selection may take the place of the path: `read STORE '0, 0:3'`."""
         if selection or not SELECTION.fullmatch(path):
             return path, selection
-        found = self.found()
-        is_path = any(each.path == path.strip("/") for each in found)
-        return (path, selection) if is_path or len(found) != 1 else (found[0].path, path)
+        nodes = self.array_nodes()
+        is_path = any(each.path == path.strip("/") for each in nodes)
+        return (path, selection) if is_path or len(nodes) != 1 else (nodes[0].path, path)
 
     @contextmanager
     def change(self, message: str) -> Iterator[Any]:

@@ -222,7 +222,7 @@ def split(place: BranchToCommit, array: args.OneArray, *, to: str = "") -> Outpu
         try:
             fused = zarr.open_array(change.store, path=name, mode="r+")
         except (FileNotFoundError, ValueError) as error:
-            if any(each.path == name for each in place.found()):
+            if any(each.path == name for each in place.array_nodes()):
                 raise CommandError(
                     f"{name!r} is already a logical array: there is nothing to split"
                 ) from error
