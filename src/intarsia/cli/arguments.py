@@ -13,7 +13,7 @@ import typer
 from intarsia.cli.verb import CommandError
 from intarsia.codecs import CodecLike, parse_codecs
 
-type Entry = int | slice | EllipsisType | list[int]
+type IndexEntry = int | slice | EllipsisType | list[int]
 
 
 def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None:
@@ -31,7 +31,7 @@ def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None
         raise CommandError(f"{what}: {text!r} does not consist of integers") from None
 
 
-def parse_selection(text: str | None) -> tuple[Entry, ...]:
+def parse_selection(text: str | None) -> tuple[IndexEntry, ...]:
     """A selection as in brackets: integers, slices, an ellipsis, lists of indices.
 
     >>> parse_selection("0:10, -1, ::2, [3, 5], ...")
@@ -67,7 +67,7 @@ def _subscript(text: str) -> list[ast.expr]:
     return tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
 
 
-def _entry(node: ast.expr) -> Entry:
+def _entry(node: ast.expr) -> IndexEntry:
     if isinstance(node, ast.Slice):
         ends = (node.lower, node.upper, node.step)
         return slice(*(None if end is None else _integer(end) for end in ends))
@@ -282,7 +282,7 @@ Port = Annotated[int | None, typer.Option(min=0, max=65535)]
 
 
 @dataclass(frozen=True)
-class Encoding:
+class EncodingOptions:
     """How data is stored.
 
     Args:
@@ -314,7 +314,7 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class PackedEncoding(Encoding):
+class PackedEncodingOptions(EncodingOptions):
     """How data is stored, if its values may become other numbers.
 
     Args:

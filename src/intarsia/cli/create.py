@@ -68,7 +68,7 @@ def append(
     place: BranchToCommit,
     array: args.OneArray,
     data: Path,
-    encoding: args.PackedEncoding,
+    encoding: args.PackedEncodingOptions,
     *,
     axis: str = "0",
     no_merge: bool = False,

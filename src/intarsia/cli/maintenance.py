@@ -139,7 +139,7 @@ def _check_forget(place: BranchToChange, before: str, *, dry_run: bool) -> None:
 @verb
 def replicate(
     place: BranchToCommit,
-    encoding: args.Encoding,
+    encoding: args.EncodingOptions,
     array: args.Array = "",
     *,
     bounds: str | None = None,

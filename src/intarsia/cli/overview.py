@@ -62,7 +62,7 @@ def serve(
         cors (ORIGIN): A web site whose pages may read it, in browsers; '*' for all. May be repeated.
     """
     store, inside = place.zarr_store(), path.strip("/")
-    codecs = args.Encoding(codec).explicit_codecs("none for fast zstd")
+    codecs = args.EncodingOptions(codec).explicit_codecs("none for fast zstd")
     place.node(inside)  # raises an error that says what there is
     shown = [intarsia.open(store, name) for name in logical_arrays(store, inside)]
     sizes = args.parse_sizes(chunks, "chunks")

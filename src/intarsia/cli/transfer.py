@@ -34,7 +34,7 @@ def _target(place: BranchToCommit) -> Any:
 def convert(
     source: Source,
     place: NewStore,
-    encoding: args.Encoding,
+    encoding: args.EncodingOptions,
     path: str = "",
     *,
     source_path: str = "",
@@ -150,7 +150,7 @@ def adopt(
 def export(
     place: VersionToRead,
     target: str,
-    encoding: args.Encoding,
+    encoding: args.EncodingOptions,
     array: args.AnyNode = "",
     *,
     to: str = "",

@@ -265,7 +265,7 @@ def verb(function: Callable[..., Output | Iterator[Output]]) -> Callable[..., No
 
 
 @dataclass(frozen=True)
-class Entry:
+class OptionHelp:
     """What a docstring says about a parameter."""
 
     panel: str | None
@@ -278,11 +278,11 @@ ENTRY = re.compile(r"(\w+)(?: \((-\w)? ?([^)]*)\))?: (.*)", re.DOTALL)
 """`name (-s METAVAR): help`."""
 
 
-def read_docstring(documentation: str) -> tuple[str, dict[str, Entry]]:
+def read_docstring(documentation: str) -> tuple[str, dict[str, OptionHelp]]:
     """The paragraphs of a docstring, each on one line, and its sections about parameters.
 
     >>> read_docstring("Do it.\\n\\nArgs:\\n    limit (-n N): Show only\\n        the first ones.")
-    ('Do it.', {'limit': Entry(panel=None, short='-n', metavar='N', help='Show only the first ones.')})
+    ('Do it.', {'limit': OptionHelp(panel=None, short='-n', metavar='N', help='Show only the first ones.')})
     """
     text, entries = [], {}
     for paragraph in inspect.cleandoc(documentation).split("\n\n"):
@@ -290,13 +290,15 @@ def read_docstring(documentation: str) -> tuple[str, dict[str, Entry]]:
         for line in re.split(r"\n    (?! )", section) if section else ():
             name, short, metavar, words = ENTRY.fullmatch(line).groups()  # type: ignore[union-attr]
             panel = None if heading == "Args" else heading
-            entries[name] = Entry(panel, short, metavar, " ".join(words.split()))
+            entries[name] = OptionHelp(panel, short, metavar, " ".join(words.split()))
         if not section:
             text.append(" ".join(paragraph.split()))  # typer would break lines where the source does
     return "\n\n".join(text), entries
 
 
-def _parameter(parameter: inspect.Parameter, entry: Entry | None, *, is_argument: bool) -> inspect.Parameter:
+def _parameter(
+    parameter: inspect.Parameter, entry: OptionHelp | None, *, is_argument: bool
+) -> inspect.Parameter:
     """A parameter as typer reads it; shared types such as `Array` describe themselves."""
     keyword = inspect.Parameter.KEYWORD_ONLY  # these may come in any order, with or without a default
     if entry is None:
@@ -317,7 +319,7 @@ def _parameter(parameter: inspect.Parameter, entry: Entry | None, *, is_argument
 
 def _group_parameters(group: Any) -> list[inspect.Parameter]:
     """The fields of a dataclass as parameters: arguments if they have no default."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, OptionHelp] = {}
     for each in reversed(group.__mro__):
         entries |= read_docstring(each.__doc__ or "")[1] if is_dataclass(each) else {}
     parameters = inspect.signature(group, eval_str=True).parameters.values()

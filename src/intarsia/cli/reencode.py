@@ -22,7 +22,7 @@ from intarsia.logical.stored_members import MemberFacts, read_facts
 @verb
 def recode(
     place: BranchToCommit,
-    encoding: args.PackedEncoding,
+    encoding: args.PackedEncodingOptions,
     array: args.Array = "",
     *,
     bounds: str | None = None,
