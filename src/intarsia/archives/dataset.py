@@ -150,6 +150,7 @@ def _group(store: Any, path: str) -> zarr.Group | None:
     if MANIFEST_KEY in group.attrs:
         raise IngestError(
             f"{path!r} is itself a logical array; a dataset is a group that holds logical arrays.\n"
-            "  Choose another group: intarsia.ingest(…, group='name')"
+            "  Choose another group: intarsia.ingest(…, group='name')",
+            command="Choose another group: --group NAME",
         )
     return group

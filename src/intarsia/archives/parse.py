@@ -95,7 +95,7 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
         return VirtualFormat("kerchunk", _virtualizarr("KerchunkJSONParser"), group)
     raise IngestError(
         f"it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references: it starts with {head!r} "
-        "(parser= reads other formats)"
+        "(a parser of VirtualiZarr may read it)"
     )
 
 

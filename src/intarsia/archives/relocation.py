@@ -203,7 +203,8 @@ class _Move:
         if not known and not needed:
             raise IngestError(
                 f"the repository refers to nothing below {', '.join(self.places)}.\n"
-                "  intarsia.archives.sources(repo) lists what it refers to"
+                "  intarsia.archives.sources(repo) lists what it refers to",
+                command="intarsia sources STORE lists what it refers to",
             )
         self._check(known, needed)
 

@@ -314,7 +314,8 @@ def deciding_members(array: Any, purpose: str) -> dict[str, zarr.Array[Any]]:
     if not deciding:
         raise CodecConfigurationError(
             f"cannot {purpose}: none of the {len(members)} members of the logical array has a conditional "
-            "codec.\n  To give a region other codecs: array.recode(bounds, codecs=[…])"
+            "codec.\n  To give a region other codecs: array.recode(bounds, codecs=[…])",
+            command="To give a region other codecs: intarsia recode",
         )
     return deciding
 
