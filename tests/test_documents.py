@@ -105,7 +105,8 @@ def test_pages_that_are_made_are_complete():
     assert missing == []
     for verb in ("info", "ingest", "report"):
         assert f"### intarsia {verb}" in pages["reference/cli.md"]
-    assert "reference/schemas/cli/info.schema.json" in pages
+    assert '"info": {"store": "string"' in pages["reference/cli.md"]
+    assert "reference/schemas/manifest.schema.json" in pages
 
 
 def test_the_picture_of_the_readme_is_drawn_by_the_code():

@@ -83,7 +83,8 @@ def cli_page() -> str:
     parts.append(f"## Exit codes {{ #exit-codes }}\n\n| code | meaning |\n|---|---|\n{codes}\n")
     parts.append(
         "## JSON\n\nEvery command takes `--json`: one document on the output, or on failure one on the error "
-        "stream. The [schemas](schemas.md) ship with the package, in `intarsia/schemas/cli`.\n\n"
+        "stream. These are their keys, and the types of the values:\n\n"
+        f"```json\n{(ROOT / 'docs' / '_site' / 'json_documents.json').read_text(encoding='utf-8')}```\n\n"
         "## Environment\n\n"
         "`NO_COLOR` turns colours off; tables are plain lines wherever the output is not a terminal. "
         "`AWS_…` variables count for `s3://` stores. `INTARSIA_TRACEBACK=1` shows where an unexpected error "
@@ -108,7 +109,7 @@ def schema_pages() -> dict[str, str]:
     files: dict[str, str] = {}
     lines = [
         "# JSON Schemas\n",
-        "The formats and the output of the commands, for programs that check them.\n",
+        "The formats, for programs that check them.\n",
     ]
     for path in sorted(
         (PACKAGE / "schemas").rglob("*.schema.json"), key=lambda p: (len(p.parts), p.as_posix())

@@ -187,5 +187,6 @@ def _cut_text(values: _Values, result: _Values) -> _Mask:
 def _refusal(source: np.dtype[Any], target: np.dtype[Any], what: str, why: str) -> DataTypeError:
     return DataTypeError(
         f"{what} are {source}, and {target} cannot hold them all{why}.\n"
-        f"  Convert them first, if that is what you mean: values.astype({str(target)!r})"
+        f"  Convert them first, if that is what you mean: values.astype({str(target)!r})",
+        command=f"Convert the file first, if that is what you mean: its values would have to be {target}",
     )

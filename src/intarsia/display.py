@@ -1,9 +1,10 @@
-"""Text for people: numbers and codecs in words, escaping of untrusted names, and tables.
+"""How results are shown: numbers and codecs in words, tables, untrusted text escaped.
 
 A name in a repository may contain `<script>`, terminal escape sequences, or characters that reverse the
 direction of text. Every string passes through `plain` or `markup` on its way to a terminal or a page.
 
-Tables have one layout for terminals of any width, for notebooks and for plain text.
+A `Result` consists of lines and tables; it shows itself in Python and in a notebook, and the command line
+prints the same blocks. A `Listing` is a tuple that is shown as a table.
 """
 
 import json
@@ -11,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex, overload
 
 REGION_COLUMNS = ("Region", "Codecs", "Chunks", "Size", "Stored", "Ratio", "Member")
@@ -564,7 +566,77 @@ def table_html(
     return f'{STYLE}<div class="intarsia-box"><table class="{kinds}">{head}{body}</table></div>'
 
 
-class Listing[T](tuple[T, ...]):
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns, for a terminal of any width and for a notebook.
+
+    >>> print(Table(("Name", "Size"), [("a", "1 B"), ("bc", "20 B")]))
+    Name  Size
+    a      1 B
+    bc    20 B
+    """
+
+    columns: Sequence[str]
+    """The column headers."""
+
+    rows: Sequence[Sequence[str]]
+    """The cells of every row."""
+
+    colours: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """The colours of columns on the command line, one per row."""
+
+    bold: int | None = None
+    """The row that stands out."""
+
+    def __str__(self) -> str:
+        return table_text(self.columns, self.rows, terminal_width())
+
+    def _repr_html_(self) -> str:
+        return table_html(self.columns, self.rows, bold={} if self.bold is None else {self.bold: True})
+
+
+class Result:
+    """Something that shows itself as lines and tables, in a terminal and in a notebook.
+
+    >>> class Sizes(Result):
+    ...     def blocks(self, most=SHOWN_ROWS):
+    ...         return "all sizes:", Table(("Size",), [("1 B",)])
+    >>> Sizes()
+    all sizes:
+    Size
+     1 B
+    """
+
+    __slots__ = ()
+
+    def blocks(self, most: int | None = SHOWN_ROWS) -> Iterable[str | Table]:
+        """Lines and tables with at most so many rows."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        width = terminal_width()
+        lines = [wrapped(part, width) if isinstance(part, str) else [str(part)] for part in self.blocks()]
+        return "\n".join(line for each in lines for line in each)
+
+    def _repr_html_(self) -> str:
+        parts = (part if isinstance(part, Table) else f"<p>{markup(part)}</p>" for part in self.blocks())
+        return "".join(part if isinstance(part, str) else part._repr_html_() for part in parts)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Prints the same in IPython, which would otherwise print a tuple."""
+        printer.text("…" if cycle else repr(self))
+
+
+def rest_text(count: int, one: str = "more row", many: str = "more rows") -> str:
+    """What to say about rows that are not shown.
+
+    >>> rest_text(2)
+    '… and 2 more rows'
+    """
+    return f"… and {count_text(count, one, many)}"
+
+
+class Listing[T](Result, tuple[T, ...]):
     """A tuple that shows itself as a table, in a terminal and in a notebook.
 
     >>> class Pairs(Listing[tuple[str, str]]):
@@ -602,25 +674,11 @@ class Listing[T](tuple[T, ...]):
         """A row of the table."""
         raise NotImplementedError
 
-    def _table(self) -> tuple[tuple[str, ...], list[Sequence[str]], str]:
-        """The columns that are not empty, the rows, and a line about the rest."""
-        rows = [[plain(cell) for cell in self.cells(item)] for item in self[:SHOWN_ROWS]]
+    def blocks(self, most: int | None = SHOWN_ROWS) -> Iterable[str | Table]:
+        """The table, without columns that are empty, and a line about the rows that it leaves out."""
+        if not self:
+            return [self.empty]
+        rows = [[plain(cell) for cell in self.cells(item)] for item in self[:most]]
         used = [i for i in range(len(self.columns)) if any(row[i] for row in rows)]
-        rest = count_text(len(self) - len(rows), "more row", "more rows") if len(self) > len(rows) else ""
-        return tuple(self.columns[i] for i in used), [[row[i] for i in used] for row in rows], rest
-
-    def __repr__(self) -> str:
-        if not self:
-            return self.empty
-        columns, rows, rest = self._table()
-        return table_text(columns, rows, terminal_width()) + (f"\n… and {rest}" if rest else "")
-
-    def _repr_html_(self) -> str:
-        if not self:
-            return f"<p>{markup(self.empty)}</p>"
-        columns, rows, rest = self._table()
-        return table_html(columns, rows) + (f"<p>… and {rest}</p>" if rest else "")
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Prints the table in IPython, which would otherwise print a tuple."""
-        printer.text("…" if cycle else repr(self))
+        table = Table([self.columns[i] for i in used], [[row[i] for i in used] for row in rows])
+        return [table, rest_text(len(self) - len(rows))] if len(self) > len(rows) else [table]

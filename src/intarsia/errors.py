@@ -85,8 +85,13 @@ class IntarsiaError(Exception):
     row: int | None = None
     """If a region could not be read, its row in the manifest's table."""
 
-    def __init__(self, *args: object) -> None:
+    command: str = ""
+    """What to do about it at a command line; empty if the message says it."""
+
+    def __init__(self, *args: object, command: str = "") -> None:
         super().__init__(*(_visible(arg) if isinstance(arg, str) else arg for arg in args))
+        if command:
+            self.command = _visible(command)
 
 
 class CodecConfigurationError(IntarsiaError, ValueError):
@@ -260,7 +265,8 @@ class NotAuthorizedError(ReadError, PermissionError):
     """
 
     def __init__(self, message: str, prefix: str = "") -> None:
-        super().__init__(message)
+        allow = f"If you trust it: --allow {prefix}, or --allow all for all that it names"
+        super().__init__(message, command=allow)
         self.prefix = prefix
         """The URL prefix that has to be allowed."""
 

@@ -8,7 +8,7 @@ from examples.cubes import BANDS, CUBES, SCAN_ERAS, open_all
 import intarsia
 from intarsia._icechunk import NATIVE, VIRTUAL, chunk_table
 from intarsia.archives import from_attribute
-from intarsia.archives.ledger import DOCUMENT
+from intarsia.archives.ledger import HEAD
 from intarsia.logical.hierarchy import LEDGER
 
 
@@ -39,7 +39,7 @@ def test_no_byte_of_data_is_copied(cube):
         assert set(chunk_table(array.store, f"{array.path}/{member}").kind.tolist()) == {VIRTUAL}
     loaded = set()
     coordinates = xr.open_zarr(report.repository.readonly_session("main").store, consolidated=False).variables
-    for path in (*coordinates, f"{LEDGER}/{DOCUMENT}"):
+    for path in (*coordinates, f"{LEDGER}/{HEAD}"):
         table = chunk_table(array.store, path)
         pairs = zip(table.location, table.kind.tolist(), strict=True)
         loaded |= {location.rsplit("/", 1)[-1] for location, kind in pairs if kind == NATIVE}

@@ -1,5 +1,6 @@
 """Ingest as people use it: once, every day, with bad files, twice at a time."""
 
+import inspect
 import multiprocessing
 import re
 import shutil
@@ -526,3 +527,10 @@ def test_no_file_is_lost_or_doubled(tmp_path):
     assert len(sst.members) == 2
     assert len(list(report.repository.ancestry(branch="main"))) == days + 1
     assert not intarsia.verify(sst)
+
+
+def test_lint_takes_the_arguments_of_ingest_except_those_of_a_commit():
+    functions = (intarsia.ingest, intarsia.archives.lint)
+    ingest, lint = (inspect.signature(function).parameters for function in functions)
+    assert ingest.keys() - lint.keys() == {"message", "dry_run"}
+    assert [str(ingest[name]) for name in lint] == [str(lint[name]) for name in lint]

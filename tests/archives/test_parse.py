@@ -15,7 +15,7 @@ import zarr
 import intarsia
 from intarsia.archives.locations import Sources, url_of
 from intarsia.archives.parse import format_of, parse_all
-from intarsia.archives.parsed_file import Want
+from intarsia.archives.parsed_file import ParseRequest
 from intarsia.errors import ForkedProcessError, IngestError
 from tests.archives.files import hdf5, netcdf
 
@@ -45,7 +45,7 @@ def test_remote_files_are_not_parsed_in_forked_processes():
     """The threads that remote stores need do not survive a fork: it would hang."""
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
         with pytest.raises(ForkedProcessError, match="spawn"):
-            next(parse_all(["s3://bucket/a.nc"], Sources(), Want("time"), engine=pool))
+            next(parse_all(["s3://bucket/a.nc"], Sources(), ParseRequest("time"), engine=pool))
         assert not pool._processes
 
 

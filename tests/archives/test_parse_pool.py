@@ -15,8 +15,8 @@ import intarsia
 from intarsia.archives import parse_pool
 from intarsia.archives.locations import Sources, url_of
 from intarsia.archives.parse import _parse_some
-from intarsia.archives.parse_pool import ParseWorkers, can_be_started, parsed_by
-from intarsia.archives.parsed_file import Want
+from intarsia.archives.parse_pool import ParseWorkers, can_be_started, parse_with
+from intarsia.archives.parsed_file import ParseRequest
 from intarsia.errors import IngestError
 from tests.archives.files import netcdf
 
@@ -82,7 +82,7 @@ class Slow:
 
 def test_nobody_parses_far_ahead():
     engine = Slow()
-    results = parsed_by(engine, lambda urls: list(urls), [str(i) for i in range(10_000)], remote=False)
+    results = parse_with(engine, lambda urls: list(urls), [str(i) for i in range(10_000)], remote=False)
     assert [next(results) for _ in range(3)] == ["0", "1", "2"]
     assert engine.given < 30
     assert list(results)[-1] == "9999"
@@ -103,7 +103,7 @@ def test_a_dead_pool_is_told(series, tmp_path):
     assert not (tmp_path / "r").exists()
 
 
-PARSE = partial(_parse_some, sources=Sources(), want=Want(("time",)), parser=None)
+PARSE = partial(_parse_some, sources=Sources(), request=ParseRequest(("time",)), parser=None)
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_processes_are_started_where_they_pay(paying, expected, monkeypatch):
     monkeypatch.setattr(parse_pool, "PAYING", paying)
     monkeypatch.setattr(parse_pool, "_processors", lambda: 2)
     urls = [str(i) for i in range(120)]
-    assert list(parse_pool.parsed_by(None, list, urls, remote=False)) == urls
+    assert list(parse_pool.parse_with(None, list, urls, remote=False)) == urls
     assert given == expected
 
 

@@ -57,7 +57,7 @@ def test_files_that_would_spoil_a_dataset_are_refused(tmp_path, monkeypatch):
     for day in range(2):
         netcdf(tmp_path / f"{day}.nc", day)
     report = intarsia.ingest(tmp_path / "0.nc", tmp_path / "r", concat_dim="time")
-    monkeypatch.setattr("intarsia.archives.ingestion.unopened", lambda *_: {"sst": "it is too good"})
+    monkeypatch.setattr("intarsia.archives.ingestion.variable_problems", lambda *_: {"sst": "it is too good"})
     with pytest.raises(IngestError, match=r"'sst' of the dataset could no longer be opened.*too good"):
         intarsia.ingest(tmp_path / "1.nc", report.repository, concat_dim="time")
     assert intarsia.open(report.repository, "sst").shape[0] == 1

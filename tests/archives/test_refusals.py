@@ -35,7 +35,9 @@ def test_if_every_file_is_refused_nothing_happens(tmp_path):
     (tmp_path / "a.nc").write_bytes(b"nonsense, too")
     report = intarsia.archives.lint(tmp_path / "*.nc")  # which looks for dimensions first
     for file in report.failed:
-        assert re.search(r"none of HDF5, .*: it starts with b'nonsense' \(parser= reads other", file.reason)
+        assert re.search(
+            r"none of HDF5, .*: it starts with b'nonsense' \(a parser of VirtualiZarr", file.reason
+        )
     with pytest.raises(IngestError, match="2 of 2 files cannot be ingested") as caught:
         intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time")
     assert "ingests the others" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The ledger: written, read back, also from an older version, and refused when it is from another time."""
+"""The ledger: written, read back, and refused if it is damaged or has another version."""
 
 import json
 import tracemalloc
@@ -8,7 +8,7 @@ import pytest
 import zarr
 from numcodecs import zstd
 
-from intarsia.archives.ledger import DOCUMENT, MOST_MEMBERS, Ledger, read_ledger, write_ledger
+from intarsia.archives.ledger import HEAD, MOST_MEMBERS, Ledger, entries_of, read_ledger, write_ledger
 from intarsia.errors import IngestError
 from intarsia.logical.hierarchy import LEDGER
 from intarsia.manifest.box import Box
@@ -31,22 +31,6 @@ def test_it_reads_back_as_it_was_written():
     assert read_ledger(group) == Ledger()
 
 
-def test_version_1_is_read_and_written_as_version_3():
-    group = zarr.create_group({})
-    document = {
-        "locations": ["a", "b"], "contents": ["1", "2"], "lengths": [3, 4], "members": {"sst": {"d": "m-1"}}
-    }  # fmt: skip
-    node = group.create_group(LEDGER, attributes={"version": 1, "concat_dim": "time"})
-    node.create_array(DOCUMENT, data=np.frombuffer(json.dumps(document).encode(), dtype=np.uint8))
-    ledger = read_ledger(group)
-    assert ledger == Ledger(
-        ("time",), ["a", "b"], ["1", "2"], [None, None], ["sst"], CLAIMS, {"sst": {"d": "m-1"}}
-    )
-    write_ledger(ledger, group)
-    assert group[LEDGER].attrs["version"] == 3
-    assert read_ledger(group) == ledger
-
-
 def test_only_the_latest_encodings_are_remembered():
     group = zarr.create_group({})
     members = {f"digest-{i}": f"m-{i}" for i in range(MOST_MEMBERS + 5)}
@@ -58,46 +42,44 @@ def test_a_group_without_a_ledger_has_an_empty_one():
     assert read_ledger(zarr.create_group({})) == Ledger()
 
 
-def test_an_unknown_version_is_refused():
+@pytest.mark.parametrize(("version", "advice"), [(1, "ingest the files again"), (2, "again"), (99, "newer")])
+def test_other_versions_are_refused_by_number(version, advice):
     group = zarr.create_group({})
     write_ledger(Ledger(), group)
-    group[LEDGER].attrs["version"] = 99
-    with pytest.raises(IngestError, match="version 99"):
-        read_ledger(group)
+    group[LEDGER].attrs["version"] = version
+    for read in (read_ledger, lambda group: entries_of(group, ["file:///a.nc"])):
+        with pytest.raises(IngestError, match=f"version {version}, but .* only version 3: .*{advice}"):
+            read(group)
 
 
-def damaged_ledger(attrs, document):
-    group = zarr.create_group({})
-    node = group.create_group(LEDGER, attributes=attrs)
-    node.create_array(DOCUMENT, data=np.frombuffer(document, dtype=np.uint8))
-    return group
-
-
-GOOD = {
-    "locations": ["a"], "contents": ["1"], "moments": [None], "variables": ["sst"], "members": {},
-    "stacked": {}, "claims": {"file": [0], "start": [[0, 0]], "stop": [[1, 1]]},
-}  # fmt: skip
-BAD = {
+HEAD_DOCUMENT = {"variables": ["sst"], "members": {}, "stacked": {}}
+DAMAGED_HEADS = {
     "no JSON": b"{",
     "no text": b"\xff",
     "no object": b"[]",
-    "claims that are gone": GOOD | {"claims": {}},
-    "a claim of nobody": GOOD | {"claims": GOOD["claims"] | {"file": [7]}},
-    "half a claim": GOOD | {"claims": GOOD["claims"] | {"stop": [[1]]}},
-    "numbers for places": GOOD | {"locations": [7]},
-    "one content too few": GOOD | {"contents": []},
-    "an unknown field": GOOD | {"more": 1},
-    "a number of 70 bits": GOOD | {"claims": GOOD["claims"] | {"file": [1 << 70]}},
+    "variables that are gone": {"variables": None},
+    "numbers for variables": {"variables": [7]},
+    "members in a list": {"members": []},
+    "an unknown field": {"more": 1},
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_a_damaged_ledger_is_refused_in_words(what):
-    document = BAD[what] if isinstance(BAD[what], bytes) else json.dumps(BAD[what]).encode()
-    group = damaged_ledger({"version": 2, "concat_dims": ["time"]}, document)
+@pytest.mark.parametrize("what", DAMAGED_HEADS)
+def test_a_damaged_head_is_refused_in_words(what):
+    damage = DAMAGED_HEADS[what]
+    head = damage if isinstance(damage, bytes) else json.dumps(HEAD_DOCUMENT | damage).encode()
+    group = zarr.create_group({})
+    write_ledger(Ledger(("time",), ["a", "b"], ["1", "2"], [None, None], ["sst"], CLAIMS, {}), group)
+    group[LEDGER].create_array(HEAD, data=np.frombuffer(head, dtype=np.uint8), overwrite=True)
     with pytest.raises(IngestError, match=r"the ledger of memory://.* is damaged"):
         read_ledger(group)
-    read_ledger(damaged_ledger({"version": 2, "concat_dims": ["time"]}, json.dumps(GOOD).encode()))
+
+
+def test_a_claim_of_no_source_is_refused_in_words():
+    group = zarr.create_group({})
+    write_ledger(Ledger(("time",), ["a"], ["1"], [None], ["sst"], CLAIMS, {}), group)
+    with pytest.raises(IngestError, match="claims name a source that is not one of 1"):
+        read_ledger(group)
 
 
 def many_texts(_stored):

@@ -15,8 +15,7 @@ import pytest
 import tensorstore
 
 import intarsia
-from intarsia import schemas
-from tests.cli.program import failure
+from tests.cli.program import FORMS, failure, has_form
 
 PROGRAM = [sys.executable, "-m", "intarsia"]
 
@@ -49,7 +48,7 @@ def read(url):
 
 def said(process):
     document = json.loads(process.stdout.readline())
-    assert schemas.problems("cli/serve", document) == []
+    assert has_form(document, FORMS["serve"])
     return document
 
 
@@ -137,7 +136,7 @@ def test_what_cannot_be_read_is_said_on_the_error_stream(plain):
 def test_view_says_where_the_page_is_and_knows_the_history(made):
     with running(made[0], "temperature", "--port", "0", "--no-browser", "--json", verb="view") as process:
         document = json.loads(process.stdout.readline())
-        assert schemas.problems("cli/view", document) == []
+        assert has_form(document, FORMS["view"])
         with urllib.request.urlopen(document["url"]) as page:
             assert b"<!doctype html>" in page.read()
         with urllib.request.urlopen(f"{document['url']}/__view__/versions?path=") as answer:

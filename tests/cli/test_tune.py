@@ -34,7 +34,7 @@ def test_a_plain_array_takes_what_was_advised_by_a_conversion(tmp_path):
 
 
 def test_the_command_that_takes_it_fits_a_narrow_terminal(store, monkeypatch):
-    monkeypatch.setattr("intarsia.cli.tune.terminal_width", lambda: 60)
+    monkeypatch.setattr("intarsia.cli.reencode.terminal_width", lambda: 60)
     taken = succeed("advise", store, "-o", "size").partition("To use it:\n")[2]
     assert all("-c" in line for line in taken.splitlines()[1:])
     assert all(line.endswith("\\") for line in taken.splitlines()[:-1])

@@ -1,13 +1,17 @@
 """Messages of the program advise what a command line has, never Python."""
 
+import contextlib
+import io
+import pickle
 import re
 
 import numpy as np
 import pytest
 import zarr
 
+from intarsia import errors
 from intarsia.cli.app import HEADINGS
-from intarsia.cli.verb import in_options
+from intarsia.cli.verb import complain, in_options
 from tests.cli.program import run, succeed
 
 PYTHON = re.compile(
@@ -74,9 +78,18 @@ def test_a_name_that_is_nowhere_is_told_with_the_names_that_are(arguments, store
     assert re.search("there is only array|did you mean '(temperature|main)'", ran.err), ran.err
 
 
-def test_a_call_is_replaced_with_all_its_brackets():
-    said = in_options("Recode it: arr.recode(((0, 2), (0, 4)), codecs=[…], chunks=(2, 2))", ["chunks"])
-    assert said == "Recode it: intarsia recode"
+def test_an_error_says_what_to_do_at_a_command_line():
+    said = []
+    for error in (
+        errors.IntarsiaError("no.\n  arr.f()", command="intarsia f"),
+        errors.IntarsiaError("no.\n  Go"),
+    ):
+        with contextlib.redirect_stderr(io.StringIO()) as stream:
+            complain(error, as_json=False)
+        said.append(stream.getvalue())
+    assert said == ["intarsia: no.\n  intarsia f\n", "intarsia: no.\n  Go\n"]
+    again = pickle.loads(pickle.dumps(errors.BoundsError("no", command="intarsia f")))
+    assert (str(again), again.command) == ("no", "intarsia f")
 
 
 def test_what_is_no_option_of_the_command_stays():

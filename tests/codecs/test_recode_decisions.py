@@ -7,7 +7,7 @@ from zarr.storage import MemoryStore
 
 from intarsia.codecs import ConditionalCodec, with_decision
 from intarsia.codecs.chunk_rewrite import Recoder
-from intarsia.codecs.codec_path import Piece, find_routes, stored_spec
+from intarsia.codecs.codec_path import EncodedPiece, find_routes, stored_spec
 from intarsia.codecs.context import Grid, StoredPlace
 from intarsia.codecs.stored_chunks import Extent, MemoryObject
 
@@ -19,7 +19,7 @@ def recode(z, key, decision):
     spec = stored_spec(with_decision(z, decision), (8,))
     recoder = Recoder(route)
     stored = Extent(MemoryObject(z.store_path.store._store_dict[key]))
-    new = recoder.recode(Piece(stored, spec, StoredPlace(Grid.of(z.metadata), key, spec, ())))
+    new = recoder.recode(EncodedPiece(stored, spec, StoredPlace(Grid.of(z.metadata), key, spec, ())))
     return recoder, new
 
 

@@ -2,7 +2,7 @@ from .ingest_arguments import from_attribute, from_name, from_variable
 from .ingest_report import FileReport, IngestReport, Run, Runs
 from .ingestion import ingest, lint, remove
 from .kerchunk import KerchunkFile, to_kerchunk
-from .lint_findings import Drift
+from .plan.lint_findings import Drift
 from .preprocess import FileMetadata, VariableMetadata
 from .provenance import SourceChunk, SourceFile, SourceFiles, SourcePart, sources
 from .relocation import Relocation, relocate

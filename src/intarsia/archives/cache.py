@@ -30,7 +30,7 @@ from intarsia import __version__
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.ingestion import ingest, remove
 from intarsia.archives.locations import WILDCARDS, Sources, url_of
-from intarsia.archives.source_states import marked
+from intarsia.archives.source_states import content_marks
 from intarsia.display import count_text
 from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError
 from intarsia.logical.hierarchy import open_group
@@ -68,9 +68,9 @@ def cache_directory() -> Path:
     >>> cache_directory().name in ("intarsia", "Cache")
     True
     """
-    given = os.environ.get(CACHE)
-    if given:
-        return Path(given).expanduser().absolute()
+    path = os.environ.get(CACHE)
+    if path:
+        return Path(path).expanduser().absolute()
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "intarsia/Cache"
     if sys.platform == "darwin":
@@ -120,9 +120,9 @@ class CachedArchive:
         """Equal for all who ask for the same thing, whatever their credentials."""
         secrets = {name for names in SECRETS.values() for name in names} - {"anonymous"} | {"headers"}
         open_to_all = {name: str(v) for name, v in self.storage_options.items() if name not in secrets}
-        kept = {name: value for name, value in self.options.items() if name not in OF_ONE_CALL}
-        said = json.dumps([FORMAT, __version__, self.files, kept, open_to_all], sort_keys=True)
-        return blake2b(said.encode(), digest_size=12).hexdigest()
+        options = {name: value for name, value in self.options.items() if name not in OF_ONE_CALL}
+        identity = json.dumps([FORMAT, __version__, self.files, options, open_to_all], sort_keys=True)
+        return blake2b(identity.encode(), digest_size=12).hexdigest()
 
     @property
     def is_nested(self) -> bool:
@@ -213,7 +213,7 @@ class Entry:
     def up_to_date(self, archive: CachedArchive) -> Note:
         """List the files and bring the dataset up to date, if anything about them changed."""
         sources = Sources(archive.storage_options)
-        found = marked(sources, archive.names())
+        found = content_marks(sources, archive.names())
         if not found:
             raise IngestError(f"no file matches {', '.join(archive.names()[:3])}")
         lost = [name for name in archive.names() if not WILDCARDS.search(name) and name not in found]
@@ -232,8 +232,8 @@ class Entry:
                 return note
             group = self._brought_up_to_date(archive, list(map(url_of, found)), note)
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            kept = {name: value for name, value in archive.options.items() if name not in OF_ONE_CALL}
-            note = Note(archive.files, kept, len(found), digest, group, now)
+            options = {name: value for name, value in archive.options.items() if name not in OF_ONE_CALL}
+            note = Note(archive.files, options, len(found), digest, group, now)
             self._write(note)
             return note
 
@@ -365,10 +365,10 @@ def clear_cache(keys: Sequence[str] | None = None) -> int:
     return removed
 
 
-def is_archive(source: Any, *, asked: bool) -> bool:
-    """Whether `source` is files, not a store: a list, a glob, or anything opened with `asked` options.
+def is_archive(source: Any, *, has_options: bool) -> bool:
+    """Whether `source` is files, not a store: a list, a glob, or anything opened with options of `ingest`.
 
-    >>> is_archive(["a.nc", "b.nc"], asked=False), is_archive("store", asked=False)
+    >>> is_archive(["a.nc", "b.nc"], has_options=False), is_archive("store", has_options=False)
     (True, False)
     """
     if isinstance(source, list | tuple):
@@ -376,4 +376,4 @@ def is_archive(source: Any, *, asked: bool) -> bool:
     if not isinstance(source, str | os.PathLike):
         return False
     text = os.fspath(source)
-    return asked or bool(WILDCARDS.search(text) and not os.path.exists(text))
+    return has_options or bool(WILDCARDS.search(text) and not os.path.exists(text))

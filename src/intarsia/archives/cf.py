@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from intarsia.archives.parsed_file import Description, Want, read_stored
+from intarsia.archives.parsed_file import Description, ParseRequest, read_stored
 from intarsia.errors import IngestError, PackingError
 from intarsia.logical.attributes import NONFINITE_KEY, RESERVED
 from intarsia.manifest.packing import KINDS, Packing
@@ -55,9 +55,9 @@ class Decoding:
     @classmethod
     def of(cls, dtype: np.dtype[Any], attrs: Mapping[str, Any], *, nulls: bool = False) -> Self:
         """What a variable's attributes describe, by the same rules as xarray."""
-        made = cls(dtype, packing_of(dtype, attrs), nulls)
+        decoding = cls(dtype, packing_of(dtype, attrs), nulls)
         boolean = attrs.get("dtype") == "bool" and dtype.kind in "iu" and dtype.itemsize == 1
-        return cls(np.dtype(bool)) if boolean and not made.is_scaled else made
+        return cls(np.dtype(bool)) if boolean and not decoding.is_scaled else decoding
 
     @property
     def numbers(self) -> np.dtype[Any]:
@@ -108,11 +108,11 @@ class Decoding:
             scale = np.float64(conversion.factor * (1.0 if scale is None else float(scale)))
         if packing.offset is not None:
             offset += conversion.factor * float(packing.offset)
-        joined = Packing(
+        combined = Packing(
             self.stored, scale=scale, offset=np.float64(offset) if offset else None, missing=packing.missing,
             unsigned=packing.unsigned, values=kind,
         )  # fmt: skip
-        return replace(self, packing=joined)
+        return replace(self, packing=combined)
 
     def packing_in(self, logical: np.dtype[Any]) -> Packing | None:
         """The packing for regions of an array of this type; None if it needs none, or needs filters."""
@@ -173,17 +173,17 @@ def packing_of(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> Packing | None
     """The packing that a variable's attributes describe, if there is one and it can be undone."""
     if dtype.kind not in "iuf":
         return None
-    given = {name: attrs[name] for name in PACKING if attrs.get(name) is not None}
-    factors = {name: _factor(given[name], name) for name in FACTORS if name in given}
+    packing_attrs = {name: attrs[name] for name in PACKING if attrs.get(name) is not None}
+    factors = {name: _factor(packing_attrs[name], name) for name in FACTORS if name in packing_attrs}
     try:
-        given_marks = {name: given[name] for name in MARKS if name in given}
-        sign = given.get("_Unsigned")
-        if isinstance(sign, str | None) and NUMBERS.issuperset(map(type, (factors | given_marks).values())):
+        own_marks = {name: packing_attrs[name] for name in MARKS if name in packing_attrs}
+        sign = packing_attrs.get("_Unsigned")
+        if isinstance(sign, str | None) and NUMBERS.issuperset(map(type, (factors | own_marks).values())):
             kinds = tuple((name, type(value)) for name, value in factors.items())
-            marks = tuple((name, type(mark), mark.tobytes()) for name, mark in given_marks.items())
+            marks = tuple((name, type(mark), mark.tobytes()) for name, mark in own_marks.items())
             kind = _kind(dtype, kinds, marks, sign)
             return kind and kind.with_factors(*map(factors.get, FACTORS))
-        return Packing.from_attributes(dtype, given | factors)
+        return Packing.from_attributes(dtype, packing_attrs | factors)
     except PackingError as error:
         raise IngestError(f"it cannot be unpacked: {error}") from error
 
@@ -277,7 +277,7 @@ TEXT_MARKS = (ENCODING, "_FillValue", "missing_value")
 """Attributes about stored characters that mean nothing for strings."""
 
 
-def with_texts(described: Mapping[str, Description], want: Want) -> dict[str, Description]:
+def with_texts(described: Mapping[str, Description], request: ParseRequest) -> dict[str, Description]:
     """The variables of a file, with characters as strings: the last axis is the length of a text.
 
     As in xarray, an axis is not a length if it grows from file to file, has a coordinate, or is an axis of
@@ -290,7 +290,7 @@ def with_texts(described: Mapping[str, Description], want: Want) -> dict[str, De
         for dim in variable.dims
         if variable.dtype.kind not in "SU" or dim != variable.dims[-1]
     }
-    axes |= set(want.in_file(described).dims)
+    axes |= set(request.in_file(described).dims)
     return {
         name: _as_texts(variable, axes) if variable.dtype.kind in "SU" else variable
         for name, variable in described.items()

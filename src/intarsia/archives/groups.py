@@ -1,4 +1,4 @@
-"""All groups of files as a tree of datasets: which groups there are, those without data, and one report."""
+"""All groups of files as a tree of datasets: which groups there are, and those without data."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from intarsia.archives.cf import clean
-from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, words_of_refused
-from intarsia.archives.parse import format_of, reason_of, words_of_nothing
-from intarsia.archives.write_plan import write_joined, write_plain
+from intarsia.archives.ingest_report import refusal_text
+from intarsia.archives.parse import failure_text, format_of, no_variables_text
+from intarsia.archives.write_plan import write_concat, write_plain
 from intarsia.errors import IngestError
 from intarsia.logical.hierarchy import joined_path, open_group
 
 if TYPE_CHECKING:
     from intarsia.archives.locations import Sources
-    from intarsia.archives.parsed_file import ParsedFile, Want
-    from intarsia.archives.plan.ingest_plan import Draft
+    from intarsia.archives.parsed_file import ParsedFile, ParseRequest
+    from intarsia.archives.plan.ingest_plan import IngestPlan
 
 ALL = "*"
 """The `source_group` that means every group in the files."""
 
 
 @dataclass(frozen=True)
-class Bare:
+class GroupWithoutData:
     """A group without data along the dimensions: only attributes, coordinates and the like."""
 
     path: str
@@ -32,19 +32,17 @@ class Bare:
     file: ParsedFile
     """Its content in the first file that has it."""
 
-    def write(self, store: Any, above: str, drafts: Mapping[str, Draft]) -> None:
+    def write(self, store: Any, above: str, plans: Mapping[str, IngestPlan]) -> None:
         """Write it below the group `above`; axes that grow are those of a dataset below it."""
         group = open_group(store, joined_path(above, self.path), "a")
         if not group.attrs:
             group.update_attributes(clean(self.file.attrs))
         for name, variable in self.file.variables.items():
-            if variable.role == "joined":
-                below = (
-                    d for path, d in drafts.items() if f"{path}/".startswith(f"{self.path}/".lstrip("/"))
-                )
-                grown = next((draft.joined[name] for draft in below if name in draft.joined), None)
+            if variable.role == "concat":
+                below = (d for path, d in plans.items() if f"{path}/".startswith(f"{self.path}/".lstrip("/")))
+                grown = next((plan.coordinates[name] for plan in below if name in plan.coordinates), None)
                 if grown is not None:
-                    write_joined(group, name, grown)
+                    write_concat(group, name, grown)
             elif name not in group:
                 values = variable.loaded
                 write_plain(group, name, values, variable.dims, variable.attrs, values.shape)
@@ -57,13 +55,13 @@ class Groups:
     with_data: dict[str, list[str]]
     """The files that have a group with data, by its path."""
 
-    bare: list[Bare]
+    without_data: list[GroupWithoutData]
 
     unreadable: dict[str, str] = field(default_factory=dict)
     """Files that cannot be read, and why."""
 
     @classmethod
-    def of(cls, urls: Sequence[str], sources: Sources, want: Want, parser: Any) -> Groups:
+    def of(cls, urls: Sequence[str], sources: Sources, request: ParseRequest, parser: Any) -> Groups:
         """The groups of these files."""
         having: dict[str, list[str]] = {}
         firsts: dict[str, ParsedFile] = {}
@@ -72,39 +70,46 @@ class Groups:
             try:
                 paths = _groups_in(url, sources, parser)
                 more = {
-                    path: _parsed(url, path, sources, want, parser) for path in paths if path not in firsts
+                    path: _parsed(url, path, sources, request, parser) for path in paths if path not in firsts
                 }
             except Exception as error:
-                unreadable[url] = reason_of(error)
+                unreadable[url] = failure_text(error)
                 continue
             firsts |= more
             for path in paths:
                 having.setdefault(path, []).append(url)
-        along = set(want.dims)
+        along = set(request.dims)
         has_axes = any(set(file.new_dims) != along for file in firsts.values())
         with_data: dict[str, list[str]] = {}
-        bare = []
+        without_data = []
         for path, file in firsts.items():
             lacks_axes = has_axes and set(file.new_dims) == along
             names = [name for name, variable in file.variables.items() if variable.role == "data"]
             if names and not lacks_axes:
                 with_data[path] = having[path]
             else:
-                loading = replace(want, load=(*want.load, *names))
-                bare.append(Bare(path, _parsed(file.url, path, sources, loading, parser) if names else file))
-        return cls(with_data, bare, unreadable)
+                loading = replace(request, load=(*request.load, *names))
+                without_data.append(
+                    GroupWithoutData(
+                        path, _parsed(file.url, path, sources, loading, parser) if names else file
+                    )
+                )
+        return cls(with_data, without_data, unreadable)
 
-    def words_of_no_data(self, urls: Sequence[str]) -> str:
+    def no_data_text(self, urls: Sequence[str]) -> str:
         """Why nothing can be ingested: what is wrong with files, and with variables of the groups."""
         if self.unreadable:
-            return words_of_refused(self.unreadable, len(urls))
-        left_out = {
-            joined_path(bare.path, name): why
-            for bare in self.bare
-            for name, why in bare.file.left_out.items()
-        }
-        url = self.bare[0].file.url if self.bare else urls[0]
-        return f"{url}: {words_of_nothing(left_out)}"
+            return refusal_text(self.unreadable, len(urls))
+        left_out = left_out_variables(self.without_data)
+        url = self.without_data[0].file.url if self.without_data else urls[0]
+        return f"{url}: {no_variables_text(left_out)}"
+
+
+def left_out_variables(groups: Iterable[GroupWithoutData]) -> dict[str, str]:
+    """Variables of groups without data that are not taken, by path, and why."""
+    return {
+        joined_path(group.path, name): why for group in groups for name, why in group.file.left_out.items()
+    }
 
 
 def _groups_in(url: str, sources: Sources, parser: Any) -> list[str]:
@@ -115,42 +120,9 @@ def _groups_in(url: str, sources: Sources, parser: Any) -> list[str]:
     return paths
 
 
-def _parsed(url: str, path: str, sources: Sources, want: Want, parser: Any) -> ParsedFile:
-    found = format_of(url, sources, parser, path).parse(url, sources, replace(want, group=path))
+def _parsed(url: str, path: str, sources: Sources, request: ParseRequest, parser: Any) -> ParsedFile:
+    found = format_of(url, sources, parser, path).parse(url, sources, replace(request, group=path))
     for variable in found.variables.values():
-        if variable.role == "joined" and not set(variable.dims) & set(want.dims):
+        if variable.role == "concat" and not set(variable.dims) & set(request.dims):
             variable.role = "static"
     return found
-
-
-def merged(reports: Mapping[str, IngestReport], bare: Iterable[Bare] = ()) -> IngestReport:
-    """One report of several datasets, with variables named by their paths in the files."""
-    first, *others = reports.values()
-    left_out = {
-        joined_path(each.path, name): why for each in bare for name, why in each.file.left_out.items()
-    }
-    if not others and not left_out:
-        return first
-    files: dict[str, FileReport] = {}
-    for report in reports.values():
-        for file in report.files:
-            known = files.setdefault(file.url, file)
-            if file.status == "failed" or known.status == "unchanged":
-                files[file.url] = file
-    rows = [
-        replace(run, variable=joined_path(path, run.variable))
-        for path, report in reports.items()
-        for run in report.runs
-    ]
-    return replace(
-        first,
-        runs=Runs(tuple(rows)),
-        files=tuple(files.values()),
-        left_out=left_out
-        | {
-            joined_path(path, name): why
-            for path, report in reports.items()
-            for name, why in report.left_out.items()
-        },
-        copied=sum(report.copied for report in reports.values()),
-    )

@@ -13,9 +13,16 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, Want, descriptions, lacking, roles
-from intarsia.archives.plan.coordinates import counts_time
-from intarsia.archives.plan.reconcile import in_units, is_longitude, located, units_of
+from intarsia.archives.parsed_file import (
+    ParsedFile,
+    ParsedVariable,
+    ParseRequest,
+    descriptions,
+    lacking,
+    roles,
+)
+from intarsia.archives.plan.coordinates import has_time_units
+from intarsia.archives.plan.reconcile import in_units, is_longitude, locate, units_of
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
@@ -106,8 +113,10 @@ def _number(text: str) -> Any:
     return text
 
 
-def named_dims(
-    concat_dim: str | Sequence[str] | None, combine: str | None, told: Mapping[str, CoordinateSource]
+def check_concat_dims(
+    concat_dim: str | Sequence[str] | None,
+    combine: str | None,
+    coordinate_sources: Mapping[str, CoordinateSource],
 ) -> tuple[str, ...]:
     """The dimensions that were named; none if the files' coordinates determine them."""
     if combine not in (None, "nested", "by_coords"):
@@ -115,7 +124,7 @@ def named_dims(
     if concat_dim is None and combine == "by_coords":
         return ()
     named = (concat_dim,) if isinstance(concat_dim, str) else tuple(concat_dim or ())
-    dims = named + tuple(dim for dim in told if dim not in named)
+    dims = named + tuple(dim for dim in coordinate_sources if dim not in named)
     if not dims or len(set(dims)) < len(dims) or not all(isinstance(dim, str) and dim for dim in dims):
         raise IngestError(
             f"concat_dim={concat_dim!r}: name one dimension or several different ones; combine='by_coords' "
@@ -124,11 +133,11 @@ def named_dims(
     return dims
 
 
-def with_order(
-    order_by: str | None, told: Mapping[str, CoordinateSource], dims: tuple[str, ...]
+def add_order(
+    order_by: str | None, coordinate_sources: Mapping[str, CoordinateSource], dims: tuple[str, ...]
 ) -> tuple[dict[str, CoordinateSource], list[str]]:
     """Where coordinates come from if a variable gives the order; and the variables needed for that."""
-    known = dict(told)
+    known = dict(coordinate_sources)
     if order_by is not None:
         if len(dims) != 1:
             raise IngestError("order_by= is for one dimension; for several, dims={'name': from_variable(…)}")
@@ -138,15 +147,15 @@ def with_order(
     return known, [each.name for each in known.values() if isinstance(each, from_variable)]
 
 
-def named_dtypes(dtype: Any, want: Want) -> dict[str, np.dtype[Any]]:
+def check_dtypes(dtype: Any, request: ParseRequest) -> dict[str, np.dtype[Any]]:
     """The requested data types, by variable."""
     if dtype is None:
         return {}
     if isinstance(dtype, Mapping):
         return {str(name): np.dtype(kind) for name, kind in dtype.items()}
-    if want.variables is None:
+    if request.variables is None:
         raise IngestError("name the variables that a dtype is for: dtype={'name': 'float32'}")
-    return {name: np.dtype(dtype) for name in want.variables}
+    return {name: np.dtype(dtype) for name in request.variables}
 
 
 def listed(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
@@ -176,7 +185,7 @@ def _walked(files: Sequence[Any], sources: Sources, above: tuple[int, ...]) -> I
                 number += 1
 
 
-def differing(
+def find_concat_dims(
     files: Sequence[ParsedFile], tolerance: float | None, convert_units: bool = False
 ) -> tuple[str, ...]:
     """The dimensions that grow from file to file: those whose coordinates differ between files."""
@@ -192,7 +201,7 @@ def differing(
                 axes |= dict.fromkeys(variable.sizes)
         for name, variable in file.variables.items():
             is_axis = variable.dims == (name,)
-            is_scalar = not variable.dims and (name in mentioned or counts_time(variable.attrs))
+            is_scalar = not variable.dims and (name in mentioned or has_time_units(variable.attrs))
             if variable.values is None or not (is_axis or is_scalar):
                 continue
             first = seen.setdefault(name, variable)
@@ -201,19 +210,19 @@ def differing(
                     variable = in_units(variable, units_of(first.attrs))
             own, other = (np.atleast_1d(each.loaded) for each in (variable, first))
             same = units_of(variable.attrs) == units_of(first.attrs)
-            if not same or located(own, other, tolerance, is_longitude(name, variable.attrs)) is None:
+            if not same or locate(own, other, tolerance, is_longitude(name, variable.attrs)) is None:
                 found[name] = None
     scalars = [name for name in found if name not in axes]
     return (*scalars, *(dim for dim in axes if dim in found))
 
 
-def as_wanted(file: ParsedFile, want: Want) -> ParsedFile | None:
+def assign_roles(file: ParsedFile, request: ParseRequest) -> ParsedFile | None:
     """A file that was parsed before we knew which dimensions grow from file to file.
 
     None if a variable now has to be loaded, so that the file must be parsed again.
     """
     described = descriptions(file)
-    taken, left_out = roles(described, want)
+    taken, left_out = roles(described, request)
     variables = {}
     for name, role in taken.items():
         variable = file.variables[name]
@@ -222,7 +231,7 @@ def as_wanted(file: ParsedFile, want: Want) -> ParsedFile | None:
         variable.role = role
         variables[name] = variable
     return replace(
-        file, variables=variables, left_out=file.left_out | left_out, new_dims=lacking(described, want)
+        file, variables=variables, left_out=file.left_out | left_out, new_dims=lacking(described, request)
     )
 
 
@@ -249,10 +258,10 @@ class Stack:
     """The coordinate of the new dimension."""
 
     @classmethod
-    def of(cls, array: str, given: Any) -> Stack:
+    def of(cls, array: str, value: Any) -> Stack:
         """What a caller gave: a dimension and names of variables, or names by coordinate."""
         try:
-            dim, parts = given
+            dim, parts = value
             names = list(parts.values()) if isinstance(parts, Mapping) else list(parts)
             labels = np.asarray(list(parts))
         except (TypeError, ValueError):
@@ -260,7 +269,7 @@ class Stack:
         texts = all(isinstance(each, str) and each for each in (dim, *names))
         if not names or not texts or len(set(names)) < len(names) or labels.dtype.kind not in "iufU":
             raise IngestError(
-                f"stack={{{array!r}: {given!r}}}: give a dimension and variables, as in "
+                f"stack={{{array!r}: {value!r}}}: give a dimension and variables, as in "
                 "{'CMI': ('band', ['CMI_C01', 'CMI_C02'])} or {'CMI': ('band', {1: 'CMI_C01', 2: 'CMI_C02'})}"
             )
         if labels.dtype.kind == "U":
@@ -297,11 +306,11 @@ def known_stacks(dataset: Dataset) -> dict[str, Stack]:
     return found
 
 
-def stacks_of(given: Mapping[str, Any] | None) -> dict[str, Stack]:
+def check_stacks(stacks: Mapping[str, Any] | None) -> dict[str, Stack]:
     """The stacks that a caller asked for, by the name of each variable in them."""
     found: dict[str, Stack] = {}
-    for array, said in (given or {}).items():
-        stack = Stack.of(array, said)
+    for array, value in (stacks or {}).items():
+        stack = Stack.of(array, value)
         for part in stack.parts:
             if part in found:
                 raise IngestError(f"stack=: {part!r} appears in both {found[part].array!r} and {array!r}")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from intarsia.archives.lint_findings import COLUMNS as DRIFT_COLUMNS
-from intarsia.archives.lint_findings import Drift, drifts_text
+import numpy as np
+
 from intarsia.archives.plan.coordinates import labels
+from intarsia.archives.plan.lint_findings import COLUMNS as DRIFT_COLUMNS
+from intarsia.archives.plan.lint_findings import Drift, drifts_text
 from intarsia.display import count_text, markup, size_text, table_html, table_text, terminal_width
+from intarsia.logical.hierarchy import joined_path
 
 if TYPE_CHECKING:
-    from intarsia.archives.plan.ingest_plan import Contribution, Draft
+    from intarsia.archives.plan.axis_union import GrownAxis
+    from intarsia.archives.plan.ingest_plan import Contribution, IngestPlan
 
 type Status = Literal["added", "replaced", "extended", "unchanged", "failed"]
 
@@ -253,9 +257,7 @@ class IngestReport:
         if taken:
             lines += ["", drifts_text(taken)]
         if self.failed:
-            lines += ["", *map(str, self.failed[:SHOWN_FILES])]
-            if len(self.failed) > SHOWN_FILES:
-                lines.append(f"… and {len(self.failed) - SHOWN_FILES} more that failed")
+            lines += ["", *shown_items(list(map(str, self.failed)))]
         lines += [f"left out   {name}: {reason}" for name, reason in self.left_out.items()]
         return "\n".join(lines)
 
@@ -276,10 +278,10 @@ class IngestReport:
         return "".join(parts)
 
 
-def runs_of(draft: Draft) -> Runs:
+def find_runs(plan: IngestPlan) -> Runs:
     """Consecutive files with equal encoding, along the first dimension that grows."""
     rows: list[Run] = []
-    for array in draft.arrays.values():
+    for array in plan.arrays.values():
         runs: list[list[Any]] = []  # the first contribution, its key, start, stop, files
         for each in array.contributions:
             own = each.spans[array.growing[0]]
@@ -291,7 +293,7 @@ def runs_of(draft: Draft) -> Runs:
             else:
                 runs.append([each, key, start, stop, 1])
         rows += [_run(first, start, stop, files) for first, _, start, stop, files in runs]
-    axis, origin = draft.cube.axes[0], draft.cube.origin
+    axis, origin = plan.cube.axes[0], plan.cube.origin
     ends = [end for run in rows for end in (run.start, run.stop - 1)]
     if axis.values is None or not ends:
         texts = [str(origin + end) for end in ends]
@@ -324,18 +326,128 @@ def _run(contribution: Contribution, start: int, stop: int, files: int) -> Run:
     )  # fmt: skip
 
 
-SHOWN_PROBLEMS = 10
-
-
-def words_of_refused(refused: Mapping[str, str], total: int, before: int = 0) -> str:
+def refusal_text(refused: Mapping[str, str], total: int, before: int = 0) -> str:
     """Which of `total` files cannot be ingested, and why; batches with `before` files are committed."""
-    listed = [f"{url}: {reason}" for url, reason in refused.items()]
-    more = [f"… and {len(listed) - SHOWN_PROBLEMS} more"] if len(listed) > SHOWN_PROBLEMS else []
-    head = f"{len(listed)} of {total} files cannot be ingested, so nothing was written:"
+    head = f"{len(refused)} of {total} files cannot be ingested, so nothing was written:"
     if before:
         head = (
-            f"{len(listed)} of {total} files cannot be ingested, so nothing of their batch was written; "
+            f"{len(refused)} of {total} files cannot be ingested, so nothing of their batch was written; "
             f"the {before} before it are committed:"
         )
-    tail = ["errors='skip' ingests the others"] if len(listed) < total else []
-    return "\n  ".join([head, *listed[:SHOWN_PROBLEMS], *more, *tail])
+    tail = ["errors='skip' ingests the others"] if len(refused) < total else []
+    listed = shown_items([f"{url}: {reason}" for url, reason in refused.items()])
+    return "\n  ".join([head, *listed, *tail])
+
+
+def shown_items(items: Sequence[str], most: int = SHOWN_FILES) -> list[str]:
+    """The first items of a list, and how many more there are.
+
+    >>> shown_items(["a", "b", "c", "d"], 2)
+    ['a', 'b', '… and 2 more']
+    """
+    more = len(items) - most
+    return [*items[:most], *([f"… and {more} more"] if more > 0 else [])]
+
+
+@dataclass
+class BatchReports:
+    """What the batches so far did; steps of earlier batches move if later ones insert files before them."""
+
+    files: dict[str, FileReport] = field(default_factory=dict)
+    """Files that are not in `_placed`."""
+
+    left_out: dict[str, str] = field(default_factory=dict)
+    copied: int = 0
+    containers: dict[str, None] = field(default_factory=dict)
+    snapshot_id: str | None = None
+
+    _placed: list[tuple[list[FileReport], Any]] = field(default_factory=list)
+    _runs: list[tuple[Run, int, int]] = field(default_factory=list)
+
+    @property
+    def added(self) -> int:
+        """How many files are committed."""
+        return sum(len(reports) for reports, _ in self._placed)
+
+    def add(self, report: IngestReport, axis: GrownAxis | None) -> None:
+        """Add what one batch did; `axis` is the changed first dimension, if there is a single dataset."""
+        if axis is not None and not axis.appends:
+            now = axis.kept()
+            self._placed = [(reports, now[starts]) for reports, starts in self._placed]
+            self._runs = [(run, int(now[a]), int(now[b - 1]) + 1) for run, a, b in self._runs]
+        new = [file for file in report.files if file.start is not None]
+        self._placed.append((new, np.array([file.start for file in new], dtype=np.int64)))
+        self.files |= {file.url: file for file in report.files if file.start is None}
+        self._runs += [(run, run.start, run.stop) for run in report.runs]
+        self.left_out |= report.left_out
+        self.copied += report.copied
+        self.containers |= dict.fromkeys(report.containers)
+        self.snapshot_id = report.snapshot_id or self.snapshot_id
+
+    def merge(self, last: IngestReport, urls: Iterable[str], unchanged: set[str]) -> IngestReport:
+        """One report of all batches, with files in the order in which they were named."""
+        found = dict(self.files)
+        for reports, starts in self._placed:
+            for file, start in zip(reports, starts.tolist(), strict=True):
+                found[file.url] = file if file.start == start else replace(file, start=start)
+        listed = [
+            found[url] if url in found else FileReport(url, "unchanged")
+            for url in urls
+            if url in found or url in unchanged
+        ]
+        return replace(
+            last,
+            runs=Runs(tuple(merge_runs([replace(run, start=a, stop=b) for run, a, b in self._runs]))),
+            files=tuple(listed),
+            snapshot_id=self.snapshot_id,
+            containers=tuple(sorted(self.containers)),
+            left_out=self.left_out,
+            copied=self.copied,
+        )
+
+
+def merge_runs(runs: Sequence[Run]) -> list[Run]:
+    """Runs of several batches as one run where one continues another in the same way."""
+    order = {name: i for i, name in enumerate(dict.fromkeys(run.variable for run in runs))}
+    found: list[Run] = []
+    for run in sorted(runs, key=lambda run: (order[run.variable], run.start)):
+        last = found[-1] if found else None
+        if last is not None and last.stop == run.start and _alike(last) == _alike(run):
+            found[-1] = replace(last, stop=run.stop, last=run.last, files=last.files + run.files)
+        else:
+            found.append(run)
+    return found
+
+
+def _alike(run: Run) -> tuple[Any, ...]:
+    return run.variable, run.chunks, run.codecs, run.stored, run.packing, run.copied
+
+
+def merge_reports(reports: Mapping[str, IngestReport], left_out: Mapping[str, str]) -> IngestReport:
+    """One report of several datasets, with variables named by their paths in the files, as in `left_out`."""
+    first, *others = reports.values()
+    if not others and not left_out:
+        return first
+    files: dict[str, FileReport] = {}
+    for report in reports.values():
+        for file in report.files:
+            known = files.setdefault(file.url, file)
+            if file.status == "failed" or known.status == "unchanged":
+                files[file.url] = file
+    rows = [
+        replace(run, variable=joined_path(path, run.variable))
+        for path, report in reports.items()
+        for run in report.runs
+    ]
+    return replace(
+        first,
+        runs=Runs(tuple(rows)),
+        files=tuple(files.values()),
+        left_out=dict(left_out)
+        | {
+            joined_path(path, name): why
+            for path, report in reports.items()
+            for name, why in report.left_out.items()
+        },
+        copied=sum(report.copied for report in reports.values()),
+    )

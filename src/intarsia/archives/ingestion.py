@@ -1,16 +1,10 @@
-"""Files in batches: how many are held in memory and committed together, and one report for all of them.
+"""`intarsia.ingest`: an archive of files as one dataset of logical arrays, by reference.
 
-How files get into one dataset: compared with what it has, parsed, drafted, written and reported.
-
-From batches of files to commits: each batch is drafted, written and committed, for all datasets together.
-
-A draft is made against the newest state of the datasets; if another writer was faster, it is made again.
-
-`intarsia.ingest`: an archive of files as one dataset of logical arrays, by reference.
-
-The caller's options are checked here, before any file is opened; `lint` only looks. `dataset_ingestion.py`
-takes files into one dataset, and `ingest_commits.py` commits them in batches. The ledger records what is
-committed, so an ingest that was killed continues from there. `remove` takes files out again.
+`ingest` checks the caller's options before any file is opened. An `Ingestion` parses the files in batches of
+bounded memory and commits each batch, for all datasets together; a `DatasetIngestion` plans and writes one
+dataset. A plan is made against the newest state of the datasets, and made again if another writer was faster.
+The ledger records what is committed, so an ingest that was killed continues from there. `lint` is a dry run,
+and `remove` takes files out again.
 """
 
 from __future__ import annotations
@@ -19,31 +13,37 @@ import inspect
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import icechunk
-import numpy as np
 
 from intarsia._icechunk import safe_store
 from intarsia.archives import source_states
-from intarsia.archives.dataset import Dataset, schema_of, unopened, unopened_tree
-from intarsia.archives.groups import ALL, Bare, Groups, merged
+from intarsia.archives.dataset import Dataset
+from intarsia.archives.groups import ALL, Groups, GroupWithoutData, left_out_variables
 from intarsia.archives.ingest_arguments import (
     CoordinateSource,
-    as_wanted,
-    differing,
+    add_order,
+    assign_roles,
+    check_concat_dims,
+    check_dtypes,
+    check_stacks,
+    find_concat_dims,
     listed,
-    named_dims,
-    named_dtypes,
-    stacks_of,
-    with_order,
 )
-from intarsia.archives.ingest_report import FileReport, IngestReport, Run, Runs, runs_of, words_of_refused
-from intarsia.archives.lint_findings import drifts_of
+from intarsia.archives.ingest_report import (
+    BatchReports,
+    FileReport,
+    IngestReport,
+    Runs,
+    find_runs,
+    merge_reports,
+    refusal_text,
+)
 from intarsia.archives.locations import (
     WILDCARDS,
     Authorized,
@@ -53,20 +53,23 @@ from intarsia.archives.locations import (
     local_path,
     url_of,
 )
-from intarsia.archives.parse import made_alike, parse_all, parse_one
-from intarsia.archives.parse_pool import Engine, checked_engine
-from intarsia.archives.parsed_file import Failure, ParsedFile, Want, without_data
+from intarsia.archives.parse import add_coordinates, parse_all, parse_one
+from intarsia.archives.parse_pool import Engine, check_engine
+from intarsia.archives.parsed_file import Failure, ParsedFile, ParseRequest, without_data
 from intarsia.archives.plan.attribute_merging import WORDS, Rule
 from intarsia.archives.plan.axis_union import GrownAxis
 from intarsia.archives.plan.compatibility import Rules
-from intarsia.archives.plan.cube import PlacingRules, WholeNeededError
-from intarsia.archives.plan.ingest_plan import Draft, emptied, make_draft
-from intarsia.archives.plan.member_allocation import Stretches
+from intarsia.archives.plan.cube import PlacingRules, WholeDatasetNeededError
+from intarsia.archives.plan.ingest_plan import IngestPlan, plan_ingest, plan_removal
+from intarsia.archives.plan.lint_findings import find_drifts
+from intarsia.archives.plan.member_allocation import MemberAllocator
 from intarsia.archives.plan.overlaps import POLICIES
+from intarsia.archives.plan.schema import read_schema
 from intarsia.archives.preprocess import Preprocess
 from intarsia.archives.relocation import accept_restored
 from intarsia.archives.source_access import with_containers
-from intarsia.archives.write_plan import Writer, Written, with_splitting, with_whole_members
+from intarsia.archives.write_plan import UncommittedChange, Writer, with_splitting, with_whole_members
+from intarsia.archives.xarray_check import tree_problem, variable_problems
 from intarsia.display import count_text
 from intarsia.errors import IngestError, RepositoryNotFoundError
 from intarsia.logical.hierarchy import joined_path
@@ -77,653 +80,7 @@ from intarsia.versions.repository import check_name, open_repository
 
 if TYPE_CHECKING:
     from intarsia.archives.ledger import Ledger
-    from intarsia.archives.parsed_file import Failure
     from intarsia.archives.plan.axis_union import GrownAxis
-
-
-BATCH_FILES = 2_000
-"""The size of the first batches: how many files a killed ingest has to parse again."""
-
-BATCH_SHARE = 4
-"""A later batch has the number of files before it divided by this. Every commit lists all earlier commits, so
-fewer are better; and a killed ingest has to parse at most this share of its files again."""
-
-BATCH_BYTES = 256 << 20
-"""Roughly how much memory a batch may take until it is committed."""
-
-VARIABLE_BYTES = 3_200
-"""Roughly what a parsed and drafted variable takes besides its references and values."""
-
-REFERENCE_BYTES = 250
-"""Roughly what a reference takes, mostly in the session, where Icechunk keeps it until the commit."""
-
-
-def usual_files(before: int) -> int:
-    """The default size of a batch after `before` files of the same call.
-
-    >>> usual_files(0), usual_files(100_000)
-    (2000, 25000)
-    """
-    return max(BATCH_FILES, before // BATCH_SHARE)
-
-
-def bytes_held(result: ParsedFile | Failure) -> int:
-    """Roughly how much memory a parsed file takes until it is committed."""
-    if not isinstance(result, ParsedFile):
-        return len(result.reason)
-    total = 0
-    for variable in result.variables.values():
-        total += VARIABLE_BYTES
-        if variable.values is not None and variable.role != "static":  # static ones are kept once
-            total += variable.values.nbytes
-        ranges = variable.ranges
-        if ranges is not None:
-            total += REFERENCE_BYTES * ranges.offsets.size + sum(map(len, ranges.inlined.values()))
-            if not isinstance(ranges.locations, str):
-                total += 64 * ranges.locations.size
-    return total
-
-
-@dataclass
-class Progressed:
-    """What the batches so far did, as one report."""
-
-    files: dict[str, FileReport] = field(default_factory=dict)
-    """Files that are not in `_placed`."""
-
-    left_out: dict[str, str] = field(default_factory=dict)
-    copied: int = 0
-    containers: dict[str, None] = field(default_factory=dict)
-    snapshot_id: str | None = None
-
-    _placed: list[tuple[list[FileReport], Any]] = field(default_factory=list)
-    _runs: list[tuple[Run, int, int]] = field(default_factory=list)
-
-    @property
-    def added(self) -> int:
-        """How many files are committed."""
-        return sum(len(reports) for reports, _ in self._placed)
-
-    def add(self, report: IngestReport, axis: GrownAxis | None) -> None:
-        """Add what one batch did; `axis` is the changed first dimension, if there is a single dataset."""
-        if axis is not None and not axis.appends:
-            self._placed = [(reports, moved(starts, axis)) for reports, starts in self._placed]
-            self._runs = [
-                (run, *moved(np.array([start, stop - 1]), axis).tolist()) for run, start, stop in self._runs
-            ]
-            self._runs = [(run, start, stop + 1) for run, start, stop in self._runs]
-        placed = [file for file in report.files if file.start is not None]
-        self._placed.append((placed, np.array([file.start for file in placed], dtype=np.int64)))
-        self.files |= {file.url: file for file in report.files if file.start is None}
-        self._runs += [(run, run.start, run.stop) for run in report.runs]
-        self.left_out |= report.left_out
-        self.copied += report.copied
-        self.containers |= dict.fromkeys(report.containers)
-        self.snapshot_id = report.snapshot_id or self.snapshot_id
-
-    def report(self, last: IngestReport, urls: Iterable[str], unchanged: set[str]) -> IngestReport:
-        """The whole report, with files in the order in which they were named."""
-        found = dict(self.files)
-        for reports, starts in self._placed:
-            for file, start in zip(reports, starts.tolist(), strict=True):
-                found[file.url] = file if file.start == start else replace(file, start=start)
-        listed = [
-            found[url] if url in found else FileReport(url, "unchanged")
-            for url in urls
-            if url in found or url in unchanged
-        ]
-        return replace(
-            last,
-            runs=Runs(tuple(joined_runs([replace(run, start=a, stop=b) for run, a, b in self._runs]))),
-            files=tuple(listed),
-            snapshot_id=self.snapshot_id,
-            containers=tuple(sorted(self.containers)),
-            left_out=self.left_out,
-            copied=self.copied,
-        )
-
-
-def moved(steps: np.ndarray[Any, np.dtype[np.int64]], axis: GrownAxis) -> np.ndarray[Any, Any]:
-    """Where steps of an axis are after it has changed."""
-    steps = steps.copy()
-    for start, stop in axis.removed:
-        steps[steps >= stop] -= stop - start
-    for at, length in axis.openings:
-        steps[steps >= at] += length
-    return steps
-
-
-def joined_runs(runs: Sequence[Run]) -> list[Run]:
-    """Runs of several batches, joined if one continues another in the same way."""
-    order = {name: i for i, name in enumerate(dict.fromkeys(run.variable for run in runs))}
-    found: list[Run] = []
-    for run in sorted(runs, key=lambda run: (order[run.variable], run.start)):
-        last = found[-1] if found else None
-        if last is not None and last.stop == run.start and _alike(last) == _alike(run):
-            found[-1] = replace(last, stop=run.stop, last=run.last, files=last.files + run.files)
-        else:
-            found.append(run)
-    return found
-
-
-def _alike(run: Run) -> tuple[Any, ...]:
-    return run.variable, run.chunks, run.codecs, run.stored, run.packing, run.copied
-
-
-@dataclass
-class DatasetIngestion:
-    """Files that were named, on their way into one dataset, batch by batch."""
-
-    target: Any
-    """The repository, or where it is or will be; None for a dry run without one."""
-
-    urls: list[str]
-    """All files that were named."""
-
-    sources: Sources
-    want: Want
-    rules: Rules
-    parser: Any
-    """The caller's own parser, if given."""
-
-    group: str
-    """The group that holds the dataset."""
-
-    branch: str
-    errors: str
-    """Whether files that cannot be taken `raise` or are `skip`ped."""
-
-    replace: bool
-    """Whether changed files are taken again."""
-
-    told: Mapping[str, CoordinateSource] = field(default_factory=dict)
-    """Where coordinates that are not in the files come from."""
-
-    schema: Any = None
-    """What the caller declared; files are checked against it."""
-
-    engine: Engine = None
-    """What parses the files."""
-
-    coordinate: Callable[[str], Any] | None = None
-    """Returns the coordinate of a file from its URL; if it returns None, the file's own stays."""
-
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Files that cannot be read, and why: something is wrong outside of the group that is ingested."""
-
-    parsed: list[ParsedFile] = field(init=False, default_factory=list)
-    """Files of this batch that could be parsed."""
-
-    again: list[ParsedFile] = field(init=False, default_factory=list)
-    """Files already in the dataset, parsed again for variables that it does not have."""
-
-    failures: dict[str, str] = field(init=False, default_factory=dict)
-    """Files of this batch that could not be parsed, and why."""
-
-    unchanged: set[str] = field(init=False, default_factory=set)
-    """Files already in the dataset, with the same content."""
-
-    changed: set[str] = field(init=False, default_factory=set)
-    """Files already in the dataset, with different content."""
-
-    restored: dict[str, Identity] = field(init=False, default_factory=dict)
-    """Files with another modification time but the same bytes, and what identifies them now."""
-
-    compared: str = field(init=False, default="")
-    """The snapshot that the files were compared with."""
-
-    before: int = field(init=False, default=0)
-    """How many files the earlier batches added."""
-
-    def compare(self) -> None:
-        """Find out which files are in the dataset, with the same or with different content."""
-        repo = self.opened()
-        if repo is None:
-            return
-        session = repo.readonly_session(self.branch)
-        self.compared = session.snapshot_id
-        known = Dataset.entries(session.store, self.group, self.urls)
-        states = source_states.states(self.sources, {url: content for url, (_, content) in known.items()})
-        self.unchanged = {url for url, state in states.items() if state == "present"}
-        changed = {url: known[url][1] for url, state in states.items() if state == "changed"}
-        self.restored = source_states.restored(self.sources, changed)
-        self.unchanged |= self.restored.keys()
-        self.changed = set(states) - self.unchanged
-
-    def fresh(self) -> list[str]:
-        """The files that are to be parsed."""
-        known = set() if self.rules.add_variables else self.unchanged
-        return [url for url in self.urls if url not in known]
-
-    def parse(self, fresh: Iterable[str]) -> Iterator[ParsedFile | Failure]:
-        """Parse every file; if no dimensions were named, their coordinates determine them."""
-        urls = list(fresh)
-        results = parse_all(urls, self.sources, self.want, self.parser, self.engine)
-        if self.want.dims or not urls:
-            yield from results
-            return
-        found = list(results)
-        files = [each for each in found if isinstance(each, ParsedFile)]
-        if not files:  # all that can be said is what is wrong with each
-            yield from found
-            return
-        dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
-        if not dims:
-            failed = next((each for each in found if isinstance(each, Failure)), None)
-            why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
-            if failed is not None:
-                why = f"{failed.url}: {failed.reason}.\n  Without it, {why}"
-            raise IngestError(f"{why}: concat_dim= names the dimension along which to join files")
-        self.want = with_fields(self.want, dims=(*dims, *(dim for dim in self.told if dim not in dims)))
-        for each in found:
-            yield self._as_wanted(each)
-
-    def _as_wanted(self, result: ParsedFile | Failure) -> ParsedFile | Failure:
-        if isinstance(result, Failure):
-            return result
-        known = as_wanted(result, self.want)
-        return known or parse_one(result.url, self.sources, self.want, self.parser)
-
-    def _known_dims(self) -> tuple[str, ...]:
-        repo = self.opened()
-        if repo is None:
-            return ()
-        return Dataset.read_ledger(repo.readonly_session(self.branch).store, self.group).dims
-
-    def take(self, parsed: ParsedFile | Failure) -> int:
-        """Put a parsed file where it belongs; returns roughly how much memory it takes."""
-        if parsed.url in self.unreadable:
-            parsed = Failure(parsed.url, self.unreadable[parsed.url])
-        result = made_alike(parsed, self.want.dims, self.told, self.coordinate)
-        if isinstance(result, ParsedFile) and result.url in self.unchanged:
-            self.again.append(result)
-        elif not isinstance(result, ParsedFile):
-            self.failures[result.url] = result.reason
-        elif self.replace or result.url not in self.changed:
-            self.parsed.append(result)
-        else:
-            self.failures[result.url] = "it has changed since it was ingested (replace=True ingests it again)"
-        return bytes_held(result)
-
-    def declare(self) -> None:
-        """Process what the caller declared: only now do we know which dimensions grow from file to file."""
-        if self.schema is not None and self.rules.schema is None:
-            declared = schema_of(self.schema, self.want, self.sources, self.parser, self.told)
-            self.rules = with_fields(self.rules, schema=declared)
-
-    def begin_batch(self, repo: icechunk.Repository | None, before: int) -> None:
-        """Forget the files of the committed batch; all batches so far added `before` files."""
-        self.target = self.target if repo is None else repo
-        self.before = before
-        self.parsed, self.again, self.failures = [], [], {}
-
-    def opened(self, *, create: bool = False) -> icechunk.Repository | None:
-        """The repository, opened once; None if it does not exist and is not to be created."""
-        if self.target is not None and not isinstance(self.target, icechunk.Repository):
-            try:
-                self.target = open_repository(self.target, create=create)
-            except RepositoryNotFoundError:
-                return None
-        repo: icechunk.Repository | None = self.target
-        return repo
-
-    def read(self, session: icechunk.Session) -> Dataset:
-        """The dataset as a session sees it."""
-        return Dataset.read(session.store, self.group)
-
-    def read_end(self, session: icechunk.Session) -> Dataset | None:
-        """The end of the dataset, if the files of this batch need no more; otherwise None."""
-        urls = [file.url for file in self.parsed]
-        if self.compared == session.snapshot_id and self.changed.isdisjoint(urls):
-            urls = []  # we already checked whether the dataset knows them
-        return Dataset.read_end(session.store, self.group, urls)
-
-    def drafted(self, dataset: Dataset) -> tuple[Draft, set[str]]:
-        """The draft, and the files that were there before or that another process has added since."""
-        entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
-        twice = set() if self.replace else {file.url for file in self.parsed if file.url in entries}
-        files = [file for file in self.parsed if file.url not in twice]
-        known = [(file, entries[file.url]) for file in self.again if file.url in entries]
-        parted = [without_data(file, dataset.ledger.shown(number)) for file, number in known]
-        extending = [file for file in parted if any(v.role == "data" for v in file.variables.values())]
-        draft = make_draft(files, dataset, self.want, self.rules, entries, extending)
-        draft.refused |= self.failures
-        return draft, self.unchanged | twice
-
-    def shown(self, options: Iterable[str]) -> IngestReport:
-        """What a commit would do, and which options of `ingest` would change that."""
-        repo = self.opened()
-        dataset = Dataset() if repo is None else self.read(repo.readonly_session(self.branch))
-        draft, unchanged = self.drafted(dataset)
-        report = self.report(draft, dataset, unchanged, repo)
-        drifts = drifts_of(draft, dataset, self.rules, report.runs, options)
-        return with_fields(report, drifts=drifts)
-
-    def write(self, store: Any, draft: Draft, dataset: Dataset) -> bool:
-        """Write a draft; returns whether everything in it opens. What does not is removed from the files."""
-        source_group = self.want.group
-        writer = Writer(store, self.group, draft, dataset, self.sources, self.parser, source_group)
-        problems = writer.write()
-        before = [*dataset.plain, *dataset.logical_groups]
-        written = [*draft.joined, *draft.static, *draft.arrays]
-        if not problems and not (draft.cube.origin and set(written) <= set(before) and not draft.attrs):
-            problems |= unopened(store, self.group, before, written)
-        problems = {name: why for name, why in problems.items() if name in set(written)}
-        for name, why in problems.items():
-            if name in before:
-                raise IngestError(
-                    f"with these files {name!r} of the dataset could no longer be opened, and nothing was "
-                    f"written: {why}"
-                )
-            parts = [part for part, stack in self.rules.stacks.items() if stack.array == name] or [name]
-            declared = [] if self.rules.schema is None else [self.rules.schema.file]
-            for file in (*self.parsed, *self.again, *declared):
-                for part in parts:
-                    if file.variables.pop(part, None) is not None:
-                        file.left_out[part] = why
-        return not problems
-
-    def raise_if_asked(self, draft: Draft) -> None:
-        """Raise an error for files that cannot be taken, unless they are to be skipped."""
-        if self.errors == "skip" or not draft.refused:
-            return
-        raise IngestError(words_of_refused(draft.refused, len(self.urls), self.before))
-
-    def report(
-        self, draft: Draft, dataset: Dataset, unchanged: set[str], repo: icechunk.Repository | None
-    ) -> IngestReport:
-        """What a draft does with every file, as the report that the caller gets."""
-        origin = draft.cube.origin
-        placed = {each.file.url: (origin + each.start, each.steps) for each in draft.placed}
-        before = set(dataset.ledger.locations)
-        copied = draft.copy_reasons()
-        files = []
-        taken = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *draft.refused))
-        for url in taken if self.before else self.urls:
-            if url in placed:
-                status: Any = "added"
-                if url in before:
-                    status = "extended" if url in unchanged else "replaced"
-                files.append(FileReport(url, status, *placed[url], copied.get(url, "")))
-            elif url in draft.refused:
-                files.append(FileReport(url, "failed", reason=draft.refused[url]))
-            elif url in unchanged and (url in taken or not self.before):
-                files.append(FileReport(url, "unchanged"))
-        runs = runs_of(draft) if draft.placed else Runs(())
-        return IngestReport(
-            runs, tuple(files), repository=repo, left_out=draft.left_out, copied=draft.copied()
-        )
-
-
-@dataclass
-class Ingestion:
-    """One call of `ingest`: the datasets that the files go into, and their commits, one per batch."""
-
-    parts: list[DatasetIngestion]
-    """One dataset, or one for every group of the files that has data."""
-
-    bare: list[Bare] = field(default_factory=list)
-    """Groups of the files without data."""
-
-    above: str | None = None
-    """The group that holds the datasets of all groups; None if only one group is ingested."""
-
-    grown: GrownAxis | None = field(init=False, default=None)
-    """What the last commit did to the first dimension; None if there are several datasets."""
-
-    @classmethod
-    def of_all_groups(cls, whole: DatasetIngestion) -> Ingestion:
-        """Take every group of the files, each as its own dataset."""
-        if not whole.want.dims:
-            raise IngestError("source_group='*' needs concat_dim=: each group has its own coordinates")
-        groups = Groups.of(whole.urls, whole.sources, with_fields(whole.want, group=""), whole.parser)
-        if not groups.with_data:
-            raise IngestError(groups.words_of_no_data(whole.urls))
-        parts = [
-            with_fields(
-                whole,
-                want=with_fields(whole.want, group=path),
-                group=joined_path(whole.group, path),
-                urls=[*urls, *groups.unreadable],
-                unreadable=groups.unreadable,
-            )
-            for path, urls in groups.with_data.items()
-        ]
-        return cls(parts, groups.bare, whole.group)
-
-    @property
-    def first(self) -> DatasetIngestion:
-        """The dataset, or that of the first group; all share the same repository and branch."""
-        return self.parts[0]
-
-    @property
-    def alone(self) -> bool:
-        """Whether there is one dataset."""
-        return len(self.parts) == 1
-
-    def batches(
-        self, urls: Sequence[str], most: int | None, progress: Progress, *, bounded: bool
-    ) -> Generator[None]:
-        """Parse what the datasets do not hold yet; each time, the next batch is in `parsed`.
-
-        There is at least one batch, which may be empty. It has at most `most` files, or the default number.
-        """
-        for part in self.parts:
-            part.compare()
-        fresh = {part.want.group: dict.fromkeys(part.fresh()) for part in self.parts}
-        wanted = [url for url in urls if any(url in own for own in fresh.values())]
-        steps = len(wanted) + 1  # parsing every file, and the commit
-        progress(0, steps)
-        streams = [(part, fresh[part.want.group], part.parse(fresh[part.want.group])) for part in self.parts]
-        count = held = 0
-        for done, url in enumerate(wanted, start=1):
-            for part, own, results in streams:
-                if url in own:
-                    held += part.take(next(results))
-            count += 1
-            progress(done, steps)
-            full = count >= (most or usual_files(done - count)) or (bounded and held >= BATCH_BYTES)
-            if done < len(wanted) and full:
-                self._declare()
-                yield
-                count = held = 0
-        self._declare()
-        yield
-        progress(steps, steps)
-
-    def _declare(self) -> None:
-        for part in self.parts:
-            part.declare()
-
-    def shown(self, batches: Generator[None], options: Iterable[str]) -> IngestReport:
-        """What a commit would do; nothing is written or raised."""
-        for _ in batches:  # there is only one
-            report = merged({part.want.group: part.shown(options) for part in self.parts}, self.bare)
-        return report
-
-    def committed(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
-        """Commit every batch; returns one report for all."""
-        progressed = Progressed()
-        with closing(batches):  # whatever happens, parsing stops
-            for number, _ in enumerate(batches):
-                if number:
-                    self._open_anew()
-                self._accept_restored()
-                report = self._committed(message)
-                progressed.add(report, self.grown)
-                for part in self.parts:
-                    part.begin_batch(report.repository, progressed.added)
-        unchanged = {url for part in self.parts for url in part.unchanged}
-        return progressed.report(report, urls, unchanged)
-
-    def _open_anew(self) -> None:
-        """Release the references of earlier batches, which Icechunk would keep in memory."""
-        repo = self.first.opened()
-        anew = None if repo is None else reopen_without_cache(repo)
-        for part in self.parts if anew is not None else ():
-            part.target = anew
-
-    def _accept_restored(self) -> None:
-        """First of all, make files readable again that were restored without their times."""
-        restored = {url: identity for part in self.parts for url, identity in part.restored.items()}
-        repo = self.first.opened() if restored else None
-        if repo is not None:
-            repo = accept_restored(repo, restored, self.first.branch, self.first.sources)
-            for part in self.parts:
-                part.target, part.restored = repo, {}
-
-    def _committed(self, message: str | None) -> IngestReport:
-        """Write a batch in one commit; a repository is created only if something goes into it."""
-        repo = self.first.opened()
-        ready: list[tuple[Draft, set[str]]] | None = None
-        if repo is None:
-            ready = self._drafted_together([Dataset() for _ in self.parts])
-            for part, (draft, _) in zip(self.parts, ready, strict=True):
-                part.raise_if_asked(draft)
-            if not any(draft.placed for draft, _ in ready):
-                return self._merged(ready, [Dataset() for _ in self.parts], None)
-        repo = repo or self.first.opened(create=True)
-        assert repo is not None
-        commit = Commit(repo, self.first.branch, message or "ingest")
-        attempts: list[tuple[IngestReport, Written | str]] = []
-
-        def prepare() -> Written | str:
-            nonlocal ready
-            report, prepared = self._written(commit.repo, ready)
-            ready = None  # it was written into, and another writer was faster
-            commit.message = message or f"ingest: {report.summary}"
-            attempts.append((report, prepared))
-            return prepared
-
-        snapshot = publish(commit, prepare)
-        report, prepared = attempts[-1]
-        return report if isinstance(prepared, str) else with_fields(report, snapshot_id=snapshot)
-
-    def _written(
-        self, repo: icechunk.Repository, ready: list[tuple[Draft, set[str]]] | None = None
-    ) -> tuple[IngestReport, Written | str]:
-        """Draft everything and write it into a session; if nothing is new, return the current snapshot.
-
-        `ready` are the drafts of new datasets, if they were already made.
-        """
-        while True:
-            session = repo.writable_session(self.first.branch)
-            datasets, drafted = self._drafted_in(session, ready)
-            drafts = [draft for draft, _ in drafted]
-            for part, draft in zip(self.parts, drafts, strict=True):
-                part.raise_if_asked(draft)
-            locations = {url for draft in drafts for url in draft.locations()}
-            split = partial(self._split, drafts)
-            options = self.first.sources.options
-            reopened, prefixes = with_containers(repo, locations, self._folders(), options, split)
-            report = with_fields(self._merged(drafted, datasets, reopened), containers=prefixes)
-            self.grown = drafts[0].cube.axes[0] if self.alone else None
-            if not any(draft.placed for draft in drafts):
-                return report, session.snapshot_id
-            handle = self._filling(reopened, drafts, datasets)
-            if handle is not repo:  # a session keeps the configuration that it began with
-                repo, drafted_at, session = (
-                    reopened,
-                    session.snapshot_id,
-                    handle.writable_session(self.first.branch),
-                )
-                if session.snapshot_id != drafted_at:
-                    continue
-                if datasets[0].origin:
-                    datasets = [self.first.read_end(session) or datasets[0]]
-                else:
-                    datasets = [part.read(session) for part in self.parts]
-            store, fit = safe_store(session.store), True
-            for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
-                fit &= not draft.placed or part.write(store, draft, dataset)
-            if fit:
-                if self.above is not None:
-                    self._write_bare(store, self.above, drafts)
-                return report, Written(session)
-            ready = None  # without what was left out, everything may be different
-
-    def _merged(
-        self,
-        drafted: Sequence[tuple[Draft, set[str]]],
-        datasets: Sequence[Dataset],
-        repo: icechunk.Repository | None,
-    ) -> IngestReport:
-        """One report of what the drafts do."""
-        return merged(
-            {
-                part.want.group: part.report(draft, dataset, unchanged, repo)
-                for part, dataset, (draft, unchanged) in zip(self.parts, datasets, drafted, strict=True)
-            },
-            self.bare,
-        )
-
-    def _write_bare(self, store: Any, above: str, drafts: Sequence[Draft]) -> None:
-        """Write the groups without data; then all groups must open as one tree."""
-        by_group = {part.want.group: draft for part, draft in zip(self.parts, drafts, strict=True)}
-        for bare in self.bare:
-            bare.write(store, above, by_group)
-        if problem := unopened_tree(store, above):
-            raise IngestError(
-                f"the groups of the files do not open as one tree, so nothing was written: {problem}\n"
-                "  Ingest such groups one by one: source_group= names one, and group= where it goes"
-            )
-
-    def _drafted_in(
-        self, session: icechunk.Session, ready: list[tuple[Draft, set[str]]] | None
-    ) -> tuple[list[Dataset], list[tuple[Draft, set[str]]]]:
-        """The datasets as they are in a session, and their drafts; `ready` are those of new ones.
-
-        Files that go after all others need only the end of the dataset, whatever its length.
-        """
-        end = self.first.read_end(session) if self.alone and not self.first.again else None
-        if end is not None:
-            with suppress(WholeNeededError):
-                return [end], self._drafted_together([end])
-        datasets = [part.read(session) for part in self.parts]
-        if ready and all(dataset.is_new for dataset in datasets):
-            return datasets, ready
-        return datasets, self._drafted_together(datasets)
-
-    def _drafted_together(self, datasets: Sequence[Dataset]) -> list[tuple[Draft, set[str]]]:
-        """The drafts of all datasets; a file that one of them refuses goes into none."""
-        while True:
-            drafted = [part.drafted(dataset) for part, dataset in zip(self.parts, datasets, strict=True)]
-            refused = {url: why for draft, _ in drafted for url, why in draft.refused.items()}
-            left = [part for part in self.parts if any(file.url in refused for file in part.parsed)]
-            if len(drafted) == 1 or not left:
-                return drafted
-            for part in left:
-                part.failures |= {file.url: refused[file.url] for file in part.parsed if file.url in refused}
-                part.parsed = [file for file in part.parsed if file.url not in refused]
-
-    def _split(self, drafts: Sequence[Draft], config: icechunk.RepositoryConfig) -> bool:
-        """Split manifests of references along the dimension that grows; returns whether `config` changed."""
-        changed = [
-            with_splitting(config, part.group, draft.arrays.values(), draft.cube.dims)
-            for part, draft in zip(self.parts, drafts, strict=True)
-            if draft.placed
-        ]
-        return any(changed)
-
-    def _filling(
-        self, repo: icechunk.Repository, drafts: Sequence[Draft], datasets: Sequence[Dataset]
-    ) -> icechunk.Repository:
-        """The repository; if this commit fills members, a handle that gives each of them one manifest."""
-        config, filled = repo.config, False
-        for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
-            known, groups = draft.ledger.members, dataset.logical_groups
-            full = [
-                (array, names)
-                for name, array in draft.arrays.items()
-                if (names := Stretches(array, known.get(name, {}), groups.get(name)).full)
-            ]
-            if full:
-                config, filled = with_whole_members(config, part.group, full), True
-        return repo.reopen(config=config) if filled else repo
-
-    def _folders(self) -> set[str]:
-        """The directories of all files."""
-        return {url.rpartition("/")[0] + "/" for url in self.first.urls}
 
 
 def ingest(
@@ -856,15 +213,15 @@ def ingest(
     >>> sst.shape, sst[2].tolist(), len(sst.regions)
     ((3, 4), [2.0, 2.0, 2.0, 2.0], 1)
     """
-    along = named_dims(concat_dim, combine, dims or {})
-    told, asked = with_order(order_by, dims or {}, along)
+    along = check_concat_dims(concat_dim, combine, dims or {})
+    coordinate_sources, needed = add_order(order_by, dims or {}, along)
     chosen = None if variables is None else tuple(variables)
     names = tuple((rename or {}).items())
-    want = Want(
-        along, chosen, (*load, *asked), names, source_group.strip("/"), preprocess,
+    request = ParseRequest(
+        along, chosen, (*load, *needed), names, source_group.strip("/"), preprocess,
         whole_tree=source_group.strip("/") == ALL,
     )  # fmt: skip
-    if coordinate is not None and (len(along) != 1 or along[0] in told):
+    if coordinate is not None and (len(along) != 1 or along[0] in coordinate_sources):
         raise IngestError(
             "coordinate= is for one dimension that nothing else describes: dims={'name': …} says which"
         )
@@ -882,12 +239,12 @@ def ingest(
         raise IngestError(
             "units='ignore' keeps numbers as they are, but convert_units=True changes them: choose one"
         )
-    dtypes, stacks = named_dtypes(dtype, want), stacks_of(stack)
+    dtypes, stacks = check_dtypes(dtype, request), check_stacks(stack)
     if store is None and not dry_run:
         raise IngestError("pass the repository to write to, or its path (a dry run needs none)")
     if isinstance(store, str | os.PathLike):
         check_name(store)
-    engine = checked_engine(client)
+    engine = check_engine(client)
     if batch is not None and batch < 1:
         raise IngestError(f"batch={batch}: a batch has at least one file")
     sources = Sources(storage_options, Permissions.of(authorize))
@@ -901,26 +258,62 @@ def ingest(
         placing=placing, stacks=stacks,
     )  # fmt: skip
     whole = DatasetIngestion(
-        store, urls, sources, want, rules, parser, group, branch, errors, replace, told, schema, engine,
-        coordinate,
+        Target(store, branch), urls, sources, request, rules, parser, group, errors, replace,
+        coordinate_sources, schema, engine, coordinate,
     )  # fmt: skip
-    ingestion = Ingestion.of_all_groups(whole) if want.group == ALL else Ingestion([whole])
+    ingestion = Ingestion.of_all_groups(whole) if request.group == ALL else Ingestion([whole])
     # All files have to be known before the first goes anywhere if they determine the dimensions, or if nested
     # lists give their order, or a function combines all of their attributes.
-    together = dry_run or not want.dims or bool(places) or callable(combine_attrs)
+    together = dry_run or not request.dims or bool(places) or callable(combine_attrs)
     most = len(urls) if together else batch
     batches = ingestion.batches(urls, most, progress, bounded=not together)
     if dry_run:
-        return ingestion.shown(batches, inspect.signature(ingest).parameters)
-    return ingestion.committed(batches, urls, message)
+        return ingestion.preview(batches, inspect.signature(ingest).parameters)
+    return ingestion.commit(batches, urls, message)
 
 
-def lint(files: str | os.PathLike[str] | Iterable[Any], store: Any = None, **options: Any) -> IngestReport:
+def lint(
+    files: str | os.PathLike[str] | Iterable[Any],
+    store: Any = None,
+    *,
+    concat_dim: str | Sequence[str] | None = None,
+    combine: Literal["nested", "by_coords"] | None = None,
+    dims: Mapping[str, CoordinateSource] | None = None,
+    stack: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
+    preprocess: Preprocess | None = None,
+    schema: Any = None,
+    variables: Iterable[str] | None = None,
+    group: str = "",
+    source_group: str = "",
+    copy: Literal["needed", "all", "never"] = "needed",
+    errors: Literal["raise", "skip"] = "raise",
+    missing: Literal["raise", "fill"] = "raise",
+    add_variables: bool = False,
+    units: Literal["equal", "ignore"] = "equal",
+    convert_units: bool = False,
+    combine_attrs: Rule = "override",
+    overlap: Literal["refuse", "first", "last", "newest"] = "refuse",
+    tolerance: float | None = None,
+    replace: bool = False,
+    nulls: bool = False,
+    dtype: Any = None,
+    load: Iterable[str] = (),
+    coordinate: Callable[[str], Any] | None = None,
+    order_by: str | None = None,
+    parser: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    authorize: Authorized = None,
+    client: Engine = None,
+    batch: int | None = None,
+    progress: Progress = silent,
+    branch: str = "main",
+) -> IngestReport:
     """Say what differs between files, and what an ingest would do about it; nothing is written.
 
-    This is a dry run of `ingest` and takes the same `files` and `options`: give those that you would use, and
-    it says what would happen. Without options, the dimensions are those whose coordinates differ. With a
-    `store`, the files are compared with the dataset that is there.
+    This is a dry run of `ingest` and takes the same arguments: give those that you would use, and it says
+    what would happen. Without any of `concat_dim`, `combine` and `dims`, the dimensions are those whose
+    coordinates differ. With a `store`, the files are compared with the dataset that is there.
 
     `report.runs` are the runs of equal encoding. `report.drifts` says what differs, how, in how many files,
     and what is done about it; this includes files that would be refused, with the options that would accept
@@ -940,12 +333,584 @@ def lint(files: str | os.PathLike[str] | Iterable[Any], store: Any = None, **opt
     >>> [drift.options for drift in report.drifts if drift.refused]
     [('overlap', 'order_by')]
     """
-    for name in ("dry_run", "message"):
-        if name in options:
-            raise TypeError(f"lint() has no argument {name}: it writes nothing")
-    if not any(options.get(name) for name in ("concat_dim", "combine", "dims")):
-        options["combine"] = "by_coords"
-    return ingest(files, store, **options, dry_run=True)
+    arguments = dict(locals())  # all of them are for `ingest`
+    if not (concat_dim or combine or dims):
+        arguments["combine"] = "by_coords"
+    return ingest(**arguments, dry_run=True)
+
+
+BATCH_FILES = 2_000
+"""The size of the first batches: how many files a killed ingest has to parse again."""
+
+BATCH_SHARE = 4
+"""A later batch has the number of files before it divided by this. Every commit lists all earlier commits, so
+fewer are better; and a killed ingest has to parse at most this share of its files again."""
+
+BATCH_BYTES = 256 << 20
+"""Roughly how much memory a batch may take until it is committed."""
+
+VARIABLE_BYTES = 3_200
+"""Roughly what a parsed variable and its plan take, beside its references and values."""
+
+REFERENCE_BYTES = 250
+"""Roughly what a reference takes, mostly in the session, where Icechunk keeps it until the commit."""
+
+
+def usual_files(before: int) -> int:
+    """The default size of a batch after `before` files of the same call.
+
+    >>> usual_files(0), usual_files(100_000)
+    (2000, 25000)
+    """
+    return max(BATCH_FILES, before // BATCH_SHARE)
+
+
+def bytes_held(result: ParsedFile | Failure) -> int:
+    """Roughly how much memory a parsed file takes until it is committed."""
+    if not isinstance(result, ParsedFile):
+        return len(result.reason)
+    total = 0
+    for variable in result.variables.values():
+        total += VARIABLE_BYTES
+        if variable.values is not None and variable.role != "static":  # static ones are kept once
+            total += variable.values.nbytes
+        ranges = variable.ranges
+        if ranges is not None:
+            total += REFERENCE_BYTES * ranges.offsets.size + sum(map(len, ranges.inlined.values()))
+            if not isinstance(ranges.locations, str):
+                total += 64 * ranges.locations.size
+    return total
+
+
+@dataclass
+class Target:
+    """The branch that an ingest commits to; its repository may not exist yet."""
+
+    repository: Any
+    """The repository, or where it is or will be; None for a dry run without one."""
+
+    branch: str
+
+    def open(self, *, create: bool = False) -> icechunk.Repository | None:
+        """The repository, opened once; None if it does not exist and is not to be created."""
+        if self.repository is not None and not isinstance(self.repository, icechunk.Repository):
+            try:
+                self.repository = open_repository(self.repository, create=create)
+            except RepositoryNotFoundError:
+                return None
+        repo: icechunk.Repository | None = self.repository
+        return repo
+
+    def session(self) -> icechunk.Session | None:
+        """The newest state of the branch, for reading; None if there is no repository."""
+        repo = self.open()
+        return None if repo is None else repo.readonly_session(self.branch)
+
+
+@dataclass
+class Ingestion:
+    """One call of `ingest`: the datasets that the files go into, and their commits, one per batch."""
+
+    parts: list[DatasetIngestion]
+    """One dataset, or one for every group of the files that has data."""
+
+    without_data: list[GroupWithoutData] = field(default_factory=list)
+    """Groups of the files that have no data."""
+
+    above: str | None = None
+    """The group that holds the datasets of all groups; None if only one group is ingested."""
+
+    grown: GrownAxis | None = field(init=False, default=None)
+    """What the last commit did to the first dimension; None if there are several datasets."""
+
+    @classmethod
+    def of_all_groups(cls, whole: DatasetIngestion) -> Ingestion:
+        """Take every group of the files, each as its own dataset."""
+        if not whole.request.dims:
+            raise IngestError("source_group='*' needs concat_dim=: each group has its own coordinates")
+        groups = Groups.of(whole.urls, whole.sources, with_fields(whole.request, group=""), whole.parser)
+        if not groups.with_data:
+            raise IngestError(groups.no_data_text(whole.urls))
+        parts = [
+            with_fields(
+                whole,
+                request=with_fields(whole.request, group=path),
+                group=joined_path(whole.group, path),
+                urls=[*urls, *groups.unreadable],
+                unreadable=groups.unreadable,
+            )
+            for path, urls in groups.with_data.items()
+        ]
+        return cls(parts, groups.without_data, whole.group)
+
+    @property
+    def first(self) -> DatasetIngestion:
+        """The dataset, or that of the first group."""
+        return self.parts[0]
+
+    @property
+    def target(self) -> Target:
+        """Where everything is committed."""
+        return self.first.target
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one dataset."""
+        return len(self.parts) == 1
+
+    def batches(
+        self, urls: Sequence[str], most: int | None, progress: Progress, *, bounded: bool
+    ) -> Generator[None]:
+        """Parse what the datasets do not hold yet; each time, the next batch is in `parsed`.
+
+        There is at least one batch, which may be empty. It has at most `most` files, or the default number.
+        """
+        for part in self.parts:
+            part.compare()
+        fresh = {part.request.group: dict.fromkeys(part.fresh()) for part in self.parts}
+        new = [url for url in urls if any(url in own for own in fresh.values())]
+        steps = len(new) + 1  # parsing every file, and the commit
+        progress(0, steps)
+        streams = [
+            (part, fresh[part.request.group], part.parse(fresh[part.request.group])) for part in self.parts
+        ]
+        count = nbytes = 0
+        for done, url in enumerate(new, start=1):
+            for part, own, results in streams:
+                if url in own:
+                    nbytes += part.take(next(results))
+            count += 1
+            progress(done, steps)
+            full = count >= (most or usual_files(done - count)) or (bounded and nbytes >= BATCH_BYTES)
+            if done < len(new) and full:
+                self._declare()
+                yield
+                count = nbytes = 0
+        self._declare()
+        yield
+        progress(steps, steps)
+
+    def _declare(self) -> None:
+        for part in self.parts:
+            part.declare()
+
+    def preview(self, batches: Generator[None], options: Iterable[str]) -> IngestReport:
+        """What a commit would do; nothing is written or raised."""
+        for _ in batches:  # there is only one
+            reports = {part.request.group: part.preview(options) for part in self.parts}
+        return merge_reports(reports, left_out_variables(self.without_data))
+
+    def commit(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
+        """Commit every batch; returns one report for all."""
+        reports = BatchReports()
+        with closing(batches):  # whatever happens, parsing stops
+            for number, _ in enumerate(batches):
+                if number:
+                    self._release_references()
+                self._accept_restored()
+                report = self._commit_batch(message)
+                reports.add(report, self.grown)
+                self.target.repository = report.repository or self.target.repository
+                for part in self.parts:
+                    part.begin_batch(reports.added)
+        unchanged = {url for part in self.parts for url in part.unchanged}
+        return reports.merge(report, urls, unchanged)
+
+    def _release_references(self) -> None:
+        """Open the repository again: Icechunk would keep the references of earlier batches in memory."""
+        repo = self.target.open()
+        self.target.repository = (
+            None if repo is None else reopen_without_cache(repo)
+        ) or self.target.repository
+
+    def _accept_restored(self) -> None:
+        """First of all, make files readable again that were restored without their times."""
+        restored = {url: identity for part in self.parts for url, identity in part.restored.items()}
+        repo = self.target.open() if restored else None
+        if repo is not None:
+            sources = self.first.sources
+            self.target.repository = accept_restored(repo, restored, self.target.branch, sources)
+            for part in self.parts:
+                part.restored = {}
+
+    def _commit_batch(self, message: str | None) -> IngestReport:
+        """Write a batch in one commit; a repository is created only if something goes into it."""
+        repo = self.target.open()
+        ready: list[IngestPlan] | None = None
+        if repo is None:
+            datasets = [Dataset() for _ in self.parts]
+            ready = self._plan_together(datasets)
+            self._raise_refusals(ready)
+            if not any(plan.placed_files for plan in ready):
+                return self._report(ready, datasets, None)
+        repo = repo or self.target.open(create=True)
+        assert repo is not None
+        commit = Commit(repo, self.target.branch, message or "ingest")
+        attempts: list[tuple[IngestReport, UncommittedChange | str]] = []
+
+        def prepare() -> UncommittedChange | str:
+            nonlocal ready
+            report, change = self._write(commit.repo, ready)
+            ready = None  # it was written into, and another writer was faster
+            commit.message = message or f"ingest: {report.summary}"
+            attempts.append((report, change))
+            return change
+
+        snapshot = publish(commit, prepare)
+        report, change = attempts[-1]
+        return report if isinstance(change, str) else with_fields(report, snapshot_id=snapshot)
+
+    def _write(
+        self, repo: icechunk.Repository, ready: list[IngestPlan] | None = None
+    ) -> tuple[IngestReport, UncommittedChange | str]:
+        """Plan everything and write it into a session; if nothing is new, return the current snapshot.
+
+        `ready` are the plans of new datasets, if they were already made.
+        """
+        branch = self.target.branch
+        while True:
+            session = repo.writable_session(branch)
+            datasets, plans = self._plan_in(session, ready)
+            self._raise_refusals(plans)
+            locations = {url for plan in plans for url in plan.locations()}
+            split, options = partial(self._split, plans), self.first.sources.options
+            reopened, prefixes = with_containers(repo, locations, self._folders(), options, split)
+            report = with_fields(self._report(plans, datasets, reopened), containers=prefixes)
+            self.grown = plans[0].cube.axes[0] if self.is_alone else None
+            if not any(plan.placed_files for plan in plans):
+                return report, session.snapshot_id
+            handle = self._handle_for_full_members(reopened, plans, datasets)
+            if handle is not repo:  # a session keeps the configuration that it began with
+                planned_at, repo = session.snapshot_id, reopened
+                session = handle.writable_session(branch)
+                if session.snapshot_id != planned_at:
+                    continue
+                if datasets[0].origin:
+                    datasets = [self.first.read_end(session) or datasets[0]]
+                else:
+                    datasets = [part.read(session) for part in self.parts]
+            store, opens = safe_store(session.store), True
+            for part, plan, dataset in zip(self.parts, plans, datasets, strict=True):
+                opens &= not plan.placed_files or part.write(store, plan, dataset)
+            if opens:
+                if self.above is not None:
+                    self._write_groups_without_data(store, self.above, plans)
+                return report, UncommittedChange(session)
+            ready = None  # without what was left out, everything may be different
+
+    def _raise_refusals(self, plans: Sequence[IngestPlan]) -> None:
+        for part, plan in zip(self.parts, plans, strict=True):
+            part.raise_refusals(plan)
+
+    def _report(
+        self, plans: Sequence[IngestPlan], datasets: Sequence[Dataset], repo: icechunk.Repository | None
+    ) -> IngestReport:
+        """One report of what the plans do."""
+        reports = {
+            part.request.group: part.report(plan, dataset, repo)
+            for part, plan, dataset in zip(self.parts, plans, datasets, strict=True)
+        }
+        return merge_reports(reports, left_out_variables(self.without_data))
+
+    def _write_groups_without_data(self, store: Any, above: str, plans: Sequence[IngestPlan]) -> None:
+        """Write the groups without data; then all groups must open as one tree."""
+        by_group = {part.request.group: plan for part, plan in zip(self.parts, plans, strict=True)}
+        for group in self.without_data:
+            group.write(store, above, by_group)
+        if problem := tree_problem(store, above):
+            raise IngestError(
+                f"the groups of the files do not open as one tree, so nothing was written: {problem}\n"
+                "  Ingest such groups one by one: source_group= names one, and group= where it goes"
+            )
+
+    def _plan_in(
+        self, session: icechunk.Session, ready: list[IngestPlan] | None
+    ) -> tuple[list[Dataset], list[IngestPlan]]:
+        """The datasets as they are in a session, and their plans; `ready` are those of new ones.
+
+        Files that go after all others need only the end of the dataset, whatever its length.
+        """
+        end = self.first.read_end(session) if self.is_alone and not self.first.again else None
+        if end is not None:
+            with suppress(WholeDatasetNeededError):
+                return [end], self._plan_together([end])
+        datasets = [part.read(session) for part in self.parts]
+        if ready and all(dataset.is_new for dataset in datasets):
+            return datasets, ready
+        return datasets, self._plan_together(datasets)
+
+    def _plan_together(self, datasets: Sequence[Dataset]) -> list[IngestPlan]:
+        """The plans of all datasets; a file that one of them refuses goes into none."""
+        while True:
+            plans = [part.plan(dataset) for part, dataset in zip(self.parts, datasets, strict=True)]
+            refused = {url: why for plan in plans for url, why in plan.refused.items()}
+            affected = [part for part in self.parts if any(file.url in refused for file in part.parsed)]
+            if len(plans) == 1 or not affected:
+                return plans
+            for part in affected:
+                part.failures |= {file.url: refused[file.url] for file in part.parsed if file.url in refused}
+                part.parsed = [file for file in part.parsed if file.url not in refused]
+
+    def _split(self, plans: Sequence[IngestPlan], config: icechunk.RepositoryConfig) -> bool:
+        """Split manifests of references along the dimension that grows; returns whether `config` changed."""
+        changes = [
+            with_splitting(config, part.group, plan.arrays.values(), plan.cube.dims)
+            for part, plan in zip(self.parts, plans, strict=True)
+            if plan.placed_files
+        ]
+        return any(changes)
+
+    def _handle_for_full_members(
+        self, repo: icechunk.Repository, plans: Sequence[IngestPlan], datasets: Sequence[Dataset]
+    ) -> icechunk.Repository:
+        """The repository; if this commit fills members, a handle that gives each of them one manifest."""
+        config, fills = repo.config, False
+        for part, plan, dataset in zip(self.parts, plans, datasets, strict=True):
+            known, groups = plan.ledger.members, dataset.logical_groups
+            full = [
+                (array, names)
+                for name, array in plan.arrays.items()
+                if (names := MemberAllocator(array, known.get(name, {}), groups.get(name)).full)
+            ]
+            if full:
+                config, fills = with_whole_members(config, part.group, full), True
+        return repo.reopen(config=config) if fills else repo
+
+    def _folders(self) -> set[str]:
+        """The directories of all files."""
+        return {url.rpartition("/")[0] + "/" for url in self.first.urls}
+
+
+@dataclass
+class DatasetIngestion:
+    """Files that were named, on their way into one dataset, batch by batch."""
+
+    target: Target
+    urls: list[str]
+    """All files that were named."""
+
+    sources: Sources
+    request: ParseRequest
+    rules: Rules
+    parser: Any
+    """The caller's own parser, if given."""
+
+    group: str
+    """The group that holds the dataset."""
+
+    errors: str
+    """Whether files that cannot be taken `raise` or are `skip`ped."""
+
+    replace: bool
+    """Whether changed files are taken again."""
+
+    coordinate_sources: Mapping[str, CoordinateSource] = field(default_factory=dict)
+    """Where coordinates that are not in the files come from."""
+
+    schema: Any = None
+    """What the caller declared; files are checked against it."""
+
+    engine: Engine = None
+    """What parses the files."""
+
+    coordinate: Callable[[str], Any] | None = None
+    """Returns the coordinate of a file from its URL; if it returns None, the file's own stays."""
+
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Files that cannot be read, and why: something is wrong outside of the group that is ingested."""
+
+    parsed: list[ParsedFile] = field(init=False, default_factory=list)
+    """Files of this batch that could be parsed."""
+
+    again: list[ParsedFile] = field(init=False, default_factory=list)
+    """Files already in the dataset, parsed again for variables that it does not have."""
+
+    failures: dict[str, str] = field(init=False, default_factory=dict)
+    """Files of this batch that could not be parsed, and why."""
+
+    unchanged: set[str] = field(init=False, default_factory=set)
+    """Files already in the dataset, with the same content."""
+
+    changed: set[str] = field(init=False, default_factory=set)
+    """Files already in the dataset, with different content."""
+
+    restored: dict[str, Identity] = field(init=False, default_factory=dict)
+    """Files with another modification time but the same bytes, and what identifies them now."""
+
+    compared: str = field(init=False, default="")
+    """The snapshot that the files were compared with."""
+
+    before: int = field(init=False, default=0)
+    """How many files the earlier batches added."""
+
+    def compare(self) -> None:
+        """Find out which files are in the dataset, with the same or with different content."""
+        session = self.target.session()
+        if session is None:
+            return
+        self.compared = session.snapshot_id
+        known = Dataset.entries(session.store, self.group, self.urls)
+        states = source_states.check_states(
+            self.sources, {url: content for url, (_, content) in known.items()}
+        )
+        self.unchanged = {url for url, state in states.items() if state == "present"}
+        changed = {url: known[url][1] for url, state in states.items() if state == "changed"}
+        self.restored = source_states.find_restored(self.sources, changed)
+        self.unchanged |= self.restored.keys()
+        self.changed = set(states) - self.unchanged
+
+    def fresh(self) -> list[str]:
+        """The files that are to be parsed."""
+        known = set() if self.rules.add_variables else self.unchanged
+        return [url for url in self.urls if url not in known]
+
+    def parse(self, fresh: Iterable[str]) -> Iterator[ParsedFile | Failure]:
+        """Parse every file; if no dimensions were named, their coordinates determine them."""
+        urls = list(fresh)
+        results = parse_all(urls, self.sources, self.request, self.parser, self.engine)
+        if self.request.dims or not urls:
+            yield from results
+            return
+        found = list(results)
+        files = [each for each in found if isinstance(each, ParsedFile)]
+        if not files:  # all that can be said is what is wrong with each
+            yield from found
+            return
+        dims = self._known_dims() or find_concat_dims(
+            files, self.rules.placing.tolerance, self.rules.convert_units
+        )
+        if not dims:
+            failed = next((each for each in found if isinstance(each, Failure)), None)
+            why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
+            if failed is not None:
+                why = f"{failed.url}: {failed.reason}.\n  Without it, {why}"
+            raise IngestError(f"{why}: concat_dim= names the dimension along which to join files")
+        self.request = with_fields(
+            self.request, dims=(*dims, *(dim for dim in self.coordinate_sources if dim not in dims))
+        )
+        for each in found:
+            yield self._with_roles(each)
+
+    def _with_roles(self, result: ParsedFile | Failure) -> ParsedFile | Failure:
+        if isinstance(result, Failure):
+            return result
+        known = assign_roles(result, self.request)
+        return known or parse_one(result.url, self.sources, self.request, self.parser)
+
+    def _known_dims(self) -> tuple[str, ...]:
+        session = self.target.session()
+        return () if session is None else Dataset.read_ledger(session.store, self.group).dims
+
+    def take(self, parsed: ParsedFile | Failure) -> int:
+        """Put a parsed file where it belongs; returns roughly how much memory it takes."""
+        if parsed.url in self.unreadable:
+            parsed = Failure(parsed.url, self.unreadable[parsed.url])
+        result = add_coordinates(parsed, self.request.dims, self.coordinate_sources, self.coordinate)
+        if isinstance(result, ParsedFile) and result.url in self.unchanged:
+            self.again.append(result)
+        elif not isinstance(result, ParsedFile):
+            self.failures[result.url] = result.reason
+        elif self.replace or result.url not in self.changed:
+            self.parsed.append(result)
+        else:
+            self.failures[result.url] = "it has changed since it was ingested (replace=True ingests it again)"
+        return bytes_held(result)
+
+    def declare(self) -> None:
+        """Process what the caller declared: only now do we know which dimensions grow from file to file."""
+        if self.schema is not None and self.rules.schema is None:
+            declared = read_schema(
+                self.schema, self.request, self.sources, self.parser, self.coordinate_sources
+            )
+            self.rules = with_fields(self.rules, schema=declared)
+
+    def begin_batch(self, before: int) -> None:
+        """Forget the files of the committed batch; all batches so far added `before` files."""
+        self.before = before
+        self.parsed, self.again, self.failures = [], [], {}
+
+    def read(self, session: icechunk.Session) -> Dataset:
+        """The dataset as a session sees it."""
+        return Dataset.read(session.store, self.group)
+
+    def read_end(self, session: icechunk.Session) -> Dataset | None:
+        """The end of the dataset, if the files of this batch need no more; otherwise None."""
+        urls = [file.url for file in self.parsed]
+        if self.compared == session.snapshot_id and self.changed.isdisjoint(urls):
+            urls = []  # we already checked whether the dataset knows them
+        return Dataset.read_end(session.store, self.group, urls)
+
+    def plan(self, dataset: Dataset) -> IngestPlan:
+        """What goes where; files that are there, or that another process has added since, are unchanged."""
+        entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
+        twice = set() if self.replace else {file.url for file in self.parsed if file.url in entries}
+        files = [file for file in self.parsed if file.url not in twice]
+        known = [(file, entries[file.url]) for file in self.again if file.url in entries]
+        new_parts = [without_data(file, dataset.ledger.shown(number)) for file, number in known]
+        extending = [file for file in new_parts if any(v.role == "data" for v in file.variables.values())]
+        plan = plan_ingest(files, dataset, self.request, self.rules, entries, extending)
+        plan.refused |= self.failures
+        plan.unchanged = self.unchanged | twice
+        return plan
+
+    def preview(self, options: Iterable[str]) -> IngestReport:
+        """What a commit would do, and which options of `ingest` would change that."""
+        session = self.target.session()
+        dataset = Dataset() if session is None else self.read(session)
+        plan = self.plan(dataset)
+        report = self.report(plan, dataset, self.target.open())
+        return with_fields(report, drifts=find_drifts(plan, dataset, self.rules, report.runs, options))
+
+    def write(self, store: Any, plan: IngestPlan, dataset: Dataset) -> bool:
+        """Write a plan; returns whether everything in it opens. What does not is removed from the files."""
+        source_group = self.request.group
+        writer = Writer(store, self.group, plan, dataset, self.sources, self.parser, source_group)
+        problems = writer.write()
+        before = [*dataset.plain, *dataset.logical_groups]
+        written = [*plan.coordinates, *plan.static, *plan.arrays]
+        if not problems and not (plan.cube.origin and set(written) <= set(before) and not plan.attrs):
+            problems |= variable_problems(store, self.group, before, written)
+        problems = {name: why for name, why in problems.items() if name in set(written)}
+        for name, why in problems.items():
+            if name in before:
+                raise IngestError(
+                    f"with these files {name!r} of the dataset could no longer be opened, and nothing was "
+                    f"written: {why}"
+                )
+            parts = [part for part, stack in self.rules.stacks.items() if stack.array == name] or [name]
+            declared = [] if self.rules.schema is None else [self.rules.schema.file]
+            for file in (*self.parsed, *self.again, *declared):
+                for part in parts:
+                    if file.variables.pop(part, None) is not None:
+                        file.left_out[part] = why
+        return not problems
+
+    def raise_refusals(self, plan: IngestPlan) -> None:
+        """Raise an error for files that cannot be taken, unless they are to be skipped."""
+        if self.errors == "skip" or not plan.refused:
+            return
+        raise IngestError(refusal_text(plan.refused, len(self.urls), self.before))
+
+    def report(self, plan: IngestPlan, dataset: Dataset, repo: icechunk.Repository | None) -> IngestReport:
+        """What a plan does with every file, as the report that the caller gets."""
+        origin, unchanged = plan.cube.origin, plan.unchanged
+        places = {each.file.url: (origin + each.start, each.steps) for each in plan.placed_files}
+        before = set(dataset.ledger.locations)
+        copy_reasons = plan.copy_reasons()
+        files = []
+        batch = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *plan.refused))
+        for url in batch if self.before else self.urls:
+            if url in places:
+                status: Any = "added"
+                if url in before:
+                    status = "extended" if url in unchanged else "replaced"
+                files.append(FileReport(url, status, *places[url], copy_reasons.get(url, "")))
+            elif url in plan.refused:
+                files.append(FileReport(url, "failed", reason=plan.refused[url]))
+            elif url in unchanged:
+                files.append(FileReport(url, "unchanged"))
+        runs = find_runs(plan) if plan.placed_files else Runs(())
+        return IngestReport(runs, tuple(files), repository=repo, left_out=plan.left_out, copied=plan.copied())
 
 
 def remove(
@@ -979,16 +944,16 @@ def remove(
     named = [files] if isinstance(files, str | os.PathLike) else list(files)
     commit = Commit(opened, branch, message or "remove")
 
-    def prepare() -> Written:
+    def prepare() -> UncommittedChange:
         session = opened.writable_session(branch)
         dataset = Dataset.read(session.store, group)
         gone = _entries(named, dataset.ledger)
-        draft = emptied(dataset, gone)
-        problems = Writer(safe_store(session.store), group, draft, dataset, Sources()).write()
+        plan = plan_removal(dataset, gone)
+        problems = Writer(safe_store(session.store), group, plan, dataset, Sources()).write()
         if problems:
             raise IngestError(f"without these files the dataset cannot be written: {problems}")
         commit.message = message or f"remove {count_text(len(gone), 'file')}"
-        return Written(session)
+        return UncommittedChange(session)
 
     return publish(commit, prepare)
 

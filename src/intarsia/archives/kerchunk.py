@@ -100,25 +100,25 @@ def to_kerchunk(
     dataset = Dataset.read(store, path.strip("/"))
     if not dataset.logical_groups:
         raise IngestError(f"there is no dataset of logical arrays at {path or '/'!r}")
-    shown = [_Shown(LogicalArray(group)) for group in dataset.logical_groups.values()]
-    parts = list(_parts(shown))
-    made = []
+    arrays = [_ReferencedArray(LogicalArray(group)) for group in dataset.logical_groups.values()]
+    parts = list(_parts(arrays))
+    sets = []
     for part in parts:
         cut = {dim: ends for dim, (ends, whole) in part.items() if ends != whole}
         target = _target(Path(file), cut)
         refs = {".zgroup": json.dumps({"zarr_format": 2}), ".zattrs": _json(dataset.group_attrs)}
         chunks = 0
-        for array in shown:
+        for array in arrays:
             own = array.references({dim: ends for dim, (ends, _) in part.items()})
             chunks += sum(isinstance(each, list) for each in own.values())
             refs |= own
         for name in dataset.plain:
             if name != LEDGER:
                 refs |= _inlined(dataset, name, {dim: ends for dim, (ends, _) in part.items()})
-        made.append((target, refs, KerchunkFile(str(target), cut, chunks)))
-    for target, refs, _ in made:  # only now: anything that cannot be expressed was refused before
+        sets.append((target, refs, KerchunkFile(str(target), cut, chunks)))
+    for target, refs, _ in sets:  # only now: anything that cannot be expressed was refused before
         _write(target, refs, parquet=parquet)
-    return tuple(each for *_, each in made)
+    return tuple(each for *_, each in sets)
 
 
 def _write(target: Path, refs: Mapping[str, Any], *, parquet: bool) -> None:
@@ -145,10 +145,10 @@ type Part = dict[str, tuple[tuple[int, int], tuple[int, int]]]
 """For every dimension, the indices of a part of the dataset, and all indices."""
 
 
-def _parts(shown: list[_Shown]) -> Iterator[Part]:
+def _parts(arrays: list[_ReferencedArray]) -> Iterator[Part]:
     """The parts of a dataset in which no variable changes its encoding."""
     cuts: dict[str, set[int]] = {}
-    for array in shown:
+    for array in arrays:
         for axis, dim in enumerate(array.dims):
             ends = {end for region in array.regions for end in region.bounds[axis]}
             cuts.setdefault(dim, set()).update(ends | {0, array.array.shape[axis]})
@@ -160,7 +160,7 @@ def _parts(shown: list[_Shown]) -> Iterator[Part]:
         }
 
 
-class _Shown:
+class _ReferencedArray:
     """One logical array to be written."""
 
     def __init__(self, array: LogicalArray) -> None:
@@ -252,22 +252,22 @@ def _codecs(name: str, member: zarr.Array[Any]) -> tuple[list[Any], Any, str, np
 
 def _in_format_2(codec: Any) -> dict[str, Any] | None:
     """A bytes -> bytes codec as numcodecs writes it into metadata of format 2; None if that is impossible."""
-    said = codec.to_dict()
-    name, given = str(said.get("name", "")), dict(said.get("configuration") or {})
+    document = codec.to_dict()
+    name, configuration = str(document.get("name", "")), dict(document.get("configuration") or {})
     if name.startswith("numcodecs."):
-        return {"id": name.removeprefix("numcodecs."), **{k: v for k, v in given.items() if k != "id"}}
+        return configuration | {"id": name.removeprefix("numcodecs.")}
     if isinstance(codec, GzipCodec | ZstdCodec):
-        return {"id": name, "level": given["level"]}
+        return {"id": name, "level": configuration["level"]}
     if isinstance(codec, BloscCodec):
         shuffles = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
         return {
-            "id": "blosc", "cname": given["cname"], "clevel": given["clevel"],
-            "shuffle": shuffles[given["shuffle"]], "blocksize": given.get("blocksize", 0),
+            "id": "blosc", "cname": configuration["cname"], "clevel": configuration["clevel"],
+            "shuffle": shuffles[configuration["shuffle"]], "blocksize": configuration.get("blocksize", 0),
         }  # fmt: skip
     if isinstance(codec, Crc32cCodec):
         return {"id": "crc32c", "location": "end"}
     if name == "shuffle":
-        return {"id": "shuffle", "elementsize": given["element_size"]}
+        return {"id": "shuffle", "elementsize": configuration["element_size"]}
     return None
 
 

@@ -1,6 +1,6 @@
-"""What was already ingested: the ledger of the sources, what each of them shows, and which of them moved.
+"""The ledger of a dataset: its sources, what each of them shows, and the member of every encoding.
 
-How a ledger is stored: arrays that grow by rows, an index of names, and older versions of this form.
+It is stored beside the arrays as a small JSON document, two tables that grow by rows, and an index of names.
 """
 
 from __future__ import annotations
@@ -161,9 +161,6 @@ def _depth(parts: list[str]) -> int:
 HEAD = "head"
 """The name of the array that holds everything small: JSON, as bytes."""
 
-DOCUMENT = "document"
-"""The name of the array that held everything, as JSON, in versions 1 and 2."""
-
 SOURCES, CLAIMS, INDEX = "sources", "claims", "index"
 """The names of the arrays with a row for each source, for each claim, and for each indexed source."""
 
@@ -198,15 +195,23 @@ def read_ledger(group: zarr.Group, *, rows: bool = True) -> Ledger:
         if LEDGER not in group:
             return Ledger()
         node: Any = group[LEDGER]
-        version = node.attrs.get("version")
-        if version not in (1, 2, VERSION):
-            raise IngestError(
-                f"the ledger of {place_text(group.store_path)} has version {version}, which this intarsia "
-                "cannot read"
-            )
-        ledger = _parsed(version, node, rows=rows)
+        _check_version(group, node)
+        ledger = _parse(node, rows=rows)
         ledger.check()
         return ledger
+
+
+def _check_version(group: zarr.Group, node: zarr.Group) -> None:
+    version = node.attrs.get("version")
+    if version == VERSION:
+        return
+    advice = "ingest the files again, into another group"
+    if isinstance(version, int) and version > VERSION:
+        advice = "a newer intarsia reads it"
+    raise IngestError(
+        f"the ledger of {place_text(group.store_path)} has version {version}, but this intarsia reads only "
+        f"version {VERSION}: {advice}"
+    )
 
 
 @contextmanager
@@ -227,16 +232,8 @@ def _named(group: zarr.Group) -> Iterator[None]:
         raise IngestError(f"the ledger of {place_text(group.store_path)} is damaged: {reason}") from why
 
 
-def _parsed(version: int, node: Any, *, rows: bool) -> Ledger:
-    if version == 1:
-        return _from_version_1(str(node.attrs["concat_dim"]), _read_json(node[DOCUMENT]))
+def _parse(node: Any, *, rows: bool) -> Ledger:
     dims = tuple(node.attrs["concat_dims"])
-    if version == 2:
-        document = _read_json(node[DOCUMENT])
-        listed, rank = document.pop("claims"), len(dims) + 1
-        file, *ends = (np.array(listed[name], dtype=np.int64) for name in ("file", "start", "stop"))
-        start, stop = (each.reshape(len(file), rank) for each in ends)
-        return Ledger(dims, **document, claims=RegionTable.of(file, start, stop, np.zeros_like(start)))
     head = _read_json(node[HEAD])
     ledger = Ledger(dims, claims=RegionTable.from_rows([], len(dims) + 1), **head)
     if not rows:
@@ -251,18 +248,6 @@ def _parsed(version: int, node: Any, *, rows: bool) -> Ledger:
     return ledger
 
 
-def _from_version_1(dim: str, document: dict[str, Any]) -> Ledger:
-    """A ledger from the time when sources followed one another on one axis."""
-    locations, lengths, members = (document[key] for key in ("locations", "lengths", "members"))
-    ends = np.cumsum([0, *lengths], dtype=np.int64)
-    variables = np.zeros(len(lengths), dtype=np.int64)
-    start = np.stack([ends[:-1], variables], axis=1)
-    stop = np.stack([ends[1:], variables + max(len(members), 1)], axis=1)
-    table = RegionTable.of(np.arange(len(lengths)), start, stop, np.zeros_like(start))
-    moments: list[float | None] = [None] * len(locations)
-    return Ledger((dim,), locations, document["contents"], moments, list(members), table, members)
-
-
 def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
     """Store the ledger: what is already there, and stays, is not written again."""
     node, before = group.require_group(LEDGER), ledger.stored
@@ -273,8 +258,6 @@ def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
     }
     if node.attrs.asdict() != attrs:
         node.attrs.put(attrs)
-    if DOCUMENT in node:
-        del node[DOCUMENT]
     head = _head(ledger)
     if before is None or head != _head(before):
         data = np.frombuffer(head, dtype=np.uint8)
@@ -355,21 +338,19 @@ def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, s
         return {} if node is None else _entries(group, node, set(urls))
 
 
-def _entries(group: zarr.Group, node: Any, wanted: set[str]) -> dict[str, tuple[int, str]]:
-    hits, marks = [0], np.empty(0, dtype=np.uint64)
-    if node.attrs.get("version") == VERSION:
-        marks = np.asarray(Reader.of(node[INDEX])[...])
-        asked = np.array([mark_of(url) for url in wanted], dtype=np.uint64)
-        hits = np.flatnonzero(np.isin(marks, asked)).tolist()
-    if len(hits) > MOST_HITS or node.attrs.get("version") != VERSION:
+def _entries(group: zarr.Group, node: Any, urls: set[str]) -> dict[str, tuple[int, str]]:
+    _check_version(group, node)
+    marks = np.asarray(Reader.of(node[INDEX])[...])
+    hits = np.flatnonzero(np.isin(marks, np.array([mark_of(url) for url in urls], dtype=np.uint64))).tolist()
+    if len(hits) > MOST_HITS:
         ledger = read_ledger(group)
         known = zip(ledger.locations, ledger.contents, strict=True)
-        return {url: (i, content) for i, (url, content) in enumerate(known) if url in wanted}
+        return {url: (i, content) for i, (url, content) in enumerate(known) if url in urls}
     found, sources = {}, Reader.of(node[SOURCES])
     unmarked = slice(len(marks), None)
     for some in (*(slice(i, i + 1) for i in hits), unmarked):  # two names may have the same mark
         for number, (url, content, _) in enumerate(np.asarray(sources[some]).tolist(), start=some.start):
-            if url in wanted:
+            if url in urls:
                 found[url] = number, content
     return found
 

@@ -22,11 +22,11 @@ from intarsia.archives.formats.tiff import TIFFParser
 from intarsia.archives.formats.virtualizarr import VirtualFormat
 from intarsia.archives.formats.zarr import N5_ATTRIBUTES, N5Parser, ZarrArrayParser, ZarrV2Parser, is_n5
 from intarsia.archives.locations import Sources, local_path
-from intarsia.archives.parse_pool import Engine, parsed_by
-from intarsia.archives.parsed_file import Failure, ParsedFile, ParsedVariable, Want, renamed
-from intarsia.archives.plan.coordinates import counts_time
+from intarsia.archives.parse_pool import Engine, parse_with
+from intarsia.archives.parsed_file import Failure, ParsedFile, ParsedVariable, ParseRequest, rename_variables
+from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
-from intarsia.archives.preprocess import as_stored, preprocessed
+from intarsia.archives.preprocess import as_stored, run_preprocess
 from intarsia.display import is_misspelt, names_text
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
@@ -62,7 +62,7 @@ class Format(Protocol):
     def name(self) -> str:
         """The kind of file, in a word."""
 
-    def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
+    def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
         """The wanted variables of one source."""
 
     def opened(self, url: str, sources: Sources, name: str) -> AbstractContextManager[Any]:
@@ -95,7 +95,7 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
         return VirtualFormat("kerchunk", _virtualizarr("KerchunkJSONParser"), group)
     raise IngestError(
         f"it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references: it starts with {head!r} "
-        "(parser= reads other formats)"
+        "(a parser of VirtualiZarr may read it)"
     )
 
 
@@ -141,25 +141,25 @@ def _format_for(parser: Any, group: str) -> Format:
     return VirtualFormat(type(parser).__name__, parser, group)
 
 
-def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> ParsedFile | Failure:
+def parse_one(url: str, sources: Sources, request: ParseRequest, parser: Any = None) -> ParsedFile | Failure:
     """Parse one file; what is wrong with it is returned, not raised."""
     try:
         before = sources.identity(url)
         if before.size == 0:
             return Failure(url, "the file is empty")
         with sources.held(url, before.size if parser is None else sys.maxsize):
-            format = format_of(url, sources, parser, want.group)
+            format = format_of(url, sources, parser, request.group)
             digest = sources.digest(url, before) if parser is None else ""
 
-            def parse(want: Want) -> ParsedFile:
-                found = format.parse(url, sources, want)
+            def parse(request: ParseRequest) -> ParsedFile:
+                found = format.parse(url, sources, request)
                 if found.groups:
                     raise IngestError(
-                        _words_of_groups(found, want, partial(_parse_group, url, sources, want))
+                        _groups_text(found, request, partial(_parse_group, url, sources, request))
                     )
-                return renamed(found, want.rename)
+                return rename_variables(found, request.rename)
 
-            parsed = parse(want) if want.preprocess is None else preprocessed(parse, want)
+            parsed = parse(request) if request.preprocess is None else run_preprocess(parse, request)
         if parsed.identity != before:
             return Failure(url, "the file changed while it was read")
         problem = _beyond_the_end(parsed) or _unwritable_names(parsed) or _bottomless(parsed)
@@ -167,14 +167,14 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         parsed.identity = replace(parsed.identity, digest=digest)
         return Failure(url, problem) if problem else parsed
     except Exception as error:
-        return Failure(url, reason_of(error))
+        return Failure(url, failure_text(error))
 
 
-def _parse_group(url: str, sources: Sources, want: Want, path: str) -> ParsedFile:
-    return format_of(url, sources, None, path).parse(url, sources, replace(want, group=path))
+def _parse_group(url: str, sources: Sources, request: ParseRequest, path: str) -> ParsedFile:
+    return format_of(url, sources, None, path).parse(url, sources, replace(request, group=path))
 
 
-def reason_of(error: Exception) -> str:
+def failure_text(error: Exception) -> str:
     """What is wrong with a file; an error that is the same for every file is raised."""
     if isinstance(error, MissingExtraError):
         raise error
@@ -190,10 +190,10 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(text.split())}"
 
 
-def _words_of_groups(parsed: ParsedFile, want: Want, parse_group: Callable[[str], ParsedFile]) -> str:
+def _groups_text(parsed: ParsedFile, request: ParseRequest, parse_group: Callable[[str], ParsedFile]) -> str:
     """Why there is no data here, and which groups have some: only what source_group= would find there."""
-    place = f"its group {want.group!r}" if want.group else "it"
-    along = f" along {' and '.join(map(repr, want.dims))}" if want.dims else ""
+    place = f"its group {request.group!r}" if request.group else "it"
+    along = f" along {' and '.join(map(repr, request.dims))}" if request.dims else ""
     groups, left_out = [], dict(parsed.left_out)
     for path in parsed.groups[:TRIED_GROUPS]:
         found = parse_group(path)
@@ -201,7 +201,7 @@ def _words_of_groups(parsed: ParsedFile, want: Want, parse_group: Callable[[str]
             groups.append(path)
         left_out |= {f"{path}/{name}": why for name, why in found.left_out.items()}
     if not groups and len(parsed.groups) <= TRIED_GROUPS:
-        return words_of_nothing(left_out)
+        return no_variables_text(left_out)
     groups = groups or list(parsed.groups)
     listed, more = ", ".join(map(repr, groups[:SHOWN_GROUPS])), len(groups) > SHOWN_GROUPS
     return (
@@ -211,7 +211,7 @@ def _words_of_groups(parsed: ParsedFile, want: Want, parse_group: Callable[[str]
     )
 
 
-def words_of_nothing(left_out: Mapping[str, str]) -> str:
+def no_variables_text(left_out: Mapping[str, str]) -> str:
     """Why a file with groups has nothing that can be ingested."""
     listed = "; ".join(f"{name!r}: {why}" for name, why in list(left_out.items())[:SHOWN_GROUPS])
     return "none of its groups has variables that can be ingested" + (f" ({listed})" if listed else "")
@@ -272,7 +272,7 @@ def _containers(values: Iterable[Any]) -> list[Any]:
 
 
 def parse_all(
-    urls: list[str], sources: Sources, want: Want, parser: Any = None, engine: Engine = None
+    urls: list[str], sources: Sources, request: ParseRequest, parser: Any = None, engine: Engine = None
 ) -> Iterator[ParsedFile | Failure]:
     """Parse every file, in the order of `urls`.
 
@@ -280,20 +280,22 @@ def parse_all(
     parser or a function, is called in this process.
     """
     remote = any(scheme_of(url) != "file" for url in urls)
-    if engine is None and (remote or parser is not None or want.preprocess is not None):
+    if engine is None and (remote or parser is not None or request.preprocess is not None):
         engine = REMOTE_THREADS if remote else 1
-    parse = partial(_parse_some, sources=sources, want=want, parser=parser)
+    parse = partial(_parse_some, sources=sources, request=request, parser=parser)
     known: dict[bytes, Any] = {}
-    for result in parsed_by(engine, parse, urls, remote=remote):
+    for result in parse_with(engine, parse, urls, remote=remote):
         if isinstance(result, ParsedFile):
             _keep_once(result, known)
         yield result
 
 
-def _parse_some(urls: Sequence[str], sources: Sources, want: Want, parser: Any) -> list[ParsedFile | Failure]:
+def _parse_some(
+    urls: Sequence[str], sources: Sources, request: ParseRequest, parser: Any
+) -> list[ParsedFile | Failure]:
     """Parse some files; grids that they share are one object, which is sent once."""
     known: dict[bytes, Any] = {}
-    results = [parse_one(url, sources, want, parser) for url in urls]
+    results = [parse_one(url, sources, request, parser) for url in urls]
     for result in results if len(results) > 1 else ():
         if isinstance(result, ParsedFile):
             _keep_once(result, known)
@@ -316,9 +318,10 @@ def _keep_once(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
             known[key] = values
 
 
-def made_alike(
-    result: ParsedFile | Failure, dims: tuple[str, ...], given: Mapping[str, Callable[[ParsedFile], Any]],
-    spare: Callable[[str], Any] | None = None,
+def add_coordinates(
+    result: ParsedFile | Failure, dims: tuple[str, ...],
+    coordinate_sources: Mapping[str, Callable[[ParsedFile], Any]],
+    from_url: Callable[[str], Any] | None = None,
 ) -> ParsedFile | Failure:  # fmt: skip
     """Give a file that is one step of a dimension the axis that it lacks; and every file its coordinates."""
     if isinstance(result, Failure):
@@ -328,7 +331,8 @@ def made_alike(
     for dim in reversed(dims):
         if dim in result.new_dims:
             known = [each for variable in result.variables.values() for each in variable.dims]
-            if dim not in given and spare is None and dim not in result.variables and is_misspelt(dim, known):
+            has_coordinate = dim in coordinate_sources or dim in result.variables or from_url is not None
+            if not has_coordinate and is_misspelt(dim, known):
                 return Failure(result.url, f"it has no dimension {dim!r}: {names_text(dim, known)}")
             for variable in result.variables.values():
                 if variable.role == "data":
@@ -337,16 +341,18 @@ def made_alike(
             if scalar is not None and scalar.values is not None and scalar.values.size == 1:
                 scalar.dims, scalar.shape = (dim,), (1,)
                 scalar.values = scalar.values.reshape(1)
-    asked: dict[str, Callable[[], Any]] = {dim: partial(each, result) for dim, each in given.items()}
-    if spare is not None:
-        asked.setdefault(dims[0], partial(spare, result.url))
-    for dim, coordinate in asked.items():
+    coordinates: dict[str, Callable[[], Any]] = {
+        dim: partial(source, result) for dim, source in coordinate_sources.items()
+    }
+    if from_url is not None:
+        coordinates.setdefault(dims[0], partial(from_url, result.url))
+    for dim, coordinate in coordinates.items():
         try:
-            said = coordinate()
+            value = coordinate()
         except Exception as error:
             return Failure(result.url, f"its {dim!r} cannot be determined: {error}")
-        if said is not None:
-            result.variables[dim] = _coordinate(dim, said)
+        if value is not None:
+            result.variables[dim] = _coordinate(dim, value)
         elif dim not in result.variables:
             return Failure(
                 result.url,
@@ -375,13 +381,13 @@ def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
         ranges.inlined = {(0, *index): data for index, data in ranges.inlined.items()}
 
 
-def _coordinate(dim: str, said: Any) -> ParsedVariable:
+def _coordinate(dim: str, value: Any) -> ParsedVariable:
     """A coordinate that the caller gave: its values, or another variable of the file that has them."""
-    if isinstance(said, ParsedVariable):
-        values, attrs = np.atleast_1d(said.loaded), dict(said.attrs)
+    if isinstance(value, ParsedVariable):
+        values, attrs = np.atleast_1d(value.loaded), dict(value.attrs)
     else:
-        values, attrs = as_stored(np.atleast_1d(np.asarray(said)))
-    return ParsedVariable(dim, "joined", (dim,), values.shape, attrs, values.dtype, values=values)
+        values, attrs = as_stored(np.atleast_1d(np.asarray(value)))
+    return ParsedVariable(dim, "concat", (dim,), values.shape, attrs, values.dtype, values=values)
 
 
 def _name_units_of_bounds(file: ParsedFile) -> None:
@@ -389,7 +395,7 @@ def _name_units_of_bounds(file: ParsedFile) -> None:
     for variable in file.variables.values():
         attrs = variable.attrs
         bounds = file.variables.get(str(attrs.get("bounds", attrs.get("climatology", ""))))
-        if bounds is not None and bounds.role == "joined" and counts_time(attrs):
+        if bounds is not None and bounds.role == "concat" and has_time_units(attrs):
             for key in {"units", "calendar"} & attrs.keys():
                 bounds.attrs.setdefault(key, attrs[key])
 

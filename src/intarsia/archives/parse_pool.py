@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -54,12 +53,12 @@ USUAL_WORKERS = 8
 """The number of workers if it is unknown."""
 
 
-def checked_engine(client: Any) -> Engine:
+def check_engine(client: Any) -> Engine:
     """What should parse, if it can.
 
-    >>> checked_engine(4)
+    >>> check_engine(4)
     4
-    >>> checked_engine("cluster")
+    >>> check_engine("cluster")
     Traceback (most recent call last):
     ...
     intarsia.errors.IngestError: client='cluster' cannot parse files: give a number of threads, a \
@@ -79,7 +78,7 @@ dask.distributed.Client, or an executor of concurrent.futures
 type Parse = Callable[[Sequence[str]], list[ParsedFile | Failure]]
 
 
-def parsed_by(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool) -> Iterator[Any]:
+def parse_with(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool) -> Iterator[Any]:
     """The results of `parse` for all URLs, some at a time, in order.
 
     By default, this thread parses, and processes of its own do if enough work is left for them.
@@ -87,11 +86,11 @@ def parsed_by(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool
     if engine is None:
         first, rest = urls[:TRIED], urls[TRIED:]
         began = time.perf_counter()
-        yield from parsed_by(1, parse, first, remote=remote)
+        yield from parse_with(1, parse, first, remote=remote)
         seconds = (time.perf_counter() - began) / max(1, len(first)) * len(rest)
         count = min(_processors(), MOST_PROCESSES)
         if seconds < PAYING or count < 2 or not can_be_started():
-            yield from parsed_by(1, parse, rest, remote=remote)
+            yield from parse_with(1, parse, rest, remote=remote)
         else:
             yield from _in_processes(parse, rest, count)
         return
@@ -102,7 +101,7 @@ def parsed_by(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool
             return
         pool = ThreadPoolExecutor(max_workers=engine)
         try:
-            yield from _given_out(pool, parse, [[url] for url in urls], TASKS_AHEAD * engine)
+            yield from _submit_ahead(pool, parse, [[url] for url in urls], TASKS_AHEAD * engine)
         finally:
             pool.shutdown(cancel_futures=True)  # after Ctrl-C the remaining files are no longer wanted
         return
@@ -110,7 +109,7 @@ def parsed_by(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool
         check_client(engine)
     workers = _workers_of(engine)
     files = max(1, min(FILES_A_TASK, len(urls) // (TASKS_AHEAD * workers)))
-    yield from _given_out(engine, parse, batched(urls, files), TASKS_AHEAD * workers)
+    yield from _submit_ahead(engine, parse, batched(urls, files), TASKS_AHEAD * workers)
 
 
 def _processors() -> int:
@@ -123,7 +122,7 @@ def _in_processes(parse: Parse, urls: Sequence[str], count: int) -> Iterator[Any
     pool = ThreadPoolExecutor(max_workers=count)
     try:
         tasks = batched(urls, FILES_A_TASK)
-        yield from _given_out(pool, workers.parse, tasks, TASKS_AHEAD * count)
+        yield from _submit_ahead(pool, workers.parse, tasks, TASKS_AHEAD * count)
     finally:
         workers.close()  # threads that wait for one of them get no answer
         pool.shutdown(cancel_futures=True)
@@ -136,7 +135,7 @@ def _workers_of(engine: Any) -> int:
     return max(1, known or USUAL_WORKERS)
 
 
-def _given_out(client: Any, parse: Parse, tasks: Any, ahead: int) -> Iterator[Any]:
+def _submit_ahead(client: Any, parse: Parse, tasks: Any, ahead: int) -> Iterator[Any]:
     """The results of tasks, in order; at most `ahead` tasks are given out before their results are taken."""
     run = uuid.uuid4().hex  # dask treats equal calls as one; files may have changed since
     waiting: deque[tuple[Any, Sequence[str]]] = deque()
@@ -175,9 +174,6 @@ def _words(task: Sequence[str]) -> str:
 def _do(_run: str, parse: Parse, urls: Sequence[str]) -> list[ParsedFile | Failure]:
     return parse(urls)
 
-
-LENGTH = struct.Struct("<Q")
-"""Before every message: its length in bytes."""
 
 PROGRAM = "import sys; sys.path[:] = {path!r}; from intarsia.archives.parse_pool import serve; serve()"
 
@@ -239,20 +235,16 @@ class ParseWorkers:
 
 def send(pipe: Any, message: Any) -> None:
     """Write a message into a pipe."""
-    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.write(LENGTH.pack(len(data)))
-    pipe.write(data)
+    pickle.dump(message, pipe, protocol=pickle.HIGHEST_PROTOCOL)
     pipe.flush()
 
 
 def receive(pipe: Any) -> Any:
-    """The next message from a pipe; None if it has ended."""
-    head = pipe.read(LENGTH.size)
-    if len(head) < LENGTH.size:
+    """The next message from a pipe; None if it has ended, also in the middle of a message."""
+    try:
+        return pickle.load(pipe)
+    except (EOFError, pickle.UnpicklingError):
         return None
-    (length,) = LENGTH.unpack(head)
-    data = pipe.read(length)
-    return pickle.loads(data) if len(data) == length else None
 
 
 def serve() -> None:

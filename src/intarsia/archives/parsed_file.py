@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from intarsia.archives.locations import Identity
 
 
-type Role = Literal["data", "joined", "static"]
+type Role = Literal["data", "concat", "static"]
 
 SUPPORTED_KINDS = "biufcT"
 """The supported kinds of NumPy data types: numbers, bools and texts of any length."""
@@ -39,7 +39,7 @@ def is_grid_mapping(attrs: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class ParseRequest:
     """What the caller wants from every file."""
 
     dims: tuple[str, ...]
@@ -63,7 +63,7 @@ class Want:
     whole_tree: bool = False
     """Whether all groups are wanted: names that are invented in one then differ from those above it."""
 
-    def in_file(self, described: Mapping[str, Description]) -> Want:
+    def in_file(self, described: Mapping[str, Description]) -> ParseRequest:
         """The same, with the names in a file."""
         if not self.rename:
             return self
@@ -157,7 +157,7 @@ class ParsedVariable:
     """Its name in the file."""
 
     role: Role
-    """`data` becomes a logical array; `joined` is loaded and runs along the dimension; `static` is loaded."""
+    """`data` becomes a logical array; `concat` is loaded and runs along the dimension; `static` is loaded."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -249,7 +249,7 @@ class ParsedFile:
         }
 
     @property
-    def words_of_left_out(self) -> str:
+    def left_out_text(self) -> str:
         """The first variables that are left out, and why; empty if there are none."""
         left_out = "; ".join(f"{name!r}: {why}" for name, why in list(self.left_out.items())[:3])
         return f" ({left_out})" if left_out else ""
@@ -274,7 +274,7 @@ def without_data(file: ParsedFile, known: Iterable[str]) -> ParsedFile:
     return replace(file, variables=variables)
 
 
-def renamed(file: ParsedFile, rename: tuple[tuple[str, str], ...]) -> ParsedFile:
+def rename_variables(file: ParsedFile, rename: tuple[tuple[str, str], ...]) -> ParsedFile:
     """A file with the names of the dataset; variables remember their names in the file."""
     if not rename:
         return file
@@ -335,33 +335,35 @@ def with_names_of(variable: ParsedVariable, dims: tuple[str, ...], kept: Iterabl
         variable.seen = dims
 
 
-def lacking(described: Mapping[str, Description], want: Want) -> tuple[str, ...]:
+def lacking(described: Mapping[str, Description], request: ParseRequest) -> tuple[str, ...]:
     """The dimensions that grow from file to file and that this file lacks: it is one step of each."""
     known = {dim for variable in described.values() for dim in variable.dims}
-    return tuple(dim for dim in want.in_file(described).dims if dim not in known)
+    return tuple(dim for dim in request.in_file(described).dims if dim not in known)
 
 
-def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, Role], dict[str, str]]:
+def roles(
+    described: Mapping[str, Description], request: ParseRequest
+) -> tuple[dict[str, Role], dict[str, str]]:
     """The role of every variable of a file; and what is left out, with the reason.
 
     Variables along all dimensions are data, unless they are coordinates or are named in CF attributes.
     """
-    new_dims, want = lacking(described, want), want.in_file(described)
-    asked = want.variables or ()
-    if not any(name in described for name in asked):
-        for name in asked:
+    new_dims, request = lacking(described, request), request.in_file(described)
+    names = request.variables or ()
+    if not any(name in described for name in names):
+        for name in names:
             if is_misspelt(name, described, alike=0.6):
                 raise IngestError(f"it has no variable {name!r}: {names_text(name, described)}")
-    there = [dim for dim in want.dims if dim not in new_dims]
+    there = [dim for dim in request.dims if dim not in new_dims]
     loaded = {name for name, variable in described.items() if variable.dims == (name,)}
-    loaded |= _mentioned(described.values()) | {*want.dims, *want.load}
+    loaded |= _mentioned(described.values()) | {*request.dims, *request.load}
     loaded |= {name for name, variable in described.items() if variable.is_text}
     data = [
         name for name, variable in described.items()
         if name not in loaded and variable.dims and all(dim in variable.dims for dim in there)
     ]  # fmt: skip
-    if want.variables is not None:
-        data = [name for name in data if name in want.variables]
+    if request.variables is not None:
+        data = [name for name in data if name in request.variables]
     left_out = {
         name: f"values of type {described[name].dtype} are not supported"
         for name, variable in described.items() if not _is_supported(variable.dtype)
@@ -371,7 +373,7 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
         if again and (name in data or any(dim in variable.dims for dim in there)):
             left_out[name] = f"the dimension {again[0]!r} occurs {variable.dims.count(again[0])} times in it"
     data = [name for name in data if name not in left_out]
-    needed = described.keys() if want.variables is None else _needed(described, data, want)
+    needed = described.keys() if request.variables is None else _needed(described, data, request)
     taken: dict[str, Role] = {}
     for name, variable in described.items():
         if name in data:
@@ -379,23 +381,23 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
         elif name not in needed or name in left_out:
             continue
         elif name in new_dims or (there and set(there) <= set(variable.dims) and not variable.is_text):
-            taken[name] = "joined"
+            taken[name] = "concat"
         elif variable.nbytes > LOAD_LIMIT:
-            absent = " and ".join(repr(dim) for dim in want.dims if dim not in variable.dims)
+            absent = " and ".join(repr(dim) for dim in request.dims if dim not in variable.dims)
             left_out[name] = (
                 f"it has no dimension {absent} and is too large to be loaded from every file "
                 f"({variable.nbytes >> 20} MiB)"
             )
         elif any(dim in variable.dims for dim in there):
-            taken[name] = "joined"
+            taken[name] = "concat"
         else:
             taken[name] = "static"
     return taken, {name: reason for name, reason in left_out.items() if name in needed}
 
 
-def roles_of(file: ParsedFile, want: Want) -> dict[str, Role]:
+def roles_of(file: ParsedFile, request: ParseRequest) -> dict[str, Role]:
     """The roles of the variables of a file that was parsed for other dimensions."""
-    return roles(descriptions(file), want)[0]
+    return roles(descriptions(file), request)[0]
 
 
 def descriptions(file: ParsedFile) -> dict[str, Description]:
@@ -412,8 +414,8 @@ def _mentioned(variables: Iterable[Description]) -> set[str]:
     return {name for text in texts for name in text.replace(":", " ").split()}
 
 
-def _needed(described: Mapping[str, Description], data: list[str], want: Want) -> set[str]:
+def _needed(described: Mapping[str, Description], data: list[str], request: ParseRequest) -> set[str]:
     """Coordinates, bounds and the like that the chosen data variables refer to."""
-    names = {dim for name in data for dim in described[name].dims} | {*want.dims, *want.load}
+    names = {dim for name in data for dim in described[name].dims} | {*request.dims, *request.load}
     known = [described[name] for name in names | set(data) if name in described]
-    return names | _mentioned(known) | set(want.variables or ())
+    return names | _mentioned(known) | set(request.variables or ())

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.archives.ingest_arguments import as_wanted
-from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, Want, renamed, roles_of
+from intarsia.archives.ingest_arguments import assign_roles
+from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest, rename_variables, roles_of
 from intarsia.errors import IngestError
 
 type Preprocess = Callable[[FileMetadata], FileMetadata]
@@ -93,7 +93,7 @@ class FileMetadata:
         taken = sorted((known - now.keys()) & set(now.values()))
         if taken or len(set(now.values())) < len(now):
             raise IngestError(f"rename: {taken or list(now.values())} would name more than one")
-        return FileMetadata(renamed(self._copied(), tuple(now.items())))
+        return FileMetadata(rename_variables(self._copied(), tuple(now.items())))
 
     def drop_vars(self, *names: str) -> FileMetadata:
         """Leave out these variables."""
@@ -207,25 +207,25 @@ def _scalar(name: str, value: Any) -> ParsedVariable:
     return ParsedVariable(name, "static", (), (), attrs, values.dtype, values=values)
 
 
-def preprocessed(parse: Callable[[Want], ParsedFile], want: Want) -> ParsedFile:
+def run_preprocess(parse: Callable[[ParseRequest], ParsedFile], request: ParseRequest) -> ParsedFile:
     """A file as the caller's function returns it; the roles of its variables are decided after that.
 
     So the file is parsed without knowing which dimensions grow from file to file, and parsed again if
     something that looked like data has to be loaded.
     """
-    bare = replace(want, dims=(), variables=None, preprocess=None)
-    known = dict(want.rename)
+    bare = replace(request, dims=(), variables=None, preprocess=None)
+    known = dict(request.rename)
     for _ in range(2):
-        seen = _applied(want.preprocess, parse(bare))
-        if not want.dims:
+        seen = _applied(request.preprocess, parse(bare))
+        if not request.dims:
             return seen
-        wanted = replace(want, rename=(), preprocess=None)
-        file = as_wanted(seen, wanted)
+        own_request = replace(request, rename=(), preprocess=None)
+        file = assign_roles(seen, own_request)
         if file is not None:
             return file
         unread = [
             known.get(variable.name, variable.name)
-            for name, role in roles_of(seen, wanted).items()
+            for name, role in roles_of(seen, own_request).items()
             if role != "data" and (variable := seen.variables[name]).values is None
         ]
         bare = replace(bare, load=(*bare.load, *unread))

@@ -136,7 +136,7 @@ class SourceFiles:
 
     @property
     def missing(self) -> tuple[SourceFile, ...]:
-        """The files that no longer hold what they held."""
+        """The files that no longer hold what they variables."""
         return self.of("changed", "gone", "unreachable")
 
     def __str__(self) -> str:
@@ -200,20 +200,20 @@ def sources(
     ledger = Dataset.read_ledger(store, parent)
     if not ledger.locations:
         raise IngestError(f"{path or '/'} was not ingested: no source files are known")
-    asked = _Asked.of(ledger, array, at)
-    parts = _parts(ledger, array, asked)
-    chunks = _chunks(array, asked) if array is not None and at is not None else []
-    held: dict[int, list[SourceChunk]] = {}
+    selection = _Selection.of(ledger, array, at)
+    parts = _parts(ledger, array, selection)
+    chunks = _chunks(array, selection) if array is not None and at is not None else []
+    by_file: dict[int, list[SourceChunk]] = {}
     for chunk in chunks:
-        held.setdefault(_holder(chunk, ledger, parts), []).append(chunk)
+        by_file.setdefault(_holder(chunk, ledger, parts), []).append(chunk)
     numbers = range(len(ledger.locations)) if at is None and array is None else [*parts]
     states: Mapping[str, State] = {}
     if check:
         known = {ledger.locations[i]: ledger.contents[i] for i in numbers}
-        states = source_states.states(Sources(storage_options), known)
+        states = source_states.check_states(Sources(storage_options), known)
     return SourceFiles(
         tuple(
-            SourceFile(url, states.get(url), tuple(parts.get(i, ())), tuple(held.get(i, ())))
+            SourceFile(url, states.get(url), tuple(parts.get(i, ())), tuple(by_file.get(i, ())))
             for i in numbers
             for url in [ledger.locations[i]]
         )
@@ -232,7 +232,7 @@ def _array_at(store: Any, path: str) -> tuple[LogicalArray | None, str]:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Selection:
     """A selection as indices along every axis."""
 
     dims: tuple[str, ...]
@@ -241,7 +241,7 @@ class _Asked:
     """The indices, in rising order."""
 
     @classmethod
-    def of(cls, ledger: Ledger, array: LogicalArray | None, at: Any) -> _Asked:
+    def of(cls, ledger: Ledger, array: LogicalArray | None, at: Any) -> _Selection:
         if array is None:
             dims, shape = ledger.dims, tuple(ledger.claims.stop[:, :-1].max(axis=0, initial=0).tolist())
         else:
@@ -274,48 +274,48 @@ class _Asked:
         return Box.of(ends)
 
 
-def _parts(ledger: Ledger, array: LogicalArray | None, asked: _Asked) -> dict[int, list[SourcePart]]:
+def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) -> dict[int, list[SourcePart]]:
     """What each file shows of the selection, by the file's number in the ledger."""
     claims, names = ledger.claims, ledger.variables
-    wanted = {
+    steps = {
         number: None if name not in ledger.stacked else ledger.stacked[name][1]
         for number, name in enumerate(names)
         if array is None or ledger.array_of(name) == array.path.rpartition("/")[2]
     }
-    axes = [asked.dims.index(dim) for dim in ledger.dims]
+    axes = [selection.dims.index(dim) for dim in ledger.dims]
     hit = np.ones(len(claims), dtype=bool)
     for k, axis in enumerate(axes):
-        hit &= asked.touches(axis, claims.start[:, k], claims.stop[:, k])
+        hit &= selection.touches(axis, claims.start[:, k], claims.stop[:, k])
     found: dict[int, list[SourcePart]] = {}
     for i in np.flatnonzero(hit).tolist():
         (*start, first), (*stop, last) = claims.start[i].tolist(), claims.stop[i].tolist()
-        held = [number for number in range(first, last) if number in wanted]
+        variables = [number for number in range(first, last) if number in steps]
         if array is None:
-            own = [SourcePart(tuple(names[n] for n in held), tuple(zip(start, stop, strict=True)))]
+            own = [SourcePart(tuple(names[n] for n in variables), tuple(zip(start, stop, strict=True)))]
         else:
             own = []
-            for number in held:
-                bounds = [(0, n) for n in asked.shape]
+            for number in variables:
+                bounds = [(0, n) for n in selection.shape]
                 for axis, a, b in zip(axes, start, stop, strict=True):
                     bounds[axis] = a, b
-                step = wanted[number]
+                step = steps[number]
                 if step is not None:
                     bounds[0] = step, step + 1
-                    if not asked.touches(0, step, step + 1):
+                    if not selection.touches(0, step, step + 1):
                         continue
                 own.append(SourcePart((names[number],), tuple(bounds)))
-        if held and own:
+        if variables and own:
             found.setdefault(int(claims.member[i]), []).extend(own)
     return dict(sorted(found.items()))
 
 
-def _chunks(array: LogicalArray, asked: _Asked) -> list[SourceChunk]:
+def _chunks(array: LogicalArray, selection: _Selection) -> list[SourceChunk]:
     """The stored chunks that hold a selection."""
     manifest, tables, found = array.manifest, {}, []
     start, stop = manifest.region_bounds()
     hit = np.ones(len(start), dtype=bool)
     for axis in range(manifest.ndim):
-        hit &= asked.touches(axis, start[:, axis], stop[:, axis])
+        hit &= selection.touches(axis, start[:, axis], stop[:, axis])
     for i in np.flatnonzero(hit).tolist():
         row = manifest.regions.row(i)
         name = manifest.members[row.member]
@@ -325,7 +325,7 @@ def _chunks(array: LogicalArray, asked: _Asked) -> list[SourceChunk]:
             tables[name] = member.shards or member.chunks, chunk_table(array.store, path, member.ndim)
         grain, table = tables[name]
         region = manifest.elements(row.box)
-        part = region.intersect(asked.box)
+        part = region.intersect(selection.box)
         assert part is not None
         inside = manifest.to_member(row, part)
         first, last = (np.array(ends) for ends in inside.in_units(grain))
@@ -334,7 +334,7 @@ def _chunks(array: LogicalArray, asked: _Asked) -> list[SourceChunk]:
             index = tuple(table.index[j].tolist())
             whole = Box.of((k * c, (k + 1) * c) for k, c in zip(index, grain, strict=True))
             shown = manifest.from_member(row, whole).intersect(region)
-            if shown is None or not all(asked.touches(d, a, b) for d, (a, b) in enumerate(shown.bounds)):
+            if shown is None or not all(selection.touches(d, a, b) for d, (a, b) in enumerate(shown.bounds)):
                 continue
             virtual = table.kind[j] == VIRTUAL
             url = table.location[j] if virtual else ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from pathlib import PurePath
@@ -21,11 +20,12 @@ import numpy as np
 import zarr
 
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table, safe_store
+from intarsia.archives.ingest_report import shown_items
 from intarsia.archives.ledger import Ledger, read_ledger, write_ledger
 from intarsia.archives.locations import Identity, Sources, split_entry, url_of
 from intarsia.archives.source_access import with_containers
-from intarsia.archives.source_states import HEADS_AT_ONCE
-from intarsia.archives.write_plan import Written
+from intarsia.archives.source_states import for_each
+from intarsia.archives.write_plan import UncommittedChange
 from intarsia.display import count_text
 from intarsia.errors import IngestError
 from intarsia.extras import extra
@@ -33,9 +33,6 @@ from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_gr
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.versions.commit import Commit, publish
 from intarsia.versions.repository import open_repository
-
-SHOWN = 10
-"""How many unsuitable files are listed at most."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ def _relocated(
     commit = Commit(opened, branch, message or "relocate")
     done: list[Relocation] = []
 
-    def prepare() -> Written:
+    def prepare() -> UncommittedChange:
         while True:
             before = opened.readonly_session(branch)
             move = _Move(safe_store(before.store), places, sources, restored or {})
@@ -138,7 +135,7 @@ def _relocated(
             if session.snapshot_id == before.snapshot_id:  # no other commit in the meantime
                 done.append(move.write(safe_store(session.store), allowed))
                 commit.message = message or f"relocate {done[-1]}"
-                return Written(session)
+                return UncommittedChange(session)
 
     snapshot = publish(commit, prepare)
     last = done[-1]
@@ -206,7 +203,8 @@ class _Move:
         if not known and not needed:
             raise IngestError(
                 f"the repository refers to nothing below {', '.join(self.places)}.\n"
-                "  intarsia.archives.sources(repo) lists what it refers to"
+                "  intarsia.archives.sources(repo) lists what it refers to",
+                command="intarsia sources STORE lists what it refers to",
             )
         self._check(known, needed)
 
@@ -233,8 +231,7 @@ class _Move:
             except (OSError, failures) as error:
                 return f"it cannot be reached: {error}"
 
-        with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
-            found = dict(zip(self.now, pool.map(ask, self.now.values()), strict=True))
+        found = for_each(self.now, lambda url: ask(self.now[url]))
         problems = []
         for url, identity in found.items():
             size = int(known[url].split()[0]) if url in known else None
@@ -251,11 +248,10 @@ class _Move:
             else:
                 self.identities[url] = identity
         if problems:
-            more = [f"… and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
             head = (
                 f"{len(problems)} of {len(found)} files are not the ones that moved, so nothing was changed:"
             )
-            raise IngestError("\n  ".join([head, *problems[:SHOWN], *more]))
+            raise IngestError("\n  ".join([head, *shown_items(problems)]))
 
     def write(self, store: Any, repo: icechunk.Repository) -> Relocation:
         """Rewrite the references and the ledgers."""

@@ -47,7 +47,7 @@ def _collapsed(prefixes: set[str]) -> set[str]:
 def prefixes(urls: Iterable[str], known: Iterable[str] = ()) -> set[str]:
     """Prefixes that cover the sources: known ones, otherwise their directories.
 
-    If there are many directories, the deepest are widened to the ones above, but never to a whole disk or
+    If there are many directories, the deepest are wider_type to the ones above, but never to a whole disk or
     host.
 
     >>> sorted(prefixes(["file:///data/2002/1.nc", "file:///data/2003/1.nc"]))

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from typing import Literal
@@ -28,7 +28,7 @@ LISTED_BESIDE, LISTED_PAGES = 4, 10_000
 """A listing is abandoned after this many objects per requested one, plus this many."""
 
 
-def states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
+def check_states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
     """Whether sources still have their known content, by URL."""
     failures = extra("obstore.exceptions", "virtual").BaseError
     known = {url: split_entry(entry)[0] for url, entry in known.items()}
@@ -43,17 +43,23 @@ def states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
 
     listed = _listed(sources, known)
     found: dict[str, State] = {url: "present" for url in known if listed.get(url) == known[url]}
-    left = [url for url in known if url not in found]
-    if not left:
-        return found
-    shares = [left[i::HEADS_AT_ONCE] for i in range(min(HEADS_AT_ONCE, len(left)))]
-    with ThreadPoolExecutor(max_workers=len(shares)) as pool:
-        for share, states in zip(shares, pool.map(lambda urls: list(map(state, urls)), shares), strict=True):
-            found |= dict(zip(share, states, strict=True))
+    found |= for_each([url for url in known if url not in found], state)
     return {url: found[url] for url in known}
 
 
-def restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Identity]:
+def for_each[R](urls: Iterable[str], function: Callable[[str], R]) -> dict[str, R]:
+    """The result of a function that waits for a store, for every URL; in a few threads."""
+    names = list(urls)
+    shares = [names[i::HEADS_AT_ONCE] for i in range(min(HEADS_AT_ONCE, len(names)))]
+    found: dict[str, R] = {}
+    with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
+        results = pool.map(lambda share: [function(url) for url in share], shares)
+        for share, values in zip(shares, results, strict=True):
+            found |= dict(zip(share, values, strict=True))
+    return {name: found[name] for name in names}
+
+
+def find_restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Identity]:
     """Changed sources that hold the same bytes as before, with what identifies them now."""
     failures = extra("obstore.exceptions", "virtual").BaseError
 
@@ -68,12 +74,10 @@ def restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Identity]:
         except (OSError, failures):
             return None
 
-    with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
-        found = zip(known, pool.map(same, known), strict=True)
-        return {url: identity for url, identity in found if identity is not None}
+    return {url: identity for url, identity in for_each(known, same).items() if identity is not None}
 
 
-def marked(sources: Sources, files: Iterable[str]) -> dict[str, str]:
+def content_marks(sources: Sources, files: Iterable[str]) -> dict[str, str]:
     """Everything that was named, in order, with a mark of its content; in as few requests as possible.
 
     Local files are given by their paths, others by their URLs. Missing files have no mark. If many files are
@@ -110,7 +114,7 @@ def _marks_of(sources: Sources, urls: list[str]) -> dict[str, str]:
     left = [url for url in urls if url not in marks]
     failures = extra("obstore.exceptions", "virtual").BaseError
 
-    def asked(url: str) -> str:
+    def mark(url: str) -> str:
         try:
             return sources.identity(url).text
         except FileNotFoundError:
@@ -118,10 +122,7 @@ def _marks_of(sources: Sources, urls: list[str]) -> dict[str, str]:
         except failures as error:
             raise IngestError(f"{url} cannot be reached: {error}") from error
 
-    if left:
-        with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
-            marks |= dict(zip(left, pool.map(asked, left), strict=True))
-    return marks
+    return marks | for_each(left, mark)
 
 
 def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:

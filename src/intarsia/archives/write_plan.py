@@ -1,15 +1,14 @@
-"""Icechunk's manifests of references, split along the dimension that grows: a new file rewrites only one.
+"""Writing a plan into a session: members, references, manifests, coordinates, the ledger.
 
-A commit writes the manifest that it adds to, and the list of all manifests: with parts of `n` references and
-`N` references in all, about `11 n / 2 + 36 N / n` bytes, as measured. All parts of an array have one length
-in Icechunk, and if that changes, the next write to the array splits larger parts again. So members have a
-maximum size, and their parts are small. The commit that fills a member uses a rule of its own, which is not
-saved: it names that member, and puts all its references into one part. They stay that way, since nothing more
-is written to the member.
+Icechunk's manifests of references are split along the dimension that grows, so that a new file rewrites only
+one. A commit writes the manifest that it adds to, and the list of all manifests: with parts of `n` references
+and `N` references in all, about `11 n / 2 + 36 N / n` bytes, as measured. All parts of an array have one
+length in Icechunk, and if that changes, the next write to the array splits larger parts again. So members
+have a maximum size, and their parts are small. The commit that fills a member uses a rule of its own, which
+is not saved: it names that member, and puts all its references into one part. They stay that way, since
+nothing more is written to the member.
 
 Icechunk compiles every rule again for every array, so there are few rules, whatever the number of arrays.
-
-Writing a draft into a session: members, references, manifests, coordinates, the ledger.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import icechunk
 import numpy as np
@@ -45,16 +44,16 @@ from intarsia.archives.ledger import write_ledger
 from intarsia.archives.locations import Sources
 from intarsia.archives.parse import format_of
 from intarsia.archives.parsed_file import ChunkRanges, read_stored
-from intarsia.archives.plan.coordinates import Assembled
-from intarsia.archives.plan.ingest_plan import ArrayDraft, Draft
+from intarsia.archives.plan.coordinates import CoordinateArray
+from intarsia.archives.plan.ingest_plan import ArrayPlan, IngestPlan
 from intarsia.archives.plan.member_allocation import (
     FULL,
+    Allocation,
     GrowingMember,
-    Stretch,
-    Stretches,
-    merged,
-    refined,
-    shifted,
+    MemberAllocator,
+    merge_neighbours,
+    refine,
+    shift_boxes,
 )
 from intarsia.display import one_line
 from intarsia.errors import IngestError, IntarsiaError
@@ -69,159 +68,6 @@ from intarsia.manifest.packing import Packing
 from intarsia.manifest.region_table import NONE, RegionTable
 from intarsia.nullable import optional_dtype
 
-if TYPE_CHECKING:
-    import icechunk
-
-    from intarsia.archives.plan.ingest_plan import ArrayDraft
-
-
-LEAST_REFERENCES = 2_000
-"""The fewest references in a full manifest; smaller ones save nothing next to the rest of a commit."""
-
-ARRAYS = 4
-"""Datasets with up to this many arrays have manifests that small; with more arrays, they are larger."""
-
-MOST_REFERENCES = 100_000
-"""The most references in a manifest that is added to, in datasets with many arrays."""
-
-TABLE_CHUNKS = 64
-"""How many chunks of a table or coordinate are in a manifest; every append rewrites the last manifest."""
-
-MEMBER = "m-[0-9a-f]+"
-"""The pattern of members' names."""
-
-TABLES = rf"^/(.*/)?(t-[0-9a-f]+|{LEDGER}/(sources|claims))$"
-"""The pattern of the paths of tables that grow by rows."""
-
-
-def references_a_manifest(arrays: int) -> int:
-    """How many references one manifest of a growing member holds, in a dataset of `arrays` arrays.
-
-    >>> references_a_manifest(1), references_a_manifest(14), references_a_manifest(2_000)
-    (2000, 6000, 100000)
-    """
-    return min(LEAST_REFERENCES * max(1, arrays // ARRAYS), MOST_REFERENCES)
-
-
-def with_splitting(
-    config: icechunk.RepositoryConfig, group: str, arrays: Iterable[ArrayDraft], dims: Sequence[str]
-) -> bool:
-    """Put into a configuration how the manifests of these arrays are split; returns whether it changed.
-
-    This includes those of tables, and of coordinates along the dimensions that grow.
-
-    Existing rules stay: splitting differently would rewrite all manifests.
-    """
-    manifest = config.manifest or ManifestConfig()
-    known = [] if manifest.splitting is None else list(manifest.splitting.split_sizes or ())
-    rules = {condition: dict(sizes) for condition, sizes in known}
-    rules |= _rules_of_arrays(group, list(arrays), [condition for condition, _ in known])
-    rules.setdefault(
-        ManifestSplitCondition.path_matches(TABLES), {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS}
-    )
-    rules.setdefault(_path(group, "[^/]+"), _along("|".join(map(re.escape, dims)), TABLE_CHUNKS))
-    if len(rules) == len(known):
-        return False
-    manifest.splitting = ManifestSplittingConfig.from_dict(rules)
-    if manifest.preload is None:  # otherwise every session would read some of the many small ones
-        manifest.preload = ManifestPreloadConfig(
-            max_total_refs=0, preload_if=ManifestPreloadCondition.false()
-        )
-    config.manifest = manifest
-    return True
-
-
-def with_whole_members(
-    config: icechunk.RepositoryConfig, group: str, full: Sequence[tuple[ArrayDraft, Sequence[str]]]
-) -> icechunk.RepositoryConfig:
-    """The configuration for a commit that fills these members of arrays: each of them gets one manifest.
-
-    Icechunk applies the first rule that fits, so this one goes before the known ones. It names the members:
-    others stay split, including the one after a full one, which the next file adds to.
-    """
-    manifest = config.manifest or ManifestConfig()
-    known = {} if manifest.splitting is None else manifest.splitting.to_dict()
-    # the last file may have made it longer; a part is written as a whole
-    names = _by_size([array for array, _ in full], 2 * FULL)
-    members = {array.name: own for array, own in full}
-    rules = {
-        _path(group, _any_of(f"{name}/{own}" for name in names[each] for own in members[name])): _along(
-            re.escape(each[0]), each[1]
-        )
-        for each in names
-    }
-    manifest.splitting = ManifestSplittingConfig.from_dict(rules | known)
-    config.manifest = manifest
-    return config
-
-
-def _path(group: str, below: str) -> ManifestSplitCondition:
-    """Everything below a group, as a regular expression."""
-    above = "".join(f"{re.escape(part)}/" for part in group.split("/") if part)
-    return ManifestSplitCondition.path_matches(f"^/{above}{below}$")
-
-
-def _any_of(names: Iterable[str]) -> str:
-    return f"({'|'.join(map(re.escape, names))})"
-
-
-def _along(dims: str, size: int) -> dict[Any, int]:
-    return {ManifestSplitDimCondition.DimensionName(f"^({dims})$"): size}
-
-
-def _rules_of_arrays(
-    group: str, arrays: Sequence[ArrayDraft], known: Sequence[ManifestSplitCondition]
-) -> dict[ManifestSplitCondition, dict[Any, int]]:
-    """A rule for each size among the arrays without a known rule; the last rule names no array.
-
-    Icechunk applies the first rule that fits. The last one is for most arrays.
-    """
-    patterns = [pattern for condition in known if (pattern := _pattern(condition))]
-    new = [
-        array
-        for array in arrays
-        if not any(pattern.search(f"/{group}/{array.name}/m-0".replace("//", "/")) for pattern in patterns)
-    ]
-    names = _by_size(new, references_a_manifest(len(arrays)))
-    rules = {}
-    for last, each in enumerate(sorted(names, key=lambda each: len(names[each])), start=1 - len(names)):
-        which = "[^/]+" if last == 0 else _any_of(names[each])
-        rules[_path(group, f"{which}/{MEMBER}")] = _along(re.escape(each[0]), each[1])
-    return rules
-
-
-def _pattern(condition: ManifestSplitCondition) -> re.Pattern[str] | None:
-    """The pattern of paths, if the condition is about paths and Python can compile it."""
-    kind: Any = condition  # the stubs do not know that conditions on paths and names are classes
-    if type(kind).__name__ != "PathMatches":
-        return None
-    try:
-        return re.compile(kind.regex)
-    except re.error:
-        return None
-
-
-def _by_size(arrays: Iterable[ArrayDraft], references: int) -> dict[tuple[str, int], list[str]]:
-    """The names of arrays, by the dimension that grows and how many chunks along it have `references`."""
-    names: dict[tuple[str, int], list[str]] = {}
-    for array in arrays:
-        if size := _steps_of(array, references):
-            names.setdefault((array.dims[array.growing[0]], size), []).append(array.name)
-    return names
-
-
-def _steps_of(array: ArrayDraft, wanted: int) -> int:
-    """How many chunks along the dimension that grows have `wanted` references; 0 if there are none."""
-    dim = array.dims[array.growing[0]]
-    grids = [
-        (each.variable.ranges.grid, each.variable.dims.index(dim))
-        for each in array.contributions
-        if each.variable.ranges is not None and dim in each.variable.dims
-    ]
-    steps, references = sum(grid[axis] for grid, axis in grids), sum(prod(grid) for grid, _ in grids)
-    return max(1, wanted * steps // references) if references else 0
-
-
 COORDINATE_CHUNK = 1 << 12
 """The most elements in a chunk of a coordinate array: quick to append to, and few chunks to open."""
 
@@ -230,25 +76,25 @@ AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class Written:
+class UncommittedChange:
     """A change to a dataset that is written, but not committed."""
 
     session: icechunk.Session
 
     def follow(self) -> list[str]:
-        """Where files go depends on everything there: after any other commit, a new draft is needed."""
+        """Where files go depends on everything there: after any other commit, a new plan is needed."""
         return ["the dataset may have changed"]
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Puts everything in a draft into one session; the caller commits it."""
+    """Puts everything in a plan into one session; the caller commits it."""
 
     store: Any
     path: str
     """The group that holds the dataset."""
 
-    draft: Draft
+    plan: IngestPlan
     dataset: Dataset
     """What exists already, read through the same session."""
 
@@ -266,53 +112,53 @@ class Writer:
 
         Returns what cannot be written or would not be readable, and why: it must not be committed.
         """
-        draft, group = self.draft, open_group(self.store, self.path, "a")
-        for name in (*draft.arrays, *draft.joined, *draft.static):
+        plan, group = self.plan, open_group(self.store, self.path, "a")
+        for name in (*plan.arrays, *plan.coordinates, *plan.static):
             if name == LEDGER or "/" in name:
                 raise IngestError(f"a variable named {name!r} cannot be part of a dataset")
         if self.dataset.is_new:
-            group.update_attributes({UNLIMITED_KEY: list(draft.cube.dims)})
+            group.update_attributes({UNLIMITED_KEY: list(plan.cube.dims)})
         problems: dict[str, str] = {}
-        begun = {}
+        allocators = {}
         documents: list[tuple[str, Any]] = []
-        for name, array in draft.arrays.items():
+        for name, array in plan.arrays.items():
             with _noted(problems, name):
-                begun[name] = self._begun(group, array, documents)
+                allocators[name] = self._allocate(group, array, documents)
         _put(self.store, documents)
-        for name, (logical, stretches) in begun.items():
+        for name, (logical, allocator) in allocators.items():
             with _noted(problems, name):
-                for problem in member_problems(self._array(draft.arrays[name], logical, stretches)):
+                for problem in member_problems(self._write_array(plan.arrays[name], logical, allocator)):
                     problems[name] = problem.what
-        for name, joined in draft.joined.items():
+        for name, coordinate in plan.coordinates.items():
             with _noted(problems, name):
-                write_joined(group, name, joined, draft.cube.origin)
-        for name, variable in draft.static.items():
+                write_concat(group, name, coordinate, plan.cube.origin)
+        for name, variable in plan.static.items():
             with _noted(problems, name):
                 shape = variable.loaded.shape
                 write_plain(group, name, variable.loaded, variable.dims, variable.attrs, shape)
-        for name, attrs in draft.attrs.items():
+        for name, attrs in plan.attrs.items():
             if self.dataset.is_new:  # the group may have attributes of its own
                 attrs = with_floats(dict(group.attrs)) | attrs
             if name not in problems:
                 _put_attributes(group[name] if name else group, attrs)
-        write_ledger(draft.ledger, group)
+        write_ledger(plan.ledger, group)
         return problems
 
-    def _begun(
-        self, group: zarr.Group, array: ArrayDraft, documents: list[tuple[str, Any]]
-    ) -> tuple[LogicalArrayHandle, Stretches]:
+    def _allocate(
+        self, group: zarr.Group, array: ArrayPlan, documents: list[tuple[str, Any]]
+    ) -> tuple[LogicalArrayHandle, MemberAllocator]:
         """Where everything in one array goes; adds documents of new members to those that will be written."""
-        logical = self.dataset.logical_groups.get(array.name) or self._created(group, array)
-        stretches = Stretches(array, self.draft.ledger.members.get(array.name, {}), logical)
-        for member in stretches.members.values():
+        logical = self.dataset.logical_groups.get(array.name) or self._create(group, array)
+        allocator = MemberAllocator(array, self.plan.ledger.members.get(array.name, {}), logical)
+        for member in allocator.members.values():
             if member.is_new:
-                made = self._member(f"{logical.group.path}/{member.name}", member)
-                logical.members.adopt(member.name, made)
-                document = made.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
-                documents.append((f"{made.path}/zarr.json", document))
+                created = self._member(f"{logical.group.path}/{member.name}", member)
+                logical.members.adopt(member.name, created)
+                document = created.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
+                documents.append((f"{created.path}/zarr.json", document))
             else:
                 logical.members[member.name].resize(tuple(member.shape))
-        return logical, stretches
+        return logical, allocator
 
     def _member(self, path: str, member: GrowingMember) -> zarr.Array[Any]:
         """A new member, not stored yet; made with zarr, so that it is valid."""
@@ -322,63 +168,63 @@ class Writer:
         except (ValueError, TypeError, KeyError) as error:
             raise IngestError(f"zarr refuses the encoding {member.encoding.short_codecs}: {error}") from error
 
-    def _array(
-        self, array: ArrayDraft, logical: LogicalArrayHandle, stretches: Stretches
+    def _write_array(
+        self, array: ArrayPlan, logical: LogicalArrayHandle, allocator: MemberAllocator
     ) -> LogicalArrayHandle:
         """Fill the members of an array, and show them; returns the group with what has to be checked."""
-        draft, path = self.draft, logical.group.path
-        known = draft.ledger.members.get(array.name, {})
-        for member in stretches.members.values():
-            for stretch in member.stretches:
-                self._stretch(f"{path}/{member.name}", member, stretch)
-        checked = self._extended(array, logical, stretches) or self._shown(array, logical, stretches)
-        used = stretches.used
+        plan, path = self.plan, logical.group.path
+        known = plan.ledger.members.get(array.name, {})
+        for member in allocator.members.values():
+            for allocation in member.allocations:
+                self._fill(f"{path}/{member.name}", member, allocation)
+        checked = self._extend(array, logical, allocator) or self._replace_regions(array, logical, allocator)
+        used = allocator.used
         members = {d: name for d, name in known.items() if d not in used} | used  # the latest last
         kept = set(logical.manifest.members)
-        draft.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
+        plan.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
         return checked
 
-    def _extended(
-        self, array: ArrayDraft, logical: LogicalArrayHandle, stretches: Stretches
+    def _extend(
+        self, array: ArrayPlan, logical: LogicalArrayHandle, allocator: MemberAllocator
     ) -> LogicalArrayHandle | None:
         """Show what goes after all regions of a long table; None if anything else changes."""
         manifest, axis = logical.manifest, array.growing[0]
         same = values_dtype(manifest.data_type) == array.dtype and manifest.chunk_shape == array.lattice
-        end = logical.end_of_table(axis) if same and self.draft.cube.origin else None
+        end = logical.end_of_table(axis) if same and self.plan.cube.origin else None
         if end is None:
             return None
-        fresh, names, packings, views = stretches.table(end.part)
-        more = shifted(fresh, axis, self.draft.cube.origin), names, packings, views
-        return logical.extend(end, self._shape(array), more, merged) if end.takes(more) else None
+        fresh, names, packings, views = allocator.table(end.part)
+        more = shift_boxes(fresh, axis, self.plan.cube.origin), names, packings, views
+        return logical.extend(end, self._shape(array), more, merge_neighbours) if end.takes(more) else None
 
-    def _shown(
-        self, array: ArrayDraft, logical: LogicalArrayHandle, stretches: Stretches
+    def _replace_regions(
+        self, array: ArrayPlan, logical: LogicalArrayHandle, allocator: MemberAllocator
     ) -> LogicalArrayHandle:
         """Show what is in the members, wherever it goes."""
-        manifest, origin = logical.manifest, self.draft.cube.origin
+        manifest, origin = logical.manifest, self.plan.cube.origin
         if values_dtype(manifest.data_type) != array.dtype:
-            manifest = _widened(manifest, array)
+            manifest = _with_wider_type(manifest, array)
         if manifest.chunk_shape != array.lattice:
-            manifest = refined(manifest, array.lattice)
+            manifest = refine(manifest, array.lattice)
         table = manifest.regions
         if array.name in self.dataset.logical_groups and not origin:
-            table = self._made_room(array, table)
-        fresh, names, packings, views = stretches.table(manifest)
-        table = merged(table.concat(shifted(fresh, array.growing[0], origin)), array.growing[0])
+            table = self._make_room(array, table)
+        fresh, names, packings, views = allocator.table(manifest)
+        table = merge_neighbours(table.concat(shift_boxes(fresh, array.growing[0], origin)), array.growing[0])
         changed = manifest.changed(
             regions=table, members=names, packings=packings, views=views, shape=self._shape(array)
         )
         logical.commit(changed)
         return logical
 
-    def _shape(self, array: ArrayDraft) -> tuple[int, ...]:
+    def _shape(self, array: ArrayPlan) -> tuple[int, ...]:
         """The shape of an array, including the steps that were not read."""
-        first, origin = array.growing[0], self.draft.cube.origin
+        first, origin = array.growing[0], self.plan.cube.origin
         return tuple(n + origin if d == first else n for d, n in enumerate(array.shape))
 
-    def _made_room(self, array: ArrayDraft, table: RegionTable) -> RegionTable:
+    def _make_room(self, array: ArrayPlan, table: RegionTable) -> RegionTable:
         """The existing regions, moved apart, without those of files that lose their place."""
-        cube, lattice = self.draft.cube, array.lattice
+        cube, lattice = self.plan.cube, array.lattice
         for axis, place in zip(cube.axes, array.growing, strict=True):
             table = axis.moved(table, place)
         for part in array.parts:
@@ -386,7 +232,7 @@ class Writer:
                 table = table.subtract(array.box(box, part).in_units(lattice))
         return table
 
-    def _created(self, group: zarr.Group, array: ArrayDraft) -> LogicalArrayHandle:
+    def _create(self, group: zarr.Group, array: ArrayPlan) -> LogicalArrayHandle:
         """A logical array for a new variable, without regions."""
         if array.name in self.dataset.plain:
             raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
@@ -400,23 +246,23 @@ class Writer:
             zarr.Group(zarr.AsyncGroup(metadata, group.store_path / array.name)), manifest
         )
 
-    def _stretch(self, path: str, member: GrowingMember, stretch: Stretch) -> None:
-        """Fill one stretch of a member: with references, with chunks that the parser made, or with a copy."""
-        ranges = stretch.contribution.variable.ranges
-        if ranges is None or stretch.chunk_set.by_copy:
-            self._copy(path, member, stretch)
+    def _fill(self, path: str, member: GrowingMember, allocation: Allocation) -> None:
+        """Fill part of a member: with references, with chunks that the parser made, or with a copy."""
+        ranges = allocation.contribution.variable.ranges
+        if ranges is None or allocation.chunk_set.by_copy:
+            self._copy(path, member, allocation)
             return
         offset = [0] * len(ranges.grid)
-        offset[member.axis] = stretch.start // member.encoding.chunks[member.axis]
+        offset[member.axis] = allocation.start // member.encoding.chunks[member.axis]
         lengths = ranges.lengths
         if ranges.masks is not None:
-            lengths = np.where(ranges.masks == stretch.chunk_set.skipped, lengths, np.uint64(0))
-        self._refer(path, stretch, ranges, lengths, tuple(offset))
+            lengths = np.where(ranges.masks == allocation.chunk_set.skipped, lengths, np.uint64(0))
+        self._refer(path, allocation, ranges, lengths, tuple(offset))
         if ranges.inlined:
             _put_chunks(self.store, path, ranges.inlined, offset)
 
     def _refer(
-        self, path: str, stretch: Stretch, ranges: ChunkRanges, lengths: Any, offset: tuple[int, ...]
+        self, path: str, allocation: Allocation, ranges: ChunkRanges, lengths: Any, offset: tuple[int, ...]
     ) -> None:
         stored = (lengths > 0).ravel()
         if not stored.any():
@@ -424,7 +270,7 @@ class Writer:
         urls = ranges.locations
         listed = [urls] * stored.size if isinstance(urls, str) else urls.ravel().tolist()
         locations = [url if each else "" for url, each in zip(listed, stored.tolist(), strict=True)]
-        file = stretch.contribution.file
+        file = allocation.contribution.file
         failed = self.store.set_virtual_refs_arr(
             path, ranges.grid, locations, np.ascontiguousarray(ranges.offsets.ravel()),
             np.ascontiguousarray(lengths.ravel()), arr_offset=offset,
@@ -437,9 +283,9 @@ class Writer:
                 "  The parser named chunks outside the directories of the sources; copy='all' copies them"
             )
 
-    def _copy(self, path: str, member: GrowingMember, stretch: Stretch) -> None:
+    def _copy(self, path: str, member: GrowingMember, allocation: Allocation) -> None:
         """Copy the stored numbers of a contribution, block by block, past any filters that unpack them."""
-        file, variable, axis = stretch.contribution.file, stretch.contribution.variable, member.axis
+        file, variable, axis = allocation.contribution.file, allocation.contribution.variable, member.axis
         new = len(file.new_dims)  # axes that the file lacks, before its own
         plain = member.encoding.bare
         document = plain.document(tuple(member.shape), member.dims)
@@ -454,7 +300,7 @@ class Writer:
             for block in blocks(whole, plain.chunks, max(plain.stored.itemsize, 1)):
                 taken = block.slices
                 put = list(taken)
-                put[axis] = slice(block.start[axis] + stretch.start, block.stop[axis] + stretch.start)
+                put[axis] = slice(block.start[axis] + allocation.start, block.stop[axis] + allocation.start)
                 values = read_stored(source, taken[new:], plain.stored)
                 values = values if values.dtype == plain.stored else values.view(plain.stored)  # _Unsigned
                 target[tuple(put)] = values[(None,) * new]
@@ -462,7 +308,7 @@ class Writer:
             raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
 
 
-def _widened(manifest: Manifest, array: ArrayDraft) -> Manifest:
+def _with_wider_type(manifest: Manifest, array: ArrayPlan) -> Manifest:
     """The same array with a wider data type: members stay, and a packing widens what they hold, exactly."""
     regions = manifest.regions
     plain = Packing(values_dtype(manifest.data_type), values=array.dtype)
@@ -478,13 +324,13 @@ def _widened(manifest: Manifest, array: ArrayDraft) -> Manifest:
 def _put_attributes(node: Any, attrs: dict[str, Any]) -> None:
     """Replace the attributes of a node; those of manifests stay."""
     known = dict(node.attrs)
-    said = dict(attrs)
-    if "_FillValue" in said:  # plain arrays have it in xarray's form
-        said["_FillValue"] = known.get("_FillValue", said["_FillValue"])
+    new = dict(attrs)
+    if "_FillValue" in new:  # plain arrays have it in xarray's form
+        new["_FillValue"] = known.get("_FillValue", new["_FillValue"])
     ours = RESERVED | {UNLIMITED_KEY}
-    wanted = {key: value for key, value in known.items() if key in ours} | clean(said)
-    if wanted != known:
-        node.attrs.put(wanted)
+    attributes = {key: value for key, value in known.items() if key in ours} | clean(new)
+    if attributes != known:
+        node.attrs.put(attributes)
 
 
 def _zarr_type(dtype: np.dtype[Any]) -> Any:
@@ -533,18 +379,20 @@ def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:
     sync(put())
 
 
-def write_joined(group: zarr.Group, name: str, joined: Assembled, origin: int = 0) -> None:
+def write_concat(group: zarr.Group, name: str, coordinate: CoordinateArray, origin: int = 0) -> None:
     """Write a coordinate along the axes that grow, or its new part; its values begin at `origin`."""
-    axis, values = joined.axis, joined.values
-    if joined.kept is not None:
+    axis, values = coordinate.axis, coordinate.values
+    if coordinate.kept is not None:
         target: Any = group[name]
         target.resize(tuple(n + origin if d == axis else n for d, n in enumerate(values.shape)))
         index = [slice(None)] * values.ndim
         put = list(index)
-        index[axis], put[axis] = slice(joined.kept, None), slice(origin + joined.kept, None)
+        index[axis], put[axis] = slice(coordinate.kept, None), slice(origin + coordinate.kept, None)
         target[tuple(put)] = values[tuple(index)]
         return
-    write_plain(group, name, values, joined.dims, joined.attrs, _coordinate_chunks(values.shape, axis))
+    write_plain(
+        group, name, values, coordinate.dims, coordinate.attrs, _coordinate_chunks(values.shape, axis)
+    )
 
 
 def _coordinate_chunks(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -568,3 +416,152 @@ def write_plain(
         dimension_names=dims, attributes=clean(attributes), compressors=ZstdCodec(level=3), overwrite=True,
     )  # fmt: skip
     array[...] = values
+
+
+# How Icechunk splits the manifests of references
+
+LEAST_REFERENCES = 2_000
+"""The fewest references in a full manifest; smaller ones save nothing next to the rest of a commit."""
+
+ARRAYS = 4
+"""Datasets with up to this many arrays have manifests that small; with more arrays, they are larger."""
+
+MOST_REFERENCES = 100_000
+"""The most references in a manifest that is added to, in datasets with many arrays."""
+
+TABLE_CHUNKS = 64
+"""How many chunks of a table or coordinate are in a manifest; every append rewrites the last manifest."""
+
+MEMBER = "m-[0-9a-f]+"
+"""The pattern of members' names."""
+
+TABLES = rf"^/(.*/)?(t-[0-9a-f]+|{LEDGER}/(sources|claims))$"
+"""The pattern of the paths of tables that grow by rows."""
+
+
+def references_a_manifest(arrays: int) -> int:
+    """How many references one manifest of a growing member holds, in a dataset of `arrays` arrays.
+
+    >>> references_a_manifest(1), references_a_manifest(14), references_a_manifest(2_000)
+    (2000, 6000, 100000)
+    """
+    return min(LEAST_REFERENCES * max(1, arrays // ARRAYS), MOST_REFERENCES)
+
+
+def with_splitting(
+    config: icechunk.RepositoryConfig, group: str, arrays: Iterable[ArrayPlan], dims: Sequence[str]
+) -> bool:
+    """Put into a configuration how the manifests of these arrays are split; returns whether it changed.
+
+    This includes those of tables, and of coordinates along the dimensions that grow.
+
+    Existing rules stay: splitting differently would rewrite all manifests.
+    """
+    manifest = config.manifest or ManifestConfig()
+    known = [] if manifest.splitting is None else list(manifest.splitting.split_sizes or ())
+    rules = {condition: dict(sizes) for condition, sizes in known}
+    rules |= _rules_of_arrays(group, list(arrays), [condition for condition, _ in known])
+    rules.setdefault(
+        ManifestSplitCondition.path_matches(TABLES), {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS}
+    )
+    rules.setdefault(_path(group, "[^/]+"), _along("|".join(map(re.escape, dims)), TABLE_CHUNKS))
+    if len(rules) == len(known):
+        return False
+    manifest.splitting = ManifestSplittingConfig.from_dict(rules)
+    if manifest.preload is None:  # otherwise every session would read some of the many small ones
+        manifest.preload = ManifestPreloadConfig(
+            max_total_refs=0, preload_if=ManifestPreloadCondition.false()
+        )
+    config.manifest = manifest
+    return True
+
+
+def with_whole_members(
+    config: icechunk.RepositoryConfig, group: str, full: Sequence[tuple[ArrayPlan, Sequence[str]]]
+) -> icechunk.RepositoryConfig:
+    """The configuration for a commit that fills these members of arrays: each of them gets one manifest.
+
+    Icechunk applies the first rule that fits, so this one goes before the known ones. It names the members:
+    others stay split, including the one after a full one, which the next file adds to.
+    """
+    manifest = config.manifest or ManifestConfig()
+    known = {} if manifest.splitting is None else manifest.splitting.to_dict()
+    # the last file may have made it longer; a part is written as a whole
+    names = _by_size([array for array, _ in full], 2 * FULL)
+    members = {array.name: own for array, own in full}
+    rules = {
+        _path(group, _any_of(f"{name}/{own}" for name in names[each] for own in members[name])): _along(
+            re.escape(each[0]), each[1]
+        )
+        for each in names
+    }
+    manifest.splitting = ManifestSplittingConfig.from_dict(rules | known)
+    config.manifest = manifest
+    return config
+
+
+def _path(group: str, below: str) -> ManifestSplitCondition:
+    """Everything below a group, as a regular expression."""
+    above = "".join(f"{re.escape(part)}/" for part in group.split("/") if part)
+    return ManifestSplitCondition.path_matches(f"^/{above}{below}$")
+
+
+def _any_of(names: Iterable[str]) -> str:
+    return f"({'|'.join(map(re.escape, names))})"
+
+
+def _along(dims: str, size: int) -> dict[Any, int]:
+    return {ManifestSplitDimCondition.DimensionName(f"^({dims})$"): size}
+
+
+def _rules_of_arrays(
+    group: str, arrays: Sequence[ArrayPlan], known: Sequence[ManifestSplitCondition]
+) -> dict[ManifestSplitCondition, dict[Any, int]]:
+    """A rule for each size among the arrays without a known rule; the last rule names no array.
+
+    Icechunk applies the first rule that fits. The last one is for most arrays.
+    """
+    patterns = [pattern for condition in known if (pattern := _pattern(condition))]
+    new = [
+        array
+        for array in arrays
+        if not any(pattern.search(f"/{group}/{array.name}/m-0".replace("//", "/")) for pattern in patterns)
+    ]
+    names = _by_size(new, references_a_manifest(len(arrays)))
+    rules = {}
+    for last, each in enumerate(sorted(names, key=lambda each: len(names[each])), start=1 - len(names)):
+        which = "[^/]+" if last == 0 else _any_of(names[each])
+        rules[_path(group, f"{which}/{MEMBER}")] = _along(re.escape(each[0]), each[1])
+    return rules
+
+
+def _pattern(condition: ManifestSplitCondition) -> re.Pattern[str] | None:
+    """The pattern of paths, if the condition is about paths and Python can compile it."""
+    kind: Any = condition  # the stubs do not know that conditions on paths and names are classes
+    if type(kind).__name__ != "PathMatches":
+        return None
+    try:
+        return re.compile(kind.regex)
+    except re.error:
+        return None
+
+
+def _by_size(arrays: Iterable[ArrayPlan], references: int) -> dict[tuple[str, int], list[str]]:
+    """The names of arrays, by the dimension that grows and how many chunks along it have `references`."""
+    names: dict[tuple[str, int], list[str]] = {}
+    for array in arrays:
+        if size := _steps_of(array, references):
+            names.setdefault((array.dims[array.growing[0]], size), []).append(array.name)
+    return names
+
+
+def _steps_of(array: ArrayPlan, most: int) -> int:
+    """How many chunks along the dimension that grows have `most` references; 0 if there are none."""
+    dim = array.dims[array.growing[0]]
+    grids = [
+        (each.variable.ranges.grid, each.variable.dims.index(dim))
+        for each in array.contributions
+        if each.variable.ranges is not None and dim in each.variable.dims
+    ]
+    steps, references = sum(grid[axis] for grid, axis in grids), sum(prod(grid) for grid, _ in grids)
+    return max(1, most * steps // references) if references else 0

@@ -20,7 +20,7 @@ VERBS = {
         "regions": "inspect",
         "read": "inspect",
         "explain": "inspect",
-        "advise": "tune",
+        "advise": "reencode",
         "sources": "archive",
         "log": "versions",
         "diff": "versions",
@@ -36,21 +36,21 @@ VERBS = {
         "adopt": "transfer",
         "relocate": "archive",
         "recode": "reencode",
-        "optimize": "tune",
+        "optimize": "reencode",
         "rewrite": "reencode",
-        "consolidate": "tune",
+        "consolidate": "reencode",
         "compact": "reencode",
         "restore": "versions",
-        "replicate": "tune",
+        "replicate": "maintenance",
     },
     "Hand over": {"export": "transfer", "fuse": "transfer", "split": "transfer"},
     "Keep": {
         "lint": "archive",
-        "maintain": "tune",
-        "verify": "versions",
-        "vacuum": "versions",
-        "tag": "overview",
-        "branch": "overview",
+        "maintain": "maintenance",
+        "verify": "maintenance",
+        "vacuum": "maintenance",
+        "tag": "versions",
+        "branch": "versions",
         "cache": "archive",
     },
     "Try": {"demo": "demo"},
@@ -127,8 +127,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         print(f"intarsia {intarsia.__version__}")
         raise typer.Exit
 

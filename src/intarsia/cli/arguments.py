@@ -1,7 +1,7 @@
-"""Arguments and options that commands share, and how text becomes sizes, selections, codecs and the like."""
+"""How text on a command line becomes sizes, selections and codecs; arguments that commands share."""
 
+import ast
 import json
-import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,7 @@ import typer
 from intarsia.cli.verb import CommandError
 from intarsia.codecs import CodecLike, parse_codecs
 
-INTEGER = re.compile(r"[+-]?\d+\Z")
-
-
-def _integer(text: str, what: str) -> int:
-    if not INTEGER.match(text):
-        raise CommandError(f"{what}: {text!r} is not an integer")
-    return int(text)
+type IndexEntry = int | slice | EllipsisType | list[int]
 
 
 def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None:
@@ -31,64 +25,62 @@ def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None
     if text is None:
         return None
     stripped = text.strip().strip("()[]").strip().rstrip(",")
-    return tuple(_integer(part.strip(), what) for part in stripped.split(",")) if stripped else ()
+    try:
+        return tuple(int(part) for part in stripped.split(",")) if stripped else ()
+    except ValueError:
+        raise CommandError(f"{what}: {text!r} does not consist of integers") from None
 
 
-def parse_selection(text: str | None) -> tuple[int | slice | EllipsisType | list[int], ...]:
+def parse_selection(text: str | None) -> tuple[IndexEntry, ...]:
     """A selection as in brackets: integers, slices, an ellipsis, lists of indices.
 
     >>> parse_selection("0:10, -1, ::2, [3, 5], ...")
     (slice(0, 10, None), -1, slice(None, None, 2), [3, 5], Ellipsis)
     """
-    stripped = (text or "").strip()
-    if stripped.startswith("[") and stripped.endswith("]") and _closes(stripped):
-        inner = stripped[1:-1]
-        # [3, 5] alone is a list of indices; [0:3, 5] is a subscript written with its brackets.
-        if ":" in inner or "..." in inner or "[" in inner:
-            stripped = inner.strip()
+    stripped = (text or "").replace("…", "...").strip()
     if not stripped:
         return ()
-    return tuple(_entry(part.strip()) for part in _split(stripped))
+    try:
+        try:
+            entries = _subscript(stripped)
+        except SyntaxError:
+            if not (stripped.startswith("[") and stripped.endswith("]")):
+                raise
+            entries = _subscript(stripped[1:-1])  # it was written with its brackets
+        # [3, 5] alone is a list of indices; [..., 5] is a subscript with its brackets.
+        first = entries[0]
+        if len(entries) == 1 and isinstance(first, ast.List):
+            is_list = all(isinstance(each, ast.Constant | ast.UnaryOp) for each in first.elts)
+            entries = entries if is_list and "..." not in stripped else first.elts
+        return tuple(_entry(each) for each in entries)
+    except (SyntaxError, ValueError):
+        raise CommandError(
+            f"selection {text!r}: write integers, slices and lists of integers, as in '0:10, -1, [3, 5], ...'"
+        ) from None
 
 
-def _closes(text: str) -> bool:
-    """Whether the last bracket closes the first."""
-    depth = 0
-    for i, character in enumerate(text):
-        depth += (character == "[") - (character == "]")
-        if depth == 0:
-            return i == len(text) - 1
-    return False
+def _subscript(text: str) -> list[ast.expr]:
+    """What stands between the brackets of a subscript, parsed by Python; nothing is evaluated."""
+    tree = ast.parse(f"_[{text}]", mode="eval").body
+    if not isinstance(tree, ast.Subscript) or not isinstance(tree.value, ast.Name):
+        raise ValueError("it closes a bracket that it did not open")
+    return tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
 
 
-def _split(text: str) -> list[str]:
-    """Split at the commas that are not inside brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character == "[") - (character == "]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    if depth:
-        raise CommandError(f"selection {text!r}: a bracket is not closed")
-    if len(parts) > 1 and not parts[-1].strip():
-        parts.pop()
-    return parts
+def _entry(node: ast.expr) -> IndexEntry:
+    if isinstance(node, ast.Slice):
+        ends = (node.lower, node.upper, node.step)
+        return slice(*(None if end is None else _integer(end) for end in ends))
+    if isinstance(node, ast.List):
+        return [_integer(each) for each in node.elts]
+    return Ellipsis if isinstance(node, ast.Constant) and node.value is ... else _integer(node)
 
 
-def _entry(text: str) -> int | slice | EllipsisType | list[int]:
-    if text in ("...", "…"):
-        return Ellipsis
-    if text.startswith("[") and text.endswith("]"):
-        inner = text[1:-1].strip()
-        return [_integer(part.strip(), "selection") for part in inner.split(",")] if inner else []
-    if ":" in text:
-        parts = [part.strip() for part in text.split(":")]
-        if len(parts) > 3:
-            raise CommandError(f"selection: {text!r} has more than two colons")
-        return slice(*(_integer(part, "selection") if part else None for part in parts))
-    return _integer(text, "selection")
+def _integer(node: ast.expr) -> int:
+    value = ast.literal_eval(node)
+    if type(value) is not int:
+        raise ValueError("it is not an integer")
+    return value
 
 
 def parse_bounds(text: str | None, shape: Sequence[int]) -> tuple[tuple[int, int], ...] | None:
@@ -159,14 +151,14 @@ def codec_options(codecs: Iterable[CodecLike]) -> list[str]:
 def _needed(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a codec that differ from its defaults."""
 
-    def meant(given: dict[str, Any]) -> Any:
-        return parse_codecs([{"name": name, "configuration": given}])
+    def codec(configuration: dict[str, Any]) -> Any:
+        return parse_codecs([{"name": name, "configuration": configuration}])
 
     needed = settings
     for key in settings:
         fewer = {other: value for other, value in needed.items() if other != key}
         try:
-            if meant(fewer) == meant(settings):
+            if codec(fewer) == codec(settings):
                 needed = fewer
         except (KeyError, TypeError, ValueError):  # it cannot be left out
             continue
@@ -258,37 +250,24 @@ def parse_pairs(texts: Sequence[str], what: str, form: str = "NAME=…") -> dict
     return pairs
 
 
-VERSION = "Store and version"
-"""The heading of the options that say how to reach the store, and which version is meant."""
-
-Store = Annotated[
-    str,
-    typer.Argument(
-        metavar="STORE",
-        help="Path or URL of an Icechunk repository (s3://, gs://, az://, http://) or of a Zarr store.",
-        show_default=False,
-    ),
-]
-Repository = Annotated[
-    str,
-    typer.Argument(
-        metavar="STORE",
-        help="Path or URL of an Icechunk repository (s3://, gs://, az://). Created if it does not exist.",
-        show_default=False,
-    ),
-]
 Array = Annotated[
     str,
     typer.Argument(
         metavar="PATH",
-        help="Path of the logical array in the store; may be left out if there is only one.",
         show_default=False,
+        help="Path of the logical array in the store; may be left out if there is only one.",
     ),
 ]
-SingleArrayHandle = Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")]
-AnyArrays = Annotated[
-    str, typer.Argument(metavar="PATH", help="One array; all of them if left out.", show_default=False)
+OneArray = Annotated[
+    str, typer.Argument(metavar="PATH", show_default=False, help="Path of the array in the store.")
 ]
+AnyArrays = Annotated[
+    str, typer.Argument(metavar="PATH", show_default=False, help="One array; all of them if left out.")
+]
+AnyNode = Annotated[
+    str, typer.Argument(metavar="PATH", show_default=False, help="Array or group; everything if left out.")
+]
+
 Selection = Annotated[
     str,
     typer.Argument(
@@ -297,121 +276,54 @@ Selection = Annotated[
         show_default=False,
     ),
 ]
-Branch = Annotated[
-    str | None,
-    typer.Option(
-        "--branch",
-        metavar="NAME",
-        help="The tip of this branch.",
-        show_default="main",
-        rich_help_panel=VERSION,
-    ),
-]
-Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="This tag.", rich_help_panel=VERSION)]
-Snapshot = Annotated[
-    str | None,
-    typer.Option("--snapshot", metavar="ID", help="The snapshot with this id.", rich_help_panel=VERSION),
-]
-AsOf = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of",
-        metavar="TIME",
-        help="The version that was current at this time (ISO 8601, UTC unless it says otherwise).",
-        rich_help_panel=VERSION,
-    ),
-]
-StorageOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="KEY=VALUE",
-        help="For s3://, gs://, az://, http://: endpoint_url, region, anonymous, bearer_token, …; what is "
-        "not given comes from the environment.",
-        rich_help_panel=VERSION,
-    ),
-]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow",
-        metavar="PREFIX",
-        help="Let the repository read source files below this URL prefix; 'all' for all that it names.",
-        rich_help_panel=VERSION,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Message = Annotated[
-    str | None, typer.Option("--message", "-m", metavar="TEXT", help="Message of the commit.")
-]
-Codec = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--codec",
-        "-c",
-        metavar="CODEC",
-        help="A codec: a name, NAME:KEY=VALUE,… or a JSON object. Repeat it for several, in their order; "
-        "'raw' for none, 'auto' for what suits the data.",
-    ),
-]
-Chunks = Annotated[
-    str | None, typer.Option("--chunks", metavar="N,N,…", help="Chunk shape of the new member.")
-]
-Shards = Annotated[
-    str | None, typer.Option("--shards", metavar="N,N,…", help="Shard shape of the new member.")
-]
-Packing = Annotated[
-    str | None,
-    typer.Option(
-        "--packing",
-        metavar="PACKING",
-        help="How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale, offset, "
-        "missing, unsigned, values; 'keep' for what is there, 'none' for plain values.",
-        show_default=False,
-    ),
-]
+Count = Annotated[int | None, typer.Option(min=0)]
+Positive = Annotated[int | None, typer.Option(min=1)]
+Port = Annotated[int | None, typer.Option(min=0, max=65535)]
 
 
 @dataclass(frozen=True)
-class Reachable:
-    """Arguments of every command that works on a store: where it is, and how to reach it."""
+class EncodingOptions:
+    """How data is stored.
 
-    store: Store
-    storage_option: StorageOption = None
+    Args:
+        codec (-c CODEC): A codec: a name, NAME:KEY=VALUE,… or a JSON object. Repeat it for several, in their
+            order; 'raw' for none, 'auto' for what suits the data.
+        chunks (N,N,…): Chunk shape of what is written.
+        shards (N,N,…): Shard shape of what is written.
+    """
 
+    codec: list[str] | None = None
+    chunks: str | None = None
+    shards: str | None = None
 
-@dataclass(frozen=True)
-class Making(Reachable):
-    """Arguments of commands that make a store if there is none."""
+    @property
+    def codecs(self) -> Any:
+        """The codecs; None if they were left out."""
+        return parse_codec_list(self.codec)
 
-    branch: Branch = None
+    def explicit_codecs(self, instead: str) -> Any:
+        """The same, where nothing is stored that 'auto' could be chosen for."""
+        if self.codecs == "auto":
+            raise CommandError(f"codec 'auto' is for logical arrays; name the codecs, or {instead}")
+        return self.codecs
 
-
-@dataclass(frozen=True)
-class Ingesting(Making):
-    """Arguments of a command that needs a repository, and makes one where none is."""
-
-    store: Repository
-
-
-@dataclass(frozen=True)
-class Existing(Reachable):
-    """Arguments of commands that need a store, and may read the files that it refers to."""
-
-    allow: Allow = None
-
-
-@dataclass(frozen=True)
-class Changing(Existing):
-    """Arguments of commands that change a store."""
-
-    branch: Branch = None
+    def arguments(self) -> dict[str, Any]:
+        """All of them, as arguments of `intarsia.append` and others."""
+        sizes = {"chunks": parse_sizes(self.chunks, "chunks"), "shards": parse_sizes(self.shards, "shards")}
+        return {"codecs": self.codecs, **sizes}
 
 
 @dataclass(frozen=True)
-class Reading(Changing):
-    """Arguments of commands that look at one version of a store."""
+class PackedEncodingOptions(EncodingOptions):
+    """How data is stored, if its values may become other numbers.
 
-    tag: Tag = None
-    snapshot: Snapshot = None
-    as_of: AsOf = None
+    Args:
+        packing (PACKING): How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale,
+            offset, missing, unsigned, values; 'keep' for what is there, 'none' for plain values.
+    """
+
+    packing: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """All of them; the packing only if there is one."""
+        return super().arguments() | parse_packing(self.packing)

@@ -2,52 +2,40 @@
 
 import csv
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.stores import NamedStore
-from intarsia.cli.verb import CommandError, print_json, say, verb, waiting
+from intarsia.cli.stores import BranchToCommit, NewStore
+from intarsia.cli.verb import CommandError, Output, record, verb, waiting
 from intarsia.display import count_text, size_text
 
 
 @verb
 def create(
-    asked: args.Making,
-    array: Annotated[str, typer.Argument(metavar="PATH", help="Path of the new array in the store.")],
-    shape: Annotated[str, typer.Option("--shape", metavar="N,N,…", help="Shape; an axis may start at 0.")],
-    dtype: Annotated[str, typer.Option("--dtype", metavar="TYPE", help="Data type, such as float32.")],
-    chunks: Annotated[
-        str | None,
-        typer.Option(
-            "--chunks", metavar="N,N,…", help="The lattice that regions align to; zarr's choice if left out."
-        ),
-    ] = None,
-    fill_value: Annotated[
-        str | None,
-        typer.Option(
-            "--fill-value",
-            metavar="VALUE",
-            help="The value read where there is no region.",
-            show_default="0",
-        ),
-    ] = None,
-    dimension_names: Annotated[
-        str | None, typer.Option("--dimension-names", metavar="NAME,…", help="A name for each axis.")
-    ] = None,
-    attribute: Annotated[
-        list[str] | None,
-        typer.Option("--attribute", "-a", metavar="KEY=VALUE", help="An attribute; the value may be JSON."),
-    ] = None,
-    message: args.Message = None,
-    as_json: args.Json = False,
-) -> None:
+    place: NewStore,
+    array: args.OneArray,
+    *,
+    shape: str,
+    dtype: str,
+    chunks: str | None = None,
+    fill_value: str | None = None,
+    dimension_names: str | None = None,
+    attribute: list[str] | None = None,
+) -> Output:
     """Create an empty logical array, in a new Icechunk repository if there is no store yet.
 
     Example: intarsia create data/store temperature --shape 0,720,1440 --chunks 24,90,180 --dtype float32
+
+    Args:
+        shape (N,N,…): Shape; an axis may start at 0.
+        dtype (TYPE): Data type, such as float32.
+        chunks (N,N,…): The lattice that regions align to; zarr's choice if left out.
+        fill_value (VALUE): The value read where there is no region; 0 if left out.
+        dimension_names (NAME,…): A name for each axis.
+        attribute (-a KEY=VALUE): An attribute; the value may be JSON.
     """
     fields: dict[str, Any] = {
         "shape": args.parse_sizes(shape, "shape"),
@@ -57,100 +45,70 @@ def create(
         "dimension_names": args.parse_names(dimension_names),
         "attributes": args.parse_options(attribute or (), "attribute"),
     }
-    commit = None
     try:
         intarsia.create({}, array, **fields)  # in memory first, so that a refusal leaves no repository behind
-        place = NamedStore.make(asked)
-        if place.repo is None:
-            place.store()  # refuses what such a store does not have
-            made = intarsia.create(place.writable, array, **fields)
-        else:
-            text = message or f"create {array}"
-            with intarsia.transaction(place.repo, branch=place.branch, message=text) as transaction:
-                made = transaction.create(array, **fields)
-            commit = transaction.snapshot_id
+        with place.change(f"create {array}") as change:
+            made = intarsia.create(change.store, array, **fields)
     except KeyError as error:  # an attribute that is not the user's
         raise CommandError(str(error.args[0])) from error
     except (TypeError, ValueError) as error:
         if isinstance(error, intarsia.IntarsiaError):
             raise
-        given = f"dtype {dtype!r}" + (f" or fill value {fill_value!r}" if fill_value is not None else "")
-        raise CommandError(f"{given}: {error}") from error
-    if as_json:
-        print_json(
-            store=asked.store,
-            path=made.path,
-            shape=list(made.shape),
-            dtype=str(made.dtype),
-            chunks=list(made.chunks),
-            snapshot_id=commit,
-        )
-        return
-    say(f"created {made.path or '/'}: {made.dtype} of shape {made.shape}, lattice {made.chunks}")
-    if commit:
-        say(f"snapshot {commit}")
+        request = f"dtype {dtype!r}" + (f" or fill value {fill_value!r}" if fill_value is not None else "")
+        raise CommandError(f"{request}: {error}") from error
+    return Output(
+        f"created {made.path or '/'}: {made.dtype} of shape {made.shape}, lattice {made.chunks}",
+        **record(made, "path shape dtype chunks"),
+        snapshot_id=change.snapshot_id,
+    )
 
 
 @verb
 def append(
-    asked: args.Changing,
-    array: args.SingleArrayHandle,
-    data: Annotated[Path, typer.Argument(metavar="FILE", help="The data: a .npy or .csv file.")],
-    codec: args.Codec = None,
-    axis: Annotated[
-        str, typer.Option("--axis", metavar="AXIS", help="The axis that grows: a number, or a name.")
-    ] = "0",
-    chunks: args.Chunks = None,
-    shards: args.Shards = None,
-    packing: args.Packing = None,
-    no_merge: Annotated[
-        bool,
-        typer.Option("--no-merge", help="Begin a new region even if the last one has the same encoding."),
-    ] = False,
-    message: args.Message = None,
-    as_json: args.Json = False,
-) -> None:
+    place: BranchToCommit,
+    array: args.OneArray,
+    data: Path,
+    encoding: args.PackedEncodingOptions,
+    *,
+    axis: str = "0",
+    no_merge: bool = False,
+) -> Output:
     """Append data from a file; without codecs it is encoded like the region before it.
 
     Nothing is rounded unless you ask for a packing. In a repository this is one commit, safe alongside other
     writers.
 
     Example: intarsia append data/store temperature may.npy -c shuffle:element_size=4 -c zstd:level=9
+
+    Args:
+        data (FILE): The data: a .npy or .csv file.
+        axis (AXIS): The axis that grows: a number, or a name.
+        no_merge: Begin a new region even if the last one has the same encoding.
     """
-    place = NamedStore.find(asked)
-    options: dict[str, Any] = {
-        "codecs": args.parse_codec_list(codec),
-        "chunks": args.parse_sizes(chunks, "chunks"),
-        "shards": args.parse_sizes(shards, "shards"),
-        "merge": not no_merge,
-        **args.parse_packing(packing),
-    }
+    place.zarr_store()  # an error about the store comes first
+    options = encoding.arguments() | {"merge": not no_merge}
     values, commit = load(data), None
-    along = int(axis) if axis.lstrip("-").isdecimal() else axis
+    options["axis"] = int(axis) if axis.lstrip("-").isdecimal() else axis
     with waiting(f"appending {size_text(values.nbytes)}", counted=False):
         if place.repo is None:
-            made = place.changeable(array)
-            made.append(values, along, **options)
+            made = place.writable_array(array)
+            made.append(values, **options)
         else:
             name = place.one_array(array)
-            words = message or f"append {data.name} to {name}"
-            options |= {"branch": place.branch, "message": words}
-            commit = intarsia.append(place.repo, name, values, axis=along, **options)
+            options |= {
+                "branch": place.branch_name,
+                "message": place.message or f"append {data.name} to {name}",
+            }
+            commit = intarsia.append(place.repo, name, values, **options)
             made = place.open(name)
-    if as_json:
-        print_json(
-            store=asked.store,
-            path=made.path,
-            appended=list(values.shape),
-            shape=list(made.shape),
-            regions=len(made.manifest.regions),
-            snapshot_id=commit,
-        )
-        return
-    count = count_text(len(made.manifest.regions), "region")
-    say(f"appended {values.shape} to {made.path or '/'}: now {made.shape} in {count}")
-    if commit:
-        say(f"snapshot {commit}")
+    regions = len(made.manifest.regions)
+    return Output(
+        f"appended {values.shape} to {made.path or '/'}: now {made.shape} in {count_text(regions, 'region')}",
+        **record(made, "path shape"),
+        appended=values.shape,
+        regions=regions,
+        snapshot_id=commit,
+    )
 
 
 def _fill_value(text: str | None) -> object:

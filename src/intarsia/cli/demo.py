@@ -2,17 +2,16 @@
 
 import shutil
 import time
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import icechunk
 import numpy as np
-import typer
 
 import intarsia
-from intarsia.cli.arguments import Json
-from intarsia.cli.verb import CommandError, print_json, say, show_table, verb
-from intarsia.display import REGION_COLUMNS, ratio_text, size_text, terminal_width, wrapped
+from intarsia.cli.verb import CommandError, Output, verb
+from intarsia.display import REGION_COLUMNS, Table, ratio_text, size_text, terminal_width, wrapped
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.survey import survey
 from intarsia.inspect.write_report import write_report
@@ -54,80 +53,65 @@ def parts() -> dict[str, np.ndarray[Any, Any]]:
 
 
 @verb
-def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Directory to work in.")
-    ] = Path("demo-output"),
-    as_json: Json = False,
-) -> None:
+def demo(*, output: Path = Path("demo-output")) -> Iterator[Output]:
     """Build an array in three encodings, recode a part, go back in time, and measure what that saves.
 
     Example: intarsia demo
+
+    Args:
+        output (-o FOLDER): Directory to work in.
     """
     begun = time.monotonic()
     _prepare(output)
-    tell: Any = (lambda *_: None) if as_json else _tell
     data = parts()
     whole = np.concatenate(list(data.values()))
-    repo, haste = _build(output / "store", data, tell)
+    repo, haste = yield from _build(output / "store", data)
     array = intarsia.open(repo, "record")
     _expect(array, whole, "the newest version")
     before = intarsia.open(repo, "record", snapshot_id=haste)
     _expect(before, whole[: len(before)], "the version before the recoding")
-    tell(
+    yield _tell(
         f"Nothing is lost: snapshot {haste} still has the detector's part {before.regions[1].codec_names}, "
         "and both versions hold the values that were written. The array now looks like this:"
     )
     seen = survey(array)
-    if not as_json:
-        rows = seen.rows()
-        show_table(
-            REGION_COLUMNS,
-            [row.cells() for row in rows],
-            colours={1: [COLOURS[int(seen.group[i])] for i in seen.manifest.regions.in_order().tolist()]},
-        )
-        say("")
+    colours = [COLOURS[int(seen.group[i])] for i in seen.manifest.regions.in_order().tolist()]
+    yield Output(Table(REGION_COLUMNS, [row.cells() for row in seen.rows()], {1: colours}), "")
     verdict = _verdict(array, whole)
     page = write_report(repo, file=output / "report.html", title=str(output / "store"), read_data=True)
-    if as_json:
-        print_json(
-            store=str(output / "store"),
-            report=str(page),
-            nbytes=whole.nbytes,
-            encodings=[
-                {"codecs": name, "nbytes_stored": stored, "read_seconds": seconds}
-                for name, stored, seconds in verdict
-            ],
-            seconds=time.monotonic() - begun,
-        )
-        return
-    tell("For comparison, we store all values in one encoding, and read everything as fast as we can:")
-    show_table(
-        ("Codecs", "Stored", "Ratio", "Read"),
-        [
-            (name, size_text(stored), ratio_text(whole.nbytes, stored), f"{seconds * 1000:.0f} ms")
-            for name, stored, seconds in verdict
-        ],
-    )
+    yield _tell("For comparison, we store all values in one encoding, and read everything as fast as we can:")
+    rows = [
+        (name, size_text(stored), ratio_text(whole.nbytes, stored), f"{seconds * 1000:.0f} ms")
+        for name, stored, seconds in verdict
+    ]
     smallest = min(verdict[1:], key=lambda entry: entry[1])
     part = data["detector"]
     fast, slow = _haste(part)
-    say("")
-    tell("The numbers that matter:")
-    show_table(
-        ("What", "In several encodings", "In one"),
-        [
-            ("bytes stored", size_text(verdict[0][1]), f"{size_text(smallest[1])} at best"),
-            ("time to store the detector's part", f"{fast * 1000:.0f} ms", f"{slow * 1000:.0f} ms"),
-            ("bytes encoded to compress it later", size_text(part.nbytes), size_text(whole.nbytes)),
+    yield Output(Table(("Codecs", "Stored", "Ratio", "Read"), rows), "")
+    yield _tell("The numbers that matter:")
+    numbers = [
+        ("bytes stored", size_text(verdict[0][1]), f"{size_text(smallest[1])} at best"),
+        ("time to store the detector's part", f"{fast * 1000:.0f} ms", f"{slow * 1000:.0f} ms"),
+        ("bytes encoded to compress it later", size_text(part.nbytes), size_text(whole.nbytes)),
+    ]
+    yield Output(
+        Table(("What", "In several encodings", "In one"), numbers),
+        "",
+        f"A page to look at: {page.resolve()}",
+        store=output / "store",
+        report=page,
+        nbytes=whole.nbytes,
+        encodings=[
+            {"codecs": name, "nbytes_stored": stored, "read_seconds": seconds}
+            for name, stored, seconds in verdict
         ],
+        seconds=time.monotonic() - begun,
     )
-    say("", f"A page to look at: {page.resolve()}")
 
 
-def _tell(sentence: str) -> None:
-    """Print a step of the story, in lines that fit the terminal."""
-    say(*wrapped(sentence, min(terminal_width() or 100, 100)), "")
+def _tell(sentence: str) -> Output:
+    """A step of the story, in lines that fit the terminal."""
+    return Output(*wrapped(sentence, min(terminal_width() or 100, 100)), "")
 
 
 def _prepare(output: Path) -> None:
@@ -141,8 +125,10 @@ def _prepare(output: Path) -> None:
     mark.touch()
 
 
-def _build(place: Path, data: dict[str, np.ndarray[Any, Any]], tell: Any) -> tuple[icechunk.Repository, str]:
-    """The repository, and the snapshot before the recoding."""
+def _build(
+    place: Path, data: dict[str, np.ndarray[Any, Any]]
+) -> Generator[Output, None, tuple[icechunk.Repository, str]]:
+    """Tell the steps, and return the repository, and the snapshot before the recoding."""
     repo = intarsia.open_repository(place, create=True)
     with intarsia.transaction(repo, message="create an empty record") as transaction:
         transaction.create(
@@ -153,7 +139,7 @@ def _build(place: Path, data: dict[str, np.ndarray[Any, Any]], tell: Any) -> tup
             dimension_names=("time", "lat", "lon"),
             attributes={"title": "three kinds of data in one array"},
         )
-    tell(f"We make an empty array that grows along time, in a new Icechunk repository: {place}.")
+    yield _tell(f"We make an empty array that grows along time, in a new Icechunk repository: {place}.")
     steps = (
         ("archive", "gzip", "the archive, as it always was"),
         ("detector", "raw", "a detector that writes as fast as it can"),
@@ -162,12 +148,12 @@ def _build(place: Path, data: dict[str, np.ndarray[Any, Any]], tell: Any) -> tup
     snapshot = ""
     for name, kind, message in steps:
         snapshot = intarsia.append(repo, "record", data[name], codecs=ALTERNATIVES[kind], message=message)
-        tell(f"We append {size_text(data[name].nbytes)} encoded as {kind}: {message}.")
+        yield _tell(f"We append {size_text(data[name].nbytes)} encoded as {kind}: {message}.")
     first, last = SHAPE[0], 2 * SHAPE[0]
     with intarsia.transaction(repo, message="compress what the detector wrote in haste") as transaction:
         array = transaction.open("record")
         array.recode([(first, last), *((0, n) for n in SHAPE[1:])], codecs=ALTERNATIVES["shuffle+zstd"])
-    tell("Later we compress the detector's part with shuffle and zstd; nothing else is touched.")
+    yield _tell("Later we compress the detector's part with shuffle and zstd; nothing else is touched.")
     return repo, snapshot
 
 

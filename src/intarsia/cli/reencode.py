@@ -1,217 +1,236 @@
-"""Commands that encode stored data again: `recode`, `rewrite`, `compact`."""
+"""Commands that encode stored data again, or say how: `recode`, `advise`, `optimize`, `rewrite`, …"""
 
+import shlex
 from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.stores import NamedStore
-from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
-from intarsia.display import bounds_text, size_text
-from intarsia.errors import NotLogicalArrayError
+from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
+from intarsia.cli.verb import CommandError, Output, record, verb, waiting
+from intarsia.display import Table, bounds_text, count_text, names_text, size_text, terminal_width
+from intarsia.errors import CodecConfigurationError, NotLogicalArrayError, SlotsUnsupportedError
 from intarsia.inspect.survey import survey
+from intarsia.logical.advice import BANDWIDTH
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.optimization import CHANGE_COLUMNS
 from intarsia.logical.stored_members import MemberFacts, read_facts
 
 
 @verb
 def recode(
-    asked: args.Changing,
+    place: BranchToCommit,
+    encoding: args.PackedEncodingOptions,
     array: args.Array = "",
-    codec: args.Codec = None,
-    bounds: Annotated[
-        str | None,
-        typer.Option("--bounds", metavar="A:B,…", help="The box to encode again; everything if left out."),
-    ] = None,
-    chunks: args.Chunks = None,
-    shards: args.Shards = None,
-    packing: args.Packing = None,
-    message: args.Message = None,
-    as_json: args.Json = False,
-) -> None:
+    *,
+    bounds: str | None = None,
+) -> Output:
     """Encode a box of an array again: same values, other codecs, one new member.
 
     Packed regions stay packed; --packing none unpacks them, and another packing packs them again, with
     rounding. In a repository, older versions stay as they are.
 
     Example: intarsia recode data/store temperature --bounds '0:365, :, :' -c zstd:level=19
+
+    Args:
+        bounds (A:B,…): The box to encode again; everything if left out.
     """
-    codecs = args.parse_codec_list(codec)
-    if codecs is None:
+    if encoding.codecs is None:
         raise CommandError(
             "say how to encode it: --codec NAME, once for each codec; 'raw' for none, 'auto' for the best"
         )
-    place = NamedStore.find(asked)
-    options: dict[str, Any] = {
-        "codecs": codecs,
-        "chunks": args.parse_sizes(chunks, "chunks"),
-        "shards": args.parse_sizes(shards, "shards"),
-        **args.parse_packing(packing),
-    }
-    commit = None
+    options, old, commit = encoding.arguments(), place.open(array), None
+    box = args.parse_bounds(bounds, old.shape)
     with waiting("recoding") as progress:
         options["progress"] = progress
+        before = survey(old).total_stored
         if place.repo is None:
-            made = place.changeable(array)
-            box = args.parse_bounds(bounds, made.shape)
-            before = survey(made).total_stored
+            made = place.writable_array(old.path)
             made.recode(box, **options)
         else:
-            old = place.open(array)
-            box = args.parse_bounds(bounds, old.shape)
-            before = survey(old).total_stored
-            words = message or f"recode {old.path}"
-            options |= {"branch": place.branch, "message": words}
+            options |= {"branch": place.branch_name, "message": place.message or f"recode {old.path}"}
             commit = intarsia.recode(place.repo, old.path, box, **options)
             made = place.open(old.path)
         after = survey(made).total_stored
     done = box if box is not None else tuple((0, n) for n in made.shape)
-    if as_json:
-        print_json(
-            store=asked.store,
-            path=made.path,
-            bounds=[list(pair) for pair in done],
-            nbytes_stored_before=before,
-            nbytes_stored_after=after,
-            snapshot_id=commit,
-        )
-        return
-    say(
+    return Output(
         f"recoded {bounds_text(done)} of {made.path or '/'}: the array stores {size_text(after)} now, "
-        f"{size_text(before)} before"
+        f"{size_text(before)} before",
+        path=made.path,
+        bounds=done,
+        nbytes_stored_before=before,
+        nbytes_stored_after=after,
+        snapshot_id=commit,
     )
-    if commit:
-        say(f"snapshot {commit}")
+
+
+def _objective(text: str) -> Any:
+    if text not in BANDWIDTH:
+        raise CommandError(f"objective {text!r}: {names_text(text, BANDWIDTH)}")
+    return text
 
 
 @verb
-def rewrite(
-    asked: args.Changing,
-    array: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH",
-            help="A Zarr array with a conditional codec, or a logical array with such members.",
-            show_default=False,
-        ),
-    ] = "",
-    decision: Annotated[
-        str,
-        typer.Option(
-            "--decision",
-            "-d",
-            metavar="WHAT",
-            help="Which chunks get which nested codecs: compress_if_smaller, smallest, sampled, "
-            "always_apply, never_apply.",
-        ),
-    ] = "compress_if_smaller",
-    message: args.Message = None,
-    as_json: args.Json = False,
-) -> None:
+def advise(
+    place: VersionToRead, array: str = "", *, objective: str = "balanced", bounds: str | None = None
+) -> Output:
+    """Try encodings on samples of an array and list them, best first; nothing is changed.
+
+    Example: intarsia advise data/store temperature --objective size
+
+    Args:
+        array (PATH): Any Zarr array; may be left out if there is only one.
+        objective (-o WHAT): What counts: size, balanced (object storage) or speed (a fast disk).
+        bounds (A:B,…): Only this box of the array.
+    """
+    goal = _objective(objective)
+    opened = place.readable(array)
+    with waiting("trying encodings", counted=False):
+        advice = intarsia.advise(opened, goal, bounds=args.parse_bounds(bounds, opened.shape))
+    names = {"nbytes": "raw_bytes", "nbytes_stored": "stored_bytes"}
+    return Output(
+        *advice.blocks(),
+        *_how_to_use(place.store, opened, bounds, args.codec_options(advice.codecs)),
+        path=opened.path,
+        objective=objective,
+        encodings=[
+            record(trial, "name ratio encode_seconds decode_seconds", **names)
+            | {"options": args.codec_options(trial.codecs)}
+            for trial in advice.trials
+        ],
+    )
+
+
+def _how_to_use(store: str, opened: Any, bounds: str | None, codecs: list[str]) -> list[str]:
+    """The command that uses the best encoding, on one line if it fits."""
+    path = [shlex.quote(opened.path)] if opened.path else []
+    command = ["intarsia recode", shlex.quote(store), *path]
+    options = codecs if bounds is None else [f"--bounds {shlex.quote(bounds)}", *codecs]
+    if not isinstance(opened, LogicalArray):
+        options = codecs
+        inside = ["--source-path", *path] if path else []
+        command = ["intarsia convert", shlex.quote(store), "NEW_STORE", *inside]
+    line, width = " ".join(["To use it:", *command, *options]), terminal_width()
+    if width is None or len(line) <= width:
+        return [line]
+    return ["To use it:", *" \\\n    ".join(["  " + " ".join(command), *options]).split("\n")]
+
+
+@verb
+def optimize(place: BranchToCommit, array: args.Array = "", *, objective: str = "balanced") -> Output:
+    """Recode every region for which another encoding is clearly better; same values, and one commit.
+
+    With the objective size, no region gets larger. In a repository, older versions stay as they are.
+
+    Example: intarsia optimize data/store temperature --objective size
+
+    Args:
+        objective (-o WHAT): What counts: size, balanced (object storage) or speed (a fast disk).
+    """
+    goal, name = _objective(objective), place.one_array(array)
+    with (
+        place.change_array(name, f"optimize {name} for {objective}") as (opened, change),
+        waiting("optimizing", unit="bytes") as progress,
+    ):
+        changes: Any = opened.optimize(goal, progress=progress)
+    saved = sum(change.saved for change in changes)
+    how = "saved" if saved >= 0 else "more, for speed"
+    shown = [
+        Table(CHANGE_COLUMNS, [changes.cells(each) for each in changes]),
+        f"{count_text(len(changes), 'region')} recoded: {size_text(abs(saved))} {how}",
+    ]
+    names = {
+        "codecs_before": "before",
+        "codecs_after": "after",
+        "nbytes_stored_before": "bytes_before",
+        "nbytes_stored_after": "bytes_after",
+    }
+    return Output(
+        *(shown if changes else [f"{name or '/'}: {changes.empty}"]),
+        path=name,
+        objective=objective,
+        changes=[record(each, "bounds", **names) for each in changes],
+        snapshot_id=change.snapshot_id,
+    )
+
+
+@verb
+def consolidate(place: BranchToCommit, array: args.Array = "") -> Output:
+    """Join neighbouring regions of equal encoding; stored chunks are copied as they are.
+
+    Example: intarsia consolidate data/store temperature
+    """
+    name = place.one_array(array)
+    with (
+        place.change_array(name, f"consolidate {name}") as (opened, change),
+        waiting("joining regions", counted=False),
+    ):
+        gone, left = opened.consolidate(), len(opened.manifest.regions)
+    words = f"{count_text(gone, 'region')} joined to others, {left} left"
+    if not gone:
+        words = f"nothing to join in {count_text(left, 'region')}"
+    said = f"{name or '/'}: {words}"
+    return Output(said, path=name, joined=gone, regions=left, snapshot_id=change.snapshot_id)
+
+
+@verb
+def rewrite(place: BranchToCommit, array: str = "", *, decision: str = "compress_if_smaller") -> Output:
     """Go over the chunks of arrays with a `conditional` codec and decide again, in place.
 
     It can be stopped at any moment and started again.
 
     Example: intarsia rewrite run42.zarr images --decision smallest
+
+    Args:
+        array (PATH): A Zarr array with a conditional codec, or a logical array with such members.
+        decision (-d WHAT): Which chunks get which nested codecs: compress_if_smaller, smallest, sampled,
+            always_apply, never_apply.
     """
-    place = NamedStore.find(asked)
-    commit, results = None, []
-    changing: Any = nullcontext()
-    if place.repo is not None:
-        text = message or f"rewrite {array}"
-        changing = intarsia.transaction(place.repo, branch=place.branch, message=text)
-    else:
-        place.store()  # refuses what such a store does not have
-    with changing as transaction:
-        target = place.writable if transaction is None else transaction.store
-        path = array.strip("/")
+    path = array.strip("/")
+    with place.change(f"rewrite {array}") as change:
         place.node(path)  # raises an error that says what there is
         arrays, members = _arrays_that(
-            lambda fact: fact.conditional_codecs, target, path, "an array with a conditional codec"
+            lambda fact: fact.conditional_codecs, change.store, path, "an array with a conditional codec"
         )
         if not arrays:
-            raise intarsia.errors.CodecConfigurationError(
+            raise CodecConfigurationError(
                 f"cannot rewrite {path or '/'}: none of its {members} members has a conditional codec.\n"
                 "  To give them other codecs: intarsia recode"
             )
-        for path, member in arrays:
-            with waiting(f"rewriting {path or '/'}") as progress:
-                results.append((path, intarsia.codecs.rewrite(member, decision, progress=progress)))
-    if transaction is not None:
-        commit = transaction.snapshot_id
-    if as_json:
-        print_json(
-            store=asked.store,
-            decision=decision,
-            arrays=[
-                {
-                    "path": path,
-                    "chunks": done.chunks,
-                    "rewritten": done.rewritten,
-                    "nbytes_stored_before": done.bytes_before,
-                    "nbytes_stored_after": done.bytes_after,
-                }
-                for path, done in results
-            ],
-            snapshot_id=commit,
-        )
-        return
-    rows = [
-        (
-            path or "/",
-            f"{done.rewritten:,} of {done.chunks:,}",
-            size_text(done.bytes_before),
-            size_text(done.bytes_after),
-        )
-        for path, done in results
-    ]
-    show_table(("Array", "Rewritten", "Stored before", "Stored"), rows)
-    if commit:
-        say(f"snapshot {commit}")
+        results = []
+        for name, member in arrays:
+            with waiting(f"rewriting {name or '/'}") as progress:
+                results.append((name, intarsia.codecs.rewrite(member, decision, progress=progress)))
+    rows = [(name or "/", f"{done.rewritten:,} of {done.chunks:,}", *_sizes(done)) for name, done in results]
+    sizes = {"nbytes_stored_before": "bytes_before", "nbytes_stored_after": "bytes_after"}
+    return Output(
+        Table(("Array", "Rewritten", "Stored before", "Stored"), rows),
+        decision=decision,
+        arrays=[{"path": name} | record(done, "chunks rewritten", **sizes) for name, done in results],
+        snapshot_id=change.snapshot_id,
+    )
 
 
 @verb
 def compact(
-    asked: args.Existing,
-    array: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH",
-            help="A sharded Zarr array, or a logical array with sharded members.",
-            show_default=False,
-        ),
-    ] = "",
-    decision: Annotated[
-        str | None,
-        typer.Option(
-            "--decision",
-            "-d",
-            metavar="WHAT",
-            help="Also decide again which chunks get which nested codecs.",
-        ),
-    ] = None,
-    any_filesystem: Annotated[
-        bool,
-        typer.Option(
-            "--any-filesystem",
-            help="Allow a file system that is not known to be local; no other machine may write there.",
-        ),
-    ] = False,
-    as_json: args.Json = False,
-) -> None:
+    place: ExistingStore, array: str = "", *, decision: str | None = None, any_filesystem: bool = False
+) -> Output:
     """Rewrite slotted shards without slots, shard by shard, while others go on writing.
 
     For arrays in a local Zarr store. It can be stopped at any moment and started again.
 
     Example: intarsia compact run42.zarr images --decision compress_if_smaller
+
+    Args:
+        array (PATH): A sharded Zarr array, or a logical array with sharded members.
+        decision (-d WHAT): Also decide again which chunks get which nested codecs.
+        any_filesystem: Allow a file system that is not known to be local; no other machine may write there.
     """
-    place = NamedStore.find(asked)
     if place.repo is not None:
-        raise intarsia.errors.SlotsUnsupportedError(
-            f"{asked.store} is an Icechunk repository, whose chunks never change: "
+        raise SlotsUnsupportedError(
+            f"{place.store} is an Icechunk repository, whose chunks never change: "
             "there are no slots to compact.\n"
             "  To join members of equal encoding: intarsia consolidate STORE PATH"
         )
@@ -219,42 +238,27 @@ def compact(
     place.node(path)  # raises an error that says what there is
     arrays, members = _arrays_that(lambda fact: fact.is_sharded, place.writable, path, "a sharded array")
     if not arrays:
-        raise intarsia.errors.SlotsUnsupportedError(
+        raise SlotsUnsupportedError(
             f"none of the {members} members of {path or '/'} has shards: there are no slots to compact.\n"
             "  To store it in shards: intarsia recode STORE PATH --codec … --shards …"
         )
     results = []
-    for path, sharded in arrays:
-        with waiting(f"compacting {path or '/'}") as progress:
+    for name, sharded in arrays:
+        with waiting(f"compacting {name or '/'}") as progress:
             done = intarsia.shards.compact(
                 sharded, decision=decision, any_filesystem=any_filesystem, progress=progress
             )
-            results.append((path, done))
-    if as_json:
-        print_json(
-            store=asked.store,
-            arrays=[
-                {
-                    "path": path,
-                    "shards": done.shards,
-                    "replaced": done.replaced,
-                    "bytes_before": done.bytes_before,
-                    "bytes_after": done.bytes_after,
-                }
-                for path, done in results
-            ],
-        )
-        return
-    rows = [
-        (
-            path or "/",
-            f"{done.replaced:,} of {done.shards:,}",
-            size_text(done.bytes_before),
-            size_text(done.bytes_after),
-        )
-        for path, done in results
-    ]
-    show_table(("Array", "Shards replaced", "On disk before", "On disk"), rows)
+            results.append((name, done))
+    rows = [(name or "/", f"{done.replaced:,} of {done.shards:,}", *_sizes(done)) for name, done in results]
+    names = "shards replaced bytes_before bytes_after"
+    return Output(
+        Table(("Array", "Shards replaced", "On disk before", "On disk"), rows),
+        arrays=[{"path": name} | record(done, names) for name, done in results],
+    )
+
+
+def _sizes(done: Any) -> tuple[str, str]:
+    return size_text(done.bytes_before), size_text(done.bytes_after)
 
 
 def _arrays_that(

@@ -1,14 +1,17 @@
-"""From a path or URL on the command line to a store, a version of it, and its arrays."""
+"""The store that a command line names: how to reach it, which version of it is meant, and its arrays."""
 
 import os
 import re
 import shlex
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import Any
 
 import icechunk
 import zarr
@@ -16,7 +19,7 @@ from zarr.storage import ZipStore
 
 import intarsia
 from intarsia._icechunk import safe_store
-from intarsia.cli.arguments import Existing, Making, parse_options
+from intarsia.cli.arguments import parse_options
 from intarsia.cli.verb import CommandError
 from intarsia.display import lay_out, names_text, size_text
 from intarsia.engine.reader import Reader
@@ -27,7 +30,7 @@ from intarsia.manifest.coercion import type_text
 from intarsia.versions.access import Allowed
 from intarsia.versions.locking import lock_file
 from intarsia.versions.repository import check_name, is_plain_zarr, is_repository
-from intarsia.versions.version import LATEST, Version, as_repository
+from intarsia.versions.version import Version, as_repository
 
 LS_COLUMNS = ("Array", "Shape", "Data type", "Size", "Regions")
 """The columns of a table of all arrays in a store."""
@@ -48,20 +51,20 @@ SOURCES = (".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".he5", ".tif", ".tiff")
 """The suffixes of files that `ingest` takes."""
 
 
-def _listed(found: Sequence[Node]) -> str:
+def _listed(nodes: Sequence[Node]) -> str:
     """Arrays as a small table, for an error."""
-    lines = map(str, lay_out(("Path", *LS_COLUMNS[1:]), [row_of(each) for each in found[:SEVERAL]]))
-    more = len(found) - SEVERAL
+    lines = map(str, lay_out(("Path", *LS_COLUMNS[1:]), [row_of(each) for each in nodes[:SEVERAL]]))
+    more = len(nodes) - SEVERAL
     return "\n    " + "\n    ".join(lines) + (f"\n    … and {more} more" if more > 0 else "")
 
 
-def row_of(found: Node) -> tuple[str, ...]:
+def row_of(node: Node) -> tuple[str, ...]:
     """An array as a row in a table of all arrays."""
-    array = found.node
+    array = node.node
     assert not isinstance(array, zarr.Group)
     regions = str(len(array.manifest.regions)) if isinstance(array, LogicalArray) else "plain"
     kind = type_text(array.data_type)
-    return found.path or "/", str(array.shape), kind, size_text(array.nbytes), regions
+    return node.path or "/", str(array.shape), kind, size_text(array.nbytes), regions
 
 
 def expect_place(text: str) -> None:
@@ -125,70 +128,78 @@ def expect_store(text: str) -> None:
     )
 
 
+VERSIONS = "--branch, --tag, --snapshot and --as-of"
+
+
 @dataclass(frozen=True)
-class NamedStore:
-    """The store that a command line names: a repository, or plain Zarr."""
+class ExistingStore:
+    """The store that a command line names, an Icechunk repository or plain Zarr; it must exist.
 
-    text: str
-    """As the user wrote it."""
+    Args:
+        store (STORE): Path or URL of an Icechunk repository (s3://, gs://, az://, http://) or of a Zarr
+            store.
 
-    repo: icechunk.Repository | None
-    """The repository; None for plain Zarr."""
+    Store and version:
+        storage_option (KEY=VALUE): For s3://, gs://, az://, http://: endpoint_url, region, anonymous,
+            bearer_token, …; what is left out comes from the environment.
+        allow (PREFIX): Let the repository read source files below this URL prefix; 'all' for all that it
+            names.
+    """
 
-    version: Version = LATEST
-    """The version that is meant."""
+    store: str
+    storage_option: list[str] | None = None
+    allow: list[str] | None = None
 
-    @classmethod
-    def find(cls, asked: Existing) -> Self:
-        """What is at a path or URL; a repository may read sources below the prefixes in `allow`."""
-        version = Version(*(getattr(asked, name, None) for name in ("branch", "tag", "snapshot", "as_of")))
-        wanted = True if "all" in (asked.allow or ()) else asked.allow
-        repo = cls._repository(asked.store, asked.storage_option, wanted)
-        if asked.allow and repo is None:
+    @cached_property
+    def repo(self) -> icechunk.Repository | None:
+        """The repository; None for plain Zarr."""
+        repo = self._existing_repository(True if "all" in (self.allow or ()) else self.allow)
+        if self.allow and repo is None:
             raise CommandError(
-                f"--allow is for repositories that refer to other files; {asked.store} is plain Zarr"
+                f"--allow is for repositories that refer to other files; {self.store} is plain Zarr"
             )
-        return cls(asked.store, repo, version)
-
-    @classmethod
-    def make(cls, asked: Making) -> Self:
-        """What is at a path or URL; a new repository if there is nothing."""
-        expect_place(asked.store)
-        path = Path(asked.store).expanduser()
-        if "://" not in asked.store and path.exists() and any(path.iterdir()):
-            repo = cls._repository(asked.store, asked.storage_option)
-        else:
-            given = parse_options(asked.storage_option or (), "storage option")
-            repo = cls._opened(asked.store, given, create=True)
-        return cls(asked.store, repo, Version(asked.branch))
-
-    @classmethod
-    def _repository(
-        cls, text: str, options: Sequence[str] | None, allow: Allowed = None
-    ) -> icechunk.Repository | None:
-        given = parse_options(options or (), "storage option")
-        if given:
-            return cls._opened(text, given, authorize=allow)
-        repo = as_repository(os.path.expanduser(text) if "://" not in text else text, allow)
-        if repo is None and "://" not in text:
-            expect_store(text)
         return repo
 
-    @staticmethod
-    def _opened(
-        text: str, options: dict[str, Any], *, create: bool = False, authorize: Allowed = None
-    ) -> icechunk.Repository:
+    def repository(self, what: str = "has no versions") -> icechunk.Repository:
+        """The repository; an error for plain Zarr, which lacks `what` a repository has."""
+        if self.repo is None:
+            raise CommandError(
+                f"{self.store} is a plain Zarr store, which {what}; an Icechunk repository does"
+            )
+        return self.repo
+
+    def _existing_repository(self, allow: Allowed) -> icechunk.Repository | None:
+        if self.storage_option:
+            return self._open_repository(authorize=allow)
+        is_url = "://" in self.store
+        repo = as_repository(self.store if is_url else os.path.expanduser(self.store), allow)
+        if repo is None and not is_url:
+            expect_store(self.store)
+        return repo
+
+    def _open_repository(self, **settings: Any) -> icechunk.Repository:
+        options = parse_options(self.storage_option or (), "storage option")
         try:
-            return intarsia.open_repository(text, create=create, authorize=authorize, storage_options=options)
+            return intarsia.open_repository(self.store, storage_options=options, **settings)
         except TypeError as error:  # an option that such a place does not take
             raise CommandError(str(error)) from error
 
     @property
+    def version(self) -> Version:
+        """The version that is meant."""
+        return Version(*(getattr(self, name, None) for name in ("branch", "tag", "snapshot", "as_of")))
+
+    @property
+    def branch_name(self) -> str:
+        """The branch to write to."""
+        return self.version.branch or "main"
+
+    @property
     def plain(self) -> Any:
         """A store without versions, in a form for zarr."""
-        if "://" in self.text:
-            return self.text
-        path = os.path.expanduser(self.text)
+        if "://" in self.store:
+            return self.store
+        path = os.path.expanduser(self.store)
         return ZipStore(path, mode="r", read_only=True) if os.path.isfile(path) else path
 
     @property
@@ -196,28 +207,23 @@ class NamedStore:
         """The same, if it can be written to."""
         store = self.plain
         if isinstance(store, ZipStore):
-            raise ReadOnlyError(f"{self.text} is a zip file, which can only be read: unpack it to change it")
+            raise ReadOnlyError(f"{self.store} is a zip file, which can only be read: unpack it to change it")
         return store
 
-    @property
-    def branch(self) -> str:
-        """The branch to write to."""
-        return self.version.branch or "main"
-
-    def store(self) -> Any:
+    def zarr_store(self) -> Any:
         """The zarr store of the version, for reading."""
         if self.repo is not None:
             session = self.session()
             if session.snapshot_id == EMPTY:
                 raise NotLogicalArrayError(
-                    f"{self.text} is an empty repository: nothing has been committed to it yet.\n"
+                    f"{self.store} is an empty repository: nothing has been committed to it yet.\n"
                     "  intarsia create, ingest and convert put something there"
                 )
             return safe_store(session.store)
         if self.version.is_explicit:
             raise CommandError(
-                f"{self.text} is a plain Zarr store, which has no versions: "
-                "--branch, --tag, --snapshot and --as-of need an Icechunk repository"
+                f"{self.store} is a plain Zarr store, which has no versions: {VERSIONS} need an Icechunk "
+                "repository"
             )
         return self.plain
 
@@ -238,18 +244,18 @@ class NamedStore:
         """What is at a path; if there is nothing, an error that names the existing arrays."""
         name = path.strip("/")
         try:
-            return open_source(self.store(), name)
+            return open_source(self.zarr_store(), name)
         except NotLogicalArrayError as error:
-            known = [each.path for each in self.found()] if name else []
+            known = [each.path for each in self.array_nodes()] if name else []
             if not known:
                 raise
             raise NotLogicalArrayError(
-                f"there is no array {name!r} in {self.text}: {names_text(name, known)}"
+                f"there is no array {name!r} in {self.store}: {names_text(name, known)}"
             ) from error
 
-    def found(self, path: str = "") -> list[Node]:
+    def array_nodes(self, path: str = "") -> list[Node]:
         """Every array at and below a path, logical or plain."""
-        node = open_source(self.store(), path.strip("/"))
+        node = open_source(self.zarr_store(), path.strip("/"))
         return [each for each in walk(node, path.strip("/")) if not isinstance(each.node, zarr.Group)]
 
     def one_array(self, path: str) -> str:
@@ -260,69 +266,142 @@ class NamedStore:
         if len(known) == 1:
             return known[0].path
         raise CommandError(
-            f"{self.text} holds {len(known)} logical arrays; say which as PATH:{_listed(known)}"
+            f"{self.store} holds {len(known)} logical arrays; say which as PATH:{_listed(known)}"
         )
 
     def logical_arrays(self) -> list[Node]:
         """Every logical array; if there is none, an error that says what is there instead."""
-        found = self.found()
-        known = [each for each in found if isinstance(each.node, LogicalArray)]
-        if not known and found:
+        nodes = self.array_nodes()
+        known = [each for each in nodes if isinstance(each.node, LogicalArray)]
+        if not known and nodes:
             raise NotLogicalArrayError(
-                f"{self.text} holds no logical array, only plain Zarr:{_listed(found)}\n"
+                f"{self.store} holds no logical array, only plain Zarr:{_listed(nodes)}\n"
                 "  To turn it into logical arrays: intarsia convert STORE NEW_STORE"
             )
         if not known:
             raise NotLogicalArrayError(
-                f"there is no logical array in {self.text}.\n"
+                f"there is no logical array in {self.store}.\n"
                 "  Create one: intarsia create STORE PATH --shape … --chunks … --dtype …"
             )
         return known
 
     def open(self, path: str) -> LogicalArray:
         """A logical array for reading."""
-        store, name = self.store(), self.one_array(path)
+        store, name = self.zarr_store(), self.one_array(path)
         try:
             return intarsia.open(store, name)
         except NotLogicalArrayError as error:
             try:
-                found = self.found()
+                nodes = self.array_nodes()
             except NotLogicalArrayError:
                 raise error from None
-            if any(each.path == name and not isinstance(each.node, LogicalArray) for each in found):
+            if any(each.path == name and not isinstance(each.node, LogicalArray) for each in nodes):
                 raise NotLogicalArrayError(
-                    f"{name or self.text} is a plain Zarr array, not a logical one.\n"
+                    f"{name or self.store} is a plain Zarr array, not a logical one.\n"
                     "  To read it: intarsia read. To turn it into a logical array: intarsia convert"
                 ) from error
-            known = [each.path for each in found if isinstance(each.node, LogicalArray)]
+            known = [each.path for each in nodes if isinstance(each.node, LogicalArray)]
             if not known or name in known:
                 raise
             raise NotLogicalArrayError(
-                f"there is no logical array {name!r} in {self.text}: {names_text(name, known)}"
+                f"there is no logical array {name!r} in {self.store}: {names_text(name, known)}"
             ) from error
 
     def readable(self, path: str) -> LogicalArray | Reader:
         """Any array for reading; if there is only one, it needs no path."""
         name = path.strip("/")
-        found = self.node(name)
-        if not isinstance(found, zarr.Group):
-            return found
-        below = self.found(name)
+        node = self.node(name)
+        if not isinstance(node, zarr.Group):
+            return node
+        below = self.array_nodes(name)
         if len(below) == 1 and not isinstance(below[0].node, zarr.Group):
             return below[0].node
         if name or not below:
             return self.open(name)
-        raise CommandError(f"{self.text} holds {len(below)} arrays; say which as PATH:{_listed(below)}")
+        raise CommandError(f"{self.store} holds {len(below)} arrays; say which as PATH:{_listed(below)}")
 
     def array_and_selection(self, path: str, selection: str) -> tuple[str, str]:
         """With only one array, a selection may take the place of the path: `read STORE '0, 0:3'`."""
         if selection or not SELECTION.fullmatch(path):
             return path, selection
-        found = self.found()
-        is_path = any(each.path == path.strip("/") for each in found)
-        return (path, selection) if is_path or len(found) != 1 else (found[0].path, path)
+        nodes = self.array_nodes()
+        is_path = any(each.path == path.strip("/") for each in nodes)
+        return (path, selection) if is_path or len(nodes) != 1 else (nodes[0].path, path)
 
-    def changeable(self, path: str) -> LogicalArray:
+    @contextmanager
+    def change(self, message: str) -> Iterator[Any]:
+        """A `store` to write to; in a repository, a transaction, with the `snapshot_id` of its commit."""
+        if self.repo is None:
+            self.zarr_store()  # refuses what such a store does not have
+            yield SimpleNamespace(store=self.writable, snapshot_id=None)
+            return
+        words = getattr(self, "message", None) or message
+        with intarsia.transaction(self.repo, branch=self.branch_name, message=words) as transaction:
+            yield transaction
+
+    @contextmanager
+    def change_array(self, path: str, message: str) -> Iterator[tuple[LogicalArray, Any]]:
+        """A logical array to change, and what `change` yields."""
+        self.open(path)  # raises an error that says what is there instead
+        with self.change(message) as change:
+            yield intarsia.open(change.store, path, mode="r+"), change
+
+    def writable_array(self, path: str) -> LogicalArray:
         """A logical array of a store without versions, for writing."""
-        self.store()  # refuses what such a store does not have
+        self.zarr_store()  # refuses what such a store does not have
         return intarsia.open(self.writable, self.one_array(path), mode="r+")
+
+
+@dataclass(frozen=True)
+class BranchToChange(ExistingStore):
+    """A store that a command changes.
+
+    Store and version:
+        branch (NAME): The branch to commit to; main if left out.
+    """
+
+    branch: str | None = None
+
+
+@dataclass(frozen=True)
+class BranchToCommit(BranchToChange):
+    """A store that a command changes in one commit.
+
+    Args:
+        message (-m TEXT): Message of the commit.
+    """
+
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class VersionToRead(ExistingStore):
+    """A store of which a command looks at one version.
+
+    Store and version:
+        branch (NAME): The tip of this branch; main if left out.
+        tag (NAME): This tag.
+        snapshot (ID): The snapshot with this id.
+        as_of (TIME): The version that was current at this time (ISO 8601, UTC unless it says otherwise).
+    """
+
+    branch: str | None = None
+    tag: str | None = None
+    snapshot: str | None = None
+    as_of: str | None = None
+
+
+@dataclass(frozen=True)
+class NewStore(BranchToCommit):
+    """A store that is made if there is none."""
+
+    allow: None = field(default=None, init=False)
+
+    @cached_property
+    def repo(self) -> icechunk.Repository | None:
+        """The repository, which may be new; None for plain Zarr."""
+        expect_place(self.store)
+        path = Path(self.store).expanduser()
+        if "://" not in self.store and path.exists() and any(path.iterdir()):
+            return self._existing_repository(None)
+        return self._open_repository(create=True)

@@ -3,6 +3,7 @@
 Tables are for people, a single JSON document is for machines; progress goes to the other stream.
 """
 
+import datetime
 import functools
 import inspect
 import json
@@ -12,17 +13,18 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import icechunk
+import numpy as np
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from intarsia import errors
-from intarsia.display import GAP, lay_out, plain, table_text, wrapped
+from intarsia.display import GAP, Table, lay_out, plain, table_text, wrapped
 from intarsia.progress import Progress, progress_bar, silent
 from intarsia.versions.repository import translate_error
 
@@ -130,9 +132,8 @@ def complain(error: BaseException, *, as_json: bool, options: Iterable[str] = ()
         if os.environ.get(TRACEBACK):
             traceback.print_exception(error, file=sys.stderr)
     notes = getattr(error, "__notes__", ())
-    if isinstance(error, errors.NotAuthorizedError):
-        allow = f"  If you trust it: --allow {error.prefix}, or --allow all for all that it names"
-        message = "\n".join([message.split("\n")[0], allow])
+    if isinstance(error, errors.IntarsiaError) and error.command:
+        message = f"{message.split(chr(10))[0]}\n  {error.command}"
     message = in_options(message, options)
     notes = tuple(in_options(note, options) for note in notes)
     if as_json:
@@ -152,52 +153,184 @@ def complain(error: BaseException, *, as_json: bool, options: Iterable[str] = ()
     return code
 
 
-def verb(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Make a function a command: what it returns or raises becomes the exit code.
+class Output:
+    """What a command prints: a JSON document for machines, or lines and tables for people.
 
-    A parameter whose type is a dataclass, such as `Reading`, stands for the arguments in its fields.
+    A `snapshot_id` in the document is also the last line. Without a document, nothing is printed as JSON.
     """
-    parameters = inspect.signature(function).parameters
-    groups: dict[str, Any] = {
-        name: p.annotation for name, p in parameters.items() if is_dataclass(p.annotation)
-    }
+
+    def __init__(self, *shown: "str | Table | Facts", code: Exit = Exit.OK, **document: Any) -> None:
+        self.shown, self.code, self.document = shown, code, document
+
+    def print(self, *, as_json: bool, **more: Any) -> None:
+        """Print it in one of the two forms; `more` begins the document."""
+        if as_json and self.document:
+            indent = 2 if sys.stdout.isatty() else None
+            json.dump(more | self.document, sys.stdout, indent=indent, allow_nan=False, default=_for_json)
+            sys.stdout.write("\n")
+        elif not as_json:
+            for each in self.shown:
+                if isinstance(each, str):
+                    say(each)
+                elif isinstance(each, Table):
+                    show_table(each)
+                else:
+                    each.print()
+            if self.document.get("snapshot_id"):
+                say(f"snapshot {self.document['snapshot_id']}")
+        sys.stdout.flush()  # another program may be waiting for it
+
+
+def _for_json(value: Any) -> Any:
+    """A value that JSON does not know: the fields of a dataclass, or the text of a path or a data type."""
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, np.ma.MaskedArray):
+        return _values_for_json(value)
+    return value.isoformat() if isinstance(value, datetime.datetime) else str(value)
+
+
+def _values_for_json(values: np.ma.MaskedArray[Any, Any]) -> object:
+    """Values for JSON, which lacks NaN, times and complex numbers: those become text."""
+    if values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool(np.isfinite(values.data).all())):
+        return values.tolist()
+    numbers = np.vectorize(_number, otypes=[object])(values.data) if values.size else values.data
+    return np.ma.masked_array(numbers, values.mask).tolist()
+
+
+def _number(value: object) -> object:
+    if isinstance(value, float) and np.isfinite(value):
+        return float(value)
+    return str(value)
+
+
+def record(thing: Any, names: str, **renamed: str) -> dict[str, Any]:
+    """Some attributes of an object, for JSON; some have another name there.
+
+    >>> record(1 + 2j, "imag", nbytes="real")
+    {'imag': 2.0, 'nbytes': 1.0}
+    """
+    attributes = {name: name for name in names.split()} | renamed
+    return {key: getattr(thing, name) for key, name in attributes.items()}
+
+
+def verb(function: Callable[..., Output | Iterator[Output]]) -> Callable[..., None]:
+    """Make a function a command. It returns what is printed, or yields it part by part.
+
+    Positional parameters are arguments, keyword-only ones are options, and their docstring describes them:
+    `name (METAVAR): help`, with a short form as in `(-n METAVAR)`. A section with another heading than
+    `Args` is a panel of the help. A parameter whose type is a dataclass stands for the parameters in its
+    fields. Every command has `--json`.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    text, entries = read_docstring(function.__doc__ or "")
+    types = {name: p.annotation for name, p in signature.parameters.items()}
+    groups: dict[str, Any] = {name: kind for name, kind in types.items() if is_dataclass(kind)}
+    parameters = [_json_parameter()]
+    for name, p in reversed(list(signature.parameters.items())):
+        if name in groups:
+            parameters[:0] = _group_parameters(p.annotation)
+        else:
+            is_argument = p.kind is not inspect.Parameter.KEYWORD_ONLY
+            parameters.insert(0, _parameter(p, entries.get(name), is_argument=is_argument))
 
     @functools.wraps(function)
-    def command(**options: Any) -> None:
-        given = dict(options)
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+    def command(*, as_json: bool, **options: Any) -> None:
+        more = {"store": options["store"]} if "store" in options else {}
+        arguments = dict(options)
+        code: int = Exit.OK
         try:
-            code = function(**given)
+            for name, group in groups.items():
+                values = {field.name: arguments.pop(field.name) for field in fields(group) if field.init}
+                arguments[name] = group(**values)
+            printed = function(**arguments)
+            for output in [printed] if isinstance(printed, Output) else printed:
+                output.print(as_json=as_json, **more)
+                code = output.code
         except (typer.Exit, BrokenPipeError):  # typer knows how to end quietly
             raise
         except (Exception, KeyboardInterrupt) as error:
-            told: BaseException = error
+            shown: BaseException = error
             if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
-                told = translate_error(error, options.get("store", "the repository"))
-            code = complain(told, as_json=bool(options.get("as_json")), options=options)
+                shown = translate_error(error, options.get("store", "the repository"))
+            code = complain(shown, as_json=as_json, options=options)
         if code:
             raise typer.Exit(int(code))
 
-    spread = [each for p in parameters.values() for each in _arguments(p)]
-    command.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]  # where typer looks
-    # Typer would also break lines where the source does, in a terminal of any width.
-    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
-    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # where typer looks
+    command.__doc__ = text
     return command
 
 
-def _arguments(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """What a parameter becomes on the command line: itself, or the fields of its dataclass."""
-    kind = inspect.Parameter.KEYWORD_ONLY  # these may come in any order, with or without a default
-    group = parameter.annotation
-    if not is_dataclass(group):
-        yield parameter.replace(kind=kind)
-        return
-    types = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        yield inspect.Parameter(field.name, kind, default=default, annotation=types[field.name])
+@dataclass(frozen=True)
+class OptionHelp:
+    """What a docstring says about a parameter."""
+
+    panel: str | None
+    short: str | None
+    metavar: str | None
+    help: str
+
+
+ENTRY = re.compile(r"(\w+)(?: \((-\w)? ?([^)]*)\))?: (.*)", re.DOTALL)
+"""`name (-s METAVAR): help`."""
+
+
+def read_docstring(documentation: str) -> tuple[str, dict[str, OptionHelp]]:
+    """The paragraphs of a docstring, each on one line, and its sections about parameters.
+
+    >>> read_docstring("Do it.\\n\\nArgs:\\n    limit (-n N): Show only\\n        the first ones.")
+    ('Do it.', {'limit': OptionHelp(panel=None, short='-n', metavar='N', help='Show only the first ones.')})
+    """
+    text, entries = [], {}
+    for paragraph in inspect.cleandoc(documentation).split("\n\n"):
+        heading, _, section = paragraph.partition(":\n    ")
+        for line in re.split(r"\n    (?! )", section) if section else ():
+            name, short, metavar, words = ENTRY.fullmatch(line).groups()  # type: ignore[union-attr]
+            panel = None if heading == "Args" else heading
+            entries[name] = OptionHelp(panel, short, metavar, " ".join(words.split()))
+        if not section:
+            text.append(" ".join(paragraph.split()))  # typer would break lines where the source does
+    return "\n\n".join(text), entries
+
+
+def _parameter(
+    parameter: inspect.Parameter, entry: OptionHelp | None, *, is_argument: bool
+) -> inspect.Parameter:
+    """A parameter as typer reads it; shared types such as `Array` describe themselves."""
+    keyword = inspect.Parameter.KEYWORD_ONLY  # these may come in any order, with or without a default
+    if entry is None:
+        return parameter.replace(kind=keyword)
+    kind, limits = parameter.annotation, {}
+    if hasattr(kind, "__metadata__"):  # a number with limits
+        limits = {"min": kind.__metadata__[0].min, "max": kind.__metadata__[0].max}
+        kind = kind.__origin__
+    shows_default = parameter.default not in ("", None, False, inspect.Parameter.empty)
+    settings: dict[str, Any] = {"metavar": entry.metavar, "help": entry.help, "show_default": shows_default}
+    described: Any = typer.Argument(**settings)
+    if not is_argument:
+        option: Any = typer.Option
+        names = filter(None, (f"--{parameter.name.replace('_', '-')}", entry.short))
+        described = option(*names, rich_help_panel=entry.panel, **settings, **limits)
+    return parameter.replace(kind=keyword, annotation=Annotated[kind, described])
+
+
+def _group_parameters(group: Any) -> list[inspect.Parameter]:
+    """The fields of a dataclass as parameters: arguments if they have no default."""
+    entries: dict[str, OptionHelp] = {}
+    for each in reversed(group.__mro__):
+        entries |= read_docstring(each.__doc__ or "")[1] if is_dataclass(each) else {}
+    parameters = inspect.signature(group, eval_str=True).parameters.values()
+    empty = inspect.Parameter.empty
+    return [_parameter(p, entries[p.name], is_argument=p.default is empty) for p in parameters]
+
+
+def _json_parameter() -> inspect.Parameter:
+    option = typer.Option("--json", help="Print one JSON document instead of text.")
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter("as_json", kind, default=False, annotation=Annotated[bool, option])
 
 
 def _console(stream: Any) -> Console:
@@ -208,11 +341,6 @@ def _console(stream: Any) -> Console:
 def stderr() -> Console:
     """The console for progress and errors."""
     return _console(sys.stderr)
-
-
-def is_terminal() -> bool:
-    """Whether somebody is looking at the output."""
-    return _console(sys.stdout).is_terminal
 
 
 def say(*lines: str) -> None:
@@ -227,43 +355,35 @@ def say(*lines: str) -> None:
             console.print(Text(part))
 
 
-def print_json(**fields: Any) -> None:
-    """Print one JSON document with these fields, and nothing else."""
-    json.dump(fields, sys.stdout, indent=2 if sys.stdout.isatty() else None, allow_nan=False)
-    sys.stdout.write("\n")
-
-
-def show_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    colours: Mapping[int, Sequence[str]] | None = None,
-) -> None:
-    """Print a table, fitted to the terminal, or in complete lines if there is none.
-
-    `colours` gives a column's colours, one per row.
-    """
-    cells = [[plain(cell) for cell in row] for row in rows]
-    console, tones = _console(sys.stdout), colours or {}
+def show_table(table: Table) -> None:
+    """Print a table, fitted to the terminal, or in complete lines if there is none."""
+    cells = [[plain(cell) for cell in row] for row in table.rows]
+    console = _console(sys.stdout)
     if not console.is_terminal:
-        print(table_text(columns, cells))
+        print(table_text(table.columns, cells))
         return
-    for line in lay_out(columns, cells, console.width):
+    for line in lay_out(table.columns, cells, console.width):
         text = Text()
+        row_style = "bold" if line.row in (-1, table.bold) else ""
         for j, cell in enumerate(line.cells):
-            style = "bold" if line.row < 0 else tones[j][line.row] if j in tones else ""
+            style = table.colours[j][line.row] if line.row >= 0 and j in table.colours else row_style
             text.append(GAP if j else "").append(cell, style=style)
         text.rstrip()
         console.print(text)
 
 
-def show_facts(fields: Iterable[tuple[str, str]]) -> None:
-    """Print names and values, one per line, as `array.info` does."""
-    listed = [(name, plain(value)) for name, value in fields]
-    width = max((len(name) for name, _ in listed), default=0)
-    console = _console(sys.stdout)
-    for name, value in listed:
-        console.print(Text.assemble((f"{name:<{width}}", "bold"), ": ", value))
+@dataclass(frozen=True)
+class Facts:
+    """Names and values, one per line, as `array.info` shows them."""
+
+    fields: Sequence[tuple[str, str]]
+
+    def print(self) -> None:
+        """Print them, with the names in one column."""
+        width = max(len(name) for name, _ in self.fields)
+        for name, value in self.fields:
+            text = Text.assemble((f"{name:<{width}}", "bold"), ": ", plain(value))
+            _console(sys.stdout).print(text)
 
 
 def waiting(
@@ -275,71 +395,38 @@ def waiting(
     return progress_bar(what, console=stderr(), patience=PATIENCE, counted=counted, unit=unit)
 
 
-SPELLED = {
-    "errors='skip'": "--skip-bad-files",
-    "errors=": "--skip-bad-files",
-    "dims=": "--dim",
-    "variables=": "--variable",
-    "combine='by_coords'": "no --concat-dim",
+OPTIONS = {
+    "errors": "skip_bad_files",
+    "dims": "dim",
+    "variables": "variable",
+    "authorize": "allow",
 }
-"""Arguments that have a different name on the command line."""
+"""Arguments of functions that have another name as options."""
 
-BRACKETS = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
-"""The arguments of a call, which may contain tuples of tuples."""
+ARGUMENT = re.compile(r"\b([a-z][a-z_]*)=(?:(True|…)|\['([^']*)'\]|'([^']*)'|\"([^\"]*)\")?(?![=\w])")
+"""An argument as messages name it: `replace=True`, `units='ignore'`, `authorize=['/data']`, `stack=`."""
 
-CALLS = (
-    (r"[Cc]reate one with intarsia\.open_repository\(store, create=True\)", "intarsia create makes one"),
-    (r"intarsia\.create\(store, path, shape=…, chunks=…, dtype=…\)",
-     "intarsia create STORE PATH --shape … --chunks … --dtype …"),
-    (r"Create it in a transaction first: tx\.create\(path, shape=…, chunks=…, dtype=…\)",
-     "Create it first: intarsia create STORE PATH --shape … --chunks … --dtype …"),
-    (r"[Cc]onvert them first, if that is what you mean: values\.astype\('(\w+)'\)",
-     r"Convert the file first, if that is what you mean: its values would have to be \1"),
-    (r"intarsia\.archives\.relocate\(store, \{'([^']*)': '([^']*)'\}\)", r"intarsia relocate STORE \1=\2"),
-    (r"open it with authorize=\['([^']*)'\]", r"say --allow \1"),
-    (r"authorize=\['([^']*)'\]", r"--allow \1"),
-    (r"intarsia\.archives\.authorize\([^)]*\)", "--allow PREFIX, or --allow all"),
-    (r"Give an (?:older one|age, which)[^:]*: intarsia\.vacuum\([^)]*\)", "Give an earlier time"),
-    (r"intarsia\.vacuum\(store, forget_before[^)]*\)( removes them)?",
-     r"intarsia vacuum --forget-before TIME\1"),
-    (r"(?:arr|array)\.(recode|consolidate|append|optimize)" + BRACKETS, r"intarsia \1"),
-    (r"intarsia\.(?:\w+\.)?(verify|vacuum|convert|recode|append|ingest|lint|advise|export|adopt|compact|rewrite)\b(\([^)]*\))?",
-     r"intarsia \1"),
-    (r"A plain Zarr array is read with intarsia\.reader\(store, path\); intarsia convert makes",
-     "intarsia read reads a plain Zarr array; intarsia convert makes"),
-    (r"intarsia\.reader\([^)]*\)", "intarsia read"),
-    (r"intarsia\.sources\([^)]*\)", "intarsia sources STORE"),
-    (r"Shards are chosen when an array is created: zarr\.create_array\([^)]*\)",
-     "To copy it into shards: intarsia convert STORE NEW_STORE --shards …"),
-    (r"What is read comes first, where it goes comes second: ingest\(files, store\)",
-     "Files come first, the store last"),
-    (r"give a datetime, or text such as", "write it as"),
-    (r" \(parser= reads other formats\)", ""),
-)  # fmt: skip
-"""Calls that correspond to a verb."""
-
-ARGUMENT = re.compile(r"\b([a-z][a-z_]*)=(True|'[^']*'|\"[^\"]*\"|…)?(?![=\w])")
+RELOCATE = re.compile(r"intarsia\.archives\.relocate\(store, \{'([^']*)': '([^']*)'\}\)")
+"""The call that the reason of a refused file advises."""
 
 
 def in_options(message: str, options: Iterable[str]) -> str:
-    """A message for somebody at a command line, for a command with these options.
+    """A message that names arguments, with the options of a command that has these.
 
-    >>> in_options("errors='skip' ingests the others; units='ignore' trusts you", ["units"])
+    >>> in_options("errors='skip' ingests the others; units='ignore' trusts you", ["skip_bad_files", "units"])
     '--skip-bad-files ingests the others; --units ignore trusts you'
-    >>> in_options("it changed (replace=True ingests it again)", ["replace"])
-    'it changed (--replace ingests it again)'
+    >>> in_options("it changed (replace=True ingests it again); level=3", ["replace"])
+    'it changed (--replace ingests it again); level=3'
     """
-    known = {name.replace("-", "_") for name in options}
-    for pattern, words in CALLS:
-        message = re.sub(pattern, words, message)
+    known = {*options}
 
-    def spelled(found: re.Match[str]) -> str:
-        whole, name, value = found.group(0), found.group(1), found.group(2)
-        if whole in SPELLED or f"{name}=" in SPELLED:
-            return SPELLED.get(whole) or SPELLED[f"{name}="]
-        if name not in known:
-            return whole
-        option = f"--{name.replace('_', '-')}"
-        return option if value in (None, "True", "…") else f"{option} {value.strip(chr(34) + chr(39))}"
+    def option(match: re.Match[str]) -> str:
+        name, _, *texts = match.groups()
+        if name == "combine":
+            return "no --concat-dim"
+        if name not in known and OPTIONS.get(name) not in known:
+            return match.group()
+        text = "" if name == "errors" else "".join(filter(None, texts))
+        return f"--{OPTIONS.get(name, name).replace('_', '-')} {text}".rstrip()
 
-    return ARGUMENT.sub(spelled, message).replace(", or replace it with overwrite=True", "")
+    return ARGUMENT.sub(option, RELOCATE.sub(r"intarsia relocate STORE \1=\2", message))

@@ -8,7 +8,7 @@ import numpy as np
 import zarr
 
 from intarsia.codecs.codec_path import (
-    Piece,
+    EncodedPiece,
     Route,
     deciding_arrays,
     deciding_members,
@@ -144,7 +144,7 @@ def _dtype(codec: ConditionalCodec) -> np.dtype[Any]:
     return np.dtype(f"u{next(sizes) // 8}") if codec.header_bits <= LARGEST_INTEGER_BITS else np.dtype(object)
 
 
-def _read(route: Route, piece: Piece, level: int = 0) -> Iterator[Bitmask]:
+def _read(route: Route, piece: EncodedPiece, level: int = 0) -> Iterator[Bitmask]:
     """The bitmasks in every chunk of the stored object, or in the one chunk that it is."""
     pieces = [piece]
     if level < len(route.steps) - 1:
@@ -161,8 +161,8 @@ def _read(route: Route, piece: Piece, level: int = 0) -> Iterator[Bitmask]:
         yield from _read_headers(route, pieces)
 
 
-def _read_headers(route: Route, pieces: list[Piece]) -> Iterator[Bitmask]:
-    by_source: dict[int, list[Piece]] = {}
+def _read_headers(route: Route, pieces: list[EncodedPiece]) -> Iterator[Bitmask]:
+    by_source: dict[int, list[EncodedPiece]] = {}
     for piece in pieces:
         opened = route.end.uncover(piece)
         if opened is not None:
@@ -176,7 +176,7 @@ def _read_headers(route: Route, pieces: list[Piece]) -> Iterator[Bitmask]:
                     yield route.path, index, route.codec.read_mask(header)
 
 
-def _read_nested(route: Route, piece: Piece) -> Iterator[Bitmask]:
+def _read_nested(route: Route, piece: EncodedPiece) -> Iterator[Bitmask]:
     """Like `_read_headers`, for a codec with others nested in it, whose headers are inside its data."""
     opened, index = route.end.uncover(piece), piece.place.index()
     data = None if opened is None else opened.extent.all()

@@ -5,9 +5,9 @@ not.
 """
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, replace
-from itertools import islice
+from itertools import batched
 from operator import add
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ import zarr
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import ArraySpec
-from intarsia.codecs.codec_path import Piece, Route, deciding_arrays, find_routes, stored_piece
+from intarsia.codecs.codec_path import EncodedPiece, Route, deciding_arrays, find_routes, stored_piece
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import Grid, at_place, named_chunk
@@ -32,8 +32,9 @@ from intarsia.progress import Progress, silent
 CHUNKS_PER_TASK = 16
 """How many stored objects a worker in a cluster gets at once: fetching a task costs as much as one."""
 
-WAITING_PER_WORKER = 4
-"""How many stored objects are planned ahead for each worker: enough to keep it busy."""
+CHUNKS_PER_WORKER = 64
+"""How many stored objects are planned at a time for each thread: enough to keep it busy, and there may be
+millions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,24 +133,17 @@ def _sum(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def _in_threads(work: "_ArrayRewrite", progress: Progress) -> Outcome:
-    indices = iter(work.stored)
     outcome, done, total = _sum(()), 0, len(work.stored)
     progress(done, total)
     workers = max(1, int(zarr.config.get("async.concurrency")))
     pool = ThreadPoolExecutor(workers, thread_name_prefix="intarsia-rewrite")
-    running: set[Future[Outcome]] = set()
     try:
-        while True:
-            for index in islice(indices, WAITING_PER_WORKER * workers - len(running)):
-                running.add(pool.submit(work.attempt, index))
-            if not running:
-                break
-            finished, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in finished:
-                outcome, done = _sum((outcome, future.result())), done + 1
+        for batch in batched(work.stored, CHUNKS_PER_WORKER * workers):
+            for part in pool.map(work.attempt, batch):
+                outcome, done = _sum((outcome, part)), done + 1
                 progress(done, total)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
     return outcome
 
 
@@ -237,7 +231,7 @@ class _ArrayRewrite:
             stored.write(new)
         return Rewritten(chunks, changed, len(data), len(new))
 
-    def _known_mask(self, piece: Piece) -> int | None:
+    def _known_mask(self, piece: EncodedPiece) -> int | None:
         """The mask that a chunk should have, if its header can be read and no data is needed to know it."""
         (route, *others) = self.routes
         codec, end = route.codec, route.end
@@ -250,7 +244,7 @@ class _ArrayRewrite:
         with at_place(piece.place):
             return decision.mask_unseen(codec.chain(spec, decision))
 
-    def _has_mask(self, piece: Piece, mask: int) -> bool:
+    def _has_mask(self, piece: EncodedPiece, mask: int) -> bool:
         end = self.routes[0].end
         opened = end.uncover(piece)
         header = None if opened is None else opened.extent.first(end.codec.header_bytes)
@@ -274,7 +268,7 @@ class Recoder:
     changed: int = 0
     """How many of them got another bitmask."""
 
-    def recode(self, piece: Piece, level: int = 0) -> Buffer | None:
+    def recode(self, piece: EncodedPiece, level: int = 0) -> Buffer | None:
         """The new bytes of a piece, or None if nothing changes."""
         if level == len(self.route.shards):
             self.chunks += 1
@@ -290,7 +284,7 @@ class Recoder:
                 contents[name], unchanged = new, False
         return None if unchanged else step.close(contents, piece)
 
-    def _recode_chunk(self, piece: Piece) -> Buffer | None:
+    def _recode_chunk(self, piece: EncodedPiece) -> Buffer | None:
         codec, opened = self.route.codec, self.route.end.uncover(piece, check=True)
         stored = None if opened is None else opened.extent.all()
         if opened is None or stored is None:

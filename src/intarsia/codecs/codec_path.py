@@ -55,7 +55,7 @@ class Divided(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class EncodedPiece:
     """The bytes of a stored object, of a chunk in a shard, or of a part of a chunk."""
 
     extent: Extent
@@ -99,7 +99,7 @@ class Step:
             spec = codec.resolve_metadata(spec)
         return spec
 
-    def uncover(self, piece: Piece, *, check: bool = False) -> Piece | None:
+    def uncover(self, piece: EncodedPiece, *, check: bool = False) -> EncodedPiece | None:
         """The piece as the codec encoded it; None if it does not exist.
 
         Bytes that the codecs after it only add, such as a checksum, are skipped without reading the piece,
@@ -107,14 +107,14 @@ class Step:
         """
         spec, around = self.spec(piece.spec), margins(self.after)
         if around is not None and not check:
-            return Piece(piece.extent.without(*around), spec, piece.place)
+            return EncodedPiece(piece.extent.without(*around), spec, piece.place)
         data = piece.extent.all()
         if data is None:
             return None
         with at_place(piece.place):
-            return Piece(Extent(MemoryObject(undo(self.after, data, spec))), spec, piece.place)
+            return EncodedPiece(Extent(MemoryObject(undo(self.after, data, spec))), spec, piece.place)
 
-    def open(self, piece: Piece, *, check: bool = False) -> dict[Any, Piece]:
+    def open(self, piece: EncodedPiece, *, check: bool = False) -> dict[Any, EncodedPiece]:
         """The pieces inside a piece: the chunks of a shard by their positions, or parts by their names."""
         opened = self.uncover(piece, check=check)
         if opened is None:
@@ -122,7 +122,7 @@ class Step:
         with at_place(piece.place):
             return self._chunks(opened) if self.is_shard else self._parts(opened)
 
-    def _chunks(self, shard: Piece) -> dict[Any, Piece]:
+    def _chunks(self, shard: EncodedPiece) -> dict[Any, EncodedPiece]:
         index = ShardIndex.of(self.codec, shard.spec.shape)
         extent = shard.extent
         stored = extent.first(index.nbytes) if index.first else extent.last(index.nbytes)
@@ -132,18 +132,21 @@ class Step:
         arrays = array_codecs(self.codec.codecs)
         extents = index.extents(index.decode(stored.as_numpy_array()), extent.nbytes)
         return {
-            position: Piece(extent.part(start, stop), spec, InnerPlace(shard.place, position, spec, arrays))
+            position: EncodedPiece(
+                extent.part(start, stop), spec, InnerPlace(shard.place, position, spec, arrays)
+            )
             for position, (start, stop) in extents.items()
         }
 
-    def _parts(self, chunk: Piece) -> dict[Any, Piece]:
+    def _parts(self, chunk: EncodedPiece) -> dict[Any, EncodedPiece]:
         data = chunk.extent.all()
         parts = {} if data is None else self.codec.open_parts(data, chunk.spec)
         return {
-            name: Piece(Extent(MemoryObject(part)), spec, chunk.place) for name, (part, spec) in parts.items()
+            name: EncodedPiece(Extent(MemoryObject(part)), spec, chunk.place)
+            for name, (part, spec) in parts.items()
         }
 
-    def close(self, pieces: Mapping[Any, Buffer], piece: Piece) -> Buffer:
+    def close(self, pieces: Mapping[Any, Buffer], piece: EncodedPiece) -> Buffer:
         """The bytes of `piece` with this content: what `open` undid, done again."""
         spec = self.spec(piece.spec)
         with at_place(piece.place):
@@ -241,13 +244,13 @@ def stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
     )
 
 
-def stored_piece(array: zarr.Array[Any], grid: Grid, index: Index, extent: Extent) -> Piece:
+def stored_piece(array: zarr.Array[Any], grid: Grid, index: Index, extent: Extent) -> EncodedPiece:
     """The chunk or shard of `array` that is stored at `index`, with its bytes in `extent`."""
     metadata: Any = array.metadata
     # At the edge too, codecs see whole chunks.
     shape = tuple(axis.chunk_size(i) for axis, i in zip(grid.chunks.dimensions, index, strict=True))
     spec, path = stored_spec(array, shape), array.store_path / metadata.encode_chunk_key(index)
-    return Piece(extent, spec, StoredPlace(grid, path.path, spec, array_codecs(metadata.codecs)))
+    return EncodedPiece(extent, spec, StoredPlace(grid, path.path, spec, array_codecs(metadata.codecs)))
 
 
 def array_codecs(codecs: tuple[Codec, ...]) -> tuple[ArrayArrayCodec, ...]:
@@ -311,7 +314,8 @@ def deciding_members(array: Any, purpose: str) -> dict[str, zarr.Array[Any]]:
     if not deciding:
         raise CodecConfigurationError(
             f"cannot {purpose}: none of the {len(members)} members of the logical array has a conditional "
-            "codec.\n  To give a region other codecs: array.recode(bounds, codecs=[…])"
+            "codec.\n  To give a region other codecs: array.recode(bounds, codecs=[…])",
+            command="To give a region other codecs: intarsia recode",
         )
     return deciding
 

@@ -1,25 +1,20 @@
-"""zstd, gzip and blosc through the libraries themselves, if they exist, without the steps around them.
-
-numcodecs makes a zstd context for every chunk, which takes a fifth of the time of reading a chunk of 64 KiB;
-here every thread keeps one. libdeflate inflates in three quarters of the time of isal, right to where the
-bytes belong, and compresses in less than half the time of zlib, to fewer bytes. What numcodecs does before it
-calls blosc takes a tenth of the time of small chunks. blosc also cuts what it compresses into blocks of
-256 KiB and more, and can decompress only those that hold some elements; numcodecs has this in its library,
-but no function for it.
-
-Without such libraries, numcodecs, isal and the standard library do the work. Callers of blosc must make sure
-that the data is complete: blosc believes its header.
-
-Decompressing what somebody else stored: never past the end of the bytes, never to more than is allowed.
+"""zstd, gzip, blosc and others, decompressed fast, and never to more bytes than are allowed.
 
 blosc believes its header and reads memory outside the chunk; gzip and similar codecs turn a few kilobytes
-into gigabytes. So all of our code that undoes one of zarr's compressors does it here, with a limit on the
-output:
+into gigabytes. So all code that undoes one of zarr's compressors does it here, with a limit on the output:
 
 - `decode` for a codec in a chain, with limits from `decoded_bounds`;
 - `unpacker` for a chunk of a known size, into existing memory.
 
-Damage is a ValueError or what the compressor raises; the caller says which codec and which chunk it met.
+Damage is a ValueError or what the compressor raises; the caller names the codec and the chunk.
+
+Libraries of the system are called directly if they exist, because the steps around them cost more than they
+do. numcodecs makes a zstd context for every chunk, which takes a fifth of the time of reading a chunk of
+64 KiB; here every thread keeps one. libdeflate inflates in three quarters of the time of isal, right to where
+the bytes belong, and compresses in less than half the time of zlib, to fewer bytes. blosc cuts what it
+compresses into blocks of 256 KiB and more, and can decompress only those that hold some elements; numcodecs
+has this in its library, but no function for it. Without such libraries, numcodecs, isal and the standard
+library do the work.
 """
 
 import bz2

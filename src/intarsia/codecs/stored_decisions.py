@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Protocol, Self, cast, overload
+from typing import Any, Protocol, Self, cast
 
 import zarr
 from zarr.core.buffer import default_buffer_prototype
@@ -29,6 +29,9 @@ class Configurable(Protocol):
     def with_config(self, **options: Any) -> Self: ...
 
 
+type AnyArray = zarr.Array[Any] | Configurable
+
+
 class _Array(zarr.Array[Any]):
     """A zarr array with options. zarr's `append` grows it first; if the write fails, it shrinks again."""
 
@@ -42,19 +45,9 @@ class _Array(zarr.Array[Any]):
             raise
 
 
-@overload
-def with_decision(
-    array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None, *, remember: bool = False
-) -> zarr.Array[Any]: ...
-
-
-@overload
-def with_decision[T: Configurable](
+def with_decision[T: AnyArray](
     array: T, decision: DecisionLike | ConditionalCodec | None, *, remember: bool = False
-) -> T: ...
-
-
-def with_decision(array: Any, decision: Any, *, remember: bool = False) -> Any:
+) -> T:
     """The same array with another decision for its `conditional` codec.
 
     Takes zarr arrays, logical arrays and nullable arrays. zarr.json stays as it is. The decision goes with
@@ -78,6 +71,7 @@ def with_decision(array: Any, decision: Any, *, remember: bool = False) -> Any:
         decision = decision.decision
     parsed = None if decision is None else parse_decision(decision)
     name = _name_of(parsed) if remember else None
+    result: Any
     if isinstance(array, zarr.Array):
         _check_decision(array, parsed)
         result = _Array(
@@ -89,7 +83,7 @@ def with_decision(array: Any, decision: Any, *, remember: bool = False) -> Any:
         result.attrs[runtime_options.REMEMBERED] = name
     elif remember and runtime_options.REMEMBERED in result.attrs:
         del result.attrs[runtime_options.REMEMBERED]
-    return result
+    return cast("T", result)
 
 
 def _check_decision(array: zarr.Array[Any], decision: Decision | None) -> None:
@@ -116,22 +110,9 @@ def _name_of(decision: Decision | None) -> str | None:
     return name
 
 
-@overload
-def with_padding(
-    array: zarr.Array[Any],
-    padding: runtime_options.PaddingFunction | bytes | None,
-    *,
-    verify_header: bool = False,
-) -> zarr.Array[Any]: ...
-
-
-@overload
-def with_padding[T: Configurable](
+def with_padding[T: AnyArray](
     array: T, padding: runtime_options.PaddingFunction | bytes | None, *, verify_header: bool = False
-) -> T: ...
-
-
-def with_padding(array: Any, padding: Any, *, verify_header: bool = False) -> Any:
+) -> T:
     """The same `array` with other bytes for its `pad` or `offset` codec to write around a chunk.
 
     Takes zarr arrays, logical arrays and nullable arrays. `padding` is a function, like `padding_func` of
@@ -162,7 +143,8 @@ def with_padding(array: Any, padding: Any, *, verify_header: bool = False) -> An
         )
     config = array.async_array.config
     options = replace(runtime_options.options_in(config), padding=padding, verify_header=verify_header)
-    return _Array(array.async_array.with_config(runtime_options.with_options(config, options)))
+    padded: Any = _Array(array.async_array.with_config(runtime_options.with_options(config, options)))
+    return cast("T", padded)
 
 
 def decision_of(array: zarr.Array[Any]) -> Decision | None:

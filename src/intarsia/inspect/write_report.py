@@ -18,7 +18,7 @@ from intarsia.errors import IntarsiaError, NotLogicalArrayError
 from intarsia.inspect.page import ArrayReport, Moment, mask_uses, render_page, slot_uses, timelines
 from intarsia.inspect.preview import preview_html
 from intarsia.inspect.survey import harmonise, survey
-from intarsia.logical.hierarchy import PLAIN_ADVICE, logical_arrays
+from intarsia.logical.hierarchy import PLAIN_ADVICE, PLAIN_COMMAND, logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_plain
 from intarsia.logical.verify import Problem, verify
@@ -79,7 +79,9 @@ def write_report(
     place, repo = resolved.store, resolved.repo
     paths = logical_arrays(place) if path is None else [path.strip("/")]
     if not paths:
-        raise NotLogicalArrayError(f"there is no logical array to report on.\n  {PLAIN_ADVICE}")
+        raise NotLogicalArrayError(
+            f"there is no logical array to report on.\n  {PLAIN_ADVICE}", command=PLAIN_COMMAND
+        )
     reports = []
     for done, name in enumerate(paths):
         part = part_of(progress, done * STEPS, STEPS, len(paths) * STEPS)

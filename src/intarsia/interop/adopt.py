@@ -313,7 +313,8 @@ class _Place:
         if end % array.chunks[0]:
             raise AlignmentError(
                 f"the array ends at {end}, in the middle of a logical chunk of {array.chunks[0]}: stored "
-                "chunks cannot follow there.\n  Append values instead: array.append(source[...])"
+                "chunks cannot follow there.\n  Append values instead: array.append(source[...])",
+                command="Append values instead: intarsia append",
             )
         return [(end, end + shape[0]), *((0, n) for n in shape[1:])]
 

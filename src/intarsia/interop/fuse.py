@@ -30,6 +30,9 @@ from intarsia.manifest.region_table import NONE, RegionTable, Row
 EXPORT = "Or copy the values to one plain array: intarsia.export(array, 'plain.zarr')"
 """What to do with arrays whose chunks cannot stay as they are."""
 
+RECODE_COMMAND = "Recode it first: intarsia recode; or copy the values to one plain array: intarsia export"
+"""The same at a command line."""
+
 
 def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zarr.Array[Any]:
     """Make one Zarr array with the values of a logical array; stored chunks are copied without recoding.
@@ -165,7 +168,8 @@ def _check_regions(array: LogicalArray) -> None:
         raise CodecConfigurationError(
             f"cannot fuse: the region {bounds_text(bounds)} {how}; its chunks are not those of the array.\n"
             f"  Recode it first: arr.recode({bounds}, codecs=[…], chunks={array.chunks}, packing=None)\n"
-            f"  {EXPORT}"
+            f"  {EXPORT}",
+            command=RECODE_COMMAND,
         )
 
 
@@ -182,7 +186,8 @@ def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> 
                 f"cannot fuse: the member {name} has chunks {member.chunks}, but the logical array has "
                 f"{array.chunks}.\n"
                 f"  Recode its regions first: arr.recode(bounds, codecs=[…], chunks={array.chunks})\n"
-                f"  {EXPORT}"
+                f"  {EXPORT}",
+                command=RECODE_COMMAND,
             )
         before = [codec for codec in _codecs(member) if not isinstance(codec, BytesBytesCodec)]
         if shared is not None and before != shared:

@@ -15,7 +15,7 @@ import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec
-from intarsia.display import markup, names_text, size_text, table_html, table_text, terminal_width, wrapped
+from intarsia.display import Result, Table, names_text, size_text
 from intarsia.errors import DataTypeError, ShapeError
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.members import Encoding, create_member
@@ -85,8 +85,8 @@ class Trial:
         return self.name, f"{self.ratio:.2f}x", *(f"{speed:.3g}" for speed in speeds)
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+@dataclass(frozen=True, slots=True, repr=False)
+class Advice(Result):
     """Every encoding that was tried, best first.
 
     >>> import numpy as np
@@ -120,12 +120,9 @@ class Advice:
         """The cells of a table, with the best encoding marked."""
         return [("" if i else "→", *trial.cells()) for i, trial in enumerate(self.trials)]
 
-    def __repr__(self) -> str:
-        width = terminal_width()
-        return "\n".join([*wrapped(self.summary, width), table_text(ADVICE_COLUMNS, self.rows(), width)])
-
-    def _repr_html_(self) -> str:
-        return f"<p>{markup(self.summary)}</p>{table_html(ADVICE_COLUMNS, self.rows(), bold={0: True})}"
+    def blocks(self, most: int | None = None) -> tuple[str, Table]:
+        """The summary, and a table of all trials."""
+        return self.summary, Table(ADVICE_COLUMNS, self.rows()[:most], bold=0)
 
 
 def advise(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from intarsia.display import (
     EXPLAIN_COLUMNS,
+    Result,
+    Table,
     bounds_text,
     count_text,
-    markup,
+    rest_text,
     size_text,
-    table_html,
-    table_text,
-    terminal_width,
-    wrapped,
 )
 from intarsia.engine.fetch.store import Cost
 from intarsia.engine.pool import Batch, by_fetcher, cut, threads_for
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_PARTS = 30
+"""The regions that an explanation lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,8 @@ class PartExplanation:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation(Result):
     """What a read of one selection does.
 
     >>> import numpy as np, intarsia
@@ -183,27 +182,14 @@ class Explanation:
             + (f", {count_text(self.holes, 'element')} in no region" if self.holes else ""),
         )
 
-    def lines(self, width: int | None) -> list[str]:
-        """The read as a whole and the prices of layers, in lines of at most `width` characters."""
-        lines = (*self.summary(), *map(str, self.prices))
-        return [line for each in lines for line in wrapped(each, width)]
-
-    def __repr__(self) -> str:
-        width = terminal_width()
-        lines = self.lines(width)
+    def blocks(self, most: int | None = SHOWN_PARTS) -> Iterator[str | Table]:
+        """The read as a whole, the prices of layers, and what is read of every region."""
+        yield from self.summary()
+        yield from map(str, self.prices)
         if self.parts:
-            rows = [part.cells() for part in self.parts[:SHOWN_PARTS]]
-            lines.append(table_text(EXPLAIN_COLUMNS, rows, width))
-        if len(self.parts) > SHOWN_PARTS:
-            lines.append(f"and {len(self.parts) - SHOWN_PARTS} more regions")
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        rows = [part.cells() for part in self.parts[:SHOWN_PARTS]]
-        more = len(self.parts) - len(rows)
-        rest = [f"and {count_text(more, 'more region', 'more regions')}"] if more else []
-        text = "<br>".join(map(markup, [*self.summary(), *rest]))
-        return f"<p>{text}</p>" + (table_html(EXPLAIN_COLUMNS, rows) if rows else "")
+            yield Table(EXPLAIN_COLUMNS, [part.cells() for part in self.parts[:most]])
+        if most is not None and len(self.parts) > most:
+            yield rest_text(len(self.parts) - most, "more region", "more regions")
 
 
 def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = None) -> Explanation:

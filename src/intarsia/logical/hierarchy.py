@@ -109,6 +109,9 @@ PLAIN_ADVICE = (
 )
 """Advice for a user who takes a Zarr array for a logical one."""
 
+PLAIN_COMMAND = "intarsia read reads a plain Zarr array; intarsia convert makes it a logical array"
+"""The same at a command line."""
+
 
 def plain_node(store: Any, path: str) -> str | None:
     """What there is at `path`, in words; None if there is nothing that zarr opens.
@@ -235,7 +238,8 @@ def logical_arrays(store: Any, path: str = "", *, inside_arrays: bool = False) -
         raise NotLogicalArrayError(
             (f"there is no Zarr group at {path}: {one_line(error)}" if path else EMPTY)
             if plain is None
-            else f"there is no logical array at {path or '/'!r}, but {plain}.\n  {PLAIN_ADVICE}"
+            else f"there is no logical array at {path or '/'!r}, but {plain}.\n  {PLAIN_ADVICE}",
+            command=PLAIN_COMMAND if plain else "",
         ) from error
 
 

@@ -130,7 +130,8 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
             raise NotLogicalArrayError(
                 f"{place_text(group.store_path)} is a Zarr group, but not a logical array: "
                 f"it has no attribute {MANIFEST_KEY!r}.\n"
-                "  Create one with intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
+                "  Create one with intarsia.create(store, path, shape=…, chunks=…, dtype=…)",
+                command="Create one: intarsia create STORE PATH --shape … --chunks … --dtype …",
             )
         document: Any = attributes[MANIFEST_KEY]
 

@@ -24,6 +24,7 @@ from intarsia.errors import (
 from intarsia.logical.attributes import RESERVED
 from intarsia.logical.hierarchy import (
     PLAIN_ADVICE,
+    PLAIN_COMMAND,
     is_any_array,
     is_logical,
     names_below,
@@ -99,8 +100,9 @@ def create(
         group = open_group(_place_of(store), path, "w" if overwrite else "w-")
     except (FileExistsError, ContainsArrayError, ContainsGroupError) as error:
         raise OverwriteError(
-            f"there is already something at {path or '/'!r}: choose another path, or replace it with "
-            "overwrite=True"
+            f"there is already something at {path or '/'!r}.\n  Choose another path, or replace it: "
+            "overwrite=True",
+            command="Choose another path",
         ) from error
     logical = LogicalArrayHandle(group, manifest)
     logical.group = group.update_attributes(dict(attributes or {}))
@@ -140,7 +142,8 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
         raise NotLogicalArrayError(
             f"there is no logical array at {path!r}: {one_line(error)}{_others(store, path)}"
             if plain is None
-            else f"there is no logical array at {path or '/'!r}, but {plain}.\n  {PLAIN_ADVICE}"
+            else f"there is no logical array at {path or '/'!r}, but {plain}.\n  {PLAIN_ADVICE}",
+            command=PLAIN_COMMAND if plain else "",
         ) from error
     if not is_logical(group) and (names := _names(group)):
         raise NotLogicalArrayError(

@@ -69,6 +69,9 @@ class Problem:
     advice: str = ""
     """What to do."""
 
+    command: str = ""
+    """What to do at a command line, where that is something else."""
+
     def __str__(self) -> str:
         advice = f" ({self.advice})" if self.advice else ""
         return f"{self.kind:<8}  {self.where}: {self.what}{advice}"
@@ -222,6 +225,7 @@ def _layer_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
                 f"chunk {index}, {bounds.text()} in layer {region.layer}, does not hold the values of layer "
                 f"0: at {element} it is {values[1]!r} instead of {values[0]!r}",
                 "drop it and make it again: arr.drop_replica(bounds), arr.add_replica(…)",
+                "drop it and make it again: intarsia replicate --drop LAYER, intarsia replicate",
             )
 
 
@@ -258,7 +262,8 @@ def _same(one: Any, other: Any) -> np.ndarray[Any, np.dtype[np.bool]]:
 def access_problem(prefix: str) -> Problem:
     """The problem that a repository may not read its sources: reported once for all chunks."""
     advice = f"if you trust it, open it with authorize=[{prefix!r}]"
-    return Problem("access", "/", f"the repository is not authorised to read below {prefix}", advice)
+    what = f"the repository is not authorised to read below {prefix}"
+    return Problem("access", "/", what, advice, f"if you trust it, say --allow {prefix}")
 
 
 def _stored_parts(
@@ -278,7 +283,7 @@ def _leftovers(logical: LogicalArrayHandle) -> Iterator[Problem]:
     for name in leftovers(logical):
         where = f"{logical.group.path}/{name}".lstrip("/")
         what = "a writer did not finish it" if name.endswith(".partial") else "no region refers to it"
-        yield Problem("leftover", where, what, "intarsia.vacuum removes it")
+        yield Problem("leftover", where, what, "intarsia.vacuum removes it", "intarsia vacuum removes it")
 
 
 def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, ...]:

@@ -222,7 +222,8 @@ def for_member(member: zarr.Array[Any], values: Values, where: str) -> Values:
         raise NullsPresentError(
             f"{count} of the values for {where} are null, and the array behind it has the plain data type "
             f"{type_text(member.metadata.dtype)}.\n"
-            "  Give the region an encoding with nulls first: arr.recode(bounds, codecs=[…])"
+            "  Give the region an encoding with nulls first: arr.recode(bounds, codecs=[…])",
+            command="Give the region an encoding with nulls first: intarsia recode",
         )
     return values.values
 

@@ -12,7 +12,7 @@ from threading import Semaphore
 import numpy as np
 
 from intarsia.codecs.chunk_rewrite import Recoder
-from intarsia.codecs.codec_path import Piece, Route, array_codecs, routes
+from intarsia.codecs.codec_path import EncodedPiece, Route, array_codecs, routes
 from intarsia.codecs.context import Grid, InnerPlace, StoredPlace
 from intarsia.codecs.decisions import DecisionLike
 from intarsia.codecs.stored_chunks import Extent, MemoryObject
@@ -221,7 +221,7 @@ class Recoding:
         data, changed = spec.prototype.buffer.from_bytes(stored), False
         try:
             for route in self._routes:
-                new = Recoder(route).recode(Piece(Extent(MemoryObject(data)), spec, place))
+                new = Recoder(route).recode(EncodedPiece(Extent(MemoryObject(data)), spec, place))
                 data, changed = (data, changed) if new is None else (new, True)
         except ChunkDecodeError:
             return None

@@ -181,7 +181,8 @@ class ShardedArray:
         if not any(isinstance(codec, ShardingCodec) for codec in codecs):
             raise SlotsUnsupportedError(
                 f"the array {self.array.path!r} has no shards, but slots are places inside a shard.\n"
-                "  Shards are chosen when an array is created: zarr.create_array(…, shards=…)"
+                "  Shards are chosen when an array is created: zarr.create_array(…, shards=…)",
+                command="To copy it into shards: intarsia convert STORE NEW_STORE --shards …",
             )
         if not _has_shards(codecs):
             raise SlotsUnsupportedError(

@@ -20,7 +20,7 @@ import numpy as np
 
 from intarsia.codecs.shard_index import Table, is_absent
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
-from intarsia.file_io import write_all
+from intarsia.file_io import read_exactly, write_all
 from intarsia.shards import files
 from intarsia.shards.chunks import believable, mend
 from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
@@ -220,10 +220,7 @@ def _is_marked(fd: int, stored_index: bytes) -> bool:
 
 
 WINDOW = 2 << 20
-"""Bytes that are read at a time: enough to make system calls cheap, and still in the processor's caches."""
-
-GAP = 4 << 10
-"""The bytes between two chunks that are cheaper to read than to skip."""
+"""Bytes that are copied at a time: enough to make system calls cheap, and still in the processor's caches."""
 
 STEP = 8 << 20
 """The bytes after which the disk starts to write them, so that the final wait for it is short."""
@@ -257,39 +254,14 @@ def copy_chunks(source: int, fd: int, pieces: Iterable[ChunkCopy]) -> None:
     b'ghiabcDEF'
     """
     target = _Target(fd)
-    buffer = memoryview(bytearray(WINDOW))
-    for group in _read_together(pieces):
-        first, last = group[0], group[-1]
-        if first.replacement is not None:
-            target.put(memoryview(first.replacement), first.place)
-            continue
-        end = last.start + last.length
-        for start in range(first.start, end, WINDOW):
-            window = buffer[: min(WINDOW, end - start)]
-            if os.preadv(source, [window], start) < len(window):
-                raise ChunkDecodeError("the shard became shorter while it was copied")
-            for piece in group:
-                low, high = max(piece.start, start), min(piece.start + piece.length, start + len(window))
-                if low < high:
-                    target.put(window[low - start : high - start], piece.place + low - piece.start)
-            target.flush()  # before the buffer is used again
-    target.flush()
-
-
-def _read_together(pieces: Iterable[ChunkCopy]) -> Iterator[list[ChunkCopy]]:
-    """Pieces that lie close together in the old file; one that is replaced, or very long, goes alone."""
-    group: list[ChunkCopy] = []
     for piece in pieces:
-        if group:
-            last = group[-1]
-            gap = piece.start - (last.start + last.length)
-            close = 0 <= gap <= GAP and piece.start + piece.length - group[0].start <= WINDOW
-            if not close or piece.replacement is not None or last.replacement is not None:
-                yield group
-                group = []
-        group.append(piece)
-    if group:
-        yield group
+        if piece.replacement is not None:
+            target.put(piece.replacement, piece.place)
+            continue
+        for at in range(0, piece.length, WINDOW):
+            nbytes = min(WINDOW, piece.length - at)
+            target.put(read_exactly(source, piece.start + at, nbytes), piece.place + at)
+    target.flush()
 
 
 @dataclass
@@ -297,17 +269,17 @@ class _Target:
     """A file being filled from its start to its end."""
 
     fd: int
-    waiting: list[bytes | memoryview] = field(default_factory=list)
+    waiting: list[bytes | bytearray] = field(default_factory=list)
     place: int = 0
     end: int = 0
     begun: int = 0
 
-    def put(self, data: memoryview, place: int) -> None:
+    def put(self, data: bytes | bytearray, place: int) -> None:
         """Have `data` written to `place`, together with the data before it."""
         gap = place - self.end
         if self.waiting and 0 < gap < 8:  # padding of a slot
             self.waiting.append(bytes(gap))
-        elif self.waiting and gap:
+        elif gap or self.end - self.place >= WINDOW:
             self.flush()
         if not self.waiting:
             self.place = place
@@ -316,9 +288,8 @@ class _Target:
 
     def flush(self) -> None:
         """Write the waiting data."""
-        if self.waiting:
-            write_all(self.fd, self.waiting, self.place)
-            self.waiting.clear()
+        write_all(self.fd, self.waiting, self.place)
+        self.waiting.clear()
         if self.end - self.begun >= STEP:
             # For pages that are not on disk yet, "not needed" means: begin to write them.
             os.posix_fadvise(self.fd, self.begun, self.end - self.begun, os.POSIX_FADV_DONTNEED)

@@ -304,7 +304,8 @@ def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
         return ()
     what = f"{remains} that no version refers to"
     advice = "intarsia.vacuum(store, forget_before=…) removes them"
-    return (Problem("leftover", describe(repo), what, advice),)
+    command = "intarsia vacuum --forget-before TIME removes them"
+    return (Problem("leftover", describe(repo), what, advice, command),)
 
 
 STEPS = 1000
@@ -360,14 +361,16 @@ def _cut_off(
             f"the cut-off {text} is less than 24 hours ago: what a writer "
             "has uploaded but not committed yet would be removed, and its commit would refer to nothing.\n"
             "  Give an older one, or, if nobody is writing: "
-            "intarsia.vacuum(store, forget_before=…, force=True)"
+            "intarsia.vacuum(store, forget_before=…, force=True)",
+            command="Give an earlier time",
         )
     if cut_off > newest and any(len(versions) > FIRST_AND_LAST for versions in histories):
         raise CutOffError(
             f"the cut-off {text} is after the newest commit, {newest.isoformat(timespec='seconds')}: all "
             "versions but the last one would be forgotten.\n"
             "  Give an age, which counts from the newest commit, or, if all of them may go and the clock of "
-            "this machine is right: intarsia.vacuum(store, forget_before=…, force=True)"
+            "this machine is right: intarsia.vacuum(store, forget_before=…, force=True)",
+            command="Give an earlier time",
         )
     return cut_off
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import icechunk
 import zarr
 
-from intarsia.display import Listing, bounds_text, count_text, markup, size_text
+from intarsia.display import SHOWN_ROWS, Listing, Result, Table, bounds_text, count_text, size_text
 from intarsia.engine.member_source import grain
 from intarsia.logical.attributes import RESERVED
 from intarsia.logical.chunk_copies import chunk_refs
@@ -129,7 +129,7 @@ class BoxChanges(Listing[RegionChange]):
 
 
 @dataclass(frozen=True, repr=False)
-class ArrayChange:
+class ArrayChange(Result):
     """What differs between two versions of one logical array.
 
     >>> import intarsia
@@ -231,11 +231,9 @@ class ArrayChange:
         facts = [*self._shape_lines(), *self._attribute_lines(MOST_LINES)]
         return f"{self.path or '/'}: {'; '.join([*facts, f'{size_text(self.bytes_written)} written'])}"
 
-    def __repr__(self) -> str:
-        return f"{self.summary}\n{self.regions!r}" if self.regions else self.summary
-
-    def _repr_html_(self) -> str:
-        return f"<p>{markup(self.summary)}</p>" + (self.regions._repr_html_() if self.regions else "")
+    def blocks(self, most: int | None = SHOWN_ROWS) -> Iterable[str | Table]:
+        """The summary, and a table of the regions."""
+        return [self.summary, *(self.regions.blocks(most) if self.regions else ())]
 
 
 def compare(before: State, after: State, written: Written | None = None) -> ArrayChange:

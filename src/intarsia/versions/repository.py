@@ -99,7 +99,7 @@ def open_repository(
     if not isinstance(store, str | os.PathLike):
         raise TypeError(
             f"a {type(store).__name__} is not a repository: give a path, a URL or an open one.\n"
-            "  What is read comes first, where it goes comes second: ingest(files, store)"
+            "  Files come first, the store last"
         )
     if authorize:
         if authorize_virtual_chunk_access is not None:
@@ -142,7 +142,7 @@ def open_repository(
             raise RepositoryError(
                 f"{place.text} holds something other than an Icechunk repository: a new one needs an empty "
                 "place.\n"
-                "  What is read comes first, where it goes comes second: ingest(files, store)"
+                "  Files come first, the store last"
             )
         with locked(place.path):  # two processes may try to be the first
             return icechunk.Repository.open_or_create(place.storage, **arguments)
@@ -158,13 +158,13 @@ def check_name(location: str | os.PathLike[str]) -> None:
     Traceback (most recent call last):
     ...
     ValueError: 'daily/*.nc' is a pattern of names, so nothing new can be put there.
-      What is read comes first, where it goes comes second: ingest(files, store)
+      Files come first, the store last
     """
     text = os.fspath(location)
     if set(WILDCARDS) & set(text) and not os.path.exists(text):
         raise ValueError(
             f"{text!r} is a pattern of names, so nothing new can be put there.\n"
-            "  What is read comes first, where it goes comes second: ingest(files, store)"
+            "  Files come first, the store last"
         )
 
 
@@ -368,7 +368,8 @@ def translate_error(
     if isinstance(error, icechunk.RepositoryNotFoundError):
         return RepositoryNotFoundError(
             f"there is no Icechunk repository at {where}.\n"
-            "  Create one with intarsia.open_repository(store, create=True)"
+            "  Create one with intarsia.open_repository(store, create=True)",
+            command="intarsia create makes one",
         )
     unreadable = "invalid snapshot id" in error.message.lower()  # an impossible id does not exist either
     if isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError) or unreadable:

@@ -259,8 +259,7 @@ def moment(when: datetime.datetime | str) -> datetime.datetime:
         parsed = datetime.datetime.fromisoformat(when) if isinstance(when, str) else when
     except ValueError as error:
         raise ValueError(
-            f"{when!r} is not a point in time: give a datetime, or text such as '2024-05-01' or "
-            "'2024-05-01T12:30'"
+            f"{when!r} is not a point in time: write it as '2024-05-01' or '2024-05-01T12:30'"
         ) from error
     if parsed.tzinfo is None:
         return parsed.replace(tzinfo=datetime.UTC)
@@ -315,7 +314,8 @@ def group_to_edit(session: icechunk.Session, path: str) -> LogicalArrayHandle:
     except (ContainsArrayError, GroupNotFoundError) as error:
         raise NotLogicalArrayError(
             f"there is no logical array at {path!r} on this branch.\n"
-            "  Create it in a transaction first: tx.create(path, shape=…, chunks=…, dtype=…)"
+            "  Create it in a transaction first: tx.create(path, shape=…, chunks=…, dtype=…)",
+            command="Create it first: intarsia create STORE PATH --shape … --chunks … --dtype …",
         ) from error
 
 

@@ -14,7 +14,7 @@ from virtualizarr.parsers import HDFParser
 import intarsia
 from intarsia.archives.formats.hdf5 import HDF5
 from intarsia.archives.locations import Sources, url_of
-from intarsia.archives.parsed_file import Want
+from intarsia.archives.parsed_file import ParseRequest
 from intarsia.errors import IngestError
 from tests.archives.files import hdf5, netcdf
 
@@ -217,7 +217,7 @@ def test_texts_are_taken_as_they_are(tmp_path):
 
 def test_attributes_keep_their_types(tmp_path):
     netcdf(tmp_path / "0.nc", 0, kind="i2", attrs={"scale_factor": np.float32(0.01)})
-    parsed = HDF5().parse(url_of(tmp_path / "0.nc"), Sources(), Want("time"))
+    parsed = HDF5().parse(url_of(tmp_path / "0.nc"), Sources(), ParseRequest("time"))
     assert parsed.variables["sst"].attrs["scale_factor"].dtype == np.float32
     assert parsed.variables["sst"].attrs["units"] == "kelvin"
     assert set(parsed.variables) == {"time", "lat", "sst"}  # lon is a dimension, not a variable

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from intarsia.archives.cf import clean
 from intarsia.archives.parsed_file import ParsedVariable
-from intarsia.archives.plan.coordinates import join, labels
+from intarsia.archives.plan.coordinates import concat, labels
 from intarsia.errors import IngestError
 
 
 def variable(values, **attrs):
     values = np.asarray(values)
-    return ParsedVariable("time", "joined", ("time",), values.shape, attrs, values.dtype, values=values)
+    return ParsedVariable("time", "concat", ("time",), values.shape, attrs, values.dtype, values=values)
 
 
 def decoded(values, attrs):
@@ -32,24 +32,24 @@ UNITS = [
 @given(st.lists(st.tuples(st.sampled_from(UNITS), st.integers(-1000, 1000)), min_size=1, max_size=6))
 def test_times_in_any_units_keep_their_meaning(parts):
     files = [variable([number], units=units) for units, number in parts]
-    joined = join("time", files)
-    for file, part in zip(files, joined.parts, strict=True):
-        assert (decoded(part, joined.attrs) == decoded(file.values, file.attrs)).all()
+    coordinate = concat("time", files)
+    for file, part in zip(files, coordinate.parts, strict=True):
+        assert (decoded(part, coordinate.attrs) == decoded(file.values, file.attrs)).all()
 
 
 def test_equal_units_are_not_touched():
-    joined = join("time", [variable([1.5], units=UNITS[0]), variable([2.5], units=UNITS[0])])
-    assert [part.tolist() for part in joined.parts] == [[1.5], [2.5]]
-    assert joined.attrs == {"units": UNITS[0]}
+    coordinate = concat("time", [variable([1.5], units=UNITS[0]), variable([2.5], units=UNITS[0])])
+    assert [part.tolist() for part in coordinate.parts] == [[1.5], [2.5]]
+    assert coordinate.attrs == {"units": UNITS[0]}
 
 
 def test_finer_units_rewrite_what_is_there():
     before = (np.array([0, 1]), {"units": "days since 2000-01-01"})
-    joined = join("time", [variable([36], units="hours since 2000-01-01")], before)
-    assert joined.rewritten
-    assert joined.before.tolist() == [0, 24]
-    assert joined.parts[0].tolist() == [36]
-    kept = join("time", [variable([48], units="hours since 2000-01-01")], before)
+    coordinate = concat("time", [variable([36], units="hours since 2000-01-01")], before)
+    assert coordinate.rewritten
+    assert coordinate.before.tolist() == [0, 24]
+    assert coordinate.parts[0].tolist() == [36]
+    kept = concat("time", [variable([48], units="hours since 2000-01-01")], before)
     assert not kept.rewritten
     assert kept.parts[0].tolist() == [2]
 
@@ -57,22 +57,22 @@ def test_finer_units_rewrite_what_is_there():
 def test_packed_coordinates_that_differ_are_unpacked():
     a = variable(np.array([1, 2], "i2"), scale_factor=0.5)
     b = variable(np.array([30, -1], "i2"), scale_factor=0.1, _FillValue=np.int16(-1))
-    joined = join("depth", [a, b])
-    assert joined.parts[0].tolist() == [0.5, 1.0]
-    assert joined.parts[1][0] == 30 * 0.1
-    assert np.isnan(joined.parts[1][1])
-    assert "scale_factor" not in joined.attrs
+    coordinate = concat("depth", [a, b])
+    assert coordinate.parts[0].tolist() == [0.5, 1.0]
+    assert coordinate.parts[1][0] == 30 * 0.1
+    assert np.isnan(coordinate.parts[1][1])
+    assert "scale_factor" not in coordinate.attrs
 
 
 def test_other_units_are_refused():
     with pytest.raises(IngestError, match="'depth' has the units 'feet' in one file and 'm' in another"):
-        join("depth", [variable([1.0], units="m"), variable([1.0], units="feet")])
+        concat("depth", [variable([1.0], units="m"), variable([1.0], units="feet")])
 
 
 def test_texts_are_joined_as_they_are():
     texts = [np.array([text], dtype=np.dtypes.StringDType()) for text in ("a", "bcd")]
-    joined = join("name", [variable(text) for text in texts])
-    assert [part.tolist() for part in joined.parts] == [["a"], ["bcd"]]
+    coordinate = concat("name", [variable(text) for text in texts])
+    assert [part.tolist() for part in coordinate.parts] == [["a"], ["bcd"]]
 
 
 def test_labels_are_what_people_write():
@@ -85,7 +85,7 @@ def test_labels_are_what_people_write():
 
 def test_attributes_that_are_no_array_are_compared_as_they_are():
     ragged = [{"name": "bytes"}, [1, [2, 3]]]
-    joined = join("x", [variable([1.0], units=ragged), variable([2.0], units=ragged)])
-    assert [part.tolist() for part in joined.parts] == [[1.0], [2.0]]
-    assert joined.attrs["units"] == ragged
+    coordinate = concat("x", [variable([1.0], units=ragged), variable([2.0], units=ragged)])
+    assert [part.tolist() for part in coordinate.parts] == [[1.0], [2.0]]
+    assert coordinate.attrs["units"] == ragged
     assert clean({"units": ragged}) == {"units": ragged}

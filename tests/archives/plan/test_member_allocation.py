@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.archives.plan.member_allocation import merged, refined, with_gap, without_cells
+from intarsia.archives.plan.member_allocation import insert_gap, merge_neighbours, refine, remove_cells
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import RegionTable, Row
@@ -43,7 +43,7 @@ def test_a_gap_splits_and_moves_regions_and_changes_nothing_else(made, data):
     table, length = made
     at, gap = data.draw(st.integers(0, length)), data.draw(st.integers(0, 3))
     expected = np.insert(painted(table, length), [at] * gap, -1, axis=0)
-    assert np.array_equal(painted(with_gap(table, 0, at, gap), length + gap), expected)
+    assert np.array_equal(painted(insert_gap(table, 0, at, gap), length + gap), expected)
 
 
 @given(tables(), st.data())
@@ -52,7 +52,7 @@ def test_closing_removes_exactly_those_steps(made, data):
     start = data.draw(st.integers(0, length))
     stop = data.draw(st.integers(start, length))
     expected = np.delete(painted(table, length), slice(start, stop), axis=0)
-    assert np.array_equal(painted(without_cells(table, 0, start, stop), length - stop + start), expected)
+    assert np.array_equal(painted(remove_cells(table, 0, start, stop), length - stop + start), expected)
 
 
 @given(tables())
@@ -62,9 +62,9 @@ def test_merging_changes_no_cell_and_leaves_no_neighbours_to_merge(made):
     for i in range(len(table)):  # the same regions, cut into single steps
         row = table.row(i)
         cells += [row.crop(row.box.with_axis(0, k, k + 1)) for k in range(row.box.start[0], row.box.stop[0])]
-    joined = merged(RegionTable.from_rows(cells, 2), 0)
-    assert np.array_equal(painted(joined, length), painted(table, length))
-    assert len(joined) <= len(table)
+    merged = merge_neighbours(RegionTable.from_rows(cells, 2), 0)
+    assert np.array_equal(painted(merged, length), painted(table, length))
+    assert len(merged) <= len(table)
 
 
 @given(tables(), st.sampled_from([1, 2, 3]), st.sampled_from([1, 2]))
@@ -72,7 +72,7 @@ def test_a_finer_lattice_shows_the_same_elements(made, first, second):
     table, length = made
     manifest = Manifest.empty((max(length, 1) * 6, 5), (6, 2), "u1")
     manifest = Manifest(0, manifest.shape, (6, 2), manifest.data_type, 0, None, ("a", "b", "c"), table)
-    finer = refined(manifest, (6 // first, 2 // second))
+    finer = refine(manifest, (6 // first, 2 // second))
     for i in range(len(table)):
         assert finer.elements(finer.regions.row(i).box) == manifest.elements(table.row(i).box)
         old, new = table.row(i).member_start, finer.regions.row(i).member_start

@@ -23,8 +23,8 @@ from intarsia.archives.parsed_file import (
     Description,
     ParsedFile,
     ParsedVariable,
+    ParseRequest,
     Role,
-    Want,
     lacking,
     roles,
 )
@@ -60,9 +60,9 @@ class VirtualFormat:
         except KeyError as error:
             raise IngestError(f"{who} cannot find {error} in it") from error
         except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise IngestError(f"{who} cannot read it: {words_of_parser(error)}") from error
+            raise IngestError(f"{who} cannot read it: {parser_error_text(error)}") from error
 
-    def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
+    def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
         """The wanted variables of one source."""
         linked = self._has_links(url, sources)
         attrs, typed = self._typed_attributes(url, sources)  # first: it checks whether the header can be true
@@ -71,8 +71,8 @@ class VirtualFormat:
         described = {name: _described(array, typed.get(name)) for name, array in arrays.items()}
         if self.name == "kerchunk":
             self._add_fill_values(url, sources, described)
-        described = with_texts(described, want)
-        taken, left_out = roles(described, want)
+        described = with_texts(described, request)
+        taken, left_out = roles(described, request)
         left_out |= self._unread()
         variables: dict[str, ParsedVariable] = {}
         for name, role in taken.items():
@@ -95,7 +95,7 @@ class VirtualFormat:
             attrs = dict(node.metadata.attributes or {})
         has_data = any(variable.role == "data" for variable in variables.values())
         groups = () if has_data else tuple(_groups_below(node, self.group.strip("/"), with_arrays=True))
-        new_dims = lacking(described, want)
+        new_dims = lacking(described, request)
         parsed = ParsedFile(
             url, sources.identity(url), self.name, variables, attrs, left_out, new_dims, groups
         )
@@ -171,7 +171,7 @@ class VirtualFormat:
         yield zarr.open_array(store, path=self._path(name), mode="r", zarr_format=3)
 
 
-def words_of_parser(error: Exception) -> str:
+def parser_error_text(error: Exception) -> str:
     """What a parser says; NumPy's errors about indexes mean a chunk that the array cannot have."""
     text = " ".join(str(error).split())
     outside = isinstance(error, IndexError) or text.startswith("invalid entry in coordinates")

@@ -18,7 +18,7 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia._compat import sync
 from intarsia.archives.cf import encoded_fill_attribute
-from intarsia.archives.formats.virtualizarr import words_of_parser
+from intarsia.archives.formats.virtualizarr import parser_error_text
 from intarsia.archives.locations import Sources
 from intarsia.archives.plan.encodings import is_bytes_codec
 from intarsia.errors import IngestError
@@ -79,7 +79,7 @@ class ZarrV2Parser:
                 arrays[name] = self._array(f"{root}/{quote(path)}", f"{path}/", documents)
             except (IngestError, ValueError, TypeError, KeyError, NotImplementedError) as error:
                 # from zarr and VirtualiZarr, for metadata that makes no sense or that they do not know
-                self.unread[path] = f"it cannot be referenced: {words_of_parser(error)}"
+                self.unread[path] = f"it cannot be referenced: {parser_error_text(error)}"
         attributes = documents.get(f"{prefix}{ATTRIBUTES}", {})
         return manifests.ManifestGroup(arrays=arrays, groups=groups, attributes=attributes)
 

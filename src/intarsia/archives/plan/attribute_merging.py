@@ -103,7 +103,7 @@ def _same(a: Any, b: Any) -> bool:
     return clean({"": a}) == clean({"": b})
 
 
-class Combining:
+class AttributeMerger:
     """The attributes of everything in a dataset, if files may differ in them."""
 
     def __init__(self, rule: Rule, dataset: Dataset, stacked: Iterable[str] = ()) -> None:

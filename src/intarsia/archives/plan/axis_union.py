@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia.archives.plan.coordinates import labels
-from intarsia.archives.plan.member_allocation import with_gap, without_cells
+from intarsia.archives.plan.member_allocation import insert_gap, remove_cells
 from intarsia.errors import IngestError
 from intarsia.manifest.box import Box
 
@@ -104,10 +104,10 @@ Span(start=1, length=2, first=5, stride=-1))
     return tuple(found)
 
 
-def through(places: Sequence[Span], picked: Ints) -> tuple[Span, ...]:
+def stored_spans(places: Sequence[Span], picked: Ints) -> tuple[Span, ...]:
     """Spans of the `picked` steps of a file, counted in its stored steps.
 
-    >>> through([Span(10, 3)], np.array([4, 5, 9]))
+    >>> stored_spans([Span(10, 3)], np.array([4, 5, 9]))
     (Span(start=10, length=2, first=4, stride=1), Span(start=12, length=1, first=9, stride=1))
     """
     found = []
@@ -174,9 +174,9 @@ class GrownAxis:
     def moved(self, table: RegionTable, axis: int) -> RegionTable:
         """A table of boxes on this axis, moved to their new places."""
         for start, stop in self.removed:
-            table = without_cells(table, axis, start, stop)
+            table = remove_cells(table, axis, start, stop)
         for at, length in self.openings:
-            table = with_gap(table, axis, at, length)
+            table = insert_gap(table, axis, at, length)
         return table
 
     def text(self, span: Span) -> str:

@@ -12,17 +12,18 @@ import numpy as np
 from intarsia.archives.cf import Decoding, clean
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping, with_names_of
 from intarsia.archives.plan import reconcile
-from intarsia.archives.plan.attribute_merging import Combining
+from intarsia.archives.plan.attribute_merging import AttributeMerger
 from intarsia.archives.plan.axis_union import Span, spans
-from intarsia.archives.plan.coordinates import are_one, calendar_of, counts_time, same_values
+from intarsia.archives.plan.coordinates import are_comparable, calendar_of, has_time_units, same_values
 from intarsia.archives.plan.cube import PlacingRules
 from intarsia.archives.plan.reconcile import units_of
 from intarsia.errors import IngestError
 from intarsia.manifest.coercion import is_nullable, values_dtype
 
 if TYPE_CHECKING:
-    from intarsia.archives.dataset import Dataset, Schema
+    from intarsia.archives.dataset import Dataset
     from intarsia.archives.ingest_arguments import Stack
+    from intarsia.archives.plan.schema import Schema
     from intarsia.manifest.region_table import Ints
 
 
@@ -107,24 +108,24 @@ class ExpectedValues(NamedTuple):
     """The variable itself, if a file has it: others are turned to match it, so this one is written."""
 
 
-class Expected:
+class Expectations:
     """Collects what the dataset is like, and says what in each file does not fit."""
 
     def __init__(
-        self, dims: tuple[str, ...], rules: Rules, dataset: Dataset, wanted: tuple[str, ...] | None
+        self, dims: tuple[str, ...], rules: Rules, dataset: Dataset, variables: tuple[str, ...] | None
     ) -> None:
         self.dims, self.rules = dims, rules
         self.data: dict[str, ExpectedVariable] = {}
         self.static: dict[str, ExpectedValues] = {}
         self.mappings: dict[str, dict[str, Any]] = {}
-        self.wanted = wanted
-        self.settled = not dataset.is_new
+        self.requested = variables
+        self.has_variables = not dataset.is_new
         self.calendars: dict[str, tuple[str, str]] = {}
         self.units: dict[str, tuple[str, str]] = {}
         """The units of coordinates along the dimensions that grow, and where they were seen."""
         self.along: dict[str, tuple[str, ...]] = {}
         """The axes of coordinates along the dimensions that grow."""
-        self.attributes = Combining(rules.combine_attrs, dataset, rules.stacks)
+        self.attributes = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
         self.dropped: dict[str, str] = {}
         self.unreadable: set[str] = set()
         """Variables that a file has in a form that cannot be read: they do not become missing values."""
@@ -155,7 +156,7 @@ class Expected:
                 continue
             self.units[name] = (units_of(attrs), "the dataset")
             self.along[name] = own
-            if counts_time(attrs):
+            if has_time_units(attrs):
                 self.calendars[name] = (calendar_of(attrs), "the dataset")
 
     def declare(self, schema: Schema) -> None:
@@ -215,7 +216,7 @@ class Expected:
         self._rename_invented(file)
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
-            return f"it has no variable along {self._along()}{file.words_of_left_out}"
+            return f"it has no variable along {self._along()}{file.left_out_text}"
         problem = self._unreadable(file, data) or ("" if extends else self._missing(data))
         problem = problem or self._units(file) or self._calendar(file) or self._grid(file)
         problem = problem or self._unlike(data) or self.attributes.problem(file)
@@ -237,7 +238,7 @@ class Expected:
         """Whether a variable that was not seen before becomes part of the dataset."""
         if name in self.unreadable:
             return False
-        known = not self.data or self.rules.missing == "fill" or name in (self.wanted or ())
+        known = not self.data or self.rules.missing == "fill" or name in (self.requested or ())
         return known or self.rules.add_variables or self._sibling(name) is not None
 
     def _unreadable(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> str:
@@ -245,14 +246,14 @@ class Expected:
         for name, why in file.left_out.items():
             stack = self.rules.stacks.get(name)
             is_part = stack is not None and not data.keys().isdisjoint(stack.parts)
-            if is_part or name in self.data or name in self.units or name in (self.wanted or ()):
+            if is_part or name in self.data or name in self.units or name in (self.requested or ()):
                 return f"its variable {name!r} cannot be read: {why}"
         return ""
 
     def _missing(self, data: Mapping[str, ParsedVariable]) -> str:
         if self.rules.missing == "fill":
             return ""
-        expected = [*self.data, *(name for name in self.wanted or () if name not in self.static)]
+        expected = [*self.data, *(name for name in self.requested or () if name not in self.static)]
         absent = sorted({name for name in expected if name not in data})
         if not absent:
             return ""
@@ -265,9 +266,9 @@ class Expected:
         """What is wrong with the units of coordinates; if requested, they are converted."""
         for name, variable in list(file.variables.items()):
             own = units_of(variable.attrs)
-            if variable.role == "joined" and name in self.units:
+            if variable.role == "concat" and name in self.units:
                 units, source = self.units[name]
-                if own == units or (counts_time(variable.attrs) and counts_time({"units": units})):
+                if own == units or (has_time_units(variable.attrs) and has_time_units({"units": units})):
                     continue
                 words = f"its {name!r} has the units {own!r}, but that of {source} has {units!r}"
                 if not self.rules.convert_units:
@@ -285,10 +286,10 @@ class Expected:
 
     def _calendar(self, file: ParsedFile) -> str:
         for name, variable in file.variables.items():
-            if variable.role == "joined" and counts_time(variable.attrs) and name in self.calendars:
+            if variable.role == "concat" and has_time_units(variable.attrs) and name in self.calendars:
                 calendar, source = self.calendars[name]
                 own = calendar_of(variable.attrs)
-                if not are_one((own, calendar)):
+                if not are_comparable((own, calendar)):
                     return (
                         f"its {name!r} uses the calendar {own!r}, but that of {source} uses {calendar!r}: "
                         "a dataset has one calendar"
@@ -315,7 +316,7 @@ class Expected:
                 continue
             if variable.dims == known.dims == (name,) and name in axes:
                 circle, tolerance = name in circular, self.rules.placing.tolerance
-                positions = reconcile.located(variable.loaded, known.values, tolerance, circle)
+                positions = reconcile.locate(variable.loaded, known.values, tolerance, circle)
                 if positions is not None and len(spans(positions)) <= reconcile.MOST_SPANS:
                     if not np.array_equal(positions, np.arange(len(positions))):
                         turned[name] = positions
@@ -340,7 +341,7 @@ class Expected:
     def _same(self, name: str, variable: ParsedVariable, turned: Mapping[str, Ints], circle: bool) -> bool:
         """Whether a variable is the expected one when its axes are turned."""
         known = self.static[name]
-        seen = reconcile.brought(variable.loaded, variable.dims, known.dims, turned)
+        seen = reconcile.align_axes(variable.loaded, variable.dims, known.dims, turned)
         if seen is not None and reconcile.close(seen, known.values, self.rules.placing.tolerance, circle):
             return True
         # Only the attributes of a grid mapping count: its value means nothing.
@@ -379,11 +380,11 @@ class Expected:
         self.kinds[name] = decoding.values
         if name in self.rules.dtypes and decoding.values.kind in "iuf":
             return ""  # values are rounded
-        held, fixed = (
+        dtype, fixed = (
             known.dtype or known.seen,
             known.is_declared or (known.nulls and known.dtype is not None),
         )
-        return reconcile.type_problem(name, decoding.values, held, known.source, fixed=fixed)
+        return reconcile.type_problem(name, decoding.values, dtype, known.source, fixed=fixed)
 
     def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:
         """Whether a variable has the same axes, in any order; those of length 1 may be there or not."""
@@ -396,7 +397,7 @@ class Expected:
 
     def _learn(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> None:
         for name, variable in data.items():
-            if name not in self.data and (self._takes(name) or not self.settled):
+            if name not in self.data and (self._takes(name) or not self.has_variables):
                 own, nulls = variable.sizes, self.rules.nulls
                 sizes, units = self._fixed(own, own.values()), units_of(variable.attrs)
                 self.data[name] = ExpectedVariable(tuple(own), sizes, units, None, file.url, nulls)
@@ -406,7 +407,7 @@ class Expected:
             expected, kind = self.data.get(name), self.kinds.get(name)
             if expected is not None and kind is not None and expected.dtype is None:
                 expected.seen = kind if expected.seen is None else np.result_type(expected.seen, kind)
-        self.settled = True
+        self.has_variables = True
         self.unreadable |= file.left_out.keys()
         self.attributes.add(file)
         for name, variable in file.variables.items():
@@ -416,10 +417,10 @@ class Expected:
                 self.static.setdefault(name, known)
                 if is_grid_mapping(variable.attrs):
                     self.mappings.setdefault(name, clean(variable.attrs))
-            elif variable.role == "joined":
+            elif variable.role == "concat":
                 self.units.setdefault(name, (units_of(variable.attrs), file.url))
                 self.along.setdefault(name, variable.dims)
-                if counts_time(variable.attrs):
+                if has_time_units(variable.attrs):
                     self.calendars.setdefault(name, (calendar_of(variable.attrs), file.url))
 
 

@@ -21,7 +21,7 @@ from intarsia.extras import extra
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
-    from intarsia.archives.plan.cube import Cube, Placed
+    from intarsia.archives.plan.cube import Cube, PlacedFile
     from intarsia.manifest.region_table import Ints
 
 MEANING = (*PACKING, "units", "calendar")
@@ -40,7 +40,7 @@ FINER = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", 
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class ConcatCoordinate:
     """One coordinate over all files, in one encoding."""
 
     dims: tuple[str, ...]
@@ -57,7 +57,7 @@ class Joined:
 
 def _meaning(attrs: Mapping[str, Any]) -> dict[str, str]:
     meaning = {key: _text_of(attrs[key]) for key in MEANING if key in attrs}
-    return meaning | ({"calendar": calendar_of(attrs)} if counts_time(attrs) else {})
+    return meaning | ({"calendar": calendar_of(attrs)} if has_time_units(attrs) else {})
 
 
 def _text_of(value: Any) -> str:
@@ -68,16 +68,16 @@ def _text_of(value: Any) -> str:
         return repr(value)
 
 
-def counts_time(attrs: Mapping[str, Any]) -> bool:
+def has_time_units(attrs: Mapping[str, Any]) -> bool:
     """Whether the units are those of time."""
     return " since " in str(attrs.get("units", ""))
 
 
-def join(
+def concat(
     name: str,
     variables: Sequence[ParsedVariable],
     before: tuple[np.ndarray[Any, Any], dict[str, Any]] | None = None,
-) -> Joined:
+) -> ConcatCoordinate:
     """The values of one coordinate in every file, comparable with each other and with the existing ones.
 
     One day after 1 June and 36 hours after 2 June become 24 and 60 hours after 1 June.
@@ -96,11 +96,11 @@ def join(
             ) from None
         parts = [part.astype(dtype, copy=False) for part in numbers]
     else:
-        parts, attrs = _encoded_alike(name, numbers, meanings)
+        parts, attrs = _encode_alike(name, numbers, meanings)
     if before is None:
-        return Joined(variables[0].dims, attrs, None, tuple(parts), rewritten=False)
+        return ConcatCoordinate(variables[0].dims, attrs, None, tuple(parts), rewritten=False)
     rewritten = not same_values(parts[0], before[0]) or _meaning(attrs) != _meaning(before[1])
-    return Joined(variables[0].dims, attrs, parts[0], tuple(parts[1:]), rewritten)
+    return ConcatCoordinate(variables[0].dims, attrs, parts[0], tuple(parts[1:]), rewritten)
 
 
 def same_values(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
@@ -110,14 +110,14 @@ def same_values(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fcmM"))
 
 
-def _encoded_alike(
+def _encode_alike(
     name: str, numbers: Sequence[np.ndarray[Any, Any]], meanings: Sequence[Mapping[str, Any]]
 ) -> tuple[list[np.ndarray[Any, Any]], dict[str, Any]]:
     """Numbers with different meanings, in one encoding: that of the first, or a finer one."""
     plain = {key: value for key, value in meanings[0].items() if key not in PACKING}
     unpacked = [_unpacked(part, meaning) for part, meaning in zip(numbers, meanings, strict=True)]
     units = [str(meaning.get("units", "")) for meaning in meanings]
-    if not all(map(counts_time, meanings)):
+    if not all(map(has_time_units, meanings)):
         if len(set(units)) > 1:
             a, b = sorted(set(units))[:2]
             raise IngestError(f"the coordinate {name!r} has the units {a!r} in one file and {b!r} in another")
@@ -125,7 +125,7 @@ def _encoded_alike(
         return [part.astype(dtype, copy=False) for part in unpacked], plain
     calendars = sorted({calendar_of(meaning) for meaning in meanings})
     mixture = f"the coordinate {name!r} uses the calendars {_texts(calendars)}: a dataset has one calendar"
-    if not are_one(calendars):
+    if not are_comparable(calendars):
         raise IngestError(mixture)
     xr = extra("xarray", "xarray")
     coder = xr.coders.CFDatetimeCoder()
@@ -162,7 +162,7 @@ def _encoded_alike(
             "some are missing, and not all files mark missing values the same way (coordinate= says where "
             "files belong)"
         )
-    raise IngestError(f"the values of {name!r} cannot be joined: {why}")
+    raise IngestError(f"the values of {name!r} cannot be concatenated: {why}")
 
 
 def _texts(words: Iterable[str]) -> str:
@@ -175,10 +175,10 @@ def calendar_of(meaning: Mapping[str, Any]) -> str:
     return SAME_CALENDARS.get(name, name)
 
 
-def are_one(calendars: Iterable[str]) -> bool:
+def are_comparable(calendars: Iterable[str]) -> bool:
     """Whether times in these calendars are comparable: they are one calendar, or agree since the reform.
 
-    >>> are_one(["standard", "proleptic_gregorian"]), are_one(["standard", "noleap"])
+    >>> are_comparable(["standard", "proleptic_gregorian"]), are_comparable(["standard", "noleap"])
     (True, False)
     """
     named = set(calendars)
@@ -216,7 +216,7 @@ def _unpacked(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndar
 
 def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
     """Coordinate values as people write them: times as dates."""
-    if not counts_time(attrs) or values.dtype.kind not in "iuf":
+    if not has_time_units(attrs) or values.dtype.kind not in "iuf":
         return [str(value) for value in values.tolist()]
     xr = extra("xarray", "xarray")
     meaning = {key: attrs[key] for key in ("units", "calendar") if key in attrs}
@@ -232,7 +232,7 @@ def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Assembled:
+class CoordinateArray:
     """One coordinate after the commit."""
 
     dims: tuple[str, ...]
@@ -246,60 +246,62 @@ class Assembled:
     """How many steps along it need not be rewritten; None if all must be."""
 
 
-def assemble(name: str, joined: Joined, cube: Cube, having: Sequence[Placed]) -> tuple[Assembled, str]:
+def assemble(
+    name: str, coordinate: ConcatCoordinate, cube: Cube, having: Sequence[PlacedFile]
+) -> tuple[CoordinateArray, str]:
     """The values of a coordinate over the files that have it; and what is wrong if they disagree."""
     axes = {axis.dim: axis for axis in cube.axes}
-    growing = [d for d, dim in enumerate(joined.dims) if dim in axes]
-    first = axes[joined.dims[growing[0]]]
-    before, kept = joined.before, None
-    attrs: Mapping[str, Any] = joined.attrs
+    growing = [d for d, dim in enumerate(coordinate.dims) if dim in axes]
+    first = axes[coordinate.dims[growing[0]]]
+    before, kept = coordinate.before, None
+    attrs: Mapping[str, Any] = coordinate.attrs
     if name == first.dim and first.values is not None:
         # the axis was built from files in another order, so it may have other units
         values, attrs, problem = first.values, first.attrs, ""
     else:
-        values, problem = _Mosaic(joined, cube, having).values()
-    if before is not None and len(growing) == 1 and first.appends and not joined.rewritten:
+        values, problem = _Mosaic(coordinate, cube, having).values()
+    if before is not None and len(growing) == 1 and first.appends and not coordinate.rewritten:
         kept = before.shape[growing[0]] if values.dtype == before.dtype else None
-    return Assembled(joined.dims, dict(attrs), values, growing[0], kept), problem
+    return CoordinateArray(coordinate.dims, dict(attrs), values, growing[0], kept), problem
 
 
 class _Mosaic:
     """An array that is filled piece by piece and knows which parts are filled."""
 
-    def __init__(self, joined: Joined, cube: Cube, having: Sequence[Placed]) -> None:
-        self._joined, self._cube, self._having = joined, cube, having
+    def __init__(self, coordinate: ConcatCoordinate, cube: Cube, having: Sequence[PlacedFile]) -> None:
+        self._coordinate, self._cube, self._having = coordinate, cube, having
         self._numbers = {dim: k for k, dim in enumerate(cube.dims)}
-        sample = joined.parts[0] if joined.parts else joined.before
+        sample = coordinate.parts[0] if coordinate.parts else coordinate.before
         assert sample is not None
         shape = [
             cube.axes[self._numbers[dim]].length if dim in self._numbers else n
-            for dim, n in zip(joined.dims, sample.shape, strict=True)
+            for dim, n in zip(coordinate.dims, sample.shape, strict=True)
         ]
         self._values = np.zeros(shape, dtype=sample.dtype)
         self._filled = np.zeros(shape, dtype=bool)
 
     def values(self) -> tuple[np.ndarray[Any, Any], str]:
         """The whole array, and what is wrong if pieces disagree."""
-        joined, before = self._joined, self._joined.before
-        fixed = [d for d, dim in enumerate(joined.dims) if dim not in self._numbers]
+        coordinate, before = self._coordinate, self._coordinate.before
+        fixed = [d for d, dim in enumerate(coordinate.dims) if dim not in self._numbers]
         if before is not None:
             self._put(before, [self._kept(d, n) for d, n in enumerate(before.shape)])
-        if self._put_all_at_once():
+        if self._put_all():
             return self._with_holes(), ""
         problem = ""
-        for placed, part in zip(self._having, joined.parts, strict=True):
+        for file, part in zip(self._having, coordinate.parts, strict=True):
             if any(part.shape[d] != self._values.shape[d] for d in fixed):
-                return self._values, f"{placed.file.url} has it in another shape"
+                return self._values, f"{file.file.url} has it in another shape"
             steps = [
-                placed.positions[self._numbers[dim]][:n] if dim in self._numbers else np.arange(n)
-                for dim, n in zip(joined.dims, part.shape, strict=True)
+                file.positions[self._numbers[dim]][:n] if dim in self._numbers else np.arange(n)
+                for dim, n in zip(coordinate.dims, part.shape, strict=True)
             ]
             if not self._put(part, steps):
-                problem = f"files in the same place differ in it (such as {placed.file.url})"
+                problem = f"files in the same place differ in it (such as {file.file.url})"
         return self._with_holes(), problem
 
     def _kept(self, d: int, n: int) -> Ints:
-        number = self._numbers.get(self._joined.dims[d])
+        number = self._numbers.get(self._coordinate.dims[d])
         return np.arange(n) if number is None else self._cube.axes[number].kept()
 
     def _put(self, part: np.ndarray[Any, Any], steps: list[Ints]) -> bool:
@@ -317,16 +319,16 @@ class _Mosaic:
         self._filled[where] = True
         return same
 
-    def _put_all_at_once(self) -> bool:
+    def _put_all(self) -> bool:
         """For thousands of files on one axis that do not overlap."""
-        joined = self._joined
-        if len(self._numbers) > 1 or not joined.parts:
+        coordinate = self._coordinate
+        if len(self._numbers) > 1 or not coordinate.parts:
             return False
         (dim,) = self._numbers
-        d = joined.dims.index(dim)
-        cross = {part.shape[:d] + part.shape[d + 1 :] for part in joined.parts}
+        d = coordinate.dims.index(dim)
+        cross = {part.shape[:d] + part.shape[d + 1 :] for part in coordinate.parts}
         steps = np.concatenate(
-            [p.positions[0][: part.shape[d]] for p, part in zip(self._having, joined.parts, strict=True)]
+            [p.positions[0][: part.shape[d]] for p, part in zip(self._having, coordinate.parts, strict=True)]
         )
         if len(cross) > 1 or len(np.unique(steps)) < len(steps):
             return False
@@ -335,15 +337,15 @@ class _Mosaic:
             return False
         whole = [np.arange(n) for n in shape]
         whole[d] = steps
-        return self._put(np.concatenate(joined.parts, axis=d), whole)
+        return self._put(np.concatenate(coordinate.parts, axis=d), whole)
 
     def _with_holes(self) -> np.ndarray[Any, Any]:
         """The values, with missing values where no file has any."""
         values, free = self._values, ~self._filled
         if not free.any() or isinstance(values.dtype, np.dtypes.StringDType):
             return values
-        if "_FillValue" in self._joined.attrs:
-            values[free] = self._joined.attrs["_FillValue"]
+        if "_FillValue" in self._coordinate.attrs:
+            values[free] = self._coordinate.attrs["_FillValue"]
             return values
         if values.dtype.kind in "biu":  # as in xarray
             values = values.astype(np.float64)
@@ -351,7 +353,7 @@ class _Mosaic:
         return values
 
 
-def spread(
+def expand_scalars(
     files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], dropped: dict[str, str]
 ) -> None:
     """Turn scalars that differ between files into coordinates with a value for every step, as xarray does.
@@ -369,7 +371,7 @@ def spread(
             if variable is None or not _is_scalar(variable):
                 continue
             steps = file.steps(dim)
-            variable.role, variable.dims, variable.shape = "joined", (dim,), (steps,)
+            variable.role, variable.dims, variable.shape = "concat", (dim,), (steps,)
             variable.values = np.repeat(variable.loaded.reshape(1), steps)
             dropped.pop(name, None)
 

@@ -21,9 +21,9 @@ from intarsia.archives.plan.axis_union import (
     uncovered,
     union,
 )
-from intarsia.archives.plan.coordinates import Joined, join, labels
-from intarsia.archives.plan.member_allocation import shifted
-from intarsia.archives.plan.overlaps import Overlap, Settled, claim, settled, unclaimed
+from intarsia.archives.plan.coordinates import ConcatCoordinate, concat, labels
+from intarsia.archives.plan.member_allocation import shift_boxes
+from intarsia.archives.plan.overlaps import Claims, Overlap, free_claims, make_claims, resolve_overlaps
 from intarsia.errors import IngestError
 from intarsia.manifest.region_table import RegionTable
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from intarsia.manifest.box import Box
 
 
-class WholeNeededError(Exception):
+class WholeDatasetNeededError(Exception):
     """Only the end of a dataset was read, but the files do not go after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedFile:
     """A new file in its place."""
 
     file: ParsedFile
@@ -67,10 +67,10 @@ class Cube:
     """Everything about places that a commit will contain."""
 
     axes: tuple[GrownAxis, ...]
-    placed: list[Placed]
+    placed_files: list[PlacedFile]
     """The new files, in the order of the axes."""
 
-    claims: Settled
+    claims: Claims
     """Which file shows what: files that stay, then new ones, by number; the last axis counts variables."""
 
     variables: list[str]
@@ -100,18 +100,18 @@ class Cube:
         """The length of every axis after the commit."""
         return {axis.dim: axis.length for axis in self.axes}
 
-    def shown(self, placed: Placed, variable: str) -> list[Box] | None:
+    def shown(self, file: PlacedFile, variable: str) -> list[Box] | None:
         """The boxes of the cube that a new file shows of a variable; None if it shows everything it has."""
-        if placed.number not in self.claims.cut:
+        if file.number not in self.claims.cut:
             return None
-        return self.claims.boxes(placed.number, self.variables.index(variable))
+        return self.claims.boxes(file.number, self.variables.index(variable))
 
     def freed(self, variable: str) -> list[Box]:
         """The boxes of the cube that replaced files showed and that still exist."""
         if variable not in self.variables:
             return []
         number = self.variables.index(variable)
-        old = Settled(replace(self.gone, member=np.zeros_like(self.gone.member)))
+        old = Claims(replace(self.gone, member=np.zeros_like(self.gone.member)))
         return old.boxes(0, number)
 
     def lost(self, variable: str) -> list[Box]:
@@ -120,7 +120,7 @@ class Cube:
             return []
         winners = [
             each.number
-            for each in self.placed
+            for each in self.placed_files
             if each.number in self.claims.cut and variable in each.file.variables
         ]
         number = self.variables.index(variable)
@@ -134,11 +134,11 @@ class Cube:
 
     def ledger(self, old: Ledger) -> Ledger:
         """The sources after the commit; members are filled in when they are written."""
-        new = sorted(self.placed, key=lambda each: each.number)
+        new = sorted(self.placed_files, key=lambda each: each.number)
         new = [each for each in new if each.number >= len(self.kept)]
         moments = [each.file.identity.modified for each in new]
         members = {name: dict(known) for name, known in old.members.items()}
-        claims = shifted(self.claims.table, 0, self.origin)
+        claims = shift_boxes(self.claims.table, 0, self.origin)
         return replace(
             old,
             dims=self.dims,
@@ -166,7 +166,7 @@ class PlacingRules:
     """Places in nested lists, by URL."""
 
 
-def place(
+def place_files(
     files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], gone: Iterable[int],
     variables: Sequence[str], rules: PlacingRules, known: Mapping[str, int] | None = None,
 ) -> Cube:  # fmt: skip
@@ -190,10 +190,10 @@ def place(
         axes, problems = _axes(taken, dataset, dims, old, stays, rules)
         if not problems:
             entries = {url: int(numbers[i]) for url, i in (known or {}).items()}
-            cube = _settle(taken, axes, stays, names, free, kept, ledger, rules, entries)
+            cube = _make_cube(taken, axes, stays, names, free, kept, ledger, rules, entries)
             problems = {
                 each.file.url: _overlap_text(each.file, cube.claims.refused[each.number], cube, ledger)
-                for each in cube.placed
+                for each in cube.placed_files
                 if each.number in cube.claims.refused
             }
         if not problems:
@@ -214,7 +214,7 @@ def _axes(
         removed = uncovered(length, stays.start[:, k], stays.stop[:, k])
         lengths = [file.steps(dim) for file in files]
         problems: dict[str, str] = {}
-        variables, lacking = joined_variables(dim, files)
+        variables, lacking = concat_variables(dim, files)
         if lacking and dim in dataset.plain:
             return (), {
                 file.url: f"it has no coordinate {dim!r}, but the dataset does ({_advice(dim)})"
@@ -222,16 +222,16 @@ def _axes(
             }
         if not lacking and (dim in dataset.plain or (variables and dataset.is_new)):
             try:
-                joined = joined_coordinate(dim, variables, dataset)
+                coordinate = concat_coordinate(dim, variables, dataset)
             except IngestError:
-                return (), _unjoinable(dim, files, variables, dataset)
-            problems = _value_problems(dim, files, joined)
+                return (), _incompatible_files(dim, files, variables, dataset)
+            problems = _value_problems(dim, files, coordinate)
             if problems:
                 return (), problems
-            axis = union(dim, joined.before, joined.parts, removed, rules.tolerance)
-            axis.attrs, axis.rewritten = joined.attrs, joined.rewritten
+            axis = union(dim, coordinate.before, coordinate.parts, removed, rules.tolerance)
+            axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
             if dataset.origin and not axis.goes_behind(END_STEPS):
-                raise WholeNeededError
+                raise WholeDatasetNeededError
             if rules.tolerance:
                 problems = {
                     file.url: f"steps of its {dim} are closer together than tolerance={rules.tolerance}"
@@ -266,34 +266,34 @@ def _index_problems(
     return {file.url: words for file in bare}
 
 
-def joined_variables(name: str, files: Sequence[ParsedFile]) -> tuple[list[ParsedVariable], list[ParsedFile]]:
+def concat_variables(name: str, files: Sequence[ParsedFile]) -> tuple[list[ParsedVariable], list[ParsedFile]]:
     """A coordinate in every file that has it, and the files that lack it."""
     found, absent = [], []
     for file in files:
         variable = file.variables.get(name)
-        if variable is None or variable.role != "joined":
+        if variable is None or variable.role != "concat":
             absent.append(file)
         else:
             found.append(variable)
     return found, absent
 
 
-def joined_coordinate(
+def concat_coordinate(
     name: str, variables: Sequence[ParsedVariable], dataset: Dataset, cube: Cube | None = None
-) -> Joined:
+) -> ConcatCoordinate:
     """A coordinate over all files and the dataset, in one encoding."""
     if name not in dataset.plain:
-        return join(name, variables)
+        return concat(name, variables)
     values, attrs = dataset.values(name), dataset.attrs(name)
     if not variables:
-        return Joined(dataset.dims(name), attrs, values, (), rewritten=False)
+        return ConcatCoordinate(dataset.dims(name), attrs, values, (), rewritten=False)
     if not values.ndim and cube is not None:  # until now it was the same in all files
         values = np.repeat(values.reshape(1), len(cube.axes[0].kept()))
-        return replace(join(name, variables, (values, attrs)), rewritten=True)
-    return join(name, variables, (values, attrs))
+        return replace(concat(name, variables, (values, attrs)), rewritten=True)
+    return concat(name, variables, (values, attrs))
 
 
-def _unjoinable(
+def _incompatible_files(
     dim: str, files: Sequence[ParsedFile], variables: Sequence[ParsedVariable], dataset: Dataset
 ) -> dict[str, str]:
     """The files whose coordinate is incompatible with that of the dataset, or of the first file."""
@@ -301,7 +301,7 @@ def _unjoinable(
     taken: list[ParsedVariable] = []
     for file, variable in zip(files, variables, strict=True):
         try:
-            joined_coordinate(dim, [*taken, variable], dataset)
+            concat_coordinate(dim, [*taken, variable], dataset)
             taken = [*taken, variable][:1]
         except IngestError as error:
             problems[file.url] = str(error)
@@ -310,17 +310,17 @@ def _unjoinable(
     taken = []  # each of them is compatible with the first, but not all of them together
     for file, variable in zip(files, variables, strict=True):
         try:
-            joined_coordinate(dim, [*taken, variable], dataset)
+            concat_coordinate(dim, [*taken, variable], dataset)
             taken.append(variable)
         except IngestError as error:
             problems[file.url] = str(error)
     return problems
 
 
-def _value_problems(dim: str, files: Sequence[ParsedFile], joined: Joined) -> dict[str, str]:
+def _value_problems(dim: str, files: Sequence[ParsedFile], coordinate: ConcatCoordinate) -> dict[str, str]:
     """What is wrong with the coordinates of individual files."""
     problems = {}
-    for file, values in zip(files, joined.parts, strict=True):
+    for file, values in zip(files, coordinate.parts, strict=True):
         if values.ndim != 1:
             problems[file.url] = f"its {dim} has {values.ndim} axes: a coordinate has only one"
         elif values.dtype.kind in "fc" and bool(np.isnan(values).any()):
@@ -329,51 +329,51 @@ def _value_problems(dim: str, files: Sequence[ParsedFile], joined: Joined) -> di
             ranked = np.sort(values)
             twice = np.flatnonzero(ranked[1:] == ranked[:-1])
             if twice.size:
-                (text,) = labels(ranked[twice[:1]], joined.attrs)
+                (text,) = labels(ranked[twice[:1]], coordinate.attrs)
                 problems[file.url] = f"its {dim} holds {text} more than once"
     return problems
 
 
-def _settle(
+def _make_cube(
     files: Sequence[ParsedFile], axes: tuple[GrownAxis, ...], stays: RegionTable, names: list[str],
     free: RegionTable, kept: list[int], ledger: Ledger, rules: PlacingRules, known: Mapping[str, int],
 ) -> Cube:  # fmt: skip
     for k, axis in enumerate(axes):
         stays, free = axis.moved(stays, k), axis.moved(free, k)
     numbers = {name: i for i, name in enumerate(names)}
-    placed, rows, fresh = [], [], count(ledger.unread.files + len(kept))
+    placed_files, rows, fresh = [], [], count(ledger.unread.files + len(kept))
     cut: set[int] = set()
-    held: dict[tuple[str, ...], Any] = {}
+    variable_numbers: dict[tuple[str, ...], Any] = {}
     for i, file in enumerate(files):
         positions = tuple(axis.positions[i] for axis in axes)
         own = tuple(spans(each) for each in positions)
         number = known[file.url] if file.url in known else next(fresh)
-        placed.append(Placed(file, number, own, positions))
+        placed_files.append(PlacedFile(file, number, own, positions))
         data = tuple(name for name, v in file.variables.items() if v.role == "data" and name in numbers)
-        if data not in held:
-            held[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
-        claims = claim(number, boxes(own), held[data])
+        if data not in variable_numbers:
+            variable_numbers[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
+        claims = make_claims(number, boxes(own), variable_numbers[data])
         if file.url in known:  # other files keep what they show
-            left = unclaimed(claims, stays)
+            left = free_claims(claims, stays)
             if left != claims:
                 cut.add(number)
             if not left:
-                placed.pop()
+                placed_files.pop()
             claims = left
         rows += claims
     new = RegionTable.from_rows(rows, len(axes) + 1)
     moments = {k: moment for k, i in enumerate(kept) if (moment := ledger.moments[i]) is not None}
-    for each in placed:
+    for each in placed_files:
         if each.file.identity.modified is not None:
             moments[each.number] = each.file.identity.modified.timestamp()
-    settlement = settled(stays, new, rules.overlap, moments)
-    settlement.cut |= cut
-    placed.sort(key=lambda each: tuple(min(span.start for span in one) for one in each.spans))
-    return Cube(axes, placed, settlement, names, stays, free, kept)
+    claims_of_all = resolve_overlaps(stays, new, rules.overlap, moments)
+    claims_of_all.cut |= cut
+    placed_files.sort(key=lambda each: tuple(min(span.start for span in one) for one in each.spans))
+    return Cube(axes, placed_files, claims_of_all, names, stays, free, kept)
 
 
 def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger) -> str:
-    own = next(each for each in cube.placed if each.file is file)
+    own = next(each for each in cube.placed_files if each.file is file)
     moved = ""
     if overlap.other < len(cube.kept):
         entry = cube.kept[overlap.other]
@@ -386,7 +386,7 @@ def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger
                 "updates its references and those of all other files; "
             )
     else:
-        url = next(each.file.url for each in cube.placed if each.number == overlap.other)
+        url = next(each.file.url for each in cube.placed_files if each.number == overlap.other)
     rows = np.flatnonzero(cube.claims.table.member == overlap.other)
     mine, theirs = [], []
     for k, axis in enumerate(cube.axes):

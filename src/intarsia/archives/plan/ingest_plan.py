@@ -1,6 +1,7 @@
-"""What a commit does to one logical array: which files back it, how, and where.
+"""The plan of an ingest: everything that a commit will contain, decided before anything is written.
 
-The draft of an ingest: everything that a commit will contain, decided before anything is written.
+`plan_ingest` leaves out files that do not fit, gives the others their places, and plans every array: which
+files back it, how, and where.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ import numpy as np
 
 from intarsia.archives.cf import PACKING, Decoding, clean
 from intarsia.archives.ingest_arguments import known_stacks
-from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, Combining
-from intarsia.archives.plan.axis_union import Span, through
-from intarsia.archives.plan.compatibility import Expected, Rules
-from intarsia.archives.plan.coordinates import Assembled, assemble, spread
+from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger
+from intarsia.archives.plan.axis_union import Span, stored_spans
+from intarsia.archives.plan.compatibility import Expectations, Rules
+from intarsia.archives.plan.coordinates import CoordinateArray, assemble, expand_scalars
 from intarsia.archives.plan.cube import (
     Cube,
-    Placed,
-    WholeNeededError,
-    joined_coordinate,
-    joined_variables,
-    place,
+    PlacedFile,
+    WholeDatasetNeededError,
+    concat_coordinate,
+    concat_variables,
+    place_files,
 )
 from intarsia.archives.plan.encodings import ChunkSet, chunk_sets_of
-from intarsia.archives.plan.reconcile import Conversion, widened
+from intarsia.archives.plan.reconcile import Conversion, wider_type
 from intarsia.errors import IngestError
 from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.coercion import is_nullable, values_dtype
@@ -37,9 +38,238 @@ if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
     from intarsia.archives.ingest_arguments import Stack
     from intarsia.archives.ledger import Ledger
-    from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, Want
-    from intarsia.archives.plan.cube import Cube, Placed
+    from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest
+    from intarsia.archives.plan.cube import Cube, PlacedFile
     from intarsia.manifest.packing import Packing
+
+
+@dataclass(slots=True)
+class IngestPlan:
+    """Everything that a commit will contain."""
+
+    cube: Cube
+    """The axes, and where files are on them."""
+
+    arrays: dict[str, ArrayPlan]
+    coordinates: dict[str, CoordinateArray]
+    """Coordinates along the axes."""
+
+    static: dict[str, ParsedVariable]
+    """New coordinates and other variables without such an axis."""
+
+    ledger: Ledger
+    """The sources after the commit; members are filled in when they are written."""
+
+    attrs: dict[str, dict[str, Any]]
+    """Attributes that are new or changed, by variable; an empty name stands for the dataset."""
+
+    refused: dict[str, str]
+    """Files that are not taken, and why."""
+
+    left_out: dict[str, str]
+    """Variables that are not taken, and why."""
+
+    unchanged: set[str] = field(default_factory=set)
+    """Files that the dataset already has, with the same content."""
+
+    @property
+    def placed_files(self) -> list[PlacedFile]:
+        """The new files, in the order of the axes."""
+        return self.cube.placed_files
+
+    def locations(self) -> set[str]:
+        """All locations that references will point to."""
+        return {
+            url
+            for array in self.arrays.values()
+            for each in array.contributions
+            if each.variable.ranges is not None and not all(chunks.by_copy for chunks in each.chunk_sets)
+            for url in each.variable.ranges.urls()
+        }
+
+    def copied(self) -> int:
+        """How many bytes of data are copied, before compression."""
+        return sum(each.copied for array in self.arrays.values() for each in array.contributions)
+
+    def copy_reasons(self) -> dict[str, str]:
+        """For each file that is partly copied: what is copied, and why."""
+        reasons: dict[str, dict[str, None]] = {}
+        for name, array in self.arrays.items():
+            for each in array.contributions:
+                for reason in filter(None, (chunks.encoding.copy_reason for chunks in each.chunk_sets)):
+                    reasons.setdefault(each.file.url, {})[f"{name!r} copied: {reason}"] = None
+        return {url: "; ".join(texts) for url, texts in reasons.items()}
+
+    def combine_attrs(self, combined: AttributeMerger, dataset: Dataset) -> None:
+        """Give everything the attributes that the rule makes of the files' attributes."""
+        for array in self.arrays.values():
+            array.attrs = {
+                key: value
+                for key, value in combined.applied(array.name, array.attrs).items()
+                if key not in PACKING
+            }
+        for name, each in self.coordinates.items():
+            self.coordinates[name] = replace(each, attrs=combined.applied(name, each.attrs))
+        for name, variable in self.static.items():
+            self.static[name] = replace(variable, attrs=combined.applied(name, variable.attrs))
+        known = {WHOLE: self.attrs[WHOLE]} if dataset.is_new else dict(dataset.all_attrs())
+        self.attrs = {
+            name: self.coordinates[name].attrs if name in self.coordinates else combined.applied(name, attrs)
+            for name, attrs in known.items()
+        }
+        self.ledger.dropped_attrs = combined.dropped()
+
+
+def plan_ingest(
+    files: Sequence[ParsedFile], dataset: Dataset, request: ParseRequest, rules: Rules,
+    entries: Mapping[str, int], extending: Sequence[ParsedFile] = (),
+) -> IngestPlan:  # fmt: skip
+    """Decide everything about these files; `entries` gives the ledger entries of those already in it.
+
+    Of these, `files` are replaced, and those in `extending` show new variables.
+    """
+    dims, known = request.dims, dataset.ledger.dims
+    if known and dims and set(known) != set(dims):  # no dimensions: no file was parsed that could tell
+        raise IngestError(f"the dataset grows along {_listed(known)}, not along {_listed(dims)}")
+    dims = known or dims
+    expectations = Expectations(dims, rules, dataset, request.variables)
+    if rules.schema is not None:
+        expectations.declare(rules.schema)
+    refused: dict[str, str] = {}
+    fitting = []
+    more = {file.url: entries[file.url] for file in extending}
+    for file in (*files, *extending):
+        try:
+            problem = _steps_problem(file, dims) or expectations.problem(file, extends=file.url in more)
+        except IngestError as error:
+            problem = str(error)
+        if problem:
+            refused[file.url] = problem
+        else:
+            fitting.append(file)
+    expand_scalars(fitting, dataset, dims, expectations.dropped)
+    replaced = entries.keys() - more.keys()
+    gone = [entries[file.url] for file in fitting if file.url in replaced]
+    cube = place_files(fitting, dataset, dims, gone, list(expectations.data), rules.placing, more)
+    refused |= cube.refused
+    undone = {file.url for file in fitting if file.url in cube.refused and file.url in replaced}
+    if undone:  # a file that cannot be replaced must keep its place
+        rest = [file for file in files if file.url not in undone]
+        plan = plan_ingest(rest, dataset, request, rules, entries, extending)
+        plan.refused |= {url: refused[url] for url in undone}
+        return plan
+    return _make_plan(cube, dataset, rules, expectations, refused)
+
+
+def plan_removal(dataset: Dataset, gone: Sequence[int]) -> IngestPlan:
+    """The dataset without some of the ledger's entries."""
+    ledger, rules = dataset.ledger, Rules(stacks=known_stacks(dataset))
+    if set(ledger.claims.member.tolist()) <= set(gone):
+        raise IngestError("no other file shows anything, so nothing would be left: delete the group instead")
+    expectations = Expectations(ledger.dims, rules, dataset, None)
+    cube = place_files((), dataset, ledger.dims, gone, ledger.variables, rules.placing)
+    return _make_plan(cube, dataset, rules, expectations, {})
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(map(repr, names))
+
+
+def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
+    for dim in dims:
+        steps = file.steps(dim)
+        if steps == 0 and not file.lengths(dim) and not file.left_out:
+            return f"it has no variable that fits along {dim!r}"
+        if steps == 0:
+            return f"it has no step along {dim!r}{file.left_out_text}"
+        lengths = file.lengths(dim)
+        longer = next((name for name, length in lengths.items() if length > steps), None)
+        if longer is not None:
+            return f"{longer!r} has {lengths[longer]} steps along {dim!r}, but its coordinate has {steps}"
+    return ""
+
+
+def _make_plan(
+    cube: Cube, dataset: Dataset, rules: Rules, expectations: Expectations, refused: dict[str, str]
+) -> IngestPlan:
+    named = sorted(cube.placed_files, key=lambda each: each.number)  # attributes go by name, not by place
+    files = [each.file for each in named]
+    names = dict.fromkeys(name for file in files for name, v in file.variables.items() if v.role == "concat")
+    if files or any(axis.removed for axis in cube.axes):  # what the files lack also changes with the axes
+        names |= dict.fromkeys(name for name in dataset.plain if set(dataset.dims(name)) & set(cube.dims))
+    coordinates: dict[str, CoordinateArray] = {}
+    left_out = {name: reason for file in reversed(files) for name, reason in file.left_out.items()}
+    left_out |= expectations.dropped
+    for name in names:
+        if name in expectations.unreadable and name not in dataset.plain:
+            continue
+        variables, lacking = concat_variables(name, files)
+        if name in cube.dims and cube.axes[cube.dims.index(name)].values is None:
+            left_out[name] = "not every file has it"
+            continue
+        if dataset.origin and (name not in dataset.plain or not dataset.plain[name].ndim):
+            raise WholeDatasetNeededError
+        absent = {file.url for file in lacking}
+        having = [each for each in named if each.file.url not in absent]
+        try:
+            coordinate, refusal = concat_coordinate(name, variables, dataset, cube), ""
+        except IngestError as error:
+            if name not in dataset.plain:
+                left_out[name] = str(error)
+                continue
+            coordinate, having, refusal = concat_coordinate(name, (), dataset, cube), [], str(error)
+        coordinates[name], conflict = assemble(name, coordinate, cube, having)
+        conflict = refusal or conflict
+        if dataset.origin and coordinates[name].kept is None:
+            raise WholeDatasetNeededError
+        if conflict:
+            left_out[name] = conflict
+            if dataset.is_new:
+                del coordinates[name]
+    held = {name for file in files for name, variable in file.variables.items() if variable.role == "data"}
+    stacks = {
+        stack.array: stack
+        for name, stack in rules.stacks.items()
+        if name in held or stack.array in dataset.logical_groups
+    }
+    stacked = {name: (stack.array, stack.parts[name]) for name, stack in rules.stacks.items() if name in held}
+    labels_of = {stack.dim: stack.coordinate(dataset) for stack in stacks.values()}
+    owners = {name: rules.stacks[name].array if name in rules.stacks else name for name in expectations.data}
+    arrays = dict.fromkeys(
+        array for name, array in owners.items() if name in held or array in dataset.logical_groups
+    )
+    combined = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
+    declared = [] if rules.schema is None else [rules.schema.file]
+    for file in declared:
+        combined.add(file)
+    for file in sorted(
+        files, key=lambda file: file.url in expectations.conversions
+    ):  # the array's units first
+        combined.add(file)
+    static = {
+        name: variable
+        for file in reversed([*declared, *files])
+        for name, variable in file.variables.items()
+        if variable.role == "static" and name not in dataset.plain and name not in expectations.dropped
+    }
+    for name, known in expectations.static.items():  # what files are turned to match, whichever comes first
+        if name in static and known.variable is not None:
+            static[name] = known.variable
+    plan = IngestPlan(
+        cube,
+        arrays={
+            name: plan_array(name, stacks.get(name), cube, rules, dataset, expectations) for name in arrays
+        },
+        coordinates=coordinates,
+        static=static | {dim: variable for dim, variable in labels_of.items() if variable is not None},
+        ledger=replace(cube.ledger(dataset.ledger), stacked=dataset.ledger.stacked | stacked),
+        attrs={WHOLE: dict([*declared, *files][0].attrs)} if files and dataset.is_new else {},
+        refused=refused,
+        left_out=left_out,
+    )
+    if rules.combine_attrs != OVERRIDE and files:
+        plan.combine_attrs(combined, dataset)
+    return plan
 
 
 @dataclass(slots=True)
@@ -110,7 +340,7 @@ class Contribution:
 
 
 @dataclass(slots=True)
-class ArrayDraft:
+class ArrayPlan:
     """What happens to one logical array."""
 
     name: str
@@ -145,7 +375,7 @@ class ArrayDraft:
     """Whether its values may be null."""
 
     new_members: list[str] = field(default_factory=list)
-    """The names of new members: if the contributions are placed again, they get the same names."""
+    """The names of new members: if the contributions are placed_file again, they get the same names."""
 
     def box(self, cell: Box, part: str) -> Box:
         """A box of the cube as a box of the array, for one of its variables."""
@@ -158,21 +388,21 @@ class ArrayDraft:
         return Box.of(bounds)
 
 
-def drafted_array(
-    name: str, stack: Stack | None, cube: Cube, rules: Rules, dataset: Dataset, expected: Expected
-) -> ArrayDraft:
+def plan_array(
+    name: str, stack: Stack | None, cube: Cube, rules: Rules, dataset: Dataset, expectations: Expectations
+) -> ArrayPlan:
     """How one variable of the new files, or a stack of several, is backed."""
     parts: dict[str, int | None] = {name: None} if stack is None else dict(stack.parts)
-    given = [
-        (placed, part, placed.file.variables[part])
+    sources = [
+        (placed_file, part, placed_file.file.variables[part])
         for part in parts
-        for placed in cube.placed
-        if part in placed.file.variables and placed.file.variables[part].role == "data"
+        for placed_file in cube.placed_files
+        if part in placed_file.file.variables and placed_file.file.variables[part].role == "data"
     ]
     logical = dataset.logical_groups.get(name)
     nulls = rules.nulls if logical is None else is_nullable(logical.manifest.data_type)
-    decodings = [_decoding(*each, nulls, expected) for each in given]
-    known = next(expected.data[part] for part in parts if part in expected.data)
+    decodings = [_decoding(*each, nulls, expectations) for each in sources]
+    known = next(expectations.data[part] for part in parts if part in expectations.data)
     dims, sizes = known.dims, known.sizes | cube.sizes
     if stack is not None:
         dims, sizes = (stack.dim, *dims), {**sizes, stack.dim: len(parts)}
@@ -189,25 +419,25 @@ def drafted_array(
         dtype = rules.dtypes.get(name) or declared or _common_type(decodings)
         nulls = nulls and dtype.kind in "biuf"
         fill = dtype.type(np.nan) if dtype.kind in "fc" and not nulls else None
-        lattice = _lattice(dims, shape, growing, [variable for *_, variable in given])
+        lattice = _lattice(dims, shape, growing, [variable for *_, variable in sources])
     whole = tuple((Span(0, size),) for size in shape)
-    named = sorted(given, key=lambda each: each[0].number)
-    same = [each for each in named if _conversion(*each, expected) is None]
-    attrs = _attributes(same) if same else _attributes(named) | {"units": known.units}
+    by_number = sorted(sources, key=lambda each: each[0].number)
+    same = [each for each in by_number if _conversion(*each, expectations) is None]
+    attrs = _attributes(same) if same else _attributes(by_number) | {"units": known.units}
     if rules.schema is not None and name in rules.schema.file.variables:
         attrs = {k: v for k, v in rules.schema.file.variables[name].attrs.items() if k not in PACKING}
-    draft = ArrayDraft(name, dims, shape, growing, dtype, fill, attrs, lattice, [], parts, nulls)
-    for (placed, part, variable), decoding in zip(given, decodings, strict=True):
-        axes, places = _places(placed, variable, dims, whole, cube, expected)
+    plan = ArrayPlan(name, dims, shape, growing, dtype, fill, attrs, lattice, [], parts, nulls)
+    for (placed_file, part, variable), decoding in zip(sources, decodings, strict=True):
+        axes, places = _places(placed_file, variable, dims, whole, cube, expectations)
         step = parts[part]
         if step is not None:
             places = ((Span(step, 1),), *places[1:])
-        cells = cube.shown(placed, part)
-        shown = None if cells is None else [draft.box(cell, part) for cell in cells]
+        cells = cube.shown(placed_file, part)
+        shown = None if cells is None else [plan.box(cell, part) for cell in cells]
         chunk_sets = chunk_sets_of(variable, decoding, dtype, rules.copy)
         packing = decoding.packing_in(dtype)
-        draft.contributions.append(
-            Contribution(placed.file, variable, axes, places, shown, decoding, packing, chunk_sets)
+        plan.contributions.append(
+            Contribution(placed_file.file, variable, axes, places, shown, decoding, packing, chunk_sets)
         )
         if len(chunk_sets) > 1:  # regions then end within the file, at the borders of its chunks
             grains = {
@@ -216,45 +446,47 @@ def drafted_array(
                 if axis not in growing
             }
             lattice = tuple(gcd(c, grains.get(d, 0)) for d, c in enumerate(lattice))
-        if placed.file.url in expected.turned or variable.picks:
+        if placed_file.file.url in expectations.turned or variable.picks:
             lattice = _aligned(lattice, places, shape)
-    draft.lattice = lattice
-    return draft
+    plan.lattice = lattice
+    return plan
 
 
 def _wider(
     name: str, dtype: np.dtype[Any], nulls: bool, rules: Rules, decodings: Sequence[Decoding]
 ) -> np.dtype[Any] | None:
     """The new type of an existing array, if it changes."""
-    asked = rules.dtypes.get(name)
-    if asked is None:
-        return None if nulls else widened(dtype, {decoding.values for decoding in decodings})
-    if asked == dtype:
+    target = rules.dtypes.get(name)
+    if target is None:
+        return None if nulls else wider_type(dtype, {decoding.values for decoding in decodings})
+    if target == dtype:
         return None
-    if nulls or widened(dtype, [asked]) != asked:
+    if nulls or wider_type(dtype, [target]) != target:
         raise IngestError(
-            f"{name!r} is {dtype} in the dataset and cannot become {asked}, as dtype= asks: existing arrays "
+            f"{name!r} is {dtype} in the dataset and cannot become {target}, as dtype= asks: existing arrays "
             "can only become wider"
         )
-    return asked
+    return target
 
 
-def _conversion(placed: Placed, part: str, _: ParsedVariable, expected: Expected) -> Conversion | None:
-    return expected.conversions.get(placed.file.url, {}).get(part)
+def _conversion(
+    placed_file: PlacedFile, part: str, _: ParsedVariable, expectations: Expectations
+) -> Conversion | None:
+    return expectations.conversions.get(placed_file.file.url, {}).get(part)
 
 
 def _decoding(
-    placed: Placed, part: str, variable: ParsedVariable, nulls: bool, expected: Expected
+    placed_file: PlacedFile, part: str, variable: ParsedVariable, nulls: bool, expectations: Expectations
 ) -> Decoding:
     """How the numbers of a file's variable become values, in the units of the dataset."""
     decoding = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
-    conversion = _conversion(placed, part, variable, expected)
+    conversion = _conversion(placed_file, part, variable, expectations)
     return decoding if conversion is None else decoding.converted(conversion)
 
 
-def _attributes(given: Sequence[tuple[Placed, str, ParsedVariable]]) -> dict[str, Any]:
+def _attributes(sources: Sequence[tuple[PlacedFile, str, ParsedVariable]]) -> dict[str, Any]:
     """The attributes of the first file; for stacked variables, those that they all share."""
-    firsts = {part: variable.attrs for _, part, variable in reversed(given)}
+    firsts = {part: variable.attrs for _, part, variable in reversed(sources)}
     attrs, *others = list(firsts.values())[::-1] or [{}]
     same = [clean(other) for other in others]
     return {
@@ -266,22 +498,22 @@ def _attributes(given: Sequence[tuple[Placed, str, ParsedVariable]]) -> dict[str
 
 
 def _places(
-    placed: Placed, variable: ParsedVariable, dims: tuple[str, ...], whole: tuple[tuple[Span, ...], ...],
-    cube: Cube, expected: Expected,
+    placed_file: PlacedFile, variable: ParsedVariable, dims: tuple[str, ...],
+    whole: tuple[tuple[Span, ...], ...], cube: Cube, expectations: Expectations,
 ) -> tuple[tuple[int | None, ...], tuple[tuple[Span, ...], ...]]:  # fmt: skip
     """How the axes of a file's variable map to those of the array, and where its elements are on each."""
     spans = list(whole)
-    for dim, places in expected.turned.get(placed.file.url, {}).items():
+    for dim, places in expectations.turned.get(placed_file.file.url, {}).items():
         if dim in dims:
             spans[dims.index(dim)] = places
-    for dim, own, steps in zip(cube.dims, placed.spans, placed.positions, strict=True):
+    for dim, own, steps in zip(cube.dims, placed_file.spans, placed_file.positions, strict=True):
         length = variable.sizes[dim]
         if length < len(steps):  # the missing part of a shorter variable is a hole
             own = tuple(span for each in own if (span := each.of_file(0, length)) is not None)
         spans[dims.index(dim)] = own
     for dim, picked in variable.picks.items():
         if dim in dims:
-            spans[dims.index(dim)] = through(spans[dims.index(dim)], np.atleast_1d(picked))
+            spans[dims.index(dim)] = stored_spans(spans[dims.index(dim)], np.atleast_1d(picked))
     if variable.dims == dims:
         return tuple(range(len(dims))), tuple(spans)
     return tuple(dims.index(dim) if dim in dims else None for dim in variable.dims), tuple(spans)
@@ -308,10 +540,10 @@ def _common_type(decodings: Sequence[Decoding]) -> np.dtype[Any]:
 
 
 def _lattice(
-    dims: tuple[str, ...], shape: tuple[int, ...], growing: Sequence[int], given: Sequence[ParsedVariable]
+    dims: tuple[str, ...], shape: tuple[int, ...], growing: Sequence[int], sources: Sequence[ParsedVariable]
 ) -> tuple[int, ...]:
     """1 along axes that grow; on others, the smallest chunk if it divides all others, or the whole axis."""
-    chunks = [dict(zip(variable.dims, variable.chunks, strict=True)) for variable in given]
+    chunks = [dict(zip(variable.dims, variable.chunks, strict=True)) for variable in sources]
     lattice = []
     for d, (dim, size) in enumerate(zip(dims, shape, strict=True)):
         if d in growing:
@@ -323,227 +555,3 @@ def _lattice(
         fits = all(grain % least == 0 or grain == size for grain in grains)
         lattice.append(least if fits else max(size, 1))
     return tuple(lattice)
-
-
-@dataclass(slots=True)
-class Draft:
-    """Everything that a commit will contain."""
-
-    cube: Cube
-    """The axes, and where files are on them."""
-
-    arrays: dict[str, ArrayDraft]
-    joined: dict[str, Assembled]
-    """Coordinates along the axes."""
-
-    static: dict[str, ParsedVariable]
-    """New coordinates and other variables without such an axis."""
-
-    ledger: Ledger
-    """The sources after the commit; members are filled in when they are written."""
-
-    attrs: dict[str, dict[str, Any]]
-    """Attributes that are new or changed, by variable; an empty name stands for the dataset."""
-
-    refused: dict[str, str]
-    """Files that are not taken, and why."""
-
-    left_out: dict[str, str]
-    """Variables that are not taken, and why."""
-
-    @property
-    def placed(self) -> list[Placed]:
-        """The new files, in the order of the axes."""
-        return self.cube.placed
-
-    def locations(self) -> set[str]:
-        """All locations that references will point to."""
-        return {
-            url
-            for array in self.arrays.values()
-            for each in array.contributions
-            if each.variable.ranges is not None and not all(chunks.by_copy for chunks in each.chunk_sets)
-            for url in each.variable.ranges.urls()
-        }
-
-    def copied(self) -> int:
-        """How many bytes of data are copied, before compression."""
-        return sum(each.copied for array in self.arrays.values() for each in array.contributions)
-
-    def copy_reasons(self) -> dict[str, str]:
-        """For each file that is partly copied: what is copied, and why."""
-        reasons: dict[str, dict[str, None]] = {}
-        for name, array in self.arrays.items():
-            for each in array.contributions:
-                for reason in filter(None, (chunks.encoding.copy_reason for chunks in each.chunk_sets)):
-                    reasons.setdefault(each.file.url, {})[f"{name!r} copied: {reason}"] = None
-        return {url: "; ".join(texts) for url, texts in reasons.items()}
-
-    def combine_attrs(self, combined: Combining, dataset: Dataset) -> None:
-        """Give everything the attributes that the rule makes of the files' attributes."""
-        for array in self.arrays.values():
-            array.attrs = {
-                key: value
-                for key, value in combined.applied(array.name, array.attrs).items()
-                if key not in PACKING
-            }
-        for name, each in self.joined.items():
-            self.joined[name] = replace(each, attrs=combined.applied(name, each.attrs))
-        for name, variable in self.static.items():
-            self.static[name] = replace(variable, attrs=combined.applied(name, variable.attrs))
-        known = {WHOLE: self.attrs[WHOLE]} if dataset.is_new else dict(dataset.all_attrs())
-        self.attrs = {
-            name: self.joined[name].attrs if name in self.joined else combined.applied(name, attrs)
-            for name, attrs in known.items()
-        }
-        self.ledger.dropped_attrs = combined.dropped()
-
-
-def make_draft(
-    files: Sequence[ParsedFile], dataset: Dataset, want: Want, rules: Rules, entries: Mapping[str, int],
-    extending: Sequence[ParsedFile] = (),
-) -> Draft:  # fmt: skip
-    """Decide everything about these files; `entries` gives the ledger entries of those already in it.
-
-    Of these, `files` are replaced, and those in `extending` show new variables.
-    """
-    dims, known = want.dims, dataset.ledger.dims
-    if known and dims and set(known) != set(dims):  # no dimensions: no file was parsed that could tell
-        raise IngestError(f"the dataset grows along {_listed(known)}, not along {_listed(dims)}")
-    dims = known or dims
-    expected = Expected(dims, rules, dataset, want.variables)
-    if rules.schema is not None:
-        expected.declare(rules.schema)
-    refused: dict[str, str] = {}
-    fitting = []
-    more = {file.url: entries[file.url] for file in extending}
-    for file in (*files, *extending):
-        try:
-            problem = _steps_problem(file, dims) or expected.problem(file, extends=file.url in more)
-        except IngestError as error:
-            problem = str(error)
-        if problem:
-            refused[file.url] = problem
-        else:
-            fitting.append(file)
-    spread(fitting, dataset, dims, expected.dropped)
-    replaced = entries.keys() - more.keys()
-    gone = [entries[file.url] for file in fitting if file.url in replaced]
-    cube = place(fitting, dataset, dims, gone, list(expected.data), rules.placing, more)
-    refused |= cube.refused
-    undone = {file.url for file in fitting if file.url in cube.refused and file.url in replaced}
-    if undone:  # a file that cannot be replaced must keep its place
-        rest = [file for file in files if file.url not in undone]
-        draft = make_draft(rest, dataset, want, rules, entries, extending)
-        draft.refused |= {url: refused[url] for url in undone}
-        return draft
-    return _assembled(cube, dataset, rules, expected, refused)
-
-
-def emptied(dataset: Dataset, gone: Sequence[int]) -> Draft:
-    """The dataset without some of the ledger's entries."""
-    ledger, rules = dataset.ledger, Rules(stacks=known_stacks(dataset))
-    if set(ledger.claims.member.tolist()) <= set(gone):
-        raise IngestError("no other file shows anything, so nothing would be left: delete the group instead")
-    expected = Expected(ledger.dims, rules, dataset, None)
-    cube = place((), dataset, ledger.dims, gone, ledger.variables, rules.placing)
-    return _assembled(cube, dataset, rules, expected, {})
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(map(repr, names))
-
-
-def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
-    for dim in dims:
-        steps = file.steps(dim)
-        if steps == 0 and not file.lengths(dim) and not file.left_out:
-            return f"it has no variable that fits along {dim!r}"
-        if steps == 0:
-            return f"it has no step along {dim!r}{file.words_of_left_out}"
-        lengths = file.lengths(dim)
-        longer = next((name for name, length in lengths.items() if length > steps), None)
-        if longer is not None:
-            return f"{longer!r} has {lengths[longer]} steps along {dim!r}, but its coordinate has {steps}"
-    return ""
-
-
-def _assembled(
-    cube: Cube, dataset: Dataset, rules: Rules, expected: Expected, refused: dict[str, str]
-) -> Draft:
-    named = sorted(cube.placed, key=lambda each: each.number)  # attributes go by name, not by place
-    files = [each.file for each in named]
-    names = dict.fromkeys(name for file in files for name, v in file.variables.items() if v.role == "joined")
-    if files or any(axis.removed for axis in cube.axes):  # what the files lack also changes with the axes
-        names |= dict.fromkeys(name for name in dataset.plain if set(dataset.dims(name)) & set(cube.dims))
-    joined: dict[str, Assembled] = {}
-    left_out = {name: reason for file in reversed(files) for name, reason in file.left_out.items()}
-    left_out |= expected.dropped
-    for name in names:
-        if name in expected.unreadable and name not in dataset.plain:
-            continue
-        variables, lacking = joined_variables(name, files)
-        if name in cube.dims and cube.axes[cube.dims.index(name)].values is None:
-            left_out[name] = "not every file has it"
-            continue
-        if dataset.origin and (name not in dataset.plain or not dataset.plain[name].ndim):
-            raise WholeNeededError
-        absent = {file.url for file in lacking}
-        having = [each for each in named if each.file.url not in absent]
-        try:
-            coordinate, refusal = joined_coordinate(name, variables, dataset, cube), ""
-        except IngestError as error:
-            if name not in dataset.plain:
-                left_out[name] = str(error)
-                continue
-            coordinate, having, refusal = joined_coordinate(name, (), dataset, cube), [], str(error)
-        joined[name], conflict = assemble(name, coordinate, cube, having)
-        conflict = refusal or conflict
-        if dataset.origin and joined[name].kept is None:
-            raise WholeNeededError
-        if conflict:
-            left_out[name] = conflict
-            if dataset.is_new:
-                del joined[name]
-    held = {name for file in files for name, variable in file.variables.items() if variable.role == "data"}
-    stacks = {
-        stack.array: stack
-        for name, stack in rules.stacks.items()
-        if name in held or stack.array in dataset.logical_groups
-    }
-    stacked = {name: (stack.array, stack.parts[name]) for name, stack in rules.stacks.items() if name in held}
-    labels_of = {stack.dim: stack.coordinate(dataset) for stack in stacks.values()}
-    owners = {name: rules.stacks[name].array if name in rules.stacks else name for name in expected.data}
-    arrays = dict.fromkeys(
-        array for name, array in owners.items() if name in held or array in dataset.logical_groups
-    )
-    combined = Combining(rules.combine_attrs, dataset, rules.stacks)
-    declared = [] if rules.schema is None else [rules.schema.file]
-    for file in declared:
-        combined.add(file)
-    for file in sorted(files, key=lambda file: file.url in expected.conversions):  # the array's units first
-        combined.add(file)
-    static = {
-        name: variable
-        for file in reversed([*declared, *files])
-        for name, variable in file.variables.items()
-        if variable.role == "static" and name not in dataset.plain and name not in expected.dropped
-    }
-    for name, known in expected.static.items():  # what files are turned to match, whichever comes first
-        if name in static and known.variable is not None:
-            static[name] = known.variable
-    draft = Draft(
-        cube,
-        arrays={
-            name: drafted_array(name, stacks.get(name), cube, rules, dataset, expected) for name in arrays
-        },
-        joined=joined,
-        static=static | {dim: variable for dim, variable in labels_of.items() if variable is not None},
-        ledger=replace(cube.ledger(dataset.ledger), stacked=dataset.ledger.stacked | stacked),
-        attrs={WHOLE: dict([*declared, *files][0].attrs)} if files and dataset.is_new else {},
-        refused=refused,
-        left_out=left_out,
-    )
-    if rules.combine_attrs != OVERRIDE and files:
-        draft.combine_attrs(combined, dataset)
-    return draft

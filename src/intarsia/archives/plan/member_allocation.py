@@ -1,4 +1,4 @@
-"""Where contributions go: stretches of members, one after another, and the regions that show them."""
+"""Which part of which member holds what a file contributes, and the regions that show it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from intarsia.manifest.view import MemberAxis, View
 if TYPE_CHECKING:
     from intarsia.archives.plan.axis_union import Span
     from intarsia.archives.plan.encodings import ChunkSet, SourceEncoding
-    from intarsia.archives.plan.ingest_plan import ArrayDraft, Contribution
+    from intarsia.archives.plan.ingest_plan import ArrayPlan, Contribution
     from intarsia.manifest.packing import Packing
     from intarsia.manifest.packing_columns import Packings
 
@@ -35,7 +35,7 @@ reader of one chunk has to read."""
 
 
 @dataclass(slots=True)
-class Stretch:
+class Allocation:
     """The part of a member that chunks of one file take: steps that no other chunks use."""
 
     contribution: Contribution
@@ -64,7 +64,7 @@ class GrowingMember:
     is_new: bool
     """Whether it has to be created."""
 
-    stretches: list[Stretch] = field(default_factory=list)
+    allocations: list[Allocation] = field(default_factory=list)
     """What is put into it."""
 
     @property
@@ -72,22 +72,24 @@ class GrowingMember:
         """Whether nothing more goes into it."""
         return prod(chunk_grid(tuple(self.shape), self.encoding.chunks)) >= FULL
 
-    def put(self, contribution: Contribution, chunk_set: ChunkSet) -> Stretch:
+    def put(self, contribution: Contribution, chunk_set: ChunkSet) -> Allocation:
         """Give a contribution the next steps, at a chunk border: its chunks become chunks of the member."""
         own, axis, start = contribution.variable.shape, self.axis, self.shape[self.axis]
         chunk = self.encoding.chunks[axis]
         self.shape = [max(a, b) for a, b in zip(self.shape, own, strict=True)]
         self.shape[axis] = start + -(-own[axis] // chunk) * chunk
-        self.stretches.append(Stretch(contribution, chunk_set, start))
-        return self.stretches[-1]
+        self.allocations.append(Allocation(contribution, chunk_set, start))
+        return self.allocations[-1]
 
 
-class Stretches:
-    """Gives every contribution to one array a stretch of a member: one for each encoding, or the next one if
-    that is full. A new array has no group yet."""
+class MemberAllocator:
+    """Puts every contribution to one array into the member of its encoding, or into the next if that is full.
+
+    A new array has no group yet.
+    """
 
     def __init__(
-        self, array: ArrayDraft, known: Mapping[str, str], logical: LogicalArrayHandle | None
+        self, array: ArrayPlan, known: Mapping[str, str], logical: LogicalArrayHandle | None
     ) -> None:
         self.members: dict[str, GrowingMember] = {}
         """Members that something is put into, by name."""
@@ -98,11 +100,11 @@ class Stretches:
         self._array, self._logical = array, logical
         names = set() if logical is None else set(logical.manifest.members)
         self._known = {digest: name for digest, name in known.items() if name in names}
-        self._placed: list[tuple[GrowingMember, Stretch]] = []
+        self._allocations: list[tuple[GrowingMember, Allocation]] = []
         for contribution in array.contributions:
             for chunk_set in contribution.chunk_sets:
                 member = self._member(contribution, chunk_set)
-                self._placed.append((member, member.put(contribution, chunk_set)))
+                self._allocations.append((member, member.put(contribution, chunk_set)))
 
     @property
     def full(self) -> list[str]:
@@ -146,20 +148,20 @@ class Stretches:
         shape[axis] = -(-shape[axis] // encoding.chunks[axis]) * encoding.chunks[axis]
         return GrowingMember(name, encoding, dims, axis, shape, is_new=False)
 
-    def _shown(
-        self, member: GrowingMember, stretch: Stretch
+    def _regions(
+        self, member: GrowingMember, allocation: Allocation
     ) -> Iterator[tuple[str, Box, tuple[int, ...], Packing | None, View | None]]:
-        """The regions that show one stretch."""
-        contribution, array = stretch.contribution, self._array
+        """The regions that show one allocation."""
+        contribution, array = allocation.contribution, self._array
         plain = contribution.variable.dims == array.dims
-        for spans in contribution.parts(stretch.chunk_set):
+        for spans in contribution.parts(allocation.chunk_set):
             place, offsets = [0] * len(array.dims), [0] * len(contribution.axes)
             for k, axis in enumerate(contribution.axes):
                 if axis is None:
                     offsets[k] = contribution.variable.dropped_index(k)
                     continue
                 span, cell = spans[axis], array.lattice[axis]
-                first = span.first + (stretch.start if k == member.axis else 0)
+                first = span.first + (allocation.start if k == member.axis else 0)
                 if span.stride > 0:  # the view says what the lattice cannot
                     place[axis], offsets[k] = divmod(first, cell)
                 elif cell == 1:
@@ -174,7 +176,7 @@ class Stretches:
 
     def table(self, manifest: Manifest) -> tuple[RegionTable, tuple[str, ...], Packings, tuple[View, ...]]:
         """The new regions on the array's lattice; and the members, packings and views that they refer to."""
-        shown = [each for placed in self._placed for each in self._shown(*placed)]
+        shown = [each for pair in self._allocations for each in self._regions(*pair)]
         names = dict.fromkeys((*manifest.members, *(name for name, *_ in shown)))
         position = {name: i for i, name in enumerate(names)}
         packed = [packing for *_, packing, _ in shown if packing is not None]
@@ -200,7 +202,7 @@ def _view(axes: Sequence[int | None], offsets: Sequence[int], spans: Sequence[Sp
     return View(len(spans), tuple(seen))
 
 
-def with_gap(table: RegionTable, axis: int, at: int, length: int) -> RegionTable:
+def insert_gap(table: RegionTable, axis: int, at: int, length: int) -> RegionTable:
     """The table with `length` free cells at `at`; regions across it are split, those after it move up."""
     across = np.flatnonzero((table.start[:, axis] < at) & (table.stop[:, axis] > at))
     upper = table.select(across)
@@ -214,10 +216,10 @@ def with_gap(table: RegionTable, axis: int, at: int, length: int) -> RegionTable
     return _moved(split, axis, at, length)
 
 
-def without_cells(table: RegionTable, axis: int, start: int, stop: int) -> RegionTable:
+def remove_cells(table: RegionTable, axis: int, start: int, stop: int) -> RegionTable:
     """The table without the cells from `start` to `stop`; regions after them move down."""
     # gaps of no cells only split: then every region is inside or outside
-    table = with_gap(with_gap(table, axis, start, 0), axis, stop, 0)
+    table = insert_gap(insert_gap(table, axis, start, 0), axis, stop, 0)
     inside = (table.start[:, axis] >= start) & (table.stop[:, axis] <= stop)
     return _moved(table.select(np.flatnonzero(~inside)), axis, stop, start - stop)
 
@@ -230,12 +232,12 @@ def _moved(table: RegionTable, axis: int, at: int, by: int) -> RegionTable:
     return replace(table, start=start, stop=stop)
 
 
-def shifted(table: RegionTable, axis: int, by: int) -> RegionTable:
+def shift_boxes(table: RegionTable, axis: int, by: int) -> RegionTable:
     """The table with all boxes moved along an axis."""
     return _moved(table, axis, 0, by) if by else table
 
 
-def refined(manifest: Manifest, chunk_shape: tuple[int, ...]) -> Manifest:
+def refine(manifest: Manifest, chunk_shape: tuple[int, ...]) -> Manifest:
     """The same regions on a finer lattice, whose chunks divide the old ones."""
     factor = np.array(manifest.chunk_shape, dtype=np.int64) // np.array(chunk_shape, dtype=np.int64)
     finer = replace(manifest, chunk_shape=chunk_shape)
@@ -250,12 +252,12 @@ def refined(manifest: Manifest, chunk_shape: tuple[int, ...]) -> Manifest:
     return replace(finer, regions=refine(manifest.regions), replicas=replicas)
 
 
-def merged(table: RegionTable, axis: int) -> RegionTable:
-    """The table with neighbours along an axis joined if one member continues from one to the next."""
+def merge_neighbours(table: RegionTable, axis: int) -> RegionTable:
+    """The table with neighbours along an axis merged if one member continues from one to the next."""
     if len(table) < 2:
         return table
     cross = [d for d in range(table.ndim) if d != axis]
-    # Regions do not overlap: sorted by the axis last, those that can be joined are neighbours.
+    # Regions do not overlap: sorted by the axis last, those that can be merged are neighbours.
     ordered = table.select(np.lexsort([table.start[:, axis], *table.start[:, cross].T[::-1]]))
     shift = ordered.member_start - ordered.start  # this stays the same where a member continues
     same = (ordered.member[1:] == ordered.member[:-1]) & (shift[1:] == shift[:-1]).all(axis=1)

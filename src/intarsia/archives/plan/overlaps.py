@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from intarsia.archives.plan.axis_union import spans
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import Ints, RegionTable, Row
+
+type Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 POLICIES = ("refuse", "first", "last", "newest")
 """What happens to a file that overlaps others."""
@@ -30,7 +33,7 @@ class Overlap:
 
 
 @dataclass
-class Settled:
+class Claims:
     """The claims of all files, without overlaps."""
 
     table: RegionTable
@@ -52,10 +55,10 @@ class Settled:
         return [Box(box.start[:-1], box.stop[:-1]) for box in found]
 
 
-def claim(file: int, boxes: Sequence[Box], variables: Ints) -> list[Row]:
+def make_claims(file: int, boxes: Sequence[Box], variables: Ints) -> list[Row]:
     """The claims of one file: boxes of the cube, for runs of variables.
 
-    >>> [row.box for row in claim(0, [Box((0,), (4,))], np.array([0, 1, 5]))]
+    >>> [row.box for row in make_claims(0, [Box((0,), (4,))], np.array([0, 1, 5]))]
     [Box(start=(0, 0), stop=(4, 2)), Box(start=(0, 5), stop=(4, 6))]
     """
     runs = spans(variables)
@@ -66,107 +69,90 @@ def claim(file: int, boxes: Sequence[Box], variables: Ints) -> list[Row]:
     ]
 
 
-def unclaimed(rows: Sequence[Row], table: RegionTable) -> list[Row]:
+def free_claims(rows: Sequence[Row], table: RegionTable) -> list[Row]:
     """The parts of claims where the table has none.
 
-    >>> table = RegionTable.from_rows(claim(0, [Box((0,), (4,))], np.array([0])), 2)
-    >>> [row.box for row in unclaimed(claim(1, [Box((2,), (6,))], np.array([0])), table)]
+    >>> table = RegionTable.from_rows(make_claims(0, [Box((0,), (4,))], np.array([0])), 2)
+    >>> [row.box for row in free_claims(make_claims(1, [Box((2,), (6,))], np.array([0])), table)]
     [Box(start=(4, 0), stop=(6, 1))]
     """
-    taken = _Taken(table)
-    left = []
-    for row in rows:
-        parts = [row.box]
-        for hit in taken.touching(row.box):
-            parts = [part for each in parts for part in each.subtract(hit.box)]
-        left += [row.crop(part)._replace(member_start=row.member_start) for part in parts]
-    return left
+    return [row._replace(box=part) for row in rows for part in table.free(row.box)]
 
 
-def settled(
+def resolve_overlaps(
     old: RegionTable, new: RegionTable, policy: str, moments: Mapping[int, float] | None = None
-) -> Settled:
+) -> Claims:
     """The claims of existing and new files, where the policy says which file wins.
 
     With `refuse`, a new file that overlaps another is not taken. Otherwise the file wins that came first, or
     last, or that was changed last; the other shows the rest of what it has.
 
-    >>> old = RegionTable.from_rows(claim(0, [Box((0,), (4,))], np.array([0])), 2)
-    >>> new = RegionTable.from_rows(claim(1, [Box((2,), (6,))], np.array([0])), 2)
-    >>> settled(old, new, "refuse").refused
+    >>> old = RegionTable.from_rows(make_claims(0, [Box((0,), (4,))], np.array([0])), 2)
+    >>> new = RegionTable.from_rows(make_claims(1, [Box((2,), (6,))], np.array([0])), 2)
+    >>> resolve_overlaps(old, new, "refuse").refused
     {1: Overlap(other=0, box=Box(start=(2, 0), stop=(4, 1)))}
-    >>> settled(old, new, "first").boxes(1, 0), settled(old, new, "last").boxes(1, 0)
+    >>> resolve_overlaps(old, new, "first").boxes(1, 0), resolve_overlaps(old, new, "last").boxes(1, 0)
     ([Box(start=(4,), stop=(6,))], [Box(start=(2,), stop=(6,))])
     """
     everything = old.concat(new)
     if everything.overlap() is None:
-        return Settled(everything)
+        return Claims(everything)
     there, coming = dict.fromkeys(old.member.tolist()), dict.fromkeys(new.member.tolist())
     if policy == "refuse":
-        return _refusing(old, new, list(coming))
+        return _refuse_overlaps(old, new, list(coming))
     numbers = list(there | coming)
     if policy in ("last", "newest"):
         numbers.reverse()
     if policy == "newest":  # of equally old files, the later one
         ages = moments or {}
         numbers.sort(key=lambda number: -ages.get(number, -np.inf))
-    return _by_rank(everything, numbers)
+    return _cut_by_rank(everything, numbers)
 
 
-def _refusing(old: RegionTable, new: RegionTable, coming: Sequence[int]) -> Settled:
-    result = Settled(old)
-    taken = _Taken(old)
+def _refuse_overlaps(old: RegionTable, new: RegionTable, coming: Sequence[int]) -> Claims:
+    """Take files one by one, unless they overlap an existing file or one that was taken."""
+    everything, first = old.concat(new), len(old)
+    is_taken = np.arange(len(everything)) < first
+    result = Claims(old)
     for number in coming:
-        rows = new.select(np.flatnonzero(new.member == number))
-        hit = next((hit for i in range(len(rows)) for hit in taken.touching(rows.row(i).box)), None)
-        if hit is not None:
-            box = next(b for i in range(len(rows)) if (b := rows.row(i).box.intersect(hit.box)) is not None)
-            result.refused[number] = Overlap(hit.member, box)
+        own = first + np.flatnonzero(new.member == number)
+        overlap = _first_overlap(everything, own.tolist(), is_taken)
+        if overlap is None:
+            is_taken[own] = True
         else:
-            taken.add([rows.row(i) for i in range(len(rows))])
-    kept = new.select(np.flatnonzero(~np.isin(new.member, list(result.refused))))
-    result.table = old.concat(kept)
+            result.refused[number] = overlap
+    result.table = everything.select(np.flatnonzero(is_taken))
     return result
 
 
-def _by_rank(table: RegionTable, numbers: Sequence[int]) -> Settled:
-    """Every file shows what no file before it shows."""
-    result = Settled(RegionTable.from_rows([], table.ndim))
-    taken = _Taken(result.table)
-    for number in numbers:
-        for i in np.flatnonzero(table.member == number).tolist():
-            row = table.row(i)
-            left = [row.box]
-            for hit in taken.touching(row.box):
-                left = [part for each in left for part in each.subtract(hit.box)]
-                result.cut |= {number, hit.member}
-            taken.add([row.crop(part)._replace(member_start=row.member_start) for part in left])
-    result.table = taken.table
-    return result
+def _first_overlap(table: RegionTable, rows: Sequence[int], others: Bools) -> Overlap | None:
+    """Where one of these rows overlaps one of the others."""
+    for box in (table.row(i).box for i in rows):
+        for j in np.flatnonzero(others & _touches(table, box)).tolist():
+            common = box.intersect(table.row(j).box)
+            if common is not None:
+                return Overlap(table.row(j).member, common)
+    return None
 
 
-class _Taken:
-    """Claims that are added one by one, in columns that fill up."""
+def _cut_by_rank(table: RegionTable, numbers: Sequence[int]) -> Claims:
+    """Every file shows what no file before it has."""
+    ranks = {number: rank for rank, number in enumerate(numbers)}
+    ranked = table.select(np.argsort([ranks[number] for number in table.member.tolist()], kind="stable"))
+    rows: list[Row] = []
+    cut: set[int] = set()
+    for i in range(len(ranked)):
+        row = ranked.row(i)
+        parts = [row.box]
+        for j in np.flatnonzero(_touches(ranked, row.box)[:i]).tolist():
+            winner = ranked.row(j)
+            parts = [left for part in parts for left in part.subtract(winner.box)]
+            cut |= {row.member, winner.member}
+        rows += [row._replace(box=part) for part in parts]
+    return Claims(RegionTable.from_rows(rows, table.ndim), cut=cut)
 
-    def __init__(self, table: RegionTable) -> None:
-        self._rows = [table.row(i) for i in range(len(table))]
-        self._start, self._stop = table.start.copy(), table.stop.copy()
 
-    def touching(self, box: Box) -> list[Row]:
-        count = len(self._rows)
-        hit = ((self._start[:count] < box.stop) & (self._stop[:count] > box.start)).all(axis=1)
-        return [self._rows[i] for i in np.flatnonzero(hit).tolist()]
-
-    def add(self, rows: Sequence[Row]) -> None:
-        count = len(self._rows)
-        if count + len(rows) > len(self._start):
-            room = np.zeros((count + len(rows) + 1024, self._start.shape[1]), dtype=np.int64)
-            self._start = np.concatenate([self._start[:count], room])
-            self._stop = np.concatenate([self._stop[:count], room])
-        for i, row in enumerate(rows, start=count):
-            self._start[i], self._stop[i] = row.box
-        self._rows += rows
-
-    @property
-    def table(self) -> RegionTable:
-        return RegionTable.from_rows(self._rows, self._start.shape[1])
+def _touches(table: RegionTable, box: Box) -> Bools:
+    """For every row of a table: whether it has cells in common with a box."""
+    touches: Bools = ((table.start < box.stop) & (table.stop > box.start)).all(axis=1)
+    return touches

@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.plan.axis_union import ULPS, sortable
-from intarsia.archives.plan.coordinates import counts_time
+from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 
@@ -77,12 +77,12 @@ def _noise(a: Values, b: Values, circle: bool) -> Values:
     return ULPS * eps * size
 
 
-def located(values: Values, expected: Values, tolerance: float | None, circle: bool = False) -> Ints | None:
+def locate(values: Values, expected: Values, tolerance: float | None, circle: bool = False) -> Ints | None:
     """The index of each value among the expected ones, if both are the same set; otherwise None.
 
-    >>> located(np.array([30.0, 20.0, 10.0]), np.array([10.0, 20.0, 30.0]), None).tolist()
+    >>> locate(np.array([30.0, 20.0, 10.0]), np.array([10.0, 20.0, 30.0]), None).tolist()
     [2, 1, 0]
-    >>> located(np.array([-90.0, 0.0, 90.0]), np.array([0.0, 90.0, 270.0]), None, circle=True).tolist()
+    >>> locate(np.array([-90.0, 0.0, 90.0]), np.array([0.0, 90.0, 270.0]), None, circle=True).tolist()
     [2, 0, 1]
     """
     if values.shape != expected.shape or values.ndim != 1:
@@ -104,12 +104,12 @@ def located(values: Values, expected: Values, tolerance: float | None, circle: b
     return positions
 
 
-def brought(
+def align_axes(
     values: Values, dims: Sequence[str], expected: Sequence[str], positions: Mapping[str, Ints]
 ) -> Values | None:
     """Values with their axes as expected; None if the axes are different ones.
 
-    >>> brought(np.array([[1, 2, 3]]), ("y", "x"), ("x",), {"x": np.array([2, 1, 0])}).tolist()
+    >>> align_axes(np.array([[1, 2, 3]]), ("y", "x"), ("x",), {"x": np.array([2, 1, 0])}).tolist()
     [3, 2, 1]
     """
     extra = [d for d, dim in enumerate(dims) if dim not in expected]
@@ -180,7 +180,7 @@ class Conversion:
 
 
 @lru_cache
-def conversion(own: str, wanted: str) -> Conversion:
+def conversion(own: str, target: str) -> Conversion:
     """How numbers in one unit become numbers in another.
 
     >>> conversion("degC", "K")
@@ -190,26 +190,26 @@ def conversion(own: str, wanted: str) -> Conversion:
     ...
     intarsia.errors.IngestError: 'K' cannot be converted to 'm'
     """
-    if own == wanted:
+    if own == target:
         return Conversion(1.0, 0.0)
     known = extra("cf_units", "units")
-    if counts_time({"units": own}) or counts_time({"units": wanted}):
-        raise IngestError(f"times are converted only as coordinates, not {own!r} to {wanted!r}")
+    if has_time_units({"units": own}) or has_time_units({"units": target}):
+        raise IngestError(f"times are converted only as coordinates, not {own!r} to {target!r}")
     units = []
-    for text in (own, wanted):
+    for text in (own, target):
         try:
             units.append(known.Unit(text))
         except ValueError:
             raise IngestError(f"{text!r} is not a unit that udunits knows") from None
     if any(unit.is_unknown() or unit.is_no_unit() for unit in units):
-        raise IngestError(f"{own!r} cannot be converted to {wanted!r}: one of them is not a unit at all")
+        raise IngestError(f"{own!r} cannot be converted to {target!r}: one of them is not a unit at all")
     if not units[0].is_convertible(units[1]):
-        raise IngestError(f"{own!r} cannot be converted to {wanted!r}")
+        raise IngestError(f"{own!r} cannot be converted to {target!r}")
     convert = units[0].convert
     found = Conversion(convert(FAR, units[1]) / FAR, convert(0.0, units[1]))
     straight = (np.isclose(convert(x, units[1]), found.factor * x + found.offset) for x in PROBES)
     if not np.isfinite([found.factor, found.offset]).all() or not all(straight):
-        raise IngestError(f"{own!r} and {wanted!r} differ by more than a factor and an offset")
+        raise IngestError(f"{own!r} and {target!r} differ by more than a factor and an offset")
     return found
 
 
@@ -218,13 +218,13 @@ def units_of(attrs: Mapping[str, Any]) -> str:
     return str(attrs.get("units", ""))
 
 
-def in_units(variable: ParsedVariable, wanted: str, given: str | None = None) -> ParsedVariable:
-    """A loaded variable in other units; `given` are the units that it has if it does not name any itself.
+def in_units(variable: ParsedVariable, target: str, default: str | None = None) -> ParsedVariable:
+    """A loaded variable in other units; `default` are its units if it does not name any itself.
 
     Numbers that mean the same are left alone, including packed ones.
     """
-    found = conversion(units_of(variable.attrs) or given or "", wanted)
-    attrs = variable.attrs | ({"units": wanted} if "units" in variable.attrs else {})
+    found = conversion(units_of(variable.attrs) or default or "", target)
+    attrs = variable.attrs | ({"units": target} if "units" in variable.attrs else {})
     if not found.changes:
         return replace(variable, attrs=attrs)
     packing = packing_of(variable.loaded.dtype, variable.attrs)
@@ -233,14 +233,14 @@ def in_units(variable: ParsedVariable, wanted: str, given: str | None = None) ->
     return replace(variable, attrs=plain, values=values, dtype=values.dtype)
 
 
-def convert_coordinate(file: ParsedFile, name: str, wanted: str) -> None:
+def convert_coordinate(file: ParsedFile, name: str, target: str) -> None:
     """Convert a coordinate of a file to other units, with its bounds, which need not name any."""
     variable = file.variables[name]
     own = units_of(variable.attrs)
     bounds = str(variable.attrs.get("bounds", ""))
-    file.variables[name] = in_units(variable, wanted)
+    file.variables[name] = in_units(variable, target)
     if bounds in file.variables and not units_of(file.variables[bounds].attrs):
-        file.variables[bounds] = in_units(file.variables[bounds], wanted, own)
+        file.variables[bounds] = in_units(file.variables[bounds], target, own)
 
 
 NUMBERS = "iuf"
@@ -248,7 +248,7 @@ NUMBERS = "iuf"
 
 
 def type_problem(
-    name: str, values: np.dtype[Any], held: np.dtype[Any] | None, source: str, *, fixed: bool
+    name: str, values: np.dtype[Any], array_dtype: np.dtype[Any] | None, source: str, *, fixed: bool
 ) -> str:
     """Why values of a type do not fit into an array; empty if they do. A `fixed` type stays as it is.
 
@@ -258,33 +258,33 @@ def type_problem(
     >>> type_problem("v", np.dtype("f8"), np.dtype("f4"), "a.nc", fixed=False)
     ''
     """
-    if held is None or values == held:
+    if array_dtype is None or values == array_dtype:
         return ""
-    if values.kind not in NUMBERS or held.kind not in NUMBERS:
+    if values.kind not in NUMBERS or array_dtype.kind not in NUMBERS:
         return (
-            f"{name!r} has values of type {_text(values)}, but {source} has {_text(held)}, which cannot be "
-            f"combined (rename={{{name!r}: …}} makes it another variable)"
+            f"{name!r} has values of type {_text(values)}, but {source} has {_text(array_dtype)}, which "
+            f"cannot be combined (rename={{{name!r}: …}} makes it another variable)"
         )
-    if fixed and not np.can_cast(values, held, "safe"):
+    if fixed and not np.can_cast(values, array_dtype, "safe"):
         return (
-            f"{name!r} has values of type {values}, which {held} of {source} cannot hold without loss "
-            f"(dtype={{{name!r}: {str(held)!r}}} rounds them)"
+            f"{name!r} has values of type {values}, which {array_dtype} of {source} cannot hold without loss "
+            f"(dtype={{{name!r}: {str(array_dtype)!r}}} rounds them)"
         )
     return ""
 
 
-def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
+def wider_type(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
     """The number type that holds `dtype` and all `arriving`, as NumPy chooses it, if that is wider.
 
-    >>> widened(np.dtype("f4"), [np.dtype("f8")]), widened(np.dtype("f8"), [np.dtype("f4")])
+    >>> wider_type(np.dtype("f4"), [np.dtype("f8")]), wider_type(np.dtype("f8"), [np.dtype("f4")])
     (dtype('float64'), None)
-    >>> widened(np.dtype("u1"), [np.dtype("i2")]), widened(np.dtype("i4"), [np.dtype("f4")])
+    >>> wider_type(np.dtype("u1"), [np.dtype("i2")]), wider_type(np.dtype("i4"), [np.dtype("f4")])
     (dtype('int16'), dtype('float64'))
     """
-    held = [dtype, *arriving]
-    if any(each.kind not in NUMBERS for each in held):
+    dtypes = [dtype, *arriving]
+    if any(each.kind not in NUMBERS for each in dtypes):
         return None
-    common = np.result_type(*held)
+    common = np.result_type(*dtypes)
     return None if common == dtype else common
 
 

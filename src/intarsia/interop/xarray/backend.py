@@ -164,7 +164,7 @@ def _open(
     every_group: bool = False,
 ) -> zarr.Group:
     """The stored group to read, or that of files, which are ingested with the options `files`."""
-    if not is_archive(source, asked=bool(files)):
+    if not is_archive(source, has_options=bool(files)):
         return _group(source, group, version, authorize, storage_options)
     group = group or ("*" if every_group else None)
     return _files_group(source, group, version, authorize, storage_options, files)

@@ -8,7 +8,7 @@ import xarray as xr
 
 import intarsia
 from intarsia.archives import from_attribute
-from intarsia.archives.lint_findings import refusals
+from intarsia.archives.plan.lint_findings import refusals
 from tests.archives.files import netcdf
 from tests.archives.plan.test_cube import tile
 from tests.archives.plan.test_reconcile import REFUSED, TAKEN, day, save
@@ -178,7 +178,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     report = intarsia.archives.lint(tmp_path / "*.nc", concat_dim="time")
     assert [each.options for each in report.drifts if each.refused] == [("parser",), ()]
     for option in ("dry_run", "message"):
-        with pytest.raises(TypeError, match=f"no argument {option}"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument .{option}"):
             intarsia.archives.lint(tmp_path / "*.nc", **{option: True})
 
 

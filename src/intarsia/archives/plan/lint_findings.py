@@ -1,4 +1,4 @@
-"""What differs between the files of an archive, and what is done about it, as a draft shows."""
+"""What differs between the files of an archive, and what is done about it, as a plan shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.plan.coordinates import calendar_of, counts_time, same_values
+from intarsia.archives.plan.coordinates import calendar_of, has_time_units, same_values
 from intarsia.display import table_text, terminal_width
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable
     from intarsia.archives.plan.axis_union import Span
     from intarsia.archives.plan.compatibility import Rules
-    from intarsia.archives.plan.ingest_plan import ArrayDraft, Contribution, Draft
+    from intarsia.archives.plan.ingest_plan import ArrayPlan, Contribution, IngestPlan
 
 SHOWN_WORDS = 3
 """How many drifts of one kind in one variable are spelled out."""
@@ -107,29 +107,31 @@ def _several(words: Iterable[str]) -> str:
     return "; ".join(listed[:SHOWN_WORDS] + rest)
 
 
-def drifts_of(
-    draft: Draft, dataset: Dataset, rules: Rules, runs: Iterable[Run], options: Iterable[str]
+def find_drifts(
+    plan: IngestPlan, dataset: Dataset, rules: Rules, runs: Iterable[Run], options: Iterable[str]
 ) -> tuple[Drift, ...]:
     """Everything that differs between files; `options` are the names that a refusal may mention."""
     notes = _Notes()
-    placed = [each.file for each in draft.placed]
+    files = [each.file for each in plan.placed_files]
     _changes(notes, list(runs))
-    for array in draft.arrays.values():
-        _lacking(notes, array, [each.file for each in draft.placed if each.number >= len(draft.cube.kept)])
+    for array in plan.arrays.values():
+        _lacking(
+            notes, array, [each.file for each in plan.placed_files if each.number >= len(plan.cube.kept)]
+        )
         units = _units(array, dataset)
         for each in array.contributions:
             _contribution(notes, array, each, units, rules)
     references: dict[str, np.ndarray[Any, Any]] = {}
-    for file in placed:
+    for file in files:
         for dim in file.new_dims:
             notes.note("dimension", dim, f"there is no {dim!r}", "it is one step of it", file.url)
-        _coordinates(notes, file, draft, dataset, references)
-    _holes(notes, draft)
-    for name, reason in draft.left_out.items():
-        having = [file.url for file in placed if name in file.variables or name in file.left_out]
+        _coordinates(notes, file, plan, dataset, references)
+    _holes(notes, plan)
+    for name, reason in plan.left_out.items():
+        having = [file.url for file in files if name in file.variables or name in file.left_out]
         for url in having or [""]:
             notes.note("left out", name, reason, "not ingested", url)
-    return *notes.drifts(), *refusals(draft.refused, options)
+    return *notes.drifts(), *refusals(plan.refused, options)
 
 
 def refusals(refused: dict[str, str], options: Iterable[str]) -> Iterator[Drift]:
@@ -171,16 +173,16 @@ def _changes(notes: _Notes, runs: Sequence[Run]) -> None:
                 notes.note(kind, run.variable, words, done, run.url, run.files)
 
 
-def _lacking(notes: _Notes, array: ArrayDraft, placed: Sequence[ParsedFile]) -> None:
+def _lacking(notes: _Notes, array: ArrayPlan, files: Sequence[ParsedFile]) -> None:
     having = {each.file.url for each in array.contributions}
     for part in array.parts:
-        for file in placed:
+        for file in files:
             variable = file.variables.get(part)
             if file.url not in having or variable is None or variable.role != "data":
                 notes.note("missing variable", part, f"there is no {part!r}", "a hole", file.url)
 
 
-def _units(array: ArrayDraft, dataset: Dataset) -> str | None:
+def _units(array: ArrayPlan, dataset: Dataset) -> str | None:
     """The units of the array; None if its parts may have their own."""
     if len(array.parts) > 1:
         return None
@@ -189,7 +191,7 @@ def _units(array: ArrayDraft, dataset: Dataset) -> str | None:
 
 
 def _contribution(
-    notes: _Notes, array: ArrayDraft, each: Contribution, units: str | None, rules: Rules
+    notes: _Notes, array: ArrayPlan, each: Contribution, units: str | None, rules: Rules
 ) -> None:
     variable, url = each.variable, each.file.url
     part = next(name for name in array.parts if each.file.variables.get(name) is variable)
@@ -237,14 +239,16 @@ def _turned(places: Sequence[Span]) -> str:
 
 
 def _coordinates(
-    notes: _Notes, file: ParsedFile, draft: Draft, dataset: Dataset,
+    notes: _Notes, file: ParsedFile, plan: IngestPlan, dataset: Dataset,
     references: dict[str, np.ndarray[Any, Any]],
 ) -> None:  # fmt: skip
     """How a file's coordinates differ from those of the dataset although they count as equal."""
     for name, variable in file.variables.items():
-        if variable.role == "joined" and name in draft.joined:
-            own, other = (str(attrs.get("units", "")) for attrs in (variable.attrs, draft.joined[name].attrs))
-            if own != other and counts_time(variable.attrs):
+        if variable.role == "concat" and name in plan.coordinates:
+            own, other = (
+                str(attrs.get("units", "")) for attrs in (variable.attrs, plan.coordinates[name].attrs)
+            )
+            if own != other and has_time_units(variable.attrs):
                 notes.note(
                     "time units",
                     name,
@@ -252,8 +256,8 @@ def _coordinates(
                     "converted to the same units",
                     file.url,
                 )
-            own, other = (calendar_of(attrs) for attrs in (variable.attrs, draft.joined[name].attrs))
-            if own != other and counts_time(variable.attrs):
+            own, other = (calendar_of(attrs) for attrs in (variable.attrs, plan.coordinates[name].attrs))
+            if own != other and has_time_units(variable.attrs):
                 notes.note(
                     "calendar", name, f"{own!r} instead of {other!r}", "the days are the same", file.url
                 )
@@ -277,18 +281,18 @@ def _noise(notes: _Notes, name: str, variable: ParsedVariable, known: np.ndarray
         notes.note("noise", name, f"up to {apart:.3g} apart", "counts as equal", url)
 
 
-def _holes(notes: _Notes, draft: Draft) -> None:
+def _holes(notes: _Notes, plan: IngestPlan) -> None:
     """Places in a cube that no file covers."""
-    sizes = list(draft.cube.sizes.values())
-    if len(sizes) < 2 or not draft.placed:
+    sizes = list(plan.cube.sizes.values())
+    if len(sizes) < 2 or not plan.placed_files:
         return
-    claims = draft.cube.claims.table
-    covered = np.zeros(len(draft.cube.variables), dtype=np.int64)
+    claims = plan.cube.claims.table
+    covered = np.zeros(len(plan.cube.variables), dtype=np.int64)
     cells = np.prod((claims.stop - claims.start)[:, :-1], axis=1)
     for first, last, count in zip(claims.start[:, -1], claims.stop[:, -1], cells, strict=True):
         covered[first:last] += count
     total = int(np.prod(sizes))
-    for name, count in zip(draft.cube.variables, covered.tolist(), strict=True):
+    for name, count in zip(plan.cube.variables, covered.tolist(), strict=True):
         if 0 < count < total:
-            words = f"no file has {total - count} of {total} places along {' and '.join(draft.cube.dims)}"
-            notes.note("hole", name, words, "missing values", draft.placed[0].file.url)
+            words = f"no file has {total - count} of {total} places along {' and '.join(plan.cube.dims)}"
+            notes.note("hole", name, words, "missing values", plan.placed_files[0].file.url)

@@ -1,0 +1,118 @@
+"""Whether xarray can open what was written, before it is committed.
+
+The dataset is built from its metadata, by xarray's own rules: only the values of indexes are read. Variables
+with which that fails are found one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import zarr
+
+from intarsia.archives.cf import decoded_fill_attribute
+from intarsia.display import one_line
+from intarsia.engine.reader import Reader
+from intarsia.extras import extra
+from intarsia.logical.attributes import RESERVED, with_floats
+from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
+from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.manifest.coercion import values_dtype
+
+
+def variable_problems(store: Any, path: str, known: Iterable[str], new: Iterable[str]) -> dict[str, str]:
+    """Variables that keep the dataset at a path of a store from opening, and why.
+
+    Those in `known` existed before: a new variable that conflicts with them is to blame.
+
+    >>> import intarsia, zarr
+    >>> store = zarr.storage.MemoryStore()
+    >>> for name, size in (("a", 2), ("b", 3)):
+    ...     axis = {"shape": (size,), "chunks": (1,), "dimension_names": ["x"]}
+    ...     _ = intarsia.create(store, name, **axis, dtype="i4")
+    >>> variable_problems(store, "", ["a"], ["b"])
+    {'b': "conflicting sizes for dimension 'x': length 3 on 'b' and length 2 on {'x': 'a'}"}
+    """
+    children = dict(open_group(store, path, "r").members())
+    variables: dict[str, Any] = {}
+
+    def problem(names: Sequence[str]) -> str:
+        try:
+            for name in names:
+                if name in children and name not in variables:
+                    variables[name] = _variable(children[name])
+            _dataset({name: variables[name] for name in names if name in variables})
+        except Exception as error:
+            return one_line(error)
+        return ""
+
+    fitting: list[str] = []
+    problems: dict[str, str] = {}
+
+    def sift(names: Sequence[str]) -> None:
+        """Find what does not fit, by bisection, because most of it fits."""
+        why = problem([*fitting, *names])
+        if not why:
+            fitting.extend(names)
+        elif len(names) == 1:
+            problems[names[0]] = why
+        else:
+            half = len(names) // 2
+            sift(names[:half])
+            sift(names[half:])
+
+    sift(list(dict.fromkeys((*known, *new))))
+    return problems
+
+
+def tree_problem(store: Any, path: str) -> str:
+    """Why the groups at and below a path of a store do not open as one tree; empty if they do."""
+    root = open_group(store, path, "r")
+    try:
+        extra("xarray", "virtual").DataTree.from_dict(
+            {
+                "/" + group.path.removeprefix(root.path).lstrip("/"): _dataset(
+                    {name: _variable(child) for name, child in group.members() if _is_array(child)}
+                )
+                for group in groups_below(root)
+                if group is root or not (is_logical(group) or group.basename == LEDGER)
+            }
+        )
+    except Exception as error:
+        return one_line(error)
+    return ""
+
+
+def _is_array(node: Any) -> bool:
+    return isinstance(node, zarr.Array) or is_logical(node)
+
+
+def _dataset(variables: Mapping[str, Any]) -> Any:
+    """Decode variables as `xarray.open_dataset` does, except for times: undecodable ones stay numbers."""
+    xr = extra("xarray", "virtual")
+    decoded, attrs, coordinates = xr.conventions.decode_cf_variables(variables, {}, decode_times=False)
+    return xr.Dataset(decoded, attrs=attrs).set_coords(coordinates & decoded.keys())
+
+
+def _variable(node: Any) -> Any:
+    """An array as an undecoded variable of xarray; only that of an index has values."""
+    name = node.basename
+    if is_logical(node):
+        manifest = LogicalArrayHandle.load(node).manifest
+        names, shape, dtype = manifest.dimension_names, manifest.shape, values_dtype(manifest.data_type)
+        attrs = {key: value for key, value in node.attrs.items() if key not in RESERVED}
+    else:
+        names, shape, dtype = node.metadata.dimension_names, node.shape, node.dtype
+        attrs = dict(node.attrs)
+        if "_FillValue" in attrs:
+            attrs["_FillValue"] = decoded_fill_attribute(attrs["_FillValue"], dtype)
+    dims = tuple(
+        f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(names or (None,) * len(shape))
+    )
+    values = np.broadcast_to(np.zeros((), dtype), shape)
+    if dims == (name,) and isinstance(node, zarr.Array):
+        values = np.asarray(Reader.of(node)[...])
+    lazy = extra("xarray.core.indexing", "virtual").LazilyIndexedArray(values)
+    return extra("xarray", "virtual").Variable(dims, lazy, with_floats(attrs))

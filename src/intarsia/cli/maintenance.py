@@ -1,0 +1,274 @@
+"""Commands that keep a store in order: `verify`, `vacuum`, `replicate`, `maintain`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import intarsia
+from intarsia.cli import arguments as args
+from intarsia.cli.stores import BranchToChange, BranchToCommit, VersionToRead
+from intarsia.cli.verb import CommandError, Exit, Output, record, verb, waiting
+from intarsia.display import Table, bounds_text, count_text, size_text
+from intarsia.errors import IntarsiaError, NotLogicalArrayError
+from intarsia.inspect.survey import survey
+from intarsia.logical.hierarchy import logical_arrays
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.policy import Policy
+from intarsia.logical.replicas import gaps
+from intarsia.progress import Progress, part_of
+from intarsia.versions.collect import repository_leftovers
+from intarsia.versions.replicate import Upkeep
+from intarsia.versions.version import moment
+
+
+@verb
+def verify(
+    place: VersionToRead, array: args.AnyArrays = "", *, no_data: bool = False, deep: bool = False
+) -> Output:
+    """Check the manifest, the members and every stored chunk; list all problems at once.
+
+    Ends with exit code 1 if anything is damaged, so that a script can act on it; leftovers do no harm. Files
+    that the repository refers to are read below what --allow names; if that is not enough, the code is 9.
+
+    Example: intarsia verify data/store temperature
+
+    Args:
+        no_data: Check only the metadata; do not read stored chunks.
+        deep: Also compare the values of replicas with those of layer 0.
+    """
+    store = place.zarr_store()
+    paths = [array.strip("/")] if array else logical_arrays(store, inside_arrays=True)
+    if not paths:
+        raise NotLogicalArrayError(f"there is no logical array in {place.store}")
+    data = not no_data
+    with waiting("reading every chunk" if data else "checking", unit="bytes", counted=data) as progress:
+        problems: list[intarsia.types.Problem] = []
+        sizes = [_size(store, path) for path in paths]
+        for i, path in enumerate(paths):
+            part = part_of(progress, sum(sizes[:i]), sizes[i], sum(sizes))
+            try:
+                more = intarsia.verify(store, path, data=data, deep=deep, progress=part)
+            except NotLogicalArrayError:
+                place.open(path)  # raises an error that says what is there instead
+                raise
+            problems += [each for each in more if each.kind != "access" or each not in problems]
+        if place.repo is not None and not array:
+            problems += repository_leftovers(place.repo)
+    table = Table(
+        ("Kind", "Where", "What"),
+        [(p.kind, p.where, p.what + (f" ({_advice(p)})" if p.advice else "")) for p in problems],
+    )
+    checked = f"{count_text(len(paths), 'array')} checked" + ("" if data else ", stored chunks not read")
+    kinds = {problem.kind for problem in problems} - {"leftover"}
+    return Output(
+        *([table] if problems else []),
+        f"{checked}: {count_text(len(problems), 'problem') if problems else 'no problems'}",
+        arrays=paths,
+        data=data,
+        deep=deep,
+        problems=[record(p, "kind where what") | {"advice": _advice(p) or None} for p in problems],
+        code=Exit.OK if not kinds else Exit.NOT_ALLOWED if kinds == {"access"} else Exit.PROBLEMS,
+    )
+
+
+def _advice(problem: intarsia.types.Problem) -> str:
+    return problem.command or problem.advice
+
+
+def _size(store: Any, path: str) -> int:
+    """The bytes of values, for the progress; 0 for an array that cannot be opened."""
+    try:
+        return intarsia.open(store, path).nbytes
+    except IntarsiaError:
+        return 0
+
+
+@verb
+def vacuum(
+    place: BranchToChange,
+    array: args.AnyNode = "",
+    *,
+    dry_run: bool = False,
+    forget_before: str | None = None,
+) -> Iterator[Output]:
+    """Remove members that no region refers to; on request also old versions.
+
+    Do not run it on a store without versions while somebody writes there.
+
+    Example: intarsia vacuum data/store --dry-run
+
+    Args:
+        dry_run: Only list what would be removed.
+        forget_before (TIME): In a repository: forget versions older than this, and remove what none refers
+            to.
+    """
+    if forget_before:
+        _check_forget(place, forget_before, dry_run=dry_run)
+    commit = collected = None
+    removed = intarsia.vacuum(place.zarr_store(), array, dry_run=True)
+    yield Output(*removed)  # before it happens
+    if not dry_run:
+        with place.change("vacuum") as change:
+            removed = intarsia.vacuum(change.store, array)
+        commit = change.snapshot_id
+    if forget_before and place.repo is not None:
+        collected = intarsia.vacuum(place.repo, array, branch=place.branch_name, forget_before=forget_before)
+    words = "would be removed" if dry_run else "removed"
+    forgotten = None if collected is None else len(collected.expired)
+    yield Output(
+        f"{count_text(len(removed), 'leftover')} {words}" if removed else "nothing is left over",
+        *([] if forgotten is None else [f"{count_text(forgotten, 'version')} forgotten: {collected}"]),
+        dry_run=dry_run,
+        removed=removed,
+        snapshot_id=commit,
+        forgotten=forgotten,
+        nbytes_freed=None if collected is None else collected.nbytes,
+    )
+
+
+def _check_forget(place: BranchToChange, before: str, *, dry_run: bool) -> None:
+    if place.repo is None:
+        raise CommandError("--forget-before needs an Icechunk repository; a plain Zarr store has no versions")
+    if dry_run:
+        raise CommandError("--forget-before has no dry run: leave out --dry-run")
+    try:
+        moment(before)
+    except ValueError as error:
+        raise CommandError(f"--forget-before: {error}") from error
+
+
+@verb
+def replicate(
+    place: BranchToCommit,
+    encoding: args.EncodingOptions,
+    array: args.Array = "",
+    *,
+    bounds: str | None = None,
+    drop: args.Positive = None,
+) -> Output:
+    """Store a box of an array a second time, in another layout: reads use the one that costs less.
+
+    Layer 0 stays as it is; files that were ingested are not touched. A replica of everything is kept up to
+    date by `intarsia maintain`.
+
+    Example: intarsia replicate data/store temperature --chunks 1461,10,10 -c zstd
+
+    Args:
+        bounds (A:B,…): The box to store once more; everything if left out.
+        drop (LAYER): Drop this replica instead.
+    """
+    options = encoding.arguments()
+    old = place.open(array)
+    has_encoding = any(value is not None for value in options.values())
+    if drop is not None and has_encoding:
+        raise CommandError("--drop removes a replica: leave out --codec, --chunks and --shards")
+    if drop is None and not has_encoding:
+        raise CommandError("say how the replica is stored: --chunks, --codec or --shards")
+    box = args.parse_bounds(bounds, old.shape)
+    with waiting("dropping" if drop is not None else "copying") as progress:
+        if drop is not None:
+            made, commit = _drop_replica(place, old, box, drop)
+            layer = drop
+        elif place.repo is None:
+            made, commit = place.writable_array(array), None
+            layer = made.add_replica(box, progress=progress, **options)
+        else:
+            words: dict[str, Any] = {"branch": place.branch_name, "message": place.message}
+            commit = intarsia.add_replica(place.repo, old.path, box, progress=progress, **options, **words)
+            made = place.open(old.path)
+            layer = _layer(made, options, set(old.manifest.layers))
+    done = box if box is not None else tuple((0, n) for n in made.shape)
+    stored = survey(made, layer=layer).total_stored if layer in made.manifest.layers else 0
+    what = "dropped" if drop is not None else "replicated"
+    return Output(
+        f"{what} {bounds_text(done)} of {made.path or '/'}: layer {layer} stores {size_text(stored)} now",
+        path=made.path,
+        layer=layer,
+        dropped=drop is not None,
+        bounds=done,
+        layers=made.manifest.layers,
+        nbytes_stored=stored,
+        snapshot_id=commit,
+    )
+
+
+def _drop_replica(
+    place: BranchToCommit, old: LogicalArray, box: Any, layer: int
+) -> tuple[LogicalArray, str | None]:
+    if place.repo is None:
+        made = place.writable_array(old.path)
+        made.drop_replica(box, layer=layer)
+        return made, None
+    commit = intarsia.retry(
+        place.repo,
+        lambda tx: tx.open(old.path).drop_replica(box, layer=layer),
+        branch=place.branch_name,
+        message=place.message or f"drop the replica in layer {layer} of {old.path}",
+    )
+    return place.open(old.path), commit
+
+
+def _layer(made: LogicalArray, options: dict[str, Any], before: set[int]) -> int:
+    """The layer that a replica went into: a new one, or one of the same encoding."""
+    new = [layer for layer in made.manifest.layers if layer not in before]
+    if new:
+        return int(new[0])
+    chunks = options["chunks"] or made.chunks
+    alike = [replica.layer for replica in made.replicas if replica.chunks == tuple(chunks)]
+    return int(alike[0]) if alike else int(made.manifest.layers[-1])
+
+
+@verb
+def maintain(place: BranchToChange, array: args.AnyArrays = "", *, dry_run: bool = False) -> Output:
+    """Do what the policies of arrays ask for: update replicas, recode tails, join regions.
+
+    Run it daily on an archive; in a repository it is safe alongside writers. It can be stopped at any moment
+    and started again; if there is nothing to do, it does nothing. In a plain Zarr store it only updates
+    replicas: use recode, optimize, consolidate and vacuum there.
+
+    Example: intarsia maintain data/store
+
+    Args:
+        dry_run: Only list what there is to do.
+    """
+    path = array.strip("/")
+    with waiting("looking" if dry_run else "copying") as progress:
+        if place.repo is None:
+            steps = _refresh_replicas(place, path, dry_run, progress)
+        else:
+            steps = intarsia.maintain(
+                place.repo, path, branch=place.branch_name, dry_run=dry_run, progress=progress
+            )
+    rows = [
+        (step.what, step.path, str(step.layer), bounds_text(step.bounds), step.snapshot_id or "")
+        for step in steps
+    ]
+    shown: list[str | Table] = [
+        Table(("What", "Path", "Layer", "Region", "Snapshot"), rows),
+        f"{count_text(len(steps), 'step')} {'to do' if dry_run else 'done'}",
+    ]
+    if not steps and place.repo is not None:
+        shown = ["nothing to do: every array is as its policy asks, or has none"]
+    elif not steps:
+        shown = [
+            f"nothing to do: {place.store} is a plain Zarr store, where maintain only updates replicas, and "
+            "none needs it.",
+            "To encode regions again or join them there: intarsia recode, optimize, consolidate.",
+            "To remove what is left over: intarsia vacuum.",
+        ]
+    return Output(*shown, dry_run=dry_run, steps=steps)
+
+
+def _refresh_replicas(
+    place: BranchToChange, path: str, dry_run: bool, progress: Progress
+) -> tuple[Upkeep, ...]:
+    """What `maintain` does in a plain store, while nobody else may write: bring replicas up to date."""
+    steps = []
+    for each in [path] if path else logical_arrays(place.zarr_store()):
+        made = place.open(each) if dry_run else place.writable_array(each)
+        for replica in Policy.of(made._logical).replicas:
+            for gap in gaps(made.manifest, replica, least=replica.after):
+                bounds = made.manifest.elements(gap).bounds
+                steps.append(Upkeep(each.strip("/"), "replica", replica.layer, bounds))
+        if steps and not dry_run:
+            made.refresh_replicas(progress=progress)
+    return tuple(steps)
