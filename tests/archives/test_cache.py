@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.archives import cache
-from intarsia.archives.locations import Sources
-from intarsia.archives.source_states import LEAST_LISTED, content_marks
+from intarsia.archives.locations import LEAST_LISTED, Sources, content_marks
 from intarsia.errors import IngestError
 from tests.archives.conftest import BUCKET
 from tests.archives.files import netcdf

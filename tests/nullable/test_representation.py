@@ -9,12 +9,7 @@ import pyarrow as pa
 import pytest
 
 from intarsia.errors import DataTypeError
-from intarsia.nullable import (
-    UNSET,
-    as_nullable,
-    create_array,
-    open_array,
-)
+from intarsia.nullable import UNSET, as_nullable, create_array, open_array
 from intarsia.nullable.representation import na_object_from_name
 
 STRINGS = ["x", None, "z"]

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.nullable import (
-    NullableValues,
-    as_nullable,
-    dtype_without_nulls,
-    without_nulls,
-)
+from intarsia.nullable import NullableValues, as_nullable, dtype_without_nulls, without_nulls
 
 MASK = np.array([False, True])
 

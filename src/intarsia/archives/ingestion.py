@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import icechunk
 
 from intarsia._icechunk import safe_store
-from intarsia.archives import source_states
+from intarsia.archives import locations
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.groups import ALL, Groups, GroupWithoutData, left_out_variables
 from intarsia.archives.ingest_arguments import (
@@ -750,12 +750,10 @@ class DatasetIngestion:
             return
         self.compared = session.snapshot_id
         known = Dataset.entries(session.store, self.group, self.urls)
-        states = source_states.check_states(
-            self.sources, {url: content for url, (_, content) in known.items()}
-        )
+        states = locations.check_states(self.sources, {url: content for url, (_, content) in known.items()})
         self.unchanged = {url for url, state in states.items() if state == "present"}
         changed = {url: known[url][1] for url, state in states.items() if state == "changed"}
-        self.restored = source_states.find_restored(self.sources, changed)
+        self.restored = locations.find_restored(self.sources, changed)
         self.unchanged |= self.restored.keys()
         self.changed = set(states) - self.unchanged
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia._icechunk import VIRTUAL, chunk_table
-from intarsia.archives import source_states
+from intarsia.archives import locations
 from intarsia.archives.dataset import Dataset
-from intarsia.archives.locations import Sources
-from intarsia.archives.source_states import State
+from intarsia.archives.locations import Sources, State
 from intarsia.display import bounds_text, table_html, table_text, terminal_width
 from intarsia.engine.request import parse_selection
 from intarsia.errors import BoundsError, IngestError, NotLogicalArrayError
@@ -210,7 +209,7 @@ def sources(
     states: Mapping[str, State] = {}
     if check:
         known = {ledger.locations[i]: ledger.contents[i] for i in numbers}
-        states = source_states.check_states(Sources(storage_options), known)
+        states = locations.check_states(Sources(storage_options), known)
     return SourceFiles(
         tuple(
             SourceFile(url, states.get(url), tuple(parts.get(i, ())), tuple(by_file.get(i, ())))

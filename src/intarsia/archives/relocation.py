@@ -22,9 +22,8 @@ import zarr
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table, safe_store
 from intarsia.archives.ingest_report import shown_items
 from intarsia.archives.ledger import Ledger, read_ledger, write_ledger
-from intarsia.archives.locations import Identity, Sources, split_entry, url_of
+from intarsia.archives.locations import Identity, Sources, for_each, split_entry, url_of
 from intarsia.archives.source_access import with_containers
-from intarsia.archives.source_states import for_each
 from intarsia.archives.write_plan import UncommittedChange
 from intarsia.display import count_text
 from intarsia.errors import IngestError

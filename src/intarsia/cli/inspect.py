@@ -9,14 +9,7 @@ import intarsia
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import VersionToRead
 from intarsia.cli.verb import CommandError, Facts, Output, record, verb, waiting
-from intarsia.display import (
-    PIPELINE_COLUMNS,
-    Table,
-    count_text,
-    ratio_text,
-    size_text,
-    terminal_width,
-)
+from intarsia.display import PIPELINE_COLUMNS, Table, count_text, ratio_text, size_text, terminal_width
 from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError
 from intarsia.inspect.drawing import COLOURS

@@ -3,7 +3,7 @@
 - One codec a file: `conditional`, `pad` (and `offset`), `packbits`, `shuffle`, `reshape`; `base` is shared.
 - `decisions` and `trials` say which nested codecs apply to a chunk; `nested` calls them one at a time.
 - `context` has the pipelines that tell a codec its chunk; `runtime_options` travel with an array.
-- For arrays that exist: `stored_decisions`, `bitmasks`, `chunk_rewrite`, by way of `codec_path`.
+- For arrays that exist: `stored_decisions` (and masks), `chunk_rewrite`, by way of `codec_path`.
 - Below shards and engine alike: `compressors`, `shard_index`, `stored_chunks`.
 
 Entry points register the codecs with zarr, so nothing has to be imported to read. Every public name is

@@ -1,5 +1,4 @@
 from .base import CodecLike, parse_codecs
-from .bitmasks import masks
 from .chunk_files import ChunkHeader, n5_header, tiff_header
 from .chunk_rewrite import rewrite
 from .conditional import ConditionalCodec, OptionalCodec
@@ -9,7 +8,7 @@ from .pad import OffsetCodec, PadCodec
 from .reshape import ReshapeCodec
 from .runtime_options import PaddingFunction
 from .shuffle import ShuffleCodec
-from .stored_decisions import decision_of, extend_codecs, with_decision, with_padding
+from .stored_decisions import decision_of, extend_codecs, masks, with_decision, with_padding
 from .trials import OneOf, Sampled, Smallest, one_of
 
 __all__ = [

@@ -16,9 +16,9 @@ from zarr.abc.codec import Codec
 from zarr.core.buffer import Buffer
 
 from intarsia.codecs.base import CodecLike, parse_codec
+from intarsia.codecs.compressors import SECONDS, decoding_cost
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.decisions import Decision
-from intarsia.codecs.decoding_cost import SECONDS, decoding_cost
 from intarsia.codecs.nested import Chain
 from intarsia.errors import CodecConfigurationError
 
@@ -192,7 +192,7 @@ class OneOf(Decision):
     """Tries alternative pipelines and keeps the one that is cheapest to read; `one_of` makes it.
 
     A pipeline costs the time until its bytes arrive, plus the time to decode them, by the table in
-    `codecs/decoding_cost.py`. Storing the chunk as it is, is always an alternative. With the weight "small",
+    `codecs/compressors.py`. Storing the chunk as it is, is always an alternative. With the weight "small",
     only size counts.
 
     >>> one_of(["gzip", "zstd"]).decision

@@ -3,7 +3,7 @@
 Layer 0 says what an array holds. Replicas, in layers 1 and above, hold some of it again, in other chunks. If
 both have what a request needs, their prices are compared, one region of a replica at a time.
 
-A price counts requests, bytes and decoding, in bytes that zstd decodes, as in `codecs/decoding_cost.py`; the
+A price counts requests, bytes and decoding, in bytes that zstd decodes, as in `codecs/compressors.py`; the
 numbers for requests to servers are estimates. `benchmarks/two_layouts.py` shows how well they fit for zstd in
 files.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.codecs.decoding_cost import COPYING, decoding_cost
+from intarsia.codecs.compressors import COPYING, decoding_cost
 from intarsia.codecs.runtime_options import all_codecs
 from intarsia.display import count_text, size_text
 from intarsia.engine.plan import SelectionPlan, Touched, count_chunks, from_region, from_touched, in_strips

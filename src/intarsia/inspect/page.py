@@ -19,7 +19,7 @@ from zarr.storage import LocalStore
 
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.plan.encodings import source_codecs_text
-from intarsia.codecs.bitmasks import masks_by_codec
+from intarsia.codecs.stored_decisions import masks_by_codec
 from intarsia.display import count_text, embedded_json, markup, percent_text, plain, ratio_text, size_text
 from intarsia.inspect.drawing import (
     COLOURS,

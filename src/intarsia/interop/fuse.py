@@ -15,7 +15,7 @@ from zarr.codecs import ShardingCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from intarsia.codecs import ConditionalCodec
-from intarsia.codecs.bitmasks import masks_by_codec
+from intarsia.codecs.stored_decisions import masks_by_codec
 from intarsia.display import bounds_text
 from intarsia.engine.fetch import check_links
 from intarsia.engine.fetch.read_errors import check_access

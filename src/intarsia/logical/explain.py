@@ -6,15 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from intarsia.display import (
-    EXPLAIN_COLUMNS,
-    Result,
-    Table,
-    bounds_text,
-    count_text,
-    rest_text,
-    size_text,
-)
+from intarsia.display import EXPLAIN_COLUMNS, Result, Table, bounds_text, count_text, rest_text, size_text
 from intarsia.engine.fetch.store import Cost
 from intarsia.engine.pool import Batch, by_fetcher, cut, threads_for
 from intarsia.engine.read import prepare
