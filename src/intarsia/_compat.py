@@ -128,6 +128,8 @@ class _ItemSize:
         raise NotImplementedError
 
 
+DefaultChunkKeyEncoding: Any = get_chunk_key_encoding_class("default")
+V2ChunkKeyEncoding: Any = get_chunk_key_encoding_class("v2")
 V2Codec = _from_zarr("zarr.codecs._v2", "V2Codec", None)
 codec_registries = _from_zarr("zarr.registry", "_codec_registries", {})
 event_loop = _from_zarr("zarr.core.sync", "_get_loop", _loop_of_sync)
@@ -400,7 +402,7 @@ def is_regular(grid: Any) -> TypeGuard[RegularChunkGridMetadata]:
 
 def has_usual_keys(encoding: Any) -> bool:
     """Whether the keys of chunks are the numbers of the index, with a separator and perhaps a prefix."""
-    return type(encoding) in map(get_chunk_key_encoding_class, ("default", "v2"))
+    return type(encoding) in (DefaultChunkKeyEncoding, V2ChunkKeyEncoding)
 
 
 # zarr: the rest
@@ -610,9 +612,9 @@ def hdf5_manifest_array() -> Any:
 
     Its versions of them are not used, and it cannot read some.
     """
-    h5py, parser = import_module("h5py"), import_module("virtualizarr.parsers.hdf.hdf")
+    parser, dataset_class = import_module("virtualizarr.parsers.hdf.hdf"), import_module("h5py").Dataset
 
-    class Bare(h5py.Dataset):  # type: ignore[misc]  # imported only now
+    class Bare(dataset_class):  # type: ignore[misc, valid-type]  # imported only now
         """The same dataset, without attributes and scales."""
 
         attrs: ClassVar[dict[str, Any]] = {}
