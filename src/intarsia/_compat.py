@@ -45,7 +45,6 @@ from intarsia.errors import SlotsUnsupportedError
 try:
     from zarr.core.array_spec import ArrayConfig, ArraySpec
     from zarr.core.codec_pipeline import BatchedCodecPipeline
-    from zarr.core.group import GroupMetadata
     from zarr.core.metadata.v2 import ArrayV2Metadata
     from zarr.core.metadata.v3 import ArrayV3Metadata
     from zarr.core.sync import sync
@@ -59,23 +58,19 @@ except ImportError as error:
 if TYPE_CHECKING:
     import icechunk
     import pandas
-    from zarr.core.chunk_key_encodings import ChunkKeyEncoding
     from zarr.core.codec_pipeline import FusedCodecPipeline
     from zarr.core.context import Resolver
     from zarr.core.dtype.common import HasItemSize
     from zarr.core.metadata.v3 import (
-        ChunkGridMetadata,
         RectilinearChunksDisabledError,
         RegularChunkGridMetadata,
     )
 
 # ArrayConfig: our subclass of it carries a decision to every codec of one array, as `chunk_spec.config`.
 # ArraySpec: what every codec method takes; the read engine and rewriting chunks call codecs directly.
-# ArrayV2Metadata, V2Codec: how arrays of format 2 are stored, and how zarr undoes their filters.
-# ArrayV3Metadata: tells format 3 arrays from format 2 ones, which have none of our codecs.
+# ArrayV2Metadata, ArrayV3Metadata: tell the formats apart; arrays of format 2 have none of our codecs.
 # BatchedCodecPipeline, FusedCodecPipeline: zarr's two pipelines, to which we add the chunk index.
 # ChunkGrid: where each chunk starts, for regular and rectilinear grids alike.
-# GroupMetadata: the document of a group, with attributes in the types of JSON.
 # HasItemSize: a data type that has it gets chunk shapes by bytes rather than by elements.
 # RectilinearChunksDisabledError: what zarr raises for such grids unless it is told to read them.
 # codec_registries: the names of all available codecs, to suggest the nearest to a misspelt name.
@@ -130,14 +125,12 @@ class _ItemSize:
 
 DefaultChunkKeyEncoding: Any = get_chunk_key_encoding_class("default")
 V2ChunkKeyEncoding: Any = get_chunk_key_encoding_class("v2")
-V2Codec = _from_zarr("zarr.codecs._v2", "V2Codec", None)
 codec_registries = _from_zarr("zarr.registry", "_codec_registries", {})
 event_loop = _from_zarr("zarr.core.sync", "_get_loop", _loop_of_sync)
 get_indexer = _from_zarr("zarr.core.indexing", "get_indexer", _refuse_slots)
 store_supports_sync_io = _from_zarr("zarr.abc.store", "_store_supports_sync_io", _supports_sync_io)
 if not TYPE_CHECKING:
-    # Names of types in signatures.
-    ChunkGridMetadata = ChunkKeyEncoding = Resolver = object
+    Resolver = object  # only in signatures
     FusedCodecPipeline = _from_zarr("zarr.core.codec_pipeline", "FusedCodecPipeline", _NotFused)
     HasItemSize = _from_zarr("zarr.core.dtype.common", "HasItemSize", _ItemSize)
     RectilinearChunksDisabledError = _from_zarr(
