@@ -4,13 +4,20 @@ import ast
 import functools
 import importlib
 import inspect
+import itertools
 import pkgutil
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
 
 import intarsia
 from intarsia import _compat as compat
+from intarsia.errors import SlotsUnsupportedError
+from intarsia.shards.sharding import SlottedSharding
 
 ROOT = Path(compat.__file__).parent
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.rglob("*.py"))}
@@ -121,3 +128,91 @@ def test_the_methods_of_zarr_that_ours_replace_are_these_and_exist():
                 replaced |= {name for name in vars(ours) if is_private(name) and name in theirs}
     replaced = {name for name in replaced if not name.startswith("_abc_")}
     assert replaced - compat.CODEC_METHODS == compat.OVERRIDDEN
+
+
+def test_chunks_lie_in_shards_in_the_order_of_zarr():
+    for ndim in range(4):
+        for grid in itertools.product((1, 2, 3, 4, 7), repeat=ndim):
+            assert compat.morton_order_coords(grid) == zarr.core.indexing.morton_order_coords(grid)
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        ([0, 1], [1, 2]), ([0, 1], 2), ([0, 1], slice(2)), (0, 1), [0, 1], [True, False], [], np.arange(2),
+        (np.arange(2), np.int64(1)), np.eye(2, dtype=bool), ..., (..., [0]), (True, [0]), np.array(1.5), "a",
+    ],
+)  # fmt: skip
+def test_selections_of_points_are_those_of_zarr(selection):
+    for ndim in (1, 2):
+        ours = compat.is_pure_fancy_indexing(selection, ndim)
+        assert ours == zarr.core.indexing.is_pure_fancy_indexing(selection, ndim)
+
+
+NEWER_ZARR = """
+import importlib, sys, types
+import numpy as np
+import zarr
+real = importlib.import_module
+importlib.import_module = lambda name: types.SimpleNamespace() if name.startswith("zarr.") else real(name)
+import intarsia._compat as compat
+importlib.import_module = real
+import intarsia
+from intarsia.codecs import PadCodec
+assert "zarr.core.sync._get_loop" in compat.LACKING and len(compat.LACKING) == 7, compat.LACKING
+
+values = np.arange(48, dtype="i4").reshape(6, 8)
+array = intarsia.create({}, "a", shape=(6, 8), chunks=(2, 4), dtype="i4")
+array.add_region((slice(0, 4), slice(0, 8)), codecs=["zstd"])
+array.add_region((slice(4, 6), slice(0, 8)), codecs=["gzip"])
+array.with_config(cross_region_writes=True)[:] = values
+assert (array[1:, ::3] == values[1:, ::3]).all()
+
+for shards in (None, (4, 8)):
+    plain = zarr.create_array({}, shape=(6, 8), chunks=(2, 4), shards=shards, dtype="i4")
+    plain[:] = values
+    assert (intarsia.reader(plain)[:] == values).all()
+old = zarr.create_array({}, shape=(6, 8), chunks=(2, 4), dtype="i4", zarr_format=2)
+old[:] = values
+assert (intarsia.reader(old)[:] == values).all()
+assert intarsia.nullable.create_array({}, data=[1, None, 3])[:].tolist() == [1, None, 3]
+
+for pipeline in ("Batched", "Fused"):
+    with zarr.config.set({"codec_pipeline.path": f"intarsia.codecs.context.{pipeline}Pipeline"}):
+        number = PadCodec(location="end", nbytes=1, padding_func=lambda data, chunk_index: bytes(chunk_index))
+        store = {}
+        padded = zarr.create(store=store, shape=4, chunks=2, dtype="u1", codecs=[{"name": "bytes"}, number])
+        padded[:] = 7
+        assert store["c/1"].to_bytes() == bytes([7, 7, 1]) and padded[:].tolist() == [7] * 4
+
+slots = zarr.create_array(sys.argv[1], shape=(8,), chunks=(2,), shards=(8,), dtype="u1", compressors=None)
+try:
+    intarsia.shards.slotted(slots)[1:3] = 1
+    print(intarsia.shards.slotted(slots)[:])
+except intarsia.errors.SlotsUnsupportedError as error:
+    print(error)
+"""
+
+
+def test_a_zarr_without_its_private_names_is_used_through_its_public_ones(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-c", NEWER_ZARR, tmp_path / "slots"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith(f"zarr {zarr.__version__} is newer than this intarsia, and lacks zarr.")
+    assert ran.stdout.startswith(f"slotted shards do not work with zarr {zarr.__version__}, which lacks")
+    assert f"pip install 'zarr<{zarr.__version__}'" in ran.stdout
+
+
+def test_a_zarr_without_a_name_that_nothing_replaces_is_refused():
+    program = "import sys, zarr; del zarr.core.array_spec.ArraySpec; import intarsia._compat"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert f"does not work with zarr {zarr.__version__}: cannot import name 'ArraySpec'" in ran.stderr
+
+
+def test_slotted_shards_are_refused_if_zarr_no_longer_calls_them(monkeypatch):
+    monkeypatch.setattr(compat, "LACKING", [])
+    monkeypatch.setattr(compat, "SHARDING_METHODS", ("_a_method_of_the_past",))
+    with pytest.raises(SlotsUnsupportedError, match=r"ShardingCodec\._a_method_of_the_past"):
+        SlottedSharding(chunk_shape=(2,))

@@ -1,11 +1,14 @@
 """Optional packages: what is missing is named, and only where it is missing."""
 
+import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from intarsia.errors import MissingExtraError
+from intarsia import errors
+from intarsia.errors import MissingExtraError, install_command
 from intarsia.extras import extra
 
 
@@ -15,8 +18,23 @@ def test_a_module_is_imported():
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore.store", None)  # as if it were not installed
-    with pytest.raises(MissingExtraError, match=r"^obstore is not .*: pip install 'intarsia\[virtual\]'$"):
+    with pytest.raises(MissingExtraError, match=r"^obstore is not installed: pip install '.*\[virtual\]'$"):
         extra("obstore.store", "virtual")
+
+
+def test_the_command_installs_from_a_checkout_only_where_there_is_one(tmp_path):
+    def command(folder):
+        copy = tmp_path / folder / "errors.py"
+        copy.parent.mkdir(parents=True)
+        copy.write_text(Path(errors.__file__).read_text("utf-8"), "utf-8")
+        spec = importlib.util.spec_from_file_location("a_copy", copy)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return str(module.MissingExtraError("dask", "dask"))
+
+    assert command("lib/site-packages/intarsia") == "dask is not installed: pip install 'intarsia[dask]'"
+    (tmp_path / "pyproject.toml").touch()
+    assert command("src/intarsia") == "dask is not installed: pip install '.[dask]'"
 
 
 def test_an_extra_is_not_blamed_for_what_an_installed_package_lacks(tmp_path, monkeypatch):
@@ -64,11 +82,8 @@ def run(blocked, program):
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it():
     assert run(["dask", "distributed", "rich", "xarray"], ASK) == [
-        "dask is not installed: pip install 'intarsia[dask]'",
-        "dask is not installed: pip install 'intarsia[dask]'",
-        "xarray is not installed: pip install 'intarsia[xarray]'",
-        "xarray is not installed: pip install 'intarsia[xarray]'",
-        "rich is not installed: pip install 'intarsia[cli]'",
+        f"{package} is not installed: {install_command(name)}"
+        for package, name in [("dask", "dask")] * 2 + [("xarray", "xarray")] * 2 + [("rich", "cli")]
     ]
 
 

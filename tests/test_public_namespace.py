@@ -20,6 +20,11 @@ def test_all_is_sorted_and_complete():
     assert public - modules <= set(intarsia.__all__)
 
 
+def test_help_begins_with_a_screenful_that_has_every_name():
+    assert set(intarsia.__all__) <= set(re.findall(r"\w+", intarsia.__doc__))
+    assert len(intarsia.__doc__.splitlines()) <= 45
+
+
 SPACES = [intarsia, intarsia.codecs, intarsia.errors, intarsia.nullable, intarsia.shards, intarsia.types]
 PUBLIC = [(space, name) for space in SPACES for name in space.__all__]
 

@@ -1,8 +1,12 @@
 """Every private name of other packages that intarsia touches, each with the reason.
 
-Nothing else in the package imports or uses one. `tests/test_compat.py` checks that and pins them. A release
-that moves one fails in a single, obvious place. The methods that *make up* a zarr codec do not count as
-private here, although they look like it: everybody who writes a codec writes them (`CODEC_METHODS`).
+Nothing else in the package imports or uses one. `tests/test_compat.py` checks that and pins them. The methods
+that *make up* a zarr codec do not count as private here, although they look like it: everybody who writes a
+codec writes them (`CODEC_METHODS`).
+
+A newer zarr may lack any of these names. Without the first few there are no arrays: importing intarsia fails,
+and the error says which zarr to install. The others have a fallback that uses zarr's public API, or refuses
+slotted shards by name; one line in the log says what this zarr lacks (`LACKING`).
 """
 
 # These imports are for the other modules.
@@ -11,88 +15,137 @@ private here, although they look like it: everybody who writes a codec writes th
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
+import numbers
+import os
 import sys
-from functools import cache
-from importlib.util import find_spec, module_from_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeGuard
 
+import numcodecs
 import numpy as np
-import zarr.core.sync as zarr_sync
-from zarr.abc.codec import _codec_supports_sync as codec_supports_sync
-from zarr.abc.store import Store, SyncByteSetter
-from zarr.abc.store import _store_supports_sync_io as store_supports_sync_io
-from zarr.buffer.cpu import NDBuffer
-from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec
-from zarr.codecs._v2 import V2Codec
-from zarr.codecs.sharding import _ShardingByteGetter as ShardingByteGetter
-from zarr.core.array_spec import ArrayConfig, ArraySpec
-from zarr.core.buffer.cpu import as_numpy_array_wrapper
-from zarr.core.chunk_grids import ChunkGrid
-from zarr.core.chunk_key_encodings import DefaultChunkKeyEncoding, V2ChunkKeyEncoding
-from zarr.core.chunk_utils import (
-    ChunkTransform,
-    chunk_is_empty,
-    decode_and_scatter_chunk,
-    evolve_codecs,
-    merge_and_encode_chunk,
-)
-from zarr.core.codec_pipeline import (
-    BatchedCodecPipeline,
-    FusedCodecPipeline,
-    codecs_from_list_unchecked,
-    resolve_aa_specs,
-)
-from zarr.core.codec_pipeline import _resolve_max_workers as resolve_max_workers
-from zarr.core.common import JSON, concurrent_map
-from zarr.core.context import Resolver
-from zarr.core.dtype.common import DTypeJSON, HasItemSize
-from zarr.core.indexing import get_indexer, is_pure_fancy_indexing, morton_order_coords
-from zarr.core.metadata.v2 import ArrayV2Metadata
-from zarr.core.metadata.v3 import (
-    ArrayV3Metadata,
-    RectilinearChunksDisabledError,
-    RegularChunkGridMetadata,
-)
-from zarr.core.sync import _get_loop as event_loop
-from zarr.core.sync import sync
+import zarr
+from zarr.abc.buffer import Buffer
+from zarr.abc.buffer import NDBuffer as AnyNDBuffer
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, SupportsSyncCodec
+from zarr.abc.store import Store, SupportsSyncStore, SyncByteSetter
+from zarr.buffer.cpu import NDBuffer, as_numpy_array_wrapper
+from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.dtype import data_type_registry
-from zarr.registry import _codec_registries as codec_registries
+from zarr.registry import get_chunk_key_encoding_class
+from zarr.storage import WrapperStore
+from zarr.types import JSON, DTypeJSON
+
+from intarsia.errors import SlotsUnsupportedError
+
+try:
+    from zarr.core.array_spec import ArrayConfig, ArraySpec
+    from zarr.core.codec_pipeline import BatchedCodecPipeline
+    from zarr.core.metadata.v2 import ArrayV2Metadata
+    from zarr.core.metadata.v3 import ArrayV3Metadata
+    from zarr.core.sync import sync
+    from zarr.experimental import ChunkGrid
+except ImportError as error:
+    raise ImportError(
+        f"this version of intarsia does not work with zarr {zarr.__version__}: {error}.\n"
+        f"  Install a newer intarsia, or an older zarr: pip install 'zarr<{zarr.__version__}'"
+    ) from error
 
 if TYPE_CHECKING:
     import icechunk
     import pandas
-
+    from zarr.core.codec_pipeline import FusedCodecPipeline
+    from zarr.core.context import Resolver
+    from zarr.core.dtype.common import HasItemSize
+    from zarr.core.metadata.v3 import (
+        RectilinearChunksDisabledError,
+        RegularChunkGridMetadata,
+    )
 
 # ArrayConfig: our subclass of it carries a decision to every codec of one array, as `chunk_spec.config`.
 # ArraySpec: what every codec method takes; the read engine and rewriting chunks call codecs directly.
-# ArrayV2Metadata, V2Codec: how arrays of format 2 are stored, and how zarr undoes their filters.
-# ArrayV3Metadata: tells format 3 arrays from format 2 ones, which have none of our codecs.
+# ArrayV2Metadata, ArrayV3Metadata: tell the formats apart; arrays of format 2 have none of our codecs.
 # BatchedCodecPipeline, FusedCodecPipeline: zarr's two pipelines, to which we add the chunk index.
 # ChunkGrid: where each chunk starts, for regular and rectilinear grids alike.
-# ChunkTransform, resolve_aa_specs: how zarr runs a chain of codecs without an event loop.
-# DefaultChunkKeyEncoding, V2ChunkKeyEncoding: the usual keys of chunks, which the engine makes by columns.
-# DTypeJSON: the type that `ZDType` methods are annotated with; zarr exports no public alias.
 # HasItemSize: a data type that has it gets chunk shapes by bytes rather than by elements.
-# JSON: the type that `Metadata.to_dict` and `from_dict` are annotated with; zarr exports no public alias.
 # RectilinearChunksDisabledError: what zarr raises for such grids unless it is told to read them.
-# RegularChunkGridMetadata: the read engine plans regular grids and leaves others to zarr.
-# Resolver: how zarr tells a data type that contains another one where to look that one up.
-# ShardingByteGetter: how a pipeline inside a shard learns which inner chunk it works on.
-# SyncByteSetter, store_supports_sync_io: how zarr's fused pipeline decides whether it may work synchronously.
-# as_numpy_array_wrapper: how zarr's own codecs call numcodecs on a Buffer without a copy.
-# chunk_is_empty: zarr's rule for chunks that are not stored because they hold only the fill value.
 # codec_registries: the names of all available codecs, to suggest the nearest to a misspelt name.
-# codec_supports_sync: whether a nested codec may be called without an event loop.
-# codecs_from_list_unchecked: splits a chain into its three stages, with zarr's own error messages.
-# concurrent_map: zarr's bounded concurrency, so that our pipelines schedule as its own do.
-# decode_and_scatter_chunk, merge_and_encode_chunk: one chunk as zarr reads or writes it, with our own I/O.
 # event_loop: the loop that stores live on; starting a fetch before waiting for it needs the loop itself.
-# evolve_codecs: fills in a chain from the data it will see, each codec after the one before it.
 # get_indexer: which inner chunks of a shard a selection touches, as zarr's sharding sees it.
-# is_pure_fancy_indexing: which selections `array[…]` of zarr reads point by point, as `vindex`.
-# morton_order_coords: the order in which zarr writes the inner chunks of a shard.
-# resolve_max_workers: how many threads the fused pipeline takes.
+# store_supports_sync_io: how zarr's fused pipeline decides whether it may work synchronously.
 # sync: runs a coroutine of a store on zarr's event loop.
+
+LACKING: list[str] = []
+"""The private names that this zarr does not have."""
+
+
+def _from_zarr(module: str, name: str, fallback: Any) -> Any:
+    """A private name of zarr, or `fallback` if it is not there."""
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError):
+        LACKING.append(f"{module}.{name}")
+        return fallback
+
+
+def _refuse_slots(*_arguments: Any, **_options: Any) -> Any:
+    raise SlotsUnsupportedError(
+        f"slotted shards do not work with zarr {zarr.__version__}, which lacks {', '.join(LACKING)}.\n"
+        f"  Install a newer intarsia, or an older zarr: pip install 'zarr<{zarr.__version__}'"
+    )
+
+
+def _supports_sync_io(store: object) -> bool:
+    """Whether a store has methods that need no event loop; a wrapper has them and may not be able to."""
+    return isinstance(store, SupportsSyncStore) and not isinstance(store, WrapperStore)
+
+
+def _loop_of_sync() -> asyncio.AbstractEventLoop:
+    async def running() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    return sync(running())
+
+
+class _NotFused(BatchedCodecPipeline):
+    """What stands for the fused pipeline if there is none: it writes chunk by chunk."""
+
+    sync_transform: ClassVar[None] = None
+
+
+class _ItemSize:
+    @property
+    def item_size(self) -> int:
+        raise NotImplementedError
+
+
+DefaultChunkKeyEncoding: Any = get_chunk_key_encoding_class("default")
+V2ChunkKeyEncoding: Any = get_chunk_key_encoding_class("v2")
+codec_registries = _from_zarr("zarr.registry", "_codec_registries", {})
+event_loop = _from_zarr("zarr.core.sync", "_get_loop", _loop_of_sync)
+get_indexer = _from_zarr("zarr.core.indexing", "get_indexer", _refuse_slots)
+store_supports_sync_io = _from_zarr("zarr.abc.store", "_store_supports_sync_io", _supports_sync_io)
+if not TYPE_CHECKING:
+    Resolver = object  # only in signatures
+    FusedCodecPipeline = _from_zarr("zarr.core.codec_pipeline", "FusedCodecPipeline", _NotFused)
+    HasItemSize = _from_zarr("zarr.core.dtype.common", "HasItemSize", _ItemSize)
+    RectilinearChunksDisabledError = _from_zarr(
+        "zarr.core.metadata.v3",
+        "RectilinearChunksDisabledError",
+        type("RectilinearChunksDisabledError", (ValueError,), {}),
+    )
+
+if LACKING:
+    logging.getLogger("intarsia").warning(
+        "zarr %s is newer than this intarsia, and lacks %s: arrays are read and written through its public "
+        "API, which may be slower, and slotted shards may be refused",
+        zarr.__version__,
+        ", ".join(LACKING),
+    )
 
 
 def start_event_loop() -> None:
@@ -104,9 +157,11 @@ def start_event_loop() -> None:
     try:
         event_loop()
     except RuntimeError:
-        failed, zarr_sync.loop[0], zarr_sync.iothread[0] = zarr_sync.loop[0], None, None
-        if failed is not None:
-            failed.close()
+        zarr_sync: Any = import_module("zarr.core.sync")
+        if hasattr(zarr_sync, "loop") and hasattr(zarr_sync, "iothread"):
+            failed, zarr_sync.loop[0], zarr_sync.iothread[0] = zarr_sync.loop[0], None, None
+            if failed is not None:
+                failed.close()
         raise
 
 
@@ -126,6 +181,15 @@ HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 CODEC_METHODS = frozenset({"_decode_single", "_decode_sync", "_encode_single", "_encode_sync"})
 """The codec methods that zarr calls, with and without an event loop. Our own chains call them too."""
 
+SHARDING_METHODS = (
+    "_decode_partial_single",
+    "_decode_partial_sync",
+    "_encode_partial_single",
+    "_encode_partial_sync",
+    "_get_inner_chunk_transform",
+)
+"""The methods of zarr's sharding codec that ours replace."""
+
 OVERRIDDEN = frozenset(
     {
         "_check_native_dtype",  # of data types, as are the next four
@@ -135,17 +199,49 @@ OVERRIDDEN = frozenset(
         "_from_json_v3",
         "_check_writable",  # of stores, as is the next one
         "_open",
-        "_decode_partial_single",  # of the sharding codec, as are the rest
-        "_decode_partial_sync",
-        "_encode_partial_single",
-        "_encode_partial_sync",
-        "_get_inner_chunk_transform",
+        *SHARDING_METHODS,
     }
 )
 """Methods of zarr's classes that ours replace, so that zarr calls them."""
 
 
-# zarr
+def check_sharding() -> None:
+    """Refuse slotted shards if zarr no longer calls the methods that ours replace.
+
+    It would then write whole shards, without locks, and lose what others write at the same time.
+    """
+    needed = (*SHARDING_METHODS, "_get_shard_indexer_and_value")
+    lost = [f"zarr.codecs.ShardingCodec.{name}" for name in needed if not hasattr(ShardingCodec, name)]
+    if lost:
+        LACKING.extend(name for name in lost if name not in LACKING)
+        _refuse_slots()
+
+
+# zarr: chains of codecs
+
+
+def codec_supports_sync(codec: object) -> bool:
+    """Whether a codec may be called without an event loop; codecs around others may depend on these."""
+    return isinstance(codec, SupportsSyncCodec) and bool(getattr(codec, "_sync_capable", True))
+
+
+def evolve_codecs(codecs: Iterable[Codec], spec: ArraySpec) -> tuple[Codec, ...]:
+    """The chain, completed for data of `spec`, each codec for what the one before it returns."""
+    chain: list[Codec] = []
+    for codec in codecs:
+        chain.append(codec.evolve_from_array_spec(spec))
+        spec = chain[-1].resolve_metadata(spec)
+    return tuple(chain)
+
+
+def resolve_aa_specs(
+    codecs: Iterable[ArrayArrayCodec], spec: ArraySpec
+) -> tuple[tuple[ArraySpec, ...], ArraySpec]:
+    """What each array -> array codec gets, and what the array -> bytes codec gets."""
+    specs = [spec]
+    for codec in codecs:
+        specs.append(codec.resolve_metadata(specs[-1]))
+    return tuple(specs[:-1]), specs[-1]
 
 
 class Stages(NamedTuple):
@@ -156,9 +252,208 @@ class Stages(NamedTuple):
     bytes_bytes: tuple[Any, ...]
 
 
-def stages(transform: ChunkTransform) -> Stages:
-    """The codecs of a chain that zarr has split and checked; it keeps them to itself."""
-    return Stages(tuple(transform._aa_codecs), transform._ab_codec, tuple(transform._bb_codecs))
+def stages(codecs: Iterable[Codec]) -> Stages:
+    """The codecs of a chain by stage; raises ValueError if they are not in this order."""
+    chain = tuple(codecs)
+    kinds = [ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec]
+    order = [next(stage for stage, kind in enumerate(kinds) if isinstance(codec, kind)) for codec in chain]
+    if order != sorted(order) or order.count(1) != 1:
+        raise ValueError(
+            f"the codecs {[type(codec).__name__ for codec in chain]} are no chain: it has array -> array "
+            "codecs, one array -> bytes codec and bytes -> bytes codecs, in this order"
+        )
+    middle = order.index(1)
+    return Stages(chain[:middle], chain[middle], chain[middle + 1 :])
+
+
+class ChunkTransform:
+    """A chain of codecs that encodes and decodes chunks without an event loop.
+
+    Raises TypeError if a codec needs one.
+    """
+
+    def __init__(self, *, codecs: Iterable[Codec]) -> None:
+        self.codecs = tuple(codecs)
+        waiting = [type(codec).__name__ for codec in self.codecs if not codec_supports_sync(codec)]
+        if waiting:
+            raise TypeError(f"these codecs work only inside an event loop: {', '.join(waiting)}")
+        self._stages = stages(self.codecs)
+
+    def decode_chunk(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> AnyNDBuffer:
+        """The values of a chunk."""
+        before, serializer, after = self._stages
+        specs, inner = resolve_aa_specs(before, chunk_spec)
+        data: Any = chunk_bytes
+        for codec in (*reversed(after), serializer):
+            data = codec._decode_sync(data, inner)
+        for codec, spec in zip(reversed(before), reversed(specs), strict=True):
+            data = codec._decode_sync(data, spec)
+        values: AnyNDBuffer = data
+        return values
+
+    def encode_chunk(self, chunk_array: AnyNDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
+        """The bytes of a chunk; None if a codec says that it need not be stored."""
+        before, serializer, after = self._stages
+        specs, inner = resolve_aa_specs(before, chunk_spec)
+        data: Any = chunk_array
+        steps = [*zip(before, specs, strict=True), *((codec, inner) for codec in (serializer, *after))]
+        for codec, spec in steps:
+            if data is None:
+                return None
+            data = codec._encode_sync(data, spec)
+        encoded: Buffer | None = data
+        return encoded
+
+    def compute_encoded_size(self, nbytes: int, spec: ArraySpec) -> int:
+        """How many bytes chunks of `nbytes` take when encoded, if all codecs have a fixed size."""
+        for codec in self.codecs:
+            nbytes = codec.compute_encoded_size(nbytes, spec)
+            spec = codec.resolve_metadata(spec)
+        return nbytes
+
+
+# zarr: chunks
+
+
+def _fill_value(spec: ArraySpec) -> Any:
+    """The value of what is not stored; format 2 may leave it open."""
+    return spec.dtype.default_scalar() if spec.fill_value is None else spec.fill_value
+
+
+def chunk_is_empty(chunk: AnyNDBuffer, spec: ArraySpec) -> bool:
+    """Whether a chunk is not stored because it holds only the fill value."""
+    return not spec.config.write_empty_chunks and chunk.all_equal(_fill_value(spec))
+
+
+def merge_and_encode_chunk(
+    existing: Buffer | None,
+    value: AnyNDBuffer,
+    *,
+    chunk_spec: ArraySpec,
+    chunk_selection: Any,
+    out_selection: Any,
+    is_complete: bool,
+    decode: Callable[[Buffer, ArraySpec], AnyNDBuffer],
+    encode: Callable[[AnyNDBuffer, ArraySpec], Buffer | None],
+) -> Buffer | None:
+    """The bytes of a chunk after a part of `value` was written into it; None if it need not be stored."""
+    part = value if value.shape == () else value[out_selection]
+    if is_complete and part.shape == chunk_spec.shape and value.shape != ():
+        chunk = part
+    else:
+        if existing is not None:
+            chunk = decode(existing, chunk_spec).copy()
+        else:
+            chunk = chunk_spec.prototype.nd_buffer.create(
+                shape=chunk_spec.shape,
+                dtype=chunk_spec.dtype.to_native_dtype(),
+                order=chunk_spec.order,
+                fill_value=_fill_value(chunk_spec),
+            )
+        chunk[chunk_selection] = part
+    return None if chunk_is_empty(chunk, chunk_spec) else encode(chunk, chunk_spec)
+
+
+def decode_and_scatter_chunk(
+    stored: Buffer | None,
+    out: AnyNDBuffer,
+    *,
+    chunk_spec: ArraySpec,
+    chunk_selection: Any,
+    out_selection: Any,
+    decode: Callable[[Buffer, ArraySpec], AnyNDBuffer],
+) -> None:
+    """Put the selected values of a chunk into `out`; the fill value if it is not stored."""
+    if stored is None:
+        out[out_selection] = _fill_value(chunk_spec)
+    else:
+        out[out_selection] = decode(stored, chunk_spec)[chunk_selection]
+
+
+@lru_cache(maxsize=16)
+def morton_order_coords(grid: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The chunks of a shard in the order in which zarr writes them: by their interleaved bits.
+
+    >>> morton_order_coords((2, 2))
+    ((0, 0), (1, 0), (0, 1), (1, 1))
+    """
+    axes = np.indices(grid).reshape(len(grid), math.prod(grid))
+    bits = [
+        (axis >> bit) & 1
+        for bit in range(max(grid, default=1).bit_length())
+        for axis, size in zip(axes, grid, strict=True)
+        if (size - 1) >> bit
+    ]
+    order = np.lexsort(bits) if bits else slice(None)
+    return tuple(map(tuple, axes.T[order].tolist()))
+
+
+def is_regular(grid: Any) -> TypeGuard[RegularChunkGridMetadata]:
+    """Whether all chunks of a grid have one shape."""
+    return hasattr(grid, "chunk_shape")
+
+
+def has_usual_keys(encoding: Any) -> bool:
+    """Whether the keys of chunks are the numbers of the index, with a separator and perhaps a prefix."""
+    return type(encoding) in (DefaultChunkKeyEncoding, V2ChunkKeyEncoding)
+
+
+# zarr: the rest
+
+
+def is_pure_fancy_indexing(selection: Any, ndim: int) -> bool:
+    """Whether `array[selection]` of zarr reads point by point, as `vindex` does.
+
+    >>> is_pure_fancy_indexing(([0, 1], 2), 2), is_pure_fancy_indexing(([0, 1], slice(2)), 2)
+    (True, False)
+    """
+    if getattr(selection, "dtype", None) == np.bool_ and hasattr(selection, "shape"):
+        return True
+    if ndim == 1 and (_is_index_list(selection) or _is_list_of(selection, (bool, np.bool_))):
+        return True
+    if not isinstance(selection, tuple) or len(selection) != ndim:
+        return False
+    lists = [_is_index_list(entry) for entry in selection]
+    return any(lists) and all(
+        listed or _is_index(entry) for listed, entry in zip(lists, selection, strict=True)
+    )
+
+
+def _is_index(entry: Any) -> bool:
+    return isinstance(entry, numbers.Integral) and not isinstance(entry, bool)
+
+
+def _is_list_of(entry: Any, kinds: tuple[type, ...]) -> bool:
+    return isinstance(entry, list) and bool(entry) and all(type(each) in kinds for each in entry)
+
+
+def _is_index_list(entry: Any) -> bool:
+    """Whether these are several indexes: a list of integers, or an array of them."""
+    if isinstance(entry, list):
+        return bool(entry) and all(map(_is_index, entry))
+    return not np.isscalar(entry) and hasattr(entry, "shape") and entry.dtype.kind in "ui"
+
+
+async def concurrent_map[T](
+    items: Iterable[tuple[Any, ...]], work: Callable[..., Awaitable[T]], limit: int
+) -> list[T]:
+    """`work(*item)` for each item, at most `limit` at a time."""
+    turn = asyncio.Semaphore(limit)
+
+    async def one(item: tuple[Any, ...]) -> T:
+        async with turn:
+            return await work(*item)
+
+    return await asyncio.gather(*map(one, items))
+
+
+def resolve_max_workers() -> int:
+    """How many threads zarr's fused pipeline takes."""
+    setting = zarr.config.get("codec_pipeline.max_workers", None)
+    try:
+        return max(1, int(setting))
+    except (TypeError, ValueError):  # not set, or not a number: zarr warns of that when it reads
+        return os.cpu_count() or 1
 
 
 def inner_projections(codec: ShardingCodec, selection: Any, shard_spec: ArraySpec, value: Any) -> Any:
@@ -170,13 +465,14 @@ def inner_projections(codec: ShardingCodec, selection: Any, shard_spec: ArraySpe
 
 
 def numcodec(codec: Any) -> Any:
-    """The numcodecs codec behind one of `zarr.codecs.numcodecs`; zarr only shows its settings as JSON."""
-    return codec._codec
+    """The numcodecs codec behind one of `zarr.codecs.numcodecs`."""
+    return numcodecs.get_codec(codec.codec_config)
 
 
 async def open_store(store: Store) -> None:
     """Open a store that is not open yet; the public `open` makes a new one."""
-    await store._ensure_open()
+    if hasattr(store, "_ensure_open"):  # else it opens when it is first used
+        await store._ensure_open()
 
 
 class DeferredNDBuffer(NDBuffer):
@@ -247,51 +543,60 @@ def parsed_group(store: Any) -> Any:
     return store._group
 
 
-def _copy_of(name: str) -> Any:
-    """A second copy of a module, in which names can be replaced without changing it for anybody else."""
-    spec = find_spec(name)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def parse_tiff(url: str, registry: Any) -> Any:
+    """The first image of a TIFF file through virtual_tiff, as a `ManifestStore`.
 
-
-@cache
-def tiff_parser() -> Any:
-    """The parser of virtual_tiff, with interleaved samples as Zarr specifies them.
-
-    It has its own codec for them, an array in Fortran order, which does not work with zarr 3.4. With the axes
-    reversed, that is C order.
+    For interleaved samples, virtual_tiff 0.5 has a codec of its own, which fails with zarr 3.4. So it sees an
+    image with one sample, and the axis of the samples is added here: in C order, they are the last axis.
     """
-    module = _copy_of("virtual_tiff.parser")
-    module.TransposeCodec = lambda order: TransposeCodec(order=order[::-1])
-    module.ChunkyCodec = BytesCodec
-    return module.VirtualTIFF(ifd=0)
+    parser, manifests = import_module("virtual_tiff.parser"), import_module("virtualizarr.manifests")
+    store, path = registry.resolve(url)
+    tiff = sync(parser._open_tiff(store=store, path=path))
+    image, endian = tiff.ifds[0], parser._ENDIANNESS_TO_STR[tiff.endianness]
+    if image.planar_configuration == 1 and image.samples_per_pixel > 1:
+        array = parser._construct_manifest_array(ifd=_OneSample(image), url=url, endian=endian)
+        array = _with_samples(array, int(image.samples_per_pixel))
+    else:
+        array = parser._construct_manifest_array(ifd=image, url=url, endian=endian)
+    group = manifests.ManifestGroup(arrays={"0": array}, attributes={})
+    return manifests.ManifestStore(registry=registry, group=group)
 
 
-def virtual_parser(module: str, name: str) -> Any:
-    """A parser of VirtualiZarr, from one of its modules as `virtual_module` gives it."""
-    return getattr(virtual_module(module), name)
+class _OneSample:
+    """An image of `async_tiff`, but with one sample for each pixel."""
+
+    samples_per_pixel = 1
+
+    def __init__(self, image: Any) -> None:
+        self._image = image
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._image, name)
 
 
-@cache
-def virtual_module(module: str) -> Any:
-    """VirtualiZarr parsers that do not stumble over attributes: the `_FillValue` of integers may be NaN.
-
-    Their own attributes are not used: we read attributes ourselves, with the types that they have.
-    """
-    copied = _copy_of(f"virtualizarr.parsers.{module}")
-    made = copied.create_v3_array_metadata
-
-    def create(*, data_type: Any, fill_value: Any, **rest: Any) -> Any:
-        if data_type.kind in "iu" and isinstance(fill_value, float) and not fill_value.is_integer():
-            fill_value = None
-        return made(data_type=data_type, fill_value=fill_value, **rest)
-
-    copied.encode_cf_fill_value = lambda value, dtype: None
-    copied.create_v3_array_metadata = create
-    return copied
+def _with_samples(array: Any, count: int) -> Any:
+    """A manifest array of an image, with its interleaved samples as the first axis."""
+    manifests = import_module("virtualizarr.manifests")
+    metadata, table = array.metadata, manifest_table(array.manifest)
+    before, serializer, after = stages(metadata.codecs)
+    shape = (count, *metadata.chunk_grid.chunk_shape)
+    return manifests.ManifestArray(
+        metadata=ArrayV3Metadata(
+            shape=(count, *metadata.shape),
+            data_type=metadata.data_type,
+            chunk_grid={"name": "regular", "configuration": {"chunk_shape": shape}},
+            chunk_key_encoding={"name": "default"},
+            fill_value=metadata.fill_value,
+            codecs=(*before, TransposeCodec(order=(1, 2, 0)), serializer, *after),
+            attributes=metadata.attributes,
+            dimension_names=("band", *metadata.dimension_names),
+        ),
+        chunkmanifest=manifests.ChunkManifest.from_arrays(
+            paths=table.paths[np.newaxis],
+            offsets=table.offsets[np.newaxis],
+            lengths=table.lengths[np.newaxis],
+        ),
+    )
 
 
 @cache
@@ -300,10 +605,21 @@ def hdf5_manifest_array() -> Any:
 
     Its versions of them are not used, and it cannot read some.
     """
-    copied = virtual_module("hdf.hdf")
-    copied._extract_attrs = lambda *_: {}
-    copied._dataset_dims = lambda dataset, group: [None] * len(dataset.shape)
-    return copied._construct_manifest_array
+    parser, dataset_class = import_module("virtualizarr.parsers.hdf.hdf"), import_module("h5py").Dataset
+
+    class Bare(dataset_class):  # type: ignore[misc, valid-type]  # imported only now
+        """The same dataset, without attributes and scales."""
+
+        attrs: ClassVar[dict[str, Any]] = {}
+
+        @property
+        def dims(self) -> list[tuple[()]]:
+            return [()] * len(self.shape)
+
+    def construct(url: str, dataset: Any, group: str) -> Any:
+        return parser._construct_manifest_array(url, Bare(dataset.id), group)
+
+    return construct
 
 
 class ManifestTable(NamedTuple):

@@ -51,6 +51,7 @@ Each class is also the built-in exception that a caller would expect, so
 
 import signal
 import traceback
+from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -132,15 +133,26 @@ class ChunkIndexUnknownError(IntarsiaError, LookupError):
     """
 
 
+def install_command(extra: str) -> str:
+    """The command that installs an extra, from the package index or from the checkout that this runs from.
+
+    >>> install_command("dask")
+    "pip install '...[dask]'"
+    """
+    checkout = Path(__file__).resolve().parents[2]  # of src/intarsia
+    in_checkout = (checkout / "pyproject.toml").exists() and (checkout / "src" / "intarsia").exists()
+    return f"pip install '{'.' if in_checkout else 'intarsia'}[{extra}]'"
+
+
 class MissingExtraError(IntarsiaError, ImportError):
     """An optional dependency is not installed; the message names the pip command.
 
     >>> str(MissingExtraError("xarray", "xarray"))
-    "xarray is not installed: pip install 'intarsia[xarray]'"
+    "xarray is not installed: pip install '...[xarray]'"
     """
 
     def __init__(self, module: str, extra: str) -> None:
-        super().__init__(f"{module} is not installed: pip install 'intarsia[{extra}]'")
+        super().__init__(f"{module} is not installed: {install_command(extra)}")
         self.name = module
         self.extra = extra
 

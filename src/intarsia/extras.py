@@ -15,7 +15,7 @@ def extra(module: str, name: str) -> Any:
     >>> extra("no_such_parser.formats", "virtual")
     Traceback (most recent call last):
     ...
-    intarsia.errors.MissingExtraError: no_such_parser is not installed: pip install 'intarsia[virtual]'
+    intarsia.errors.MissingExtraError: no_such_parser is not installed: pip install '...[virtual]'
     """
     try:
         return import_module(module)

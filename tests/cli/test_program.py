@@ -15,6 +15,7 @@ import pytest
 
 import intarsia
 from intarsia.cli.verb import Exit, exit_of
+from intarsia.errors import install_command
 from tests.cli.program import document, failure, run, succeed
 
 PROGRAM = [sys.executable, "-m", "intarsia"]
@@ -158,7 +159,7 @@ def test_a_missing_package_is_one_friendly_line(missing, tmp_path):
         check=False,
     )
     assert ran.returncode == 7
-    assert ran.stderr.strip() == f"intarsia: the command line needs {missing}: pip install 'intarsia[cli]'"
+    assert ran.stderr.strip() == f"intarsia: the command line needs {missing}: {install_command('cli')}"
 
 
 def test_a_reader_who_goes_away_is_no_error(made):

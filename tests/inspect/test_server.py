@@ -22,6 +22,7 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 from zarr.storage import ObjectStore
 
 import intarsia
+from intarsia.errors import install_command
 from tests.inspect.browser import Browser
 from tests.inspect.zarrita import READ, site
 from tests.interop.datasets import stored_in_parts, weather
@@ -341,4 +342,4 @@ for call in (intarsia.serve, intarsia.serve):
         print(error)
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout == "zarr_http_server is not installed: pip install 'intarsia[serve]'\n" * 2
+    assert ran.stdout == f"zarr_http_server is not installed: {install_command('serve')}\n" * 2

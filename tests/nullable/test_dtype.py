@@ -284,7 +284,7 @@ def test_nothing_but_the_core_dependencies_is_needed(tmp_path):
         try:
             a.to_pandas()
         except ImportError as error:
-            assert "intarsia[nullable]" in str(error)
+            assert "[nullable]'" in str(error)
         """,
         tmp_path,
     )

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from intarsia._compat import virtual_parser
 from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.formats.hdf5 import HDF5
 from intarsia.archives.formats.tiff import TIFFParser
@@ -88,7 +87,7 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
             if reader.read(8) == HDF5_MAGIC:
                 return HDF5(group)
     if head[:3] == b"CDF":
-        return VirtualFormat("netcdf3", _netcdf3_parser(), group)
+        return VirtualFormat("netcdf3", _virtualizarr("NetCDF3Parser"), group)
     if head[:4] in TIFF_MAGIC:
         return VirtualFormat("tiff", TIFFParser(sources), group)
     if head.lstrip()[:1] == b"{":
@@ -101,11 +100,6 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
 
 def _virtualizarr(parser: str) -> Any:
     return getattr(extra("virtualizarr.parsers", "virtual"), parser)()
-
-
-def _netcdf3_parser() -> Any:
-    extra("virtualizarr.parsers", "virtual")
-    return virtual_parser("netcdf3", "NetCDF3Parser")()
 
 
 def _may_be_directory(url: str) -> bool:

@@ -2,6 +2,8 @@
 
 import sys
 
+from intarsia.errors import install_command
+
 __all__ = ["main"]
 
 
@@ -11,7 +13,7 @@ def main() -> None:
         import rich  # noqa: F401 (only asked whether it is there, as is the next one)
         import typer  # noqa: F401 (as above)
     except ImportError as error:
-        print(f"intarsia: the command line needs {error.name}: pip install 'intarsia[cli]'", file=sys.stderr)
+        print(f"intarsia: the command line needs {error.name}: {install_command('cli')}", file=sys.stderr)
         raise SystemExit(7) from None
     from intarsia.cli.app import run
 

@@ -504,8 +504,9 @@ class ChunkIndexMixin:
         return [self._place_of(getter, spec, outer) for getter, spec, *_ in batch]
 
     def _place_of(self, getter: ByteGetter, spec: _compat.ArraySpec, outer: ChunkPlace) -> ChunkPlace:
-        if isinstance(getter, _compat.ShardingByteGetter):
-            return InnerPlace(outer, getter.chunk_coords, spec, self.array_array_codecs)
+        coordinates = getattr(getter, "chunk_coords", None)  # of an inner chunk of a shard
+        if coordinates is not None:
+            return InnerPlace(outer, coordinates, spec, self.array_array_codecs)
         if self.grid is not None and isinstance(getter, StorePath):
             return StoredPlace(self.grid, getter.path, spec, self.array_array_codecs)
         return UNKNOWN

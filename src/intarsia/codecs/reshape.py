@@ -9,7 +9,7 @@ from zarr.core.buffer import NDBuffer
 from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
-from intarsia._compat import JSON, ArraySpec, RegularChunkGridMetadata
+from intarsia._compat import JSON, ArraySpec, is_regular
 from intarsia.codecs.base import (
     ChunkNamingCodec,
     SynchronousArrayCodec,
@@ -89,7 +89,7 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
         self, *, shape: tuple[int, ...], dtype: ZDType[Any, Any], chunk_grid: ChunkGridMetadata
     ) -> None:
         # Checks only the number of elements: codecs before this one may turn the axes.
-        if isinstance(chunk_grid, RegularChunkGridMetadata):
+        if is_regular(chunk_grid):
             elements = prod(chunk_grid.chunk_shape)
             known = prod(size for size in self.shape if isinstance(size, int) and size != -1)
             is_open = any(size == -1 or isinstance(size, tuple) for size in self.shape)

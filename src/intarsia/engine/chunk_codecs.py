@@ -75,7 +75,7 @@ class Decoder:
         chain = ChunkTransform(codecs=without_copies(codecs))
         self._array_codecs: tuple[Any, ...]
         self._serializer: Any
-        self._array_codecs, self._serializer, after = stages(chain)
+        self._array_codecs, self._serializer, after = stages(chain.codecs)
         self._array_specs, self._spec = resolve_aa_specs(self._array_codecs, spec)
         self._buffer = default_buffer_prototype().buffer
         self._nd_buffer = default_buffer_prototype().nd_buffer
@@ -238,7 +238,7 @@ class Encoder:
         self._chain, self._spec, self._decoder = ChunkTransform(codecs=codecs), spec, decoder
         prototype = default_buffer_prototype()
         self._buffer, self._nd_buffer = prototype.buffer, prototype.nd_buffer
-        array_codecs, serializer, outer = stages(self._chain)
+        array_codecs, serializer, outer = stages(codecs)
         self._is_plain = (
             type(serializer) is BytesCodec
             and not array_codecs

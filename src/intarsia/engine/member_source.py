@@ -17,10 +17,9 @@ from intarsia._compat import (
     ArraySpec,
     ArrayV2Metadata,
     ArrayV3Metadata,
-    DefaultChunkKeyEncoding,
-    RegularChunkGridMetadata,
-    V2ChunkKeyEncoding,
     evolve_codecs,
+    has_usual_keys,
+    is_regular,
 )
 from intarsia.codecs.runtime_options import Options, config_of, options_in, options_of, with_codecs
 from intarsia.engine.chunk_codecs import Decoder, Encoder
@@ -231,8 +230,7 @@ type AnySource = EngineSource | ZarrSource
 def _separator(metadata: Any) -> str | None:
     """The separator of the numbers in chunk keys; None for other kinds of keys."""
     encoding = metadata.chunk_key_encoding
-    usual = type(encoding) in (DefaultChunkKeyEncoding, V2ChunkKeyEncoding)
-    return str(encoding.separator) if usual else None
+    return str(encoding.separator) if has_usual_keys(encoding) else None
 
 
 def fill_value_of(array: zarr.Array[Any]) -> Any:
@@ -250,7 +248,7 @@ def _memory_obstacle(array: zarr.Array[Any]) -> str:
     """Why chunks of this array do not fit the engine's grid and memory; empty if they do."""
     metadata, prototype = array.metadata, default_buffer_prototype()
     is_format_2 = isinstance(metadata, ArrayV2Metadata)
-    if not (is_format_2 or isinstance(metadata.chunk_grid, RegularChunkGridMetadata)):
+    if not (is_format_2 or is_regular(metadata.chunk_grid)):
         return "chunks of different shapes"
     dtype = values_dtype(metadata.dtype)
     if dtype.kind not in FIXED_SIZE_KINDS or dtype.hasobject or dtype.metadata:

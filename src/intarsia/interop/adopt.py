@@ -21,7 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore
 
 from intarsia import logical
-from intarsia._compat import ArrayV3Metadata, RegularChunkGridMetadata, manifest_table, sync
+from intarsia._compat import ArrayV3Metadata, is_regular, manifest_table, sync
 from intarsia.archives.formats.virtualizarr import specified_codec
 from intarsia.archives.formats.zarr import translated
 from intarsia.archives.locations import Identity, Sources, local_path, url_of
@@ -198,7 +198,7 @@ def _document(stored: zarr.Array[Any]) -> dict[str, Any]:
 
 
 def _as_member(metadata: ArrayV3Metadata) -> dict[str, Any]:
-    if not isinstance(metadata.chunk_grid, RegularChunkGridMetadata):
+    if not is_regular(metadata.chunk_grid):
         raise AdoptionError("its chunks differ in size: intarsia.convert copies its values instead")
     document: dict[str, Any] = dict(metadata.to_dict())
     document["codecs"] = [specified_codec(codec.to_dict()) for codec in metadata.codecs]

@@ -17,7 +17,7 @@ import zarr
 from zarr.errors import ContainsArrayError
 from zarr.storage import LocalStore
 
-from intarsia._compat import RegularChunkGridMetadata, sync
+from intarsia._compat import is_regular, sync
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import one_line, place_text
 from intarsia.engine.config import LogicalConfig
@@ -181,7 +181,7 @@ def _data_problems(logical: LogicalArrayHandle, known: set[str], progress: Progr
         where = f"{logical.group.path}/{region.name}".lstrip("/")
         try:
             member = region.member
-            if isinstance(member.metadata.chunk_grid, RegularChunkGridMetadata):
+            if is_regular(member.metadata.chunk_grid):
                 if region.name not in stored:
                     stored[region.name] = stored_indices(member)
                 selections = list(_stored_parts(region, member, stored[region.name]))

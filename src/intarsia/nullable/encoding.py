@@ -17,7 +17,7 @@ import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.core.buffer import Buffer, NDBuffer
 
-from intarsia._compat import ArraySpec, codec_supports_sync, codecs_from_list_unchecked, evolve_codecs
+from intarsia._compat import ArraySpec, codec_supports_sync, evolve_codecs, stages
 from intarsia.codecs.compressors import check_count, decode, decoded_bounds, unknown_bound
 from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError, has_panicked
@@ -74,7 +74,7 @@ class NestedCodecs:
 
     @cached_property
     def _stages(self) -> tuple[tuple[ArrayArrayCodec, ...], ArrayBytesCodec, tuple[BytesBytesCodec, ...]]:
-        return codecs_from_list_unchecked(self.codecs)
+        return stages(self.codecs)
 
     @cached_property
     def synchronous(self) -> bool:

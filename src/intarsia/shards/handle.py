@@ -190,7 +190,7 @@ class ShardedArray:
                 "compressors inside the shards; only 'transpose' may come before them"
             )
         assert isinstance(metadata, _compat.ArrayV3Metadata)
-        if not isinstance(metadata.chunk_grid, _compat.RegularChunkGridMetadata):
+        if not _compat.is_regular(metadata.chunk_grid):
             raise SlotsUnsupportedError(
                 f"the shards of the array {self.array.path!r} differ in shape; slots need a regular grid"
             )
@@ -225,7 +225,7 @@ class ShardedArray:
     @cached_property
     def shard_spec(self) -> _compat.ArraySpec:
         """What zarr tells codecs about one shard of this array."""
-        assert isinstance(self.metadata.chunk_grid, _compat.RegularChunkGridMetadata)
+        assert _compat.is_regular(self.metadata.chunk_grid)
         return _compat.ArraySpec(
             shape=self.metadata.chunk_grid.chunk_shape,
             dtype=self.metadata.data_type,

@@ -199,7 +199,6 @@ class NestedShard(ShardingCodec):
                     None,
                     shard_array,
                     is_complete=True,
-                    drop_axes=(),
                     decode=transform.decode_chunk,
                     encode=transform.encode_chunk,
                     **selections,
@@ -220,7 +219,6 @@ class NestedShard(ShardingCodec):
                 _compat.decode_and_scatter_chunk(
                     chunks.get(place.coordinates),
                     out,
-                    drop_axes=(),
                     decode=transform.decode_chunk,
                     **selections,
                 )

@@ -80,6 +80,7 @@ class SlottedSharding(ShardingCodec):
         fsync: bool = False,
         any_filesystem: bool = False,
     ) -> None:
+        _compat.check_sharding()
         super().__init__(
             chunk_shape=chunk_shape,
             codecs=parse_codecs(codecs),
@@ -161,7 +162,6 @@ class SlottedSharding(ShardingCodec):
                         chunk_selection=chunk_selection,
                         out_selection=out_selection,
                         is_complete=complete,
-                        drop_axes=(),
                         decode=_naming(path, coordinates, transform),
                         encode=encode_payload,
                     )
@@ -210,7 +210,6 @@ class SlottedSharding(ShardingCodec):
                         chunk_spec=chunk_spec,
                         chunk_selection=chunk_selection,
                         out_selection=out_selection,
-                        drop_axes=(),
                         decode=_naming(path, coordinates, transform),
                     )
         if missing:

@@ -85,16 +85,27 @@ def test_records_that_the_file_cannot_hold_are_refused_before_there_is_room_for_
         intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time", group="*")
 
 
-@pytest.mark.parametrize("version", [*VERSIONS, "NETCDF4"])
-def test_a_fill_value_that_integers_cannot_have_is_none(tmp_path, version):
-    with netCDF4.Dataset(tmp_path / "a.nc", "w", format=version) as file:
+def integers_with_nan(path, version):
+    """A file whose integers have a `_FillValue` of NaN."""
+    with netCDF4.Dataset(path, "w", format=version) as file:
         file.createDimension("time", 2)
         file.createDimension("x", 3)
         for name, dims in (("count", ("time", "x")), ("month", ("x",))):
             variable = file.createVariable(name, "i4", dims)
             variable.set_auto_maskandscale(False)
             variable[:] = np.arange(variable.size).reshape(variable.shape)
-    _spoil(tmp_path / "a.nc", version)
+    _spoil(path, version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_fill_value_that_integers_cannot_have_is_refused_by_name(tmp_path, version):
+    integers_with_nan(tmp_path / "a.nc", version)
+    with pytest.raises(IngestError, match=r"'count' has integers, but its _FillValue is nan\."):
+        intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time")
+
+
+def test_in_hdf5_a_fill_value_that_integers_cannot_have_is_none(tmp_path):
+    integers_with_nan(tmp_path / "a.nc", "NETCDF4")
     report = intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time", copy="never")
     opened = xr.open_dataset(report.repository, engine="intarsia")
     assert opened["count"].values.tolist() == [[0, 1, 2], [3, 4, 5]]

@@ -15,7 +15,7 @@ from typing import IO, Any, Literal, NamedTuple
 
 from zarr.codecs import BytesCodec, TransposeCodec
 
-from intarsia._compat import manifest_table, parsed_group, tiff_parser
+from intarsia._compat import manifest_table, parse_tiff, parsed_group
 from intarsia.archives.locations import Sources
 from intarsia.errors import IngestError
 from intarsia.extras import extra
@@ -373,7 +373,7 @@ class TIFFParser:
             _Header(reader).check()
         extra("virtual_tiff", "tiff")
         try:
-            store = tiff_parser()(url, registry)
+            store = parse_tiff(url, registry)
         except Exception as error:  # of any class: some stand for panics in Rust
             text = " ".join(str(error).split())
             if "panicked" in text:

@@ -411,6 +411,7 @@ def netcdf3_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[
         dimensions = [header.count() for _ in range(header.count())]
         variables[name] = header.attributes()
         kind = header.number(4)
+        _check_fill_value(name, NETCDF3_TYPES.get(kind, "i1"), variables[name].get("_FillValue"))
         header.count()  # its size, which is wrong for large variables
         start = header.offset()
         if dimensions and all(0 <= d < len(lengths) for d in dimensions) and lengths[dimensions[0]] == 0:
@@ -420,6 +421,15 @@ def netcdf3_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[
     if starts and records > 1:
         _check_records(records, min(starts), record_bytes, header.size)
     return whole, variables
+
+
+def _check_fill_value(name: str, kind: str, fill: Any) -> None:
+    """Refuse integers with a `_FillValue` that is none: VirtualiZarr cannot read the whole file then."""
+    if np.dtype(kind).kind in "iu" and isinstance(fill, np.floating) and not fill.is_integer():
+        raise IngestError(
+            f"the variable {name!r} has integers, but its _FillValue is {fill}. Remove it: "
+            f"ncatted -a _FillValue,{name},d,, FILE"
+        )
 
 
 def _check_records(count: int, start: int, nbytes: int, size: int) -> None:
