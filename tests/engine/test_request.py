@@ -32,3 +32,9 @@ def test_what_has_the_methods_of_an_integer_is_one():
     assert parse_selection((10, 10), (np.int64(3), slice(np.int8(2), None))) == parse_selection(
         (10, 10), (3, slice(2, None))
     )
+
+
+def test_a_mask_of_another_length_is_refused_with_the_shapes():
+    words = r"boolean index has shape \(5,\) but the selected axes have shape \(12,\)"
+    with pytest.raises(IndexError, match=words):
+        parse_selection((12, 3), (np.ones(5, bool), slice(None)), "orthogonal")

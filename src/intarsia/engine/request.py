@@ -8,6 +8,7 @@ elements, as `vindex` and boolean masks do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -121,11 +122,15 @@ def parse_selection(shape: tuple[int, ...], selection: Any, mode: Mode | None = 
     from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
 
     transform = IndexTransform.from_shape(shape)
-    if mode != "basic":
-        scalars, selection = split_scalar_axes(selection, transform.domain, mode)
-        if scalars is not None:
-            transform = transform.select(scalars, "basic")
-    literal = normalize_positional_selection(selection, transform.domain, mode)
+    try:
+        if mode != "basic":
+            scalars, selection = split_scalar_axes(selection, transform.domain, mode)
+            if scalars is not None:
+                transform = transform.select(scalars, "basic")
+        literal = normalize_positional_selection(selection, transform.domain, mode)
+    except IndexError as error:  # it calls the length of an axis its dimension
+        text = re.sub(r"dimensions? .* has shape", "the selected axes have shape", str(error))
+        raise IndexError(text) from error
     return from_transform(transform[literal] if mode == "basic" else transform.select(literal, mode))
 
 
