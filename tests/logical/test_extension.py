@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.archives.plan.member_allocation import merged
+from intarsia.archives.plan.member_allocation import merge_neighbours
 from intarsia.errors import ManifestError
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest import stored_table
@@ -58,7 +58,7 @@ def begun(rows):
     logical = group_of(session.store)
     manifest = replace(logical.manifest, regions=RegionTable.from_rows([], 1))
     (table, *_, packings, _), length = more(manifest, 0, rows)
-    logical.commit(replace(manifest, shape=(length,)).changed(regions=merged(table, 0), packings=packings))
+    logical.commit(replace(manifest, shape=(length,)).changed(regions=merge_neighbours(table, 0), packings=packings))
     return session, length
 
 
@@ -69,7 +69,7 @@ def test_it_is_as_if_the_table_had_been_read(first, second, third):
     whole = group_of(session.store).manifest
     for rows in (second, third):
         (table, *_, packings, _), total = more(whole, length, rows)
-        joined = merged(whole.regions.concat(table), 0)
+        joined = merge_neighbours(whole.regions.concat(table), 0)
         whole = replace(whole, shape=(total,)).changed(regions=joined, packings=packings)
         logical = LogicalArrayHandle.load(zarr.open_group(session.store, path="a", mode="r+"), later=True)
         end = logical.end_of_table(0)
@@ -79,7 +79,7 @@ def test_it_is_as_if_the_table_had_been_read(first, second, third):
             assert all(scale is None for *_, scale in first)
             return
         name = logical.group.attrs["intarsia"]["regions"]
-        logical.extend(end, (total,), more(end.part, length, rows)[0], merged)
+        logical.extend(end, (total,), more(end.part, length, rows)[0], merge_neighbours)
         assert logical.group.attrs["intarsia"]["regions"] == name
         length = total
     found = group_of(session.store).manifest  # which is checked
@@ -98,5 +98,5 @@ def test_what_a_reader_would_refuse_is_refused():
     end = logical.end_of_table(0)
     before = dict(logical.group.attrs)
     with pytest.raises(ManifestError, match="beyond"):
-        logical.extend(end, (length,), more(end.part, length, [(2, 0, 0.5)])[0], merged)
+        logical.extend(end, (length,), more(end.part, length, [(2, 0, 0.5)])[0], merge_neighbours)
     assert dict(group_of(session.store).group.attrs) == before
