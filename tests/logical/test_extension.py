@@ -58,7 +58,8 @@ def begun(rows):
     logical = group_of(session.store)
     manifest = replace(logical.manifest, regions=RegionTable.from_rows([], 1))
     (table, *_, packings, _), length = more(manifest, 0, rows)
-    logical.commit(replace(manifest, shape=(length,)).changed(regions=merge_neighbours(table, 0), packings=packings))
+    merged = merge_neighbours(table, 0)
+    logical.commit(replace(manifest, shape=(length,)).changed(regions=merged, packings=packings))
     return session, length
 
 
