@@ -374,7 +374,7 @@ async def read_request_async(
 
 
 async def _arrived(bytes_of_batch: Future[Any]) -> None:
-    """Wait until bytes have arrived, or never will: whoever decodes them is told why."""
+    """Wait for the fetch to finish; errors surface on decode."""
     arrival = asyncio.wrap_future(bytes_of_batch)
     await asyncio.wait([arrival])
     if not arrival.cancelled():

@@ -217,12 +217,12 @@ async def _all(storing: Sequence[Awaitable[None]]) -> None:
 
 
 def lock_shards(source: Source, part: Part, *, points: bool) -> AbstractContextManager[None]:
-    """Hold all shards that a write into this part stores anew; of an array without shards, nothing."""
+    """Hold all shards that a write into this part stores again; of an array without shards, nothing."""
     return lock_objects(source.array.store, source.path, _touched(source, part, points))
 
 
 def _touched(source: Source, part: Part, points: bool) -> Iterable[tuple[int, ...]]:
-    """The shards that a write into this part stores anew."""
+    """The shards that a write into this part stores again."""
     grain = source.stored_grain
     if grain is None or source.array.shards is None:
         return ()

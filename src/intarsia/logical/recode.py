@@ -188,8 +188,8 @@ def copy_values(
     member = logical.members[name]
     metadata: Any = member.metadata
     exact = room.exact and not is_exact(metadata.codecs)
-    luggage = logical.runtime_options(name, options)
-    copy = _Copy(logical.group.path, logical.manifest, room.copied, name, luggage, exact)
+    runtime = logical.runtime_options(name, options)
+    copy = _Copy(logical.group.path, logical.manifest, room.copied, name, runtime, exact)
     step = _step(logical, room.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
     tasks = _tasks(room.pieces, step)
     if client is not None:
@@ -245,7 +245,7 @@ class _Copy:
     manifest: Manifest
     copied: Manifest | None
     member: str
-    luggage: RuntimeOptions
+    runtime: RuntimeOptions
     """The run-time options for writing."""
     exact: bool = False
     """Whether every value is read again and compared."""
@@ -255,7 +255,7 @@ class _Copy:
         logical = LogicalArrayHandle(group, self.manifest)
         if self.copied is not None:
             logical = StoredNumbers(group, self.copied)
-        member = self.luggage.on(logical.members.child(self.member))
+        member = self.runtime.on(logical.members.child(self.member))
         self.into(logical, Source.of(self.member, member), task)
 
     def into(self, logical: LogicalArrayHandle, target: Source, task: list[DataPiece]) -> None:
