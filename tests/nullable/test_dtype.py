@@ -19,7 +19,7 @@ from intarsia.codecs import PackBitsCodec
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable import NULL, NullableCodec, OptionalDType, Some, optional_dtype
 from intarsia.nullable.buffer import NullableNDBuffer
-from intarsia.nullable.dtype import install_nullable_buffer
+from intarsia.nullable.dtype import STOCK_NDBUFFERS
 
 
 def spelled(inner, depth, name="optional"):
@@ -308,8 +308,9 @@ def test_a_choice_made_before_is_left_alone():
     )
 
 
-def test_the_class_for_arrays_is_set_once():
-    assert get_ndbuffer_class() is NullableNDBuffer
-    install_nullable_buffer.cache_clear()
-    install_nullable_buffer()
-    assert get_ndbuffer_class() is NullableNDBuffer
+@pytest.mark.parametrize("stock", STOCK_NDBUFFERS)
+def test_using_a_data_type_sets_the_class_for_arrays_again(stock):
+    data_type = optional_dtype("int8")
+    with zarr.config.set({"ndbuffer": stock}):
+        data_type.to_native_dtype()
+        assert get_ndbuffer_class() is NullableNDBuffer

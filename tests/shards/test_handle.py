@@ -13,6 +13,7 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 import intarsia
 from intarsia.shards import files
+from tests.conftest import PIPELINES
 from tests.shards import fleet
 
 
@@ -43,7 +44,7 @@ def test_codecs_around_the_shard_are_refused(tmp_path):
 def test_a_transpose_before_the_shard_takes_one_of_our_pipelines(tmp_path):
     array = fleet.make_array(tmp_path, shape=(8, 8), chunks=(2, 4), shards=(4, 8), order=(1, 0))
     ours = intarsia.shards.slotted(array)
-    with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"}):
+    with zarr.config.set({"codec_pipeline.path": PIPELINES["zarr's fused"]}):
         with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"as a whole(.|\n)*BatchedPipeline"):
             intarsia.shards.slotted(array)
         ours[0:2, 0:4] = 1  # what was made before goes on

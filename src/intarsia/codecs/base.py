@@ -36,7 +36,6 @@ from intarsia.display import names_text
 from intarsia.errors import CodecConfigurationError, IntarsiaError, no_thread
 
 
-@cache  # once: another pipeline that is chosen afterwards stays
 def _switch_pipeline() -> None:
     from intarsia.codecs.context import switch_pipeline
 
@@ -44,10 +43,11 @@ def _switch_pipeline() -> None:
 
 
 class ChunkNamingCodec:
-    """A codec whose errors name the chunk. The first one in a process switches zarr's pipeline to ours.
+    """A codec whose errors name the chunk. Making it, or an array with it, switches zarr's pipeline to ours.
 
     Whether it is made by hand, from a zarr.json or from a pickle: each way goes through `__new__`. A process
-    that meets none of our codecs keeps zarr as it is.
+    that meets none of our codecs keeps zarr as it is. Later ones switch again: zarr's configuration may have
+    been reset meanwhile.
 
     >>> from intarsia.codecs import PackBitsCodec
     >>> issubclass(PackBitsCodec, ChunkNamingCodec)
@@ -60,6 +60,12 @@ class ChunkNamingCodec:
     def __new__(cls, *_args: Any, **_fields: Any) -> Self:
         _switch_pipeline()
         return super().__new__(cls)
+
+    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
+        """Called for every array that is made with this codec, before zarr looks for the pipeline."""
+        _switch_pipeline()
+        evolved: Self = super().evolve_from_array_spec(array_spec)  # type: ignore[misc]  # of zarr's codecs
+        return evolved
 
 
 class SynchronousArrayCodec(ArrayArrayCodec):

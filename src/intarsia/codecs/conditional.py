@@ -126,6 +126,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         return runtime_options.Options(decision=self.decision)
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
+        super().evolve_from_array_spec(array_spec)
         evolved = tuple(codec.evolve_from_array_spec(array_spec=array_spec) for codec in self.codecs)
         return self if evolved == self.codecs else self._with(codecs=evolved)
 

@@ -261,9 +261,10 @@ def current_chunk_index() -> tuple[int, ...]:
     index = current_place.get().index()
     if index is None:
         raise ChunkIndexUnknownError(
-            "a function asks for chunk_index, or a plan needs it, but the codec pipeline in use "
-            f"({zarr.config.get('codec_pipeline.path')!r}) does not provide it, or not for this array.\n"
-            "  Use one that does, and open the array afterwards: zarr.config.set({'codec_pipeline.path': "
+            "a function asks for chunk_index, or a plan needs it, but the codec pipeline that this array was "
+            f"opened with, or the one in use ({zarr.config.get('codec_pipeline.path')!r}), "
+            "does not provide it, or not for this array.\n"
+            "  Use one that does, and open the array again: zarr.config.set({'codec_pipeline.path': "
             "'intarsia.codecs.context.BatchedPipeline'})"
         )
     return index
@@ -424,6 +425,7 @@ class ChunkIndexMixin:
         self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
         """Like zarr's own, but chunk by chunk if a function is called or an error must name the chunk."""
+        switch_pipeline()  # zarr looks it up again for the chunks inside a shard
         batch = list(batch_info)
         if not self.verifies(batch):  # no other codec needs the index for decoding
             try:
@@ -439,6 +441,7 @@ class ChunkIndexMixin:
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
         """Like zarr's own if no codec asks for the index; if one fails, again, to name the chunk."""
+        switch_pipeline()
         batch = self.to_write(batch_info)
         if batch and any(needs_chunk_index(codec, batch[0][1]) for codec in self._codecs):
             return await self._write_with_chunk_index(batch, value, drop_axes)
@@ -669,6 +672,19 @@ def switch_pipeline() -> None:
     ...     zarr.config.get("codec_pipeline.path")
     'intarsia.codecs.context.FusedPipeline'
     """
-    path = zarr.config.get("codec_pipeline.path")
+    path = zarr.config.get("codec_pipeline.path", None)  # missing while another thread resets it
     if path in COUNTERPARTS:
         zarr.config.set({"codec_pipeline.path": COUNTERPARTS[path]})
+
+
+def switch_pipeline_for(array: zarr.Array[Any]) -> None:
+    """Do so if one of our codecs is in `array`, before another handle of it is made.
+
+    >>> import zarr
+    >>> with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"}):
+    ...     switch_pipeline_for(zarr.create_array({}, shape=2, dtype="u1"))
+    ...     zarr.config.get("codec_pipeline.path")
+    'zarr.core.codec_pipeline.FusedCodecPipeline'
+    """
+    if any(map(names_chunks, getattr(array.metadata, "codecs", ()))):
+        switch_pipeline()

@@ -15,6 +15,7 @@ from zarr.abc.codec import Codec
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
+from intarsia.codecs.context import switch_pipeline_for
 from intarsia.codecs.decisions import Decision, DecisionLike, parse_decision
 from intarsia.codecs.nested import Chain
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
@@ -78,6 +79,7 @@ class Options:
         if not self:
             return array
         config = array.async_array.config
+        switch_pipeline_for(array)
         return array.with_config(with_options(config, self.over(options_in(config))))
 
 

@@ -27,7 +27,7 @@ from intarsia.codecs.codec_path import (
 )
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import Grid, Index, at_place
+from intarsia.codecs.context import Grid, Index, at_place, switch_pipeline_for
 from intarsia.codecs.decisions import Decision, DecisionLike, MaskPerChunk, named_decisions, parse_decision
 from intarsia.codecs.pad import OffsetCodec, PadCodec
 from intarsia.codecs.stored_chunks import Extent, StoredObject, firsts, stored_indices
@@ -88,6 +88,7 @@ def with_decision[T: AnyArray](
     result: Any
     if isinstance(array, zarr.Array):
         _check_decision(array, parsed)
+        switch_pipeline_for(array)
         result = _Array(
             array.async_array.with_config(runtime_options.runtime_config(array.async_array.config, parsed))
         )
@@ -155,6 +156,7 @@ def with_padding[T: AnyArray](
             f"cannot set a padding: the array has {count or 'no'} pad or offset codecs"
             + (", so it is not clear which one is meant" if count else f"; its codecs are {names}")
         )
+    switch_pipeline_for(array)
     config = array.async_array.config
     options = replace(runtime_options.options_in(config), padding=padding, verify_header=verify_header)
     padded: Any = _Array(array.async_array.with_config(runtime_options.with_options(config, options)))

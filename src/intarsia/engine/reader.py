@@ -12,6 +12,7 @@ import zarr
 
 from intarsia._compat import ArrayV2Metadata, ArrayV3Metadata, RectilinearChunksDisabledError
 from intarsia._icechunk import safe_store
+from intarsia.codecs.context import switch_pipeline_for
 from intarsia.codecs.runtime_options import with_codecs
 from intarsia.display import one_line, place_text, table_html
 from intarsia.engine.fetch.store import read_key
@@ -128,6 +129,7 @@ def _on_safe_store(array: AnyArray) -> AnyArray:
     """The array, independent of changes through other handles."""
     metadata: Any = array.metadata
     place, config = safe_store(array.store_path), array.async_array.config
+    switch_pipeline_for(array)
     return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=place, config=config))
 
 

@@ -26,7 +26,14 @@ from intarsia.nullable import tables
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.codec import optional_codec
 from intarsia.nullable.conversions import as_nullable
-from intarsia.nullable.dtype import NullDType, OptionalDType, Spelling, check_experimental, optional_dtype
+from intarsia.nullable.dtype import (
+    NullDType,
+    OptionalDType,
+    Spelling,
+    check_experimental,
+    install_nullable_buffer,
+    optional_dtype,
+)
 from intarsia.nullable.elements import NULL, element_type, is_string
 from intarsia.nullable.present_values import on_present_values
 from intarsia.nullable.representation import (
@@ -65,13 +72,10 @@ class NullableArray(NDArrayOperatorsMixin):
     NullableValues([True, True, True, True], dtype=bool)
     """
 
-    __slots__ = ("_na_object", "zarr_array")
+    __slots__ = ("_na_object", "_zarr_array")
     __eq__ = object.__eq__  # by identity, as for zarr arrays, not by content
     __ne__ = object.__ne__
     __hash__ = object.__hash__
-
-    zarr_array: zarr.Array[Any]
-    """The underlying zarr array; it reads as `NullableValues`."""
 
     def __init__(self, zarr_array: zarr.Array[Any], *, na_object: Any = UNSET) -> None:
         data_type = zarr_array.metadata.dtype
@@ -86,6 +90,16 @@ class NullableArray(NDArrayOperatorsMixin):
             if not is_string(self.dtype):
                 raise DataTypeError(f"na_object is for strings; this array holds {self.dtype}")
         self._na_object = na_object
+
+    @property
+    def zarr_array(self) -> zarr.Array[Any]:
+        """The underlying zarr array; it reads as `NullableValues`."""
+        install_nullable_buffer()  # zarr looks it up for each selection
+        return self._zarr_array
+
+    @zarr_array.setter
+    def zarr_array(self, array: zarr.Array[Any]) -> None:
+        self._zarr_array = array
 
     @property
     def data_type(self) -> OptionalDType | NullDType:

@@ -1,8 +1,8 @@
 """The data types `optional` (a value of another data type, or null; it nests) and `null` (only nulls).
 
 zarr imports this module when it looks up its first data type, so it imports little itself. zarr's
-configuration changes when the first data type with nulls is created, wherever it comes from; a process
-without one keeps zarr as it is. What the user has configured is left alone.
+configuration changes when a data type with nulls is created or used, wherever it comes from, and changes back
+after a reset; a process without one keeps zarr as it is. What the user has configured is left alone.
 """
 
 from __future__ import annotations
@@ -46,26 +46,28 @@ _NOT_IN_STRUCTS = (
 type _ZDType = ZDType[Any, Any]
 
 
-@cache  # once: other classes that are chosen afterwards stay
 def install_nullable_buffer() -> None:
     """Make zarr use `NullableNDBuffer`, and arithmetic codecs that leave nulls alone.
 
-    Called for every data type with nulls.
+    Called whenever a data type or an array with nulls is made or used: zarr's configuration may have been
+    reset. A class that is not zarr's own stays.
     """
+    _register_classes()
+    if zarr.config.get("ndbuffer", None) in STOCK_NDBUFFERS:
+        zarr.config.set({"ndbuffer": NDBUFFER})
+
+
+@cache
+def _register_classes() -> None:
     from intarsia.nullable.buffer import NullableNDBuffer
     from intarsia.nullable.present_values import ON_PRESENT_VALUES
 
     register_ndbuffer(NullableNDBuffer, NDBUFFER)
-    if zarr.config.get("ndbuffer") in STOCK_NDBUFFERS:
-        zarr.config.set({"ndbuffer": NDBUFFER})
     for name, codec in ON_PRESENT_VALUES.items():
-        if name.startswith("numcodecs."):  # which zarr's configuration names, and its registry looks up
-            register_codec(name, codec, qualname=f"zarr.codecs.numcodecs.{codec.__bases__[1].__name__}")
-            continue
-        qualname = f"{codec.__module__}.{codec.__qualname__}"
-        register_codec(name, codec, qualname=qualname)
-        if zarr.config.get("codecs").get(name) is None:
-            zarr.config.set({f"codecs.{name}": qualname})
+        # In the place of zarr's own: no setting has to choose between the two, which a reset would undo.
+        kind = codec.__bases__[1]
+        module = "zarr.codecs.numcodecs" if name.startswith("numcodecs.") else kind.__module__
+        register_codec(name, codec, qualname=f"{module}.{kind.__qualname__}")
 
 
 def check_experimental(what: str) -> None:
@@ -193,6 +195,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         raise DataTypeValidationError(f"Invalid data type: {dtype}. It is not nullable")
 
     def to_native_dtype(self) -> np.dtype[Any]:
+        install_nullable_buffer()
         return tag_dtype(self.innermost.to_native_dtype(), self.depth)
 
     # -- zarr.json
@@ -396,6 +399,7 @@ class NullDType(ZDType[Any, Any]):
         raise DataTypeValidationError(f"Invalid data type: {dtype}. NumPy has no dtype that is all null")
 
     def to_native_dtype(self) -> np.dtype[Any]:
+        install_nullable_buffer()
         return tag_dtype(np.dtype(object), 1)
 
     @classmethod
