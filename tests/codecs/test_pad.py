@@ -387,7 +387,36 @@ def test_zeros_are_stored_where_neither_bytes_nor_a_function_were_given(tmp_path
     assert pad["configuration"]["padding"] == "AAAA"
     zarr.open_array(tmp_path / "a")[:] = 7
     assert (tmp_path / "a/c/0").read_bytes() == b"\x07" * 4 + b"\0" * 3
-    assert "padding" not in PadCodec(location="end", nbytes=3, padding_func=length).to_dict()["configuration"]
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        {"name": "pad", "configuration": {"location": "start", "nbytes": 3}},
+        {"name": "offset", "configuration": {"offset": 3}},
+    ],
+    ids=["pad", "offset"],
+)
+def test_zeros_are_written_where_zarr_json_has_no_padding(codec, tmp_path, pipeline):
+    padded(tmp_path / "a", codec)[:2] = 6
+    assert json.loads((tmp_path / "a/zarr.json").read_text())["codecs"][1] == codec
+    zarr.open_array(tmp_path / "a")[:2] = 7
+    assert (tmp_path / "a/c/0").read_bytes() == b"\0\0\0\7\7\0\0"
+
+
+@pytest.mark.parametrize(
+    ("codec", "field"),
+    [
+        (PadCodec(location="start", nbytes=8, padding_func=length), "padding"),
+        (OffsetCodec(offset=8, prefix_func=length), "prefix"),
+    ],
+    ids=["pad", "offset"],
+)
+def test_zarr_json_says_null_where_a_function_computes_the_padding(codec, field, tmp_path):
+    padded(tmp_path / "a", codec)
+    (_, stored) = json.loads((tmp_path / "a/zarr.json").read_text())["codecs"]
+    assert stored["configuration"][field] is None
+    assert zarr.open_array(tmp_path / "a").metadata.to_dict()["codecs"][1] == stored
 
 
 def test_no_bytes_need_no_telling(tmp_path):
@@ -395,6 +424,8 @@ def test_no_bytes_need_no_telling(tmp_path):
     z = padded(tmp_path / "a", codec)
     z[:] = 7
     assert (tmp_path / "a/c/0").read_bytes() == b"\x07" * 4
+    padded(tmp_path / "b", PadCodec(nbytes=0, padding_func=lambda encoded: b""))
+    zarr.open_array(tmp_path / "b")[:] = 7
 
 
 def test_what_a_function_returns_is_measured_in_bytes(pipeline):
