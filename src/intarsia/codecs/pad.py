@@ -66,8 +66,9 @@ class _Padding:
                 f"intarsia.codecs.with_padding(array, bytes({self.nbytes}))"
             )
         if callable(source):
+            chunk = encoded.tobytes()
             asks = asks_for(source, "chunk_index")
-            padding: object = source(encoded, chunk_index=current_chunk_index()) if asks else source(encoded)
+            padding: object = source(chunk, chunk_index=current_chunk_index()) if asks else source(chunk)
         else:
             padding = source
         if isinstance(padding, bytes | bytearray | memoryview):
