@@ -67,6 +67,16 @@ def test_the_trial_is_what_is_stored(monkeypatch):
     assert len(runs) == 1  # nobody asked for a trial
 
 
+@pytest.mark.parametrize("keyword", ["conditional_decision", "optional_decision"])
+def test_the_spellings_of_the_proposals(keyword):
+    codec = ConditionalCodec(codecs=["zstd"], **{keyword: "compress_if_smaller"})
+    assert codec.decision == parse_decision("compress_if_smaller")
+    with pytest.raises(CodecConfigurationError, match="mean the same"):
+        ConditionalCodec(codecs=["zstd"], decision="always_apply", **{keyword: "always_apply"})
+    with pytest.raises(CodecConfigurationError, match="but not both"):
+        ConditionalCodec(codecs=["zstd"], decision_function=lambda: True, **{keyword: "always_apply"})
+
+
 def test_a_function_sees_bytes():
     seen = []
 
