@@ -361,17 +361,17 @@ class OptionalCodec:
     """Makes the codec that `optional` means; with `codecs` among the `fields`, that is a `ConditionalCodec`.
 
     In zarr.json, `codecs` in the configuration means the codec that is registered as `conditional`;
-    `mask_codecs` and `data_codecs` mean the codec of the data type `optional`.
+    `mask_codecs` and `data_codecs` mean the codec of the data type `optional`. New arrays get the name
+    `conditional`; one that has the name `optional` keeps it.
 
     >>> codec = OptionalCodec(configuration={"codecs": [{"name": "crc32c"}]})
     >>> type(codec).__name__, codec.name
-    ('ConditionalCodec', 'optional')
+    ('ConditionalCodec', 'conditional')
     """
 
     def __new__(cls, **fields: Any) -> Any:
         configuration = fields.get("configuration") or fields
-        kind = _kind(set(configuration))
-        return ConditionalCodec(name="optional", **fields) if kind is ConditionalCodec else kind(**fields)
+        return _kind(set(configuration))(**fields)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Codec:
