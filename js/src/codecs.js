@@ -67,7 +67,7 @@ export function checkInteger(where, value, least = 0) {
  */
 function padding(name, location, nbytes, literal) {
 	checkInteger(`codec ${name}`, nbytes);
-	if (literal !== undefined) {
+	if (literal !== undefined && literal !== null) {
 		const base64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 		valid(typeof literal === "string" && base64.test(literal), `codec ${name}: the padding is not base64`);
 		const length = (literal.length / 4) * 3 - (literal.match(/=/g) ?? []).length;

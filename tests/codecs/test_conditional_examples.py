@@ -1,7 +1,7 @@
 """The three examples of the codec's proposal, as written but for imports, missing names and smaller arrays.
 
 What zarr-python does not have: `zarr.open(codecs=…)` with live codecs, for which there is `with_decision`,
-and `iter_chunk_slices`, for which the test has a stand-in.
+and the method `iter_chunk_slices`, for which there is a function of that name.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import zarr
 from zarr.codecs import BytesCodec as Bytes
 from zarr.codecs import Crc32cCodec as Crc32c
 
-from intarsia.codecs import OptionalCodec, masks, rewrite, with_decision
+from intarsia.codecs import OptionalCodec, iter_chunk_slices, masks, rewrite, with_decision
 
 
 def decide_based_on_size(chunk_index, codec, unencoded_chunk, trial_encoded_chunk):
@@ -57,12 +57,6 @@ def test_example_1_preventing_compression_inflation(our_pipeline):
     assert found[0, :2].tolist() == [0b11, 0b01]
     np.testing.assert_array_equal(z[0:1000, 0:1000], smooth)
     np.testing.assert_array_equal(z[0:1000, 1000:2000].view("u4"), noise.view("u4"))
-
-
-def iter_chunk_slices(z):
-    for i in range(0, z.shape[0], z.chunks[0]):
-        for j in range(0, z.shape[1], z.chunks[1]):
-            yield np.s_[i : i + z.chunks[0], j : j + z.chunks[1]]
 
 
 @pytest.mark.parametrize("how", ["slice by slice", "rewrite"])

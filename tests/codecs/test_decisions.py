@@ -67,6 +67,29 @@ def test_the_trial_is_what_is_stored(monkeypatch):
     assert len(runs) == 1  # nobody asked for a trial
 
 
+@pytest.mark.parametrize("keyword", ["conditional_decision", "optional_decision"])
+def test_the_spellings_of_the_proposals(keyword):
+    codec = ConditionalCodec(codecs=["zstd"], **{keyword: "compress_if_smaller"})
+    assert codec.decision == parse_decision("compress_if_smaller")
+    with pytest.raises(CodecConfigurationError, match="mean the same"):
+        ConditionalCodec(codecs=["zstd"], decision="always_apply", **{keyword: "always_apply"})
+    with pytest.raises(CodecConfigurationError, match="but not both"):
+        ConditionalCodec(codecs=["zstd"], decision_function=lambda: True, **{keyword: "always_apply"})
+
+
+def test_a_function_sees_bytes():
+    seen = []
+
+    def decide(unencoded_chunk, trial_encoded_chunk):
+        seen.append((type(unencoded_chunk), type(trial_encoded_chunk)))
+        return unencoded_chunk.startswith(b"\x07") and unencoded_chunk[:2] + b"!" == b"\x07\x07!"
+
+    z = create(decide, chunks=8)
+    z[:] = 7
+    assert set(seen) == {(bytes, bytes)}
+    assert (z[:] == 7).all()
+
+
 def test_the_chunk_a_function_sees_cannot_be_changed():
     data = np.arange(8, dtype="u1")
 
@@ -74,7 +97,7 @@ def test_the_chunk_a_function_sees_cannot_be_changed():
         unencoded_chunk[:] = 0
         return False
 
-    with pytest.raises(ValueError, match="read-only"):
+    with pytest.raises(TypeError, match="does not support item assignment"):
         create(vandal, chunks=8)[:] = data
     np.testing.assert_array_equal(data, np.arange(8))
 

@@ -22,8 +22,16 @@ def test_with_codecs_it_is_the_conditional_codec(tmp_path):
     np.testing.assert_array_equal(again[:], 1)
     again.attrs["kept"] = True
     assert json.loads((tmp_path / "a/zarr.json").read_text())["codecs"][1] == document
-    assert again.metadata.codecs[1] == OptionalCodec(configuration=FIELDS)
-    assert again.metadata.codecs[1] != ConditionalCodec(configuration=FIELDS)
+    assert again.metadata.codecs[1] == ConditionalCodec(configuration=FIELDS, name="optional")
+    with_decision(again, OptionalCodec(configuration=FIELDS, decision="never_apply"))[:] = 2
+    assert json.loads((tmp_path / "a/zarr.json").read_text())["codecs"][1] == document
+
+
+def test_a_new_array_gets_the_registered_name(tmp_path):
+    codecs = [BytesCodec(), OptionalCodec(configuration=FIELDS)]
+    zarr.create(store=tmp_path / "a", shape=100, dtype="u1", codecs=codecs)
+    stored = json.loads((tmp_path / "a/zarr.json").read_text())["codecs"][1]
+    assert stored == {"name": "conditional", "configuration": FIELDS}
 
 
 def test_both_ways_of_writing_it():

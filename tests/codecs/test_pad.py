@@ -3,6 +3,7 @@
 import base64
 import json
 import pickle
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -312,12 +313,29 @@ def test_a_function_that_returns_the_wrong_thing_writes_nothing(func, match, cod
 
 
 def test_a_function_sees_the_encoded_chunk_and_stays_out_of_the_metadata(tmp_path, pipeline):
-    pad = PadCodec(location="end", nbytes=1, padding_func=lambda encoded: bytes([encoded.sum() % 256]))
+    pad = PadCodec(location="end", nbytes=1, padding_func=lambda encoded: bytes([sum(encoded) % 256]))
     z = zarr.create(store=tmp_path / "a", shape=4, chunks=2, dtype="u1", codecs=[LITTLE, pad])
     z[:] = [1, 2, 3, 4]
     assert (tmp_path / "a/c/0").read_bytes() == bytes([1, 2, 3])
     assert (tmp_path / "a/c/1").read_bytes() == bytes([3, 4, 7])
     assert b"func" not in (tmp_path / "a/zarr.json").read_bytes()
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_function_gets_bytes(sharded, pipeline):
+    def header(compressed_chunk: bytes) -> bytes:
+        assert type(compressed_chunk) is bytes
+        (first,) = struct.unpack_from("<H", compressed_chunk)
+        assert compressed_chunk.startswith(b"\x07")
+        return compressed_chunk[:2] + b"%d%03d" % (len(compressed_chunk), first % 1000)
+
+    chain = [LITTLE, PadCodec(nbytes=6, padding_func=header, verify_header=True)]
+    if sharded:
+        chain = [ShardingCodec(chunk_shape=(4,), codecs=chain)]
+    z = zarr.create(store={}, shape=8, chunks=4, dtype="u1", codecs=chain)
+    z[:] = 7
+    assert z[:].tolist() == [7] * 8
+    assert z.store_path.store._store_dict["c/0"].to_bytes().startswith(b"\x07\x074799")
 
 
 def test_a_function_may_ask_for_the_chunk_index():
@@ -387,7 +405,36 @@ def test_zeros_are_stored_where_neither_bytes_nor_a_function_were_given(tmp_path
     assert pad["configuration"]["padding"] == "AAAA"
     zarr.open_array(tmp_path / "a")[:] = 7
     assert (tmp_path / "a/c/0").read_bytes() == b"\x07" * 4 + b"\0" * 3
-    assert "padding" not in PadCodec(location="end", nbytes=3, padding_func=length).to_dict()["configuration"]
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        {"name": "pad", "configuration": {"location": "start", "nbytes": 3}},
+        {"name": "offset", "configuration": {"offset": 3}},
+    ],
+    ids=["pad", "offset"],
+)
+def test_zeros_are_written_where_zarr_json_has_no_padding(codec, tmp_path, pipeline):
+    padded(tmp_path / "a", codec)[:2] = 6
+    assert json.loads((tmp_path / "a/zarr.json").read_text())["codecs"][1] == codec
+    zarr.open_array(tmp_path / "a")[:2] = 7
+    assert (tmp_path / "a/c/0").read_bytes() == b"\0\0\0\7\7\0\0"
+
+
+@pytest.mark.parametrize(
+    ("codec", "field"),
+    [
+        (PadCodec(location="start", nbytes=8, padding_func=length), "padding"),
+        (OffsetCodec(offset=8, prefix_func=length), "prefix"),
+    ],
+    ids=["pad", "offset"],
+)
+def test_zarr_json_says_null_where_a_function_computes_the_padding(codec, field, tmp_path):
+    padded(tmp_path / "a", codec)
+    (_, stored) = json.loads((tmp_path / "a/zarr.json").read_text())["codecs"]
+    assert stored["configuration"][field] is None
+    assert zarr.open_array(tmp_path / "a").metadata.to_dict()["codecs"][1] == stored
 
 
 def test_no_bytes_need_no_telling(tmp_path):
@@ -395,6 +442,8 @@ def test_no_bytes_need_no_telling(tmp_path):
     z = padded(tmp_path / "a", codec)
     z[:] = 7
     assert (tmp_path / "a/c/0").read_bytes() == b"\x07" * 4
+    padded(tmp_path / "b", PadCodec(nbytes=0, padding_func=lambda encoded: b""))
+    zarr.open_array(tmp_path / "b")[:] = 7
 
 
 def test_what_a_function_returns_is_measured_in_bytes(pipeline):

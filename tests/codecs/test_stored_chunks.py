@@ -11,7 +11,7 @@ from zarr.codecs import Crc32cCodec, GzipCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
-from intarsia.codecs import OffsetCodec, PadCodec
+from intarsia.codecs import OffsetCodec, PadCodec, iter_chunk_slices
 from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, margins, stored_indices
 from tests.codecs.stores import AsyncOnly
 
@@ -126,3 +126,15 @@ def test_margins_are_what_the_codecs_add(codecs):
                          or getattr(c, "location", None) == "start")  # fmt: skip
     assert before + after == sum(c.compute_encoded_size(0, None) for c in codecs)
     assert margins([*codecs, GzipCodec()]) is None
+
+
+@pytest.mark.parametrize("shards", [None, (4, 4)])
+def test_the_slices_of_chunks(shards):
+    z = zarr.create_array({}, shape=(5, 7), chunks=(2, 2), shards=shards, dtype="u1")
+    seen = np.zeros(z.shape, "u1")
+    slices = list(iter_chunk_slices(z))
+    for chunk in slices:
+        seen[chunk] += 1
+    assert (seen == 1).all()
+    assert len(slices) == (12 if shards is None else 4)
+    assert slices[-1] == (np.s_[4:5, 6:7] if shards is None else np.s_[4:5, 4:7])

@@ -9,7 +9,15 @@ import textwrap
 import numpy as np
 import pytest
 import zarr
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import (
+    BloscCodec,
+    BytesCodec,
+    Crc32cCodec,
+    GzipCodec,
+    ShardingCodec,
+    TransposeCodec,
+    ZstdCodec,
+)
 from zarr.storage import MemoryStore
 
 import intarsia
@@ -136,9 +144,8 @@ def test_the_default_can_come_from_the_environment(tmp_path, monkeypatch):
 
 
 def test_a_codec_lends_its_decision():
-    lender = OptionalCodec(
-        configuration={"codecs": [{"name": "crc32c"}]}, decision_function=odd, trial_encode=False
-    )
+    zstd = {"name": "zstd", "configuration": {"level": 0, "checksum": False}}
+    lender = OptionalCodec(configuration={"codecs": [zstd]}, decision_function=odd, trial_encode=False)
     z = with_decision(create(), lender)
     z[:] = 1
     assert masks(z).tolist() == [0, 1] * 4
@@ -310,3 +317,34 @@ def test_nullable_arrays_take_both(made, tmp_path):
     a[:] = 8
     a[:] = 7
     assert (tmp_path / "c/0").read_bytes() == expected
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"codecs": [ZstdCodec(level=19)]},
+        {"codecs": [GzipCodec(level=9)]},
+        {"codecs": [ZstdCodec(level=1), GzipCodec(level=1)]},
+        {"codecs": [ZstdCodec(level=1)], "header_bits": 16},
+    ],
+    ids=["level", "codec", "one more", "header"],
+)
+@pytest.mark.parametrize("function", [with_decision, intarsia.codecs.rewrite])
+def test_a_codec_with_another_configuration_is_refused(function, other):
+    own = ConditionalCodec(codecs=[ZstdCodec(level=1)])
+    z = zarr.create(store={}, shape=8, chunks=4, dtype="u1", codecs=[BytesCodec(), own])
+    z[:] = 7
+    given = ConditionalCodec(**other, decision="always_apply")
+    with pytest.raises(CodecConfigurationError, match=r"(?s)that of the array has.*extend_codecs.*recode"):
+        function(z, given)
+    assert masks(z).tolist() == [0, 0]
+
+
+def test_a_codec_as_it_was_when_the_array_was_made_is_accepted():
+    """Settings that zarr takes from the data type are no difference, nor is the older name."""
+    codecs = [intarsia.codecs.ShuffleCodec(element_size=4), BloscCodec(cname="lz4")]
+    own = ConditionalCodec(codecs=codecs, header_bits=16)
+    z = zarr.create(store={}, shape=8, chunks=4, dtype="i4", codecs=[BytesCodec(), own])
+    again = ConditionalCodec(codecs=codecs, decision="always_apply", name="optional")
+    with_decision(z, again)[:] = 7
+    assert masks(z).tolist() == [3, 3]

@@ -8,6 +8,7 @@ from .pad import OffsetCodec, PadCodec
 from .reshape import ReshapeCodec
 from .runtime_options import PaddingFunction
 from .shuffle import ShuffleCodec
+from .stored_chunks import iter_chunk_slices
 from .stored_decisions import decision_of, extend_codecs, masks, with_decision, with_padding
 from .trials import OneOf, Sampled, Smallest, one_of
 
@@ -29,6 +30,7 @@ __all__ = [
     "Smallest",
     "decision_of",
     "extend_codecs",
+    "iter_chunk_slices",
     "masks",
     "n5_header",
     "one_of",

@@ -36,6 +36,8 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         configuration: The configuration as in zarr.json, in place of `codecs` and `header_bits`.
         decision: What decides for each chunk: a name, a function, a bitmask, an array of bitmasks, or a
             decision from `intarsia.codecs`.
+        conditional_decision: The same as `decision`.
+        optional_decision: The same as `decision`.
         decision_function: A function that decides, in place of `decision`.
         trial_encode: False promises that the function does not need a trial run of the codec.
 
@@ -76,6 +78,8 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         codecs: Iterable[base.CodecLike] | None = None,
         header_bits: int | None = None,
         decision: decisions.DecisionLike | None = None,
+        conditional_decision: decisions.DecisionLike | None = None,
+        optional_decision: decisions.DecisionLike | None = None,
         configuration: Mapping[str, Any] | None = None,
         decision_function: Callable[..., object] | None = None,
         trial_encode: bool | None = None,
@@ -92,6 +96,12 @@ class ConditionalCodec(base.SynchronousBytesCodec):
             codecs, header_bits = configuration["codecs"], configuration.get("header_bits")
         if codecs is None:
             raise CodecConfigurationError(f"codec {name!r}: codecs is missing")
+        spellings = [each for each in (decision, conditional_decision, optional_decision) if each is not None]
+        if len(spellings) > 1:
+            raise CodecConfigurationError(
+                f"codec {name!r}: decision, conditional_decision and optional_decision mean the same"
+            )
+        decision = spellings[0] if spellings else None
         nested = tuple(_parse_nested(name, position, codec) for position, codec in enumerate(codecs))
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "codecs", nested)
@@ -352,17 +362,17 @@ class OptionalCodec:
     """Makes the codec that `optional` means; with `codecs` among the `fields`, that is a `ConditionalCodec`.
 
     In zarr.json, `codecs` in the configuration means the codec that is registered as `conditional`;
-    `mask_codecs` and `data_codecs` mean the codec of the data type `optional`.
+    `mask_codecs` and `data_codecs` mean the codec of the data type `optional`. New arrays get the name
+    `conditional`; one that has the name `optional` keeps it.
 
     >>> codec = OptionalCodec(configuration={"codecs": [{"name": "crc32c"}]})
     >>> type(codec).__name__, codec.name
-    ('ConditionalCodec', 'optional')
+    ('ConditionalCodec', 'conditional')
     """
 
     def __new__(cls, **fields: Any) -> Any:
         configuration = fields.get("configuration") or fields
-        kind = _kind(set(configuration))
-        return ConditionalCodec(name="optional", **fields) if kind is ConditionalCodec else kind(**fields)
+        return _kind(set(configuration))(**fields)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Codec:

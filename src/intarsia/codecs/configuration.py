@@ -36,13 +36,13 @@ class Sentinel(Struct):
 
 class Offset(Struct):
     offset: Natural
-    prefix: str = ""
+    prefix: str | None = ""
 
 
 class Pad(Struct):
     location: Literal["start", "end"]
     nbytes: Natural
-    padding: str = ""
+    padding: str | None = ""
 
 
 class PackBits(Struct):

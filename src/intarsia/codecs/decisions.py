@@ -189,7 +189,7 @@ class DecisionFunction(Decision):
 
     It is called with the keywords that it asks for: `chunk_index`; `codec_index`; `codec`, which has a
     `name`; `unencoded_chunk`, the bytes that this codec would get; `trial_encoded_chunk`, its result for
-    them. The last two are read-only uint8 arrays, and the trial runs only for functions that ask for it.
+    them. The last two are `bytes`, and the trial runs only for functions that ask for it.
 
     >>> DecisionFunction(lambda codec, chunk_index: codec.name == "zstd").keywords
     ('chunk_index', 'codec')
@@ -262,9 +262,9 @@ class DecisionFunction(Decision):
         if "chunk_index" in self.keywords:
             known["chunk_index"] = current_chunk_index()
         if "unencoded_chunk" in self.keywords and data is not None:
-            known["unencoded_chunk"] = _read_only(data)
+            known["unencoded_chunk"] = data.to_bytes()
         if trial is not None:
-            known["trial_encoded_chunk"] = _read_only(trial)
+            known["trial_encoded_chunk"] = trial.to_bytes()
         where = f"nested codec {position} ({chain.codecs[position].name!r}){named_chunk()}"
         try:
             verdict = self.function(**{keyword: known[keyword] for keyword in self.keywords})
@@ -280,12 +280,6 @@ class DecisionFunction(Decision):
             f"codec {chain.owner!r}: the decision on {where} must return True or False, but returned "
             f"{verdict!r}; the chunk was not written"
         )
-
-
-def _read_only(data: Buffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    view = data.as_numpy_array().view(np.uint8)
-    view.flags.writeable = False  # only this view; the caller's own array may lie beneath
-    return view
 
 
 def named_decisions() -> Mapping[str, Decision]:

@@ -60,14 +60,15 @@ class _Padding:
         if source is None:
             raise ChunkEncodeError(
                 f"codec {self.codec!r}: it is not known which {self.nbytes} bytes to put around the data"
-                f"{named_chunk()}: the array's metadata holds none, and the function that wrote the others "
-                "is not known here.\n"
-                "  Give it: intarsia.codecs.with_padding(array, function); or the bytes: "
+                f"{named_chunk()}: zarr.json says that a function computes them, and there is "
+                "none here.\n"
+                "  Give the function: intarsia.codecs.with_padding(array, function); or the bytes: "
                 f"intarsia.codecs.with_padding(array, bytes({self.nbytes}))"
             )
         if callable(source):
+            chunk = encoded.tobytes()
             asks = asks_for(source, "chunk_index")
-            padding: object = source(encoded, chunk_index=current_chunk_index()) if asks else source(encoded)
+            padding: object = source(chunk, chunk_index=current_chunk_index()) if asks else source(chunk)
         else:
             padding = source
         if isinstance(padding, bytes | bytearray | memoryview):
@@ -118,6 +119,7 @@ class _PaddedCodec(base.SynchronousBytesCodec):
     """The names of the codec, of the number of bytes, and of the bytes; a function's name adds _func."""
 
     _padding: _Padding
+    _spelled_out: bool
     verify_header: bool
 
     def _set(
@@ -145,6 +147,7 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         fields = {**where, sized: size, padded: text, f"{padded}_func": function}
         for name, value in {**fields, "verify_header": verify_header, "_padding": around}.items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "_spelled_out", True)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
@@ -152,15 +155,17 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         fields, options = base.read_configuration(codec, data), remembered(data)
         fields |= {f"{padded}_func": options.padding, "verify_header": options.verify_header}
         pad = cls(**fields)
-        if padded not in fields and pad._padding.nbytes:  # zero bytes need not be given
+        object.__setattr__(pad, "_spelled_out", padded in fields)
+        if padded in fields and fields[padded] is None:
             object.__setattr__(pad, padded, None)
-            object.__setattr__(pad, "_padding", replace(pad._padding, literal=None))
+            if pad._padding.nbytes:  # no bytes need no function
+                object.__setattr__(pad, "_padding", replace(pad._padding, literal=None))
         return pad
 
     def to_dict(self) -> dict[str, JSON]:
         codec, sized, padded = self.SPELLING
-        fields = {name: getattr(self, name, None) for name in ("location", sized, padded)}
-        configuration: Any = {name: value for name, value in fields.items() if value is not None}
+        names = ("location", sized, padded) if self._spelled_out else ("location", sized)
+        configuration: Any = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return remembering({"name": codec, "configuration": configuration}, self.options)
 
     @property
@@ -221,8 +226,8 @@ class PadCodec(_PaddedCodec):
     """bytes -> bytes: adds `nbytes` bytes at the start or the end of every encoded chunk.
 
     Decoding removes them without a copy. `padding_func` computes them for each chunk that is written. It goes
-    with the array, even to other processes, but never into zarr.json. So after opening the array again, give
-    it with `intarsia.codecs.with_padding`; otherwise writes are refused.
+    with the array, even to other processes, but never into zarr.json, which then has `"padding": null`. So
+    after opening the array again, give it with `intarsia.codecs.with_padding`; otherwise writes are refused.
 
     >>> import numpy as np, zarr
     >>> z = zarr.create(store={}, shape=4, chunks=4, dtype="u1",
@@ -243,8 +248,8 @@ class PadCodec(_PaddedCodec):
     padding: str | None = None
     """The bytes to write, in base64: zeros if neither they nor a function are given.
 
-    None if a function computes them. An array whose zarr.json has none can be read, and also written
-    once `intarsia.codecs.with_padding` says what to write.
+    None, and null in zarr.json, if a function computes them. Such an array can always be read, and also
+    written once `intarsia.codecs.with_padding` says what to write.
     """
 
     padding_func: PaddingFunction | None = field(default=None, repr=False, compare=False)

@@ -21,7 +21,7 @@ from intarsia.codecs.nested import Chain
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 type PaddingFunction = Callable[..., bytes]
-"""Called with the encoded chunk as a uint8 array, and with `chunk_index=` if it asks for it; returns
+"""Called with the bytes of the encoded chunk, and with `chunk_index=` if it asks for it; returns
 exactly as many bytes as the codec's metadata says."""
 
 type AnyArray = zarr.Array[Any]

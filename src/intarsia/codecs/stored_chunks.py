@@ -5,9 +5,9 @@ A grid of millions of places may hold a single chunk. Code that goes over the ch
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import accumulate, product
 from typing import Any, Self
 
 import zarr
@@ -20,6 +20,24 @@ from zarr.storage import LocalStore, MemoryStore, StorePath
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia.codecs.context import Grid, Index
 from intarsia.codecs.pad import OffsetCodec, PadCodec
+
+
+def iter_chunk_slices(array: Any) -> Iterator[tuple[slice, ...]]:
+    """The slices of each chunk of `array`, in order; of each shard, if it has shards.
+
+    The array may be plain or nullable. To store chunks again by another decision, `rewrite` does less work
+    than `z[s] = z[s]`.
+
+    >>> import zarr
+    >>> z = zarr.create(store={}, shape=5, chunks=2, dtype="u1")
+    >>> list(iter_chunk_slices(z))
+    [(slice(0, 2, None),), (slice(2, 4, None),), (slice(4, 5, None),)]
+    """
+    axes = []
+    for sizes in getattr(array, "zarr_array", array).write_chunk_sizes:
+        stops = list(accumulate(sizes))
+        axes.append([slice(stop - size, stop) for size, stop in zip(sizes, stops, strict=True)])
+    return product(*axes)
 
 
 def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:

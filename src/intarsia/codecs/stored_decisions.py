@@ -66,7 +66,7 @@ def with_decision[T: AnyArray](
 
     Takes zarr arrays, logical arrays and nullable arrays. zarr.json stays as it is. The decision goes with
     the array when it is pickled, appended to or resized. None removes a decision that was given here. If you
-    give a `ConditionalCodec`, its decision is used.
+    give a `ConditionalCodec`, its decision is used; it must have the nested codecs of the array.
 
     `remember=True` writes the name of the decision into the attributes of the array (`intarsia_decision`).
     Everybody who opens the array then uses it, unless they give their own decision. Only decisions that have
@@ -82,6 +82,8 @@ def with_decision[T: AnyArray](
     True
     """
     if isinstance(decision, ConditionalCodec):
+        for each in deciding_arrays(array, "set a decision"):
+            _check_codec(each, decision)
         decision = decision.decision
     parsed = None if decision is None else parse_decision(decision)
     name = _name_of(parsed) if remember else None
@@ -99,6 +101,28 @@ def with_decision[T: AnyArray](
     elif remember and runtime_options.REMEMBERED in result.attrs:
         del result.attrs[runtime_options.REMEMBERED]
     return cast("T", result)
+
+
+def _check_codec(array: zarr.Array[Any], codec: ConditionalCodec) -> None:
+    """Raise unless a codec of the array has the configuration of `codec`: zarr.json stays as it is."""
+    routes = find_routes(array, "set a decision")
+    for route in routes:
+        # As when an array is opened: some codecs take a setting from the data type.
+        evolved = codec.evolve_from_array_spec(route.spec(array, array.shape))
+        same_bits = evolved.header_bits == route.codec.header_bits or not codec._spelled_out
+        if same_bits and evolved.codecs == route.codec.codecs:
+            return
+    own = routes[0].codec
+    raise CodecConfigurationError(
+        f"cannot set a decision: the codec that was given has {_configuration(codec)}, but that of the array "
+        f"has {_configuration(own)}.\n"
+        "  Give a codec with the configuration of the array, or the decision alone. To add nested codecs: "
+        "intarsia.codecs.extend_codecs(array, codecs); to store a logical array in others: intarsia.recode"
+    )
+
+
+def _configuration(codec: ConditionalCodec) -> str:
+    return f"header_bits {codec.header_bits} and codecs {json.dumps(_as_json(codec))}"
 
 
 def _check_decision(array: zarr.Array[Any], decision: Decision | None) -> None:
