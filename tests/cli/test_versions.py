@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 import zarr
 
 import intarsia
@@ -57,7 +58,10 @@ def leave_something(group):
 
 def test_leftovers_are_listed_and_removed_from_a_plain_store(plain, data):
     leave_something(zarr.open_group(plain, path="temperature"))
-    assert [p["kind"] for p in document("verify", plain)["problems"]] == ["leftover"]
+    said = document("verify", plain)
+    assert said["problems"] == []
+    assert said["leftovers"] == [f"left over: temperature/{LEFT} (intarsia vacuum removes it)"]
+    assert f"no problems\n{said['leftovers'][0]}\n" in succeed("verify", plain)
     assert document("vacuum", plain, "--dry-run")["removed"] == [f"temperature/{LEFT}"]
     assert "1 leftover removed" in succeed("vacuum", plain)
     assert document("vacuum", plain)["removed"] == []
@@ -112,3 +116,27 @@ def test_a_report_refuses(made, plain, tmp_path):
     failure("report", made[0], "-o", tmp_path / "no" / "x.html", code=3)
     failure("report", plain, "--tag", "v1", "-o", tmp_path / "x.html", code=2)
     assert not list(tmp_path.glob("*.html"))
+
+
+def test_what_two_healthy_writers_leave_is_no_problem_anywhere(store, tmp_path):
+    repo = intarsia.open_repository(store)
+    noise = np.random.default_rng(0).random((64, 64), dtype="f4")
+    with intarsia.transaction(repo, message="create") as tx:
+        made = tx.create("noise", shape=noise.shape, chunks=noise.shape, dtype="f4")
+        made.add_region([(0, n) for n in noise.shape], codecs=[])
+
+    def lose():
+        with intarsia.transaction(repo, message="slow") as tx:
+            tx.open("noise")[...] = noise
+            intarsia.write(repo, "noise", ..., -noise)
+
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError):
+        lose()
+    assert intarsia.verify(repo) == ()
+    said = document("verify", store)
+    assert said["problems"] == []
+    (line,) = said["leftovers"]
+    assert "that no version refers to (intarsia vacuum --forget-before TIME removes them)" in line
+    assert "no problems" in succeed("verify", store)
+    page = intarsia.write_report(store, file=tmp_path / "report.html").read_text()
+    assert "No problems found" in page

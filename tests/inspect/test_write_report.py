@@ -4,7 +4,9 @@ import os
 
 import pytest
 
+import intarsia
 from intarsia.inspect.write_report import whole_file
+from intarsia.logical.attributes import Attributes
 
 
 def test_a_file_appears_complete_or_stays_as_it_was(tmp_path):
@@ -26,3 +28,15 @@ def test_others_may_read_it_as_the_mask_of_the_process_says(tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / "page.html").stat().st_mode & 0o777 == 0o640
+
+
+def test_the_work_of_a_report_does_not_grow_with_the_square_of_the_attributes(tmp_path, monkeypatch):
+    attributes = {f"k{i:05}": i for i in range(3000)}
+    array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4", attributes=attributes)
+    copies = []
+    copy_all = Attributes._all
+    monkeypatch.setattr(Attributes, "_all", lambda self: copies.append(1) or copy_all(self))
+    page = intarsia.write_report(array.group.store, "a", tmp_path / "report.html").read_text()
+    assert "k00099" in page
+    assert "k00100" not in page
+    assert len(copies) < 20

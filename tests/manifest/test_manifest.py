@@ -430,10 +430,9 @@ def test_leftovers_of_a_crash_are_listed_and_removed(document):
     store, _ = document
     group = zarr.open_group(store, path="a", mode="r+")
     group.create_array(LEFT, shape=(4,), dtype="u1")[:] = 1
-    problems = intarsia.verify(store, "a")
-    assert [(problem.kind, problem.where) for problem in problems] == [("leftover", f"a/{LEFT}")]
+    assert intarsia.verify(store, "a") == ()  # it does no harm
     assert intarsia.vacuum(store, dry_run=True) == (f"a/{LEFT}",)
-    assert intarsia.verify(store, "a") == problems
+    assert intarsia.vacuum(store, dry_run=True) == (f"a/{LEFT}",)
     assert intarsia.vacuum(store) == (f"a/{LEFT}",)
     assert intarsia.verify(store, "a") == ()
     assert not [key for key in stored(store) if LEFT in key]
@@ -450,7 +449,8 @@ def test_what_a_killed_writer_leaves_is_listed_and_removed(tmp_path):
     mine = member / "c" / "notes.partial"
     mine.write_bytes(b"none of ours")
     left = (f"a/{LEFT}", f"a/{member.name}/c/{unfinished.name}")
-    assert tuple(problem.where for problem in intarsia.verify(tmp_path, "a")) == left
+    assert intarsia.verify(tmp_path, "a") == ()
+    assert intarsia.vacuum(tmp_path, dry_run=True) == left
     assert intarsia.vacuum(tmp_path) == left
     assert not (tmp_path / "a" / LEFT).exists()
     assert not unfinished.exists()
@@ -487,7 +487,8 @@ def test_a_store_that_cannot_delete_keeps_leftovers_and_vacuum_says_so(tmp_path)
             intarsia.vacuum(store)
         store.close()
     with zarr.storage.ZipStore(tmp_path / "z.zip", mode="r") as store:
-        assert [problem.kind for problem in intarsia.verify(store, "a")] == ["leftover"]
+        assert intarsia.verify(store, "a") == ()
+        assert len(intarsia.vacuum(store, dry_run=True)) == 1
 
 
 def test_verify_reads_what_is_stored_and_nothing_else(monkeypatch):
@@ -549,7 +550,7 @@ def test_what_every_interrupted_change_leaves_is_the_old_array_or_the_new_one(mo
                 finished = True
             monkeypatch.undo()
             now = intarsia.open(store, "a")
-            assert {p.kind for p in intarsia.verify(now)} <= {"leftover"}, (name, survivors)
+            assert intarsia.verify(now) == (), (name, survivors)
             if finished:
                 break
             if now.shape == before.shape:

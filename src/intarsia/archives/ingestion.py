@@ -71,7 +71,7 @@ from intarsia.archives.source_access import with_containers
 from intarsia.archives.write_plan import UncommittedChange, Writer, with_splitting, with_whole_members
 from intarsia.archives.xarray_check import tree_problem, variable_problems
 from intarsia.display import count_text
-from intarsia.errors import IngestError, RepositoryNotFoundError
+from intarsia.errors import IngestError, RepositoryNotFoundError, VersionNotFoundError
 from intarsia.logical.hierarchy import joined_path
 from intarsia.progress import Progress, silent
 from intarsia.versions.access import reopen_without_cache
@@ -382,6 +382,14 @@ def bytes_held(result: ParsedFile | Failure) -> int:
     return total
 
 
+@dataclass(frozen=True)
+class RepositoryAddress:
+    """Where a repository will be, with the options of its storage."""
+
+    store: str
+    storage_options: Mapping[str, Any]
+
+
 @dataclass
 class Target:
     """The branch that an ingest commits to; its repository may not exist yet."""
@@ -395,7 +403,11 @@ class Target:
         """The repository, opened once; None if it does not exist and is not to be created."""
         if self.repository is not None and not isinstance(self.repository, icechunk.Repository):
             try:
-                self.repository = open_repository(self.repository, create=create)
+                if isinstance(self.repository, RepositoryAddress):
+                    place, options = self.repository.store, self.repository.storage_options
+                else:
+                    place, options = self.repository, {}
+                self.repository = open_repository(place, create=create, storage_options=options)
             except RepositoryNotFoundError:
                 return None
         repo: icechunk.Repository | None = self.repository
@@ -538,6 +550,10 @@ class Ingestion:
         repo = self.target.open()
         ready: list[IngestPlan] | None = None
         if repo is None:
+            if self.target.branch != "main":
+                raise VersionNotFoundError(
+                    f"a new repository has no branch {self.target.branch!r}, only 'main': name that one"
+                )
             datasets = [Dataset() for _ in self.parts]
             ready = self._plan_together(datasets)
             self._raise_refusals(ready)

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import icechunk
+
 import intarsia
 from intarsia.archives import IngestReport, from_attribute, from_name, from_variable
 from intarsia.archives.cache import Entry, cache_directory, cached_archives, clear_cache
+from intarsia.archives.ingestion import RepositoryAddress
 from intarsia.archives.parsed_file import ParsedFile
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place
@@ -186,8 +189,8 @@ class NewRepository(NewStore):
             exist.
     """
 
-    def open_or_create(self, *, create: bool) -> Any:
-        """The repository to add to; None if there is none and none is to be made."""
+    def find(self) -> icechunk.Repository | None:
+        """The repository to add to; None if there is none."""
         expect_place(self.store)
         if "://" not in self.store and is_plain_zarr(os.path.expanduser(self.store)):
             raise CommandError(
@@ -195,11 +198,14 @@ class NewRepository(NewStore):
                 "repository: name one, or a new directory"
             )
         try:
-            return self._open_repository(create=create)
+            return self._open_repository()
         except RepositoryNotFoundError:
-            if not create:
-                return None
-            raise
+            return None
+
+    @property
+    def address(self) -> RepositoryAddress:
+        """Where it will be: it is made when the first file is accepted."""
+        return RepositoryAddress(self.store, args.parse_options(self.storage_option or (), "storage option"))
 
 
 @verb
@@ -235,7 +241,7 @@ def ingest(
         "message": place.message,
         "dry_run": dry_run,
     }
-    repo = place.open_or_create(create=not dry_run)
+    repo = place.find() or (None if dry_run else place.address)
     with waiting("reading files") as progress:
         report = intarsia.ingest(archive.files, repo, progress=progress, **options)
     return Output(
@@ -269,7 +275,7 @@ def lint(
     """
     repo = None
     if into is not None:
-        repo = NewRepository(into, storage_option).open_or_create(create=False)
+        repo = NewRepository(into, storage_option).find()
         if repo is None:
             raise RepositoryNotFoundError(f"there is no Icechunk repository at {into}")
     options = archive.options() | {"branch": branch or "main"}

@@ -1,6 +1,7 @@
 """Commands that keep a store in order: `verify`, `vacuum`, `replicate`, `maintain`."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import intarsia
@@ -8,14 +9,14 @@ from intarsia.cli import arguments as args
 from intarsia.cli.stores import BranchToChange, BranchToCommit, VersionToRead
 from intarsia.cli.verb import CommandError, Exit, Output, record, verb, waiting
 from intarsia.display import Table, bounds_text, count_text, size_text
-from intarsia.errors import IntarsiaError, NotLogicalArrayError
+from intarsia.errors import IntarsiaError, NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.inspect.survey import survey
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.policy import Policy
 from intarsia.logical.replicas import gaps
 from intarsia.progress import Progress, part_of
-from intarsia.versions.collect import repository_leftovers
+from intarsia.versions.collect import leftovers, repository_problems
 from intarsia.versions.replicate import Upkeep
 from intarsia.versions.version import moment
 
@@ -26,8 +27,9 @@ def verify(
 ) -> Output:
     """Check the manifest, the members and every stored chunk; list all problems at once.
 
-    Ends with exit code 1 if anything is damaged, so that a script can act on it; leftovers do no harm. Files
-    that the repository refers to are read below what --allow names; if that is not enough, the code is 9.
+    Ends with exit code 1 if anything is damaged, so that a script can act on it. What writers left behind is
+    mentioned, but it does no harm. Files that the repository refers to are read below what --allow names; if
+    that is not enough, the code is 9.
 
     Example: intarsia verify data/store temperature
 
@@ -52,22 +54,43 @@ def verify(
                 raise
             problems += [each for each in more if each.kind != "access" or each not in problems]
         if place.repo is not None and not array:
-            problems += repository_leftovers(place.repo)
+            problems += repository_problems(place.repo)
     table = Table(
         ("Kind", "Where", "What"),
         [(p.kind, p.where, p.what + (f" ({_advice(p)})" if p.advice else "")) for p in problems],
     )
     checked = f"{count_text(len(paths), 'array')} checked" + ("" if data else ", stored chunks not read")
-    kinds = {problem.kind for problem in problems} - {"leftover"}
+    kinds = {problem.kind for problem in problems}
+    remains = [] if problems else _leftovers(place, store, array)
     return Output(
         *([table] if problems else []),
         f"{checked}: {count_text(len(problems), 'problem') if problems else 'no problems'}",
+        *remains,
         arrays=paths,
         data=data,
         deep=deep,
         problems=[record(p, "kind where what") | {"advice": _advice(p) or None} for p in problems],
+        leftovers=remains,
         code=Exit.OK if not kinds else Exit.NOT_ALLOWED if kinds == {"access"} else Exit.PROBLEMS,
     )
+
+
+def _leftovers(place: VersionToRead, store: Any, array: str) -> list[str]:
+    """What `vacuum` would remove, a line for each; it does no harm.
+
+    The uploads of a writer at work look like those of one that was interrupted.
+    """
+    lines = [
+        f"left over: {path} (intarsia vacuum removes it)"
+        for path in intarsia.vacuum(store, array, dry_run=True)
+    ]
+    if place.repo is not None and not array:
+        with suppress(RepositoryError, ReadOnlyError):  # storage that cannot be listed, as over HTTP
+            remains = leftovers(place.repo)
+            if not remains.is_empty:
+                how = "intarsia vacuum --forget-before TIME removes them"
+                lines.append(f"left over: {remains} that no version refers to ({how})")
+    return lines
 
 
 def _advice(problem: intarsia.types.Problem) -> str:

@@ -1,6 +1,6 @@
 """Commands to and from other people's Zarr: `convert`, `adopt`, `export`, `fuse`, `split`."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 import zarr
@@ -12,7 +12,8 @@ from intarsia.cli.verb import CommandError, Output, record, verb, waiting
 from intarsia.display import bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError
 from intarsia.inspect.survey import survey
-from intarsia.interop.convert import open_source, walk
+from intarsia.interop.convert import check_conversion, open_source, walk
+from intarsia.logical.advice import Objective
 from intarsia.logical.logical_array import LogicalArray
 
 Source = Annotated[
@@ -56,6 +57,9 @@ def convert(
     options = encoding.arguments()
     if options["codecs"] is None:
         options["codecs"] = "auto"
+    check_conversion(source, source_path, options["codecs"], options["chunks"], options["shards"])
+    if objective not in get_args(Objective.__value__):
+        raise CommandError(f"objective {objective!r}: there are {', '.join(get_args(Objective.__value__))}")
     target = _target(place)
     with waiting("converting", unit="bytes") as progress:
         made = intarsia.convert(

@@ -148,9 +148,9 @@ def report_of(
     slots = as_far_as_readable("slots", slot_uses)
     attributes = tuple(
         (str(key), json.dumps(value, ensure_ascii=False, default=str))
-        for key, value in sorted(array.attrs.items())[:MOST_ATTRIBUTES]
+        for key, value in ((key, array.attrs[key]) for key in sorted(array.attrs)[:MOST_ATTRIBUTES])
     )
-    checked = "Manifest, members and leftovers were checked" + (
+    checked = "Manifest and members were checked" + (
         ", and every stored chunk was read." if read_data else "; stored chunks were not read."
     )
     return ArrayReport(

@@ -27,13 +27,13 @@ from intarsia.engine.reader import Reader, chunk_shape
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import NotLogicalArrayError, OverwriteError, ReadOnlyError, ShapeError
-from intarsia.interop.write_jobs import new_array, run_jobs
+from intarsia.interop.write_jobs import Job, new_array, run_jobs
 from intarsia.logical.advice import Objective, advise
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_group, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.members import Encoding, create_member, encoding_of
 from intarsia.logical.opening import reader
-from intarsia.logical.staging import clean_up
+from intarsia.logical.staging import clean_up, nothing_left
 from intarsia.manifest.box import Box, blocks
 from intarsia.manifest.coercion import data_type_of
 from intarsia.manifest.manifest import Manifest
@@ -96,6 +96,7 @@ def convert(
     path = path.strip("/")
     if not isinstance(node, zarr.Group) and not path:
         path = _name_of(node, source)
+    nodes = walk(node, path)
     repo = as_repository(store)
     if repo is None and isinstance(store, str):
         check_name(store)
@@ -105,7 +106,8 @@ def convert(
         target = transaction(repo, branch=branch, message=message or f"convert {path or 'a group'}")
     with target as tx:
         store = resolve(store).store if tx is None else tx.store
-        arrays = _convert_nodes(walk(node, path), store, settings, progress)
+        with nothing_left(store):
+            arrays = _convert_nodes(nodes, store, settings, progress)
     if repo is not None:
         arrays = {name: open(repo, name, branch=branch) for name in arrays}
     return arrays if isinstance(node, zarr.Group) else arrays[path]
@@ -148,21 +150,10 @@ def _write_logical_array(
     source: AnyArray, store: Any, path: str, settings: dict[str, Any], progress: Progress
 ) -> LogicalArray:
     """A logical array that holds the values of an array in one region."""
-    description, chunks, codecs = ArrayDescription.of(source), settings["chunks"], settings["codecs"]
-    manifest = description.manifest
+    codecs = settings["codecs"]
     if isinstance(codecs, str) and codecs == "auto":
         codecs = advise(source, settings["objective"]).codecs if source.size else None
-    job = new_array(
-        source,
-        store,
-        path,
-        description.encoding_with(codecs, chunks, settings["shards"]),
-        lattice=chunks or manifest.chunk_shape,
-        dtype=manifest.data_type,
-        fill_value=manifest.fill_value,
-        dimension_names=manifest.dimension_names,
-        attributes=description.attributes,
-    )
+    job = _reserve(source, store, path, codecs, settings["chunks"], settings["shards"])
     logical, room = job.logical, job.reservation
 
     def copy() -> None:
@@ -171,6 +162,31 @@ def _write_logical_array(
 
     run_jobs([job], None, copy)
     return LogicalArray(logical)
+
+
+def _reserve(source: AnyArray, store: Any, path: str, codecs: Any, chunks: Any, shards: Any) -> Job:
+    """Room for the values of an array, in one region of a new logical array."""
+    description = ArrayDescription.of(source)
+    manifest = description.manifest
+    return new_array(
+        source,
+        store,
+        path,
+        description.encoding_with(codecs, chunks, shards),
+        lattice=chunks or manifest.chunk_shape,
+        dtype=manifest.data_type,
+        fill_value=manifest.fill_value,
+        dimension_names=manifest.dimension_names,
+        attributes=description.attributes,
+    )
+
+
+def check_conversion(source: Any, source_path: str, codecs: Any, chunks: Any, shards: Any) -> None:
+    """Refuse what `convert` would refuse about a source and its encoding, before there is a place for it."""
+    nodes = walk(open_source(source, source_path))
+    for _, node in nodes:
+        if not isinstance(node, zarr.Group):
+            _reserve(node, {}, "a", None if isinstance(codecs, str) else codecs, chunks, shards)
 
 
 def export(
@@ -214,6 +230,18 @@ def export(
     ([1, 2, 3, 4], ('x',))
     """
     nodes = walk(open_source(source, source_path, Version(branch, tag, snapshot_id, as_of)))
+    with nothing_left(store):
+        return _export_nodes(nodes, store, path, overwrite, (codecs, chunks, shards), progress)
+
+
+def _export_nodes(
+    nodes: list[Node],
+    store: Any,
+    path: str,
+    overwrite: bool,
+    encoding: tuple[Any, Any, Any],
+    progress: Progress,
+) -> zarr.Array[Any] | zarr.Group:
     place = _free_place(store, path.strip("/"), nodes[0].node, overwrite=overwrite)
 
     def export_group(path: str, group: zarr.Group) -> None:
@@ -221,7 +249,7 @@ def export(
         open_group(target.store, target.path, "w-").update_attributes(dict(group.attrs))
 
     def export_array(path: str, array: AnyArray, part: Progress) -> None:
-        _write_plain_array(array, place / path, codecs, chunks, shards, part)
+        _write_plain_array(array, place / path, *encoding, part)
 
     try:
         _copy_nodes(nodes, export_group, export_array, progress)

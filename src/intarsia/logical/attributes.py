@@ -61,7 +61,7 @@ class Attributes(MutableMapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         if key in RESERVED:
             raise KeyError(key)
-        return self._all()[key]
+        return self._logical.group.metadata.attributes[key]
 
     def __iter__(self) -> Iterator[str]:
         return (key for key in self._all() if key not in RESERVED)

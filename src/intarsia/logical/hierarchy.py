@@ -174,7 +174,16 @@ def nodes_below(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any] | zarr
     >>> [path for path, _ in nodes_below(group)]
     ['a', 'a/x']
     """
-    for name, node in sorted(group.members(), key=itemgetter(0)):
+    try:
+        members = sorted(group.members(), key=itemgetter(0))
+    except ValueError as error:  # a name that zarr does not take, or metadata that it does not understand
+        if isinstance(error, IntarsiaError):
+            raise
+        raise MetadataError(
+            f"zarr cannot open everything in the group {group.path or '/'!r}: {one_line(error)}\n"
+            "  Rename or repair it, or name a single array"
+        ) from error
+    for name, node in members:
         if name == LEDGER or OURS.match(name):
             continue
         yield name, node

@@ -42,7 +42,7 @@ from intarsia.nullable import NullableValues
 from intarsia.progress import Progress, part_of, silent
 from intarsia.shards.inspection import check_shards
 
-type ProblemKind = Literal["manifest", "member", "data", "layer", "access", "leftover"]
+type ProblemKind = Literal["manifest", "member", "data", "layer", "access"]
 
 UNFINISHED = re.compile(r".*\.[0-9a-f]{32}\.partial\Z")
 """Files that zarr's LocalStore writes before it gives them their name."""
@@ -52,13 +52,13 @@ UNFINISHED = re.compile(r".*\.[0-9a-f]{32}\.partial\Z")
 class Problem:
     """One thing that is wrong with a logical array.
 
-    >>> print(Problem("leftover", "a/m-1", "no region refers to it", "intarsia.vacuum removes it"))
-    leftover  a/m-1: no region refers to it (intarsia.vacuum removes it)
+    >>> print(Problem("member", "a/m-1", "it does not exist", "restore it from a copy"))
+    member    a/m-1: it does not exist (restore it from a copy)
     """
 
     kind: ProblemKind
-    """What it concerns: the manifest, a member, stored data, a layer that differs from layer 0, files that
-    the repository may not read, or a harmless leftover."""
+    """What it concerns: the manifest, a member, stored data, a layer that differs from layer 0, or files
+    that the repository may not read."""
 
     where: str
     """The path in the store, with bounds if that helps."""
@@ -84,8 +84,8 @@ def verify(
 
     Takes an array, or a store and a path, so that an array that does not open can be checked too.
     `data=False` does not read the chunks; `deep=True` also compares the values of replicas with those of
-    layer 0, chunk by chunk. An empty result means that all is well. Steps of the progress are bytes of
-    values.
+    layer 0, chunk by chunk. An empty result means that all is well; leftovers are no problem, and
+    `vacuum(…, dry_run=True)` lists them. Steps of the progress are bytes of values.
 
     A sharded `zarr.Array` in a local directory is checked shard by shard, slotted or not.
 
@@ -122,7 +122,7 @@ def verify(
     known = {problem.where for problem in members}
     data_problems = _data_problems(logical, known, progress) if data else ()
     layers = _layer_problems(logical) if deep else ()
-    return (*members, *data_problems, *layers, *_leftovers(logical))
+    return (*members, *data_problems, *layers)
 
 
 def _packing_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
@@ -277,13 +277,6 @@ def _stored_parts(
         if shared is not None:
             for block in blocks(shared, member.chunks, member.dtype.itemsize, most_bytes=1):
                 yield region.shown_from(block).slices
-
-
-def _leftovers(logical: LogicalArrayHandle) -> Iterator[Problem]:
-    for name in leftovers(logical):
-        where = f"{logical.group.path}/{name}".lstrip("/")
-        what = "a writer did not finish it" if name.endswith(".partial") else "no region refers to it"
-        yield Problem("leftover", where, what, "intarsia.vacuum removes it", "intarsia vacuum removes it")
 
 
 def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, ...]:

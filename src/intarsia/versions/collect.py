@@ -19,7 +19,7 @@ from zarr.errors import GroupNotFoundError
 
 from intarsia._compat import event_loop
 from intarsia.codecs.compressors import ZSTD_LARGEST_BLOCK, zstd_content
-from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, ReadOnlyError, RepositoryError
+from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, RepositoryError
 from intarsia.logical.hierarchy import logical_paths, open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.verify import Problem
@@ -120,10 +120,9 @@ def verify(
 
     It takes an array; or a store and a path, so that it can also check an array that does not open; or a
     repository. In a repository, it checks every logical array below the path, at the tip of `main` unless you
-    choose a version. If the storage allows it, it also lists what interrupted writers left behind (the
-    uploads of a writer at work look the same). `data=False` does not read the chunks; `deep=True` also
-    compares the values of replicas with those of layer 0. An empty result means that all is well. `progress`
-    is called as chunks are read.
+    choose a version. `data=False` does not read the chunks; `deep=True` also compares the values of replicas
+    with those of layer 0. An empty result means that all is well. What writers left behind does no harm and
+    is no problem; `vacuum` removes it. `progress` is called as chunks are read.
 
     Args:
         store: A logical array, or a path or URL, a zarr store or group, or an Icechunk session or repository.
@@ -154,7 +153,7 @@ def verify(
         except GroupNotFoundError as error:
             if path:
                 raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
-            return repository_leftovers(repo)  # nothing was ever created
+            return repository_problems(repo)  # nothing was ever created
         except ManifestError as error:
             return _damaged(path, error)
         damaged: dict[str, list[str]] = {}
@@ -171,7 +170,7 @@ def verify(
             )
         )
     unread = (Problem("manifest", where, what) for where, texts in damaged.items() for what in texts)
-    return (*unread, *problems, *repository_leftovers(repo))
+    return (*unread, *problems, *repository_problems(repo))
 
 
 @overload
@@ -289,23 +288,11 @@ def _damaged(path: str, error: ManifestError) -> tuple[Problem, ...]:
     return tuple(Problem("manifest", path or "/", problem) for problem in error.problems)
 
 
-def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
-    """What no version refers to, as a harmless problem; empty if there is nothing.
-
-    Files that are too damaged to tell are problems of their own.
-    """
-    if impossible := impossible_files(repo):
-        return tuple(Problem("manifest", *problem, "restore it from a copy") for problem in impossible)
-    try:
-        remains = leftovers(repo)
-    except (RepositoryError, ReadOnlyError):
-        return ()  # storage that cannot be listed, as over HTTP
-    if remains.is_empty:
-        return ()
-    what = f"{remains} that no version refers to"
-    advice = "intarsia.vacuum(store, forget_before=…) removes them"
-    command = "intarsia vacuum --forget-before TIME removes them"
-    return (Problem("leftover", describe(repo), what, advice, command),)
+def repository_problems(repo: icechunk.Repository) -> tuple[Problem, ...]:
+    """Files of a repository that are too damaged to be read."""
+    return tuple(
+        Problem("manifest", *problem, "restore it from a copy") for problem in impossible_files(repo)
+    )
 
 
 STEPS = 1000

@@ -18,7 +18,7 @@ from intarsia.logical.append import Addition
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding, Members, choose_codecs
-from intarsia.logical.staging import Reservation
+from intarsia.logical.staging import Reservation, nothing_left
 from intarsia.manifest.coercion import as_values, shown
 from intarsia.nullable import NullableArray, OptionalDType
 from intarsia.parallel import fork_of
@@ -121,8 +121,9 @@ def store_dask(
     )
     repo = as_repository(store)
     if repo is None:
-        store = writable(resolve(store).store)
-        write_jobs.run_jobs([request.job(store)], cluster)
+        target = resolve(store).store
+        with nothing_left(target):
+            write_jobs.run_jobs([request.job(writable(target))], cluster)
         return None
     commit = Commit(repo, branch, message or request.message, metadata)
     if axis is not None:

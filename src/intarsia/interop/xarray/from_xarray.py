@@ -7,6 +7,7 @@ from intarsia.extras import extra
 from intarsia.interop.dask.store_dask import writable
 from intarsia.interop.dask.to_dask import suited_layer
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.staging import nothing_left
 from intarsia.progress import Progress, silent
 from intarsia.versions.transaction import retry, transaction
 from intarsia.versions.version import as_repository, resolve
@@ -93,7 +94,9 @@ def from_xarray(
 
     repo = as_repository(store)
     if repo is None:
-        write(writable(resolve(store).store))
+        target = resolve(store).store
+        with nothing_left(target):
+            write(writable(target))
         return None
     text = message or f"{'write' if append_dim is None else 'append to'} {path.strip('/') or '/'}"
     if append_dim is not None:
