@@ -125,3 +125,18 @@ def test_a_zarr_source_moves_as_one(tmp_path):
     done = intarsia.archives.relocate(tmp_path / "r", {tmp_path / "old": tmp_path / "new"})
     assert (done.files, done.chunks) == (2, 4)
     assert intarsia.open(tmp_path / "r", "v", authorize=True)[:, 3].tolist() == [1, 2]
+
+
+def test_the_error_of_a_moved_source_names_what_helps(tmp_path):
+    values = np.arange(6, dtype="f4")
+    zarr.create_array(tmp_path / "old/a.zarr", data=values, chunks=2)
+    repo = intarsia.open_repository(tmp_path / "repository", create=True)
+    intarsia.adopt(repo, "t", tmp_path / "old/a.zarr")
+    (tmp_path / "old").rename(tmp_path / "new")
+    with pytest.raises(intarsia.errors.ReadError) as caught:
+        intarsia.open(tmp_path / "repository", "t", authorize=True)[...]
+    advice = str(caught.value).split("If it has moved, say so: ")[1]
+    new = (tmp_path / "new/a.zarr/c").as_uri()
+    eval(advice.replace("NEW_PLACE", new), {"intarsia": intarsia, "store": tmp_path / "repository"})
+    read = intarsia.open(tmp_path / "repository", "t", authorize=True)[...]
+    np.testing.assert_array_equal(read, values)

@@ -135,7 +135,8 @@ def test_files_go_into_a_repository_that_is_there():
 @pytest.mark.parametrize(
     "verb",
     sorted(
-        EVERY.keys() - {"compact", "diff", "vacuum", "restore", "rewrite", "log", "tag", "branch", "relocate"}
+        EVERY.keys()
+        - {"adopt", "compact", "diff", "vacuum", "restore", "rewrite", "log", "tag", "branch", "relocate"}
     ),
 )
 def test_there_is_no_such_array(verb, store):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import zarr
 
 import intarsia
 from intarsia.display import EXPLAIN_COLUMNS, PIPELINE_COLUMNS, REGION_COLUMNS
@@ -213,3 +214,11 @@ def test_output_for_a_pipe_has_whole_lines_and_no_colours(made):
 
 def test_a_time_that_is_none_is_a_matter_of_usage(made):
     assert "'yesterday' is not a point in time" in failure("info", made[0], "--as-of", "yesterday", code=2)
+
+
+def test_info_shows_a_plain_array_and_what_can_be_done_with_it(tmp_path):
+    zarr.create_array(tmp_path / "plain.zarr", shape=(8,), chunks=(2,), shards=(4,), dtype="i2")
+    said = succeed("info", tmp_path / "plain.zarr")
+    assert all(word in said for word in ("plain Zarr", "(8,)", "int16", "(4,)", "convert", "adopt", "reader"))
+    document_of = document("info", tmp_path / "plain.zarr")
+    assert (document_of["shape"], document_of["regions"]) == ([8], None)

@@ -36,6 +36,9 @@ def test_adopt_refers_to_files_and_says_where(old, store, data):
     read = document("read", store, "temperature", "50:, 0, 0", "--allow", "all")["values"]
     assert read == old[1][:, 0, 0].tolist()
     failure("adopt", store, "temperature", old[0], "--how", "link", code=2)
+    assert document("adopt", store, "new", old[0])["shape"] == [10, 6, 8]
+    assert document("read", store, "new", ":, 0, 0", "--allow", "all")["values"] == old[1][:, 0, 0].tolist()
+    failure("adopt", store, "none", old[0], "--bounds", "0:5, :, :", code=3)
 
 
 def test_export_writes_what_zarr_reads(store, plain, data, tmp_path):

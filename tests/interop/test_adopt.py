@@ -156,3 +156,41 @@ def test_links_out_of_a_source_are_refused(how, tmp_path):
     with pytest.raises(intarsia.errors.ReadError, match=r"is a link to .*elsewhere, which is outside"):
         intarsia.adopt(repo, "t", tmp_path / "old.zarr", how=how)
     assert intarsia.open(repo, "t").shape == (0,)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("dtype", ["<f4", ">i2"])
+def test_an_array_that_is_not_there_is_created_like_its_source(zarr_format, dtype, tmp_path):
+    layout = {"shards": (4, 6), "dimension_names": ["y", "x"]} if zarr_format == 3 else {}
+    attributes = {"units": "K"} | ({"_ARRAY_DIMENSIONS": ["y", "x"]} if zarr_format == 2 else {})
+    values = VALUES.astype(dtype)
+    zarr.create_array(
+        tmp_path / "old.zarr", data=values, chunks=(2, 3), fill_value=7, zarr_format=zarr_format,
+        attributes=attributes, **layout,
+    )  # fmt: skip
+    repo = intarsia.open_repository("memory://", create=True)
+    for store in (repo, memory()):
+        array = intarsia.adopt(store, "g/t", tmp_path / "old.zarr")
+        assert (array.shape, array.chunks, array.fill_value) == ((4, 6), (2, 3), 7)
+        assert (array.dtype.kind, array.dtype.itemsize) == (values.dtype.kind, values.dtype.itemsize)
+        assert array.dimension_names == ("y", "x")
+        assert dict(array.attrs) == {"units": "K"}
+        np.testing.assert_array_equal(array[...], values)
+        again = intarsia.adopt(store, "g/t", tmp_path / "old.zarr")
+        np.testing.assert_array_equal(again[...], np.concatenate([values, values]))
+        assert intarsia.verify(again) == ()
+
+
+def test_what_else_is_there_is_not_replaced_by_a_source(tmp_path):
+    zarr.create_array(tmp_path / "old.zarr", data=VALUES)
+    store = memory()
+    zarr.create_array(store, name="g/plain", data=VALUES)
+    for path in ("g", "g/plain"):
+        with pytest.raises(intarsia.errors.NotLogicalArrayError):
+            intarsia.adopt(store, path, tmp_path / "old.zarr")
+    with pytest.raises(intarsia.errors.NotLogicalArrayError) as caught:
+        intarsia.adopt(store, "t", tmp_path / "old.zarr", packing={"stored": "f4", "scale": 2})
+    assert "intarsia.create" in "".join(caught.value.__notes__)
+    with pytest.raises(intarsia.errors.AdoptionError, match="same disk"):
+        intarsia.adopt(store, "t", tmp_path / "old.zarr", how="move")
+    assert set(zarr.open_group(store, mode="r")) == {"g"}

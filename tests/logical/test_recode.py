@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
+from intarsia.inspect.survey import survey
 from intarsia.logical import recode as module
 from tests.grids import dear
 from tests.logical.strategies import arrays, codec_lists
@@ -65,3 +66,85 @@ def test_a_client_that_fails_leaves_the_array_as_it_was(threads, monkeypatch):
         array.recode(codecs=["zstd"], client=threads)
     assert set(array.group.array_keys()) == before
     assert array[...].tolist() == list(range(8))
+
+
+SHARDED = {"chunks": (5, 2), "shards": (20, 4)}
+
+
+def sharded(store, length=40):
+    """An array of one sharded member whose chunks are not those of the lattice."""
+    array = intarsia.create(store, "a", shape=(length, 8), chunks=(10, 4), dtype="i4")
+    array.add_region(
+        np.s_[:, :], codecs=["gzip"], data=np.arange(length * 8, dtype="i4").reshape(length, 8), **SHARDED
+    )
+    return array
+
+
+def layouts(array):
+    return [(region.chunks, region.shards) for region in array.regions]
+
+
+def test_chunks_and_shards_stay_unless_others_are_requested():
+    array = sharded({})
+    model = array[...]
+    array.recode(codecs=["blosc"])
+    assert layouts(array) == [((5, 2), (20, 4))]
+    array.recode(codecs=["zstd"], shards=(10, 8))
+    assert layouts(array) == [((5, 2), (10, 8))]
+    array.recode(codecs=["gzip"], chunks=(4, 4))
+    assert layouts(array) == [((4, 4), None)]
+    array.recode(codecs=["zstd"], shards=(10, 8))  # no whole number of (4, 4)
+    assert layouts(array) == [((10, 4), (10, 8))]
+    assert np.array_equal(array[...], model)
+    assert intarsia.verify(array) == ()
+
+
+def test_a_part_of_a_member_gets_no_shards_or_chunks_beyond_it():
+    array = sharded({})
+    model = array[...]
+    array.recode([(0, 10), (0, 8)], codecs=["zstd"])
+    assert layouts(array) == [((5, 2), (10, 4)), ((5, 2), (20, 4))]
+    array.recode(codecs=["zstd"], chunks=(40, 8))
+    array.recode([(0, 20), (4, 8)], codecs=["zstd"])
+    assert {(20, 4), (40, 8)} == {region.chunks for region in array.regions}
+    assert np.array_equal(array[...], model)
+    assert intarsia.verify(array) == ()
+
+
+def test_of_several_layouts_the_one_of_the_largest_region_stays():
+    array = sharded({})
+    array.append(np.zeros((10, 8), "i4"), codecs=[], chunks=(1, 8))
+    array.recode(codecs=["zstd"])
+    assert layouts(array) == [((5, 2), (20, 4))]
+
+
+def test_a_view_keeps_its_layout_in_the_axes_of_the_array():
+    array = intarsia.create({}, "a", shape=(8, 40), chunks=(4, 10), dtype="i4")
+    stored = sharded({})
+    name = next(iter(stored.members))
+    array.group.create_array(name, data=stored[...], chunks=(5, 2), shards=(20, 4), compressors=None)
+    array.add_region(np.s_[:, :], member=name, view=intarsia.View.identity(2).transpose(1, 0))
+    model = array[...]
+    array.recode(codecs=["zstd"])
+    assert layouts(array) == [((2, 5), (4, 20))]
+    assert np.array_equal(array[...], model)
+
+
+def test_recoding_in_a_repository_keeps_the_layout():
+    repo = intarsia.open_repository("memory://", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        sharded(tx)
+    intarsia.recode(repo, "a", codecs=["blosc"])
+    assert layouts(intarsia.open(repo, "a")) == [((5, 2), (20, 4))]
+
+
+def test_tables_and_explanations_show_shards():
+    array = sharded({})
+    assert "(20, 4)" in str(array.regions)
+    seen = survey(array)
+    assert dict(zip(seen.columns, seen.row(0).cells(seen.columns), strict=True))["Shards"] == "(20, 4)"
+    assert "shards (20, 4)" in str(intarsia.explain(array))
+    array.recode(codecs=[], chunks=(10, 4))
+    assert "Shards" not in str(array.regions)
+    assert "Shards" not in survey(array).columns
+    assert "shards" not in str(intarsia.explain(array))

@@ -126,6 +126,12 @@ def test_a_version_that_has_no_such_array_is_an_error(repo):
         intarsia.restore(repo, "nowhere", "main")
 
 
+def test_a_time_before_the_first_version_is_said_in_plain_words(repo):
+    words = r"has no version of 2020-01-01 .*: the first one of the branch 'main' is later"
+    with pytest.raises(intarsia.errors.VersionNotFoundError, match=words):
+        intarsia.restore(repo, "t", "2020-01-01")
+
+
 def test_restoring_meets_other_writers(repo, meddle):
     first = repo.lookup_branch("main")
     intarsia.write(repo, "t", 0, 9)

@@ -11,11 +11,12 @@ from intarsia.cli.stores import VersionToRead
 from intarsia.cli.verb import CommandError, Facts, Output, record, verb, waiting
 from intarsia.display import PIPELINE_COLUMNS, Table, count_text, ratio_text, size_text, terminal_width
 from intarsia.engine.reader import Reader
-from intarsia.errors import BoundsError
+from intarsia.errors import BoundsError, NotLogicalArrayError
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.survey import harmonise, survey
 from intarsia.inspect.write_report import MOST_VERSIONS, whole_file, write_report
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.members import short_codecs
 
 
 @verb
@@ -24,7 +25,13 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
 
     Example: intarsia info data/store temperature --as-of 2024-05-01
     """
-    opened = place.open(array)
+    try:
+        opened = place.open(array)
+    except NotLogicalArrayError:
+        plain = place.readable(array)
+        if not isinstance(plain, Reader):
+            raise
+        return _plain_info(plain)
     with waiting("measuring stored chunks", counted=False):
         layers = {layer: survey(opened, layer=layer) for layer in opened.manifest.layers}
         seen = layers[0]
@@ -60,6 +67,36 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
             record(each, "regions nbytes", codecs="label", nbytes_stored="stored") for each in pipelines
         ],
         problems=seen.problems,
+    )
+
+
+def _plain_info(array: Reader) -> Output:
+    """What a plain Zarr array is."""
+    facts = [
+        ("Type", "plain Zarr array"),
+        ("Path", array.path or "/"),
+        ("Shape", str(array.shape)),
+        ("Data type", str(array.dtype)),
+        ("Chunks", str(array.chunks)),
+        *([] if array.shards is None else [("Shards", str(array.shards))]),
+        ("Fill value", str(array.fill_value)),
+        ("Codecs", short_codecs(array.zarr_array, settings=True)),
+        ("Size", size_text(array.nbytes)),
+    ]
+    return Output(
+        Facts(facts),
+        "To read it: intarsia read, or intarsia.reader in Python.",
+        "To make it a logical array: intarsia convert copies its values, intarsia adopt takes its chunks.",
+        **record(array, "path shape dtype chunks dimension_names nbytes"),
+        fill_value=str(array.fill_value),
+        generation=None,
+        regions=None,
+        members=None,
+        nbytes_stored=None,
+        nbytes_not_shown=None,
+        layers=[],
+        pipelines=[],
+        problems=[],
     )
 
 

@@ -109,7 +109,8 @@ def adopt(
     """Turn an existing Zarr array into a region of a logical array; its chunks stay as they are stored.
 
     In a repository, chunks in files are referred to where they are. A store without versions gets a copy of
-    the stored bytes, or, with --how move, the directory itself.
+    the stored bytes, or, with --how move, the directory itself. If there is nothing at PATH, the array is
+    created, with the shape, data type, chunks, names and attributes of the source.
 
     Example: intarsia adopt data/store temperature old.zarr --bounds '0:365, :, :'
 
@@ -123,7 +124,7 @@ def adopt(
     """
     _expect_source(source)
     name = place.one_array(array)
-    before = place.open(name)
+    place.zarr_store()  # refuses what such a store does not have
     if how not in ("auto", "reference", "copy", "move"):
         raise CommandError(f"how {how!r}: choose auto, reference, copy or move")
     with waiting("adopting", counted=False):
@@ -131,7 +132,7 @@ def adopt(
             _target(place),
             name,
             source,
-            args.parse_bounds(bounds, before.shape),
+            None if bounds is None else args.parse_bounds(bounds, place.open(name).shape),
             source_path=source_path,
             how=how,  # type: ignore[arg-type]  # checked above
             storage_options=args.parse_options(source_option or (), "source option") or None,

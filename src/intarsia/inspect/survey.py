@@ -7,6 +7,7 @@ them say the same.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,9 @@ class RegionRow:
     layer: int = 0
     """The layer that it is in."""
 
+    shards: tuple[int, ...] | None = None
+    """The member's own shard shape; None if it has no shards."""
+
     def cells(self, columns: Sequence[str] = REGION_COLUMNS) -> tuple[str, ...]:
         """The row under `REGION_COLUMNS`, or under those of `Survey.columns`."""
         values = {
@@ -103,6 +107,7 @@ class RegionRow:
             "Packing": self.packing or "",
             "View": self.view or "",
             "Chunks": str(self.chunks),
+            "Shards": str(self.shards or ""),
             "Size": size_text(self.nbytes),
             "Stored": size_text(self.stored),
             "Ratio": ratio_text(self.nbytes, self.stored),
@@ -119,6 +124,7 @@ class RegionRow:
             "packing": self.packing,
             "view": self.view,
             "chunks": list(self.chunks),
+            "shards": None if self.shards is None else list(self.shards),
             "nbytes": self.nbytes,
             "nbytes_stored": self.stored,
             "ratio": self.nbytes / self.stored if self.stored else None,
@@ -208,12 +214,15 @@ class Survey:
             return None
         return sum(int(c.nbytes[c.referenced].sum()) for c in self.chunks if c.referenced is not None)
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
-        """`REGION_COLUMNS`; after the codecs come those for packings and views, if a region has any."""
+        """`REGION_COLUMNS`, and among them those for packings, views and shards, if a region has any."""
+        columns = list(REGION_COLUMNS)
+        if any(fact.is_sharded for fact in self.facts):
+            columns.insert(columns.index("Chunks") + 1, "Shards")
         more = {"Packing": len(self.manifest.packings), "View": len(self.manifest.views)}
-        at = REGION_COLUMNS.index("Codecs") + 1
-        return *REGION_COLUMNS[:at], *(name for name, used in more.items() if used), *REGION_COLUMNS[at:]
+        at = columns.index("Codecs") + 1
+        return *columns[:at], *(name for name, used in more.items() if used), *columns[at:]
 
     def dates(self, axis: int) -> Callable[[Sequence[int]], list[str]] | None:
         """A function that dates the positions on an axis, if it has dates; the end is dated like the last."""
@@ -255,6 +264,7 @@ class Survey:
             None if packing is None else str(packing),
             None if view is None else str(view),
             row.layer,
+            fact.grain if fact.is_sharded else None,
         )
 
     def rows(self, most: int | None = None) -> list[RegionRow]:

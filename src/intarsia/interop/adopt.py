@@ -29,9 +29,17 @@ from intarsia.archives.source_access import with_containers
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import bounds_text
 from intarsia.engine.fetch.symlinks import refuse_links_out
-from intarsia.errors import AdoptionError, AlignmentError, DataTypeError, ReadOnlyError, ShapeError
+from intarsia.errors import (
+    AdoptionError,
+    AlignmentError,
+    DataTypeError,
+    NotLogicalArrayError,
+    OverwriteError,
+    ReadOnlyError,
+    ShapeError,
+)
 from intarsia.extras import extra
-from intarsia.interop.convert import open_source
+from intarsia.interop.convert import ArrayDescription, open_source
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import clean_up
@@ -71,6 +79,9 @@ def adopt(
     after the end of the first axis. It must decode to the array's data type, or have a `packing` that does;
     a `view` turns its axes (as in `LogicalArray.add_region`).
 
+    If there is nothing at `path`, the array is created, with the shape, data type, chunks, fill value,
+    dimension names and attributes of the source.
+
     In a repository, chunks in files are referred to (`how="reference"`), in one commit. The returned array
     may read them, since you named them. Other chunks, and those for a store without versions, are copied as
     stored (`how="copy"`). In a local directory, `how="move"` renames the directory of a source on the same
@@ -86,8 +97,6 @@ def adopt(
     >>> folder = tempfile.mkdtemp()
     >>> old = zarr.create_array(f"{folder}/old.zarr", data=np.arange(4, dtype="f4"), chunks=2, zarr_format=2)
     >>> repo = intarsia.open_repository("memory://", create=True)
-    >>> with intarsia.transaction(repo, message="create") as tx:
-    ...     _ = tx.create("t", shape=(0,), chunks=(2,), dtype="f4")
     >>> array = intarsia.adopt(repo, "t", f"{folder}/old.zarr")
     >>> array[...].tolist(), intarsia.explain(array).parts[0].fetched
     ([0.0, 1.0, 2.0, 3.0], 2)
@@ -106,8 +115,14 @@ def adopt(
                 "a store without versions cannot refer to chunks elsewhere: "
                 "adopt into an Icechunk repository, or copy them with how='copy'"
             )
-        array = logical.open(resolve(store).store, path, mode="r+")
-        place.put(array, origin, how)
+        where = resolve(store).store
+        array, is_new = place.open_or_create(where, path, origin)
+        try:
+            place.put(array, origin, how)
+        except BaseException as error:
+            if is_new:
+                clean_up(array.group.store, error, lambda: sync(array.group.store_path.delete_dir()))
+            raise
         return array
     if origin.is_referenced:
         urls = [url for url in dict.fromkeys(origin.locations) if url]
@@ -116,7 +131,8 @@ def adopt(
         raise ReadOnlyError("chunks cannot be moved into a repository: leave out how= to refer to them")
     text = message or f"adopt {origin.text} into {path}"
     with transaction(repo, branch=branch, message=text) as tx:
-        place.put(tx.open(path), origin, how)
+        array, _ = place.open_or_create(tx.store, path, origin)
+        place.put(array, origin, how)
     return open(repo, path, branch=branch)
 
 
@@ -129,6 +145,9 @@ class _SourceArray:
 
     document: dict[str, Any]
     """Its metadata, in the form of a Zarr v3 member."""
+
+    description: ArrayDescription
+    """What a logical array for it looks like."""
 
     stored: zarr.Array[Any] | None = None
     """The array, to be copied or moved; None if only references to its chunks are known."""
@@ -165,15 +184,16 @@ def _source_array(source: Any, source_path: str, sources: Sources, *, refer: boo
         )
     stored = node.zarr_array
     document, url = _document(stored), _url_of(stored, source, source_path)
+    description = ArrayDescription.of(node)
     folder = None if url is None else local_path(url)
     if folder is not None and folder.is_dir():
         refuse_links_out(folder)
     if not refer or url is None:
-        return _SourceArray(url or stored.path or "an array", document, stored)
+        return _SourceArray(url or stored.path or "an array", document, description, stored)
     locations, lengths = _list_chunks(stored, url, chunk_grid(stored.shape, _chunk_shape(document)), sources)
     offsets = np.zeros(lengths.shape, dtype=np.uint64)
     return _SourceArray(
-        url, document, stored, True, tuple(locations), offsets, lengths, sources.identity(url)
+        url, document, description, stored, True, tuple(locations), offsets, lengths, sources.identity(url)
     )
 
 
@@ -251,7 +271,8 @@ def _from_manifest(source: Any, sources: Sources) -> _SourceArray:
     moments = [one.modified for one in identities if one.modified is not None]
     identity = Identity(0, max(moments)) if moments and len(moments) == len(identities) else None
     offsets, lengths = (np.ascontiguousarray(each.ravel()) for each in (offsets, lengths))
-    return _SourceArray("a manifest of chunks", document, None, True, locations, offsets, lengths, identity)
+    text, description = "a manifest of chunks", ArrayDescription.of_metadata(source.metadata)
+    return _SourceArray(text, document, description, None, True, locations, offsets, lengths, identity)
 
 
 @dataclass(frozen=True)
@@ -262,6 +283,30 @@ class _Place:
     packing: Any
     view: Any
     moved: list[tuple[Path, Path]] = field(default_factory=list)
+
+    def open_or_create(self, store: Any, path: str, origin: _SourceArray) -> tuple[LogicalArray, bool]:
+        """The array at a path, and whether it is new: made for the source where there was nothing."""
+        try:
+            return logical.open(store, path, mode="r+"), False
+        except NotLogicalArrayError as error:
+            if self.packing is not None or self.view is not None or self.bounds is not None:
+                error.add_note("  With bounds=, packing= or view=, create the array first: intarsia.create")
+                raise
+            like, attributes = origin.description.manifest, origin.description.attributes
+            try:
+                made = logical.create(
+                    store,
+                    path,
+                    shape=like.shape,
+                    chunks=like.chunk_shape,
+                    dtype=like.data_type,
+                    fill_value=like.fill_value,
+                    dimension_names=like.dimension_names,
+                    attributes=attributes,
+                )
+            except OverwriteError:
+                raise error from None  # it says what is there
+            return made, True
 
     def put(self, array: LogicalArray, origin: _SourceArray, how: How) -> None:
         """Make a source a member, and add its region."""

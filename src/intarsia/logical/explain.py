@@ -77,9 +77,13 @@ class PartExplanation:
     layer: int = 0
     """The layer that the region is in."""
 
+    shards: tuple[int, ...] | None = None
+    """The shape of the member's shards; None if it has none."""
+
     def cells(self) -> tuple[str, ...]:
         """The part as a row of a table."""
-        how = [self.codecs, *filter(None, (self.packing, self.view))]
+        shards = "" if self.shards is None else f"shards {self.shards}"
+        how = [self.codecs, *filter(None, (shards, self.packing, self.view))]
         return (
             bounds_text(self.bounds),
             "; ".join(how),
@@ -271,6 +275,7 @@ def _region(ground: ArrayHandle[Any], part: Part, source: Source) -> PartExplana
         0,
         "",
         row.layer,
+        source.array.shards,
     )
 
 

@@ -24,7 +24,7 @@ from intarsia.logical.members import Encoding, Live, Members, choose_codecs
 from intarsia.logical.policy import Policy
 from intarsia.logical.recode import StoredNumbers, as_stored, recode
 from intarsia.logical.region import Region, Regions
-from intarsia.logical.staging import lattice_box
+from intarsia.logical.staging import keep_layout, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.packing_columns import PackingChoice, choose_packing, parse_packing
@@ -294,9 +294,10 @@ class LogicalArray(Accessors, StoredArray):
         Args:
             codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None
                 leaves the choice to zarr.
-            chunks: The chunk shape of the new member; by default that of the lattice.
-            shards: The shape of the shards, a whole number of chunks along each axis; by default there are
-                none.
+            chunks: The chunk shape of the new member. Without chunks and shards, both stay as they are;
+                if regions in the box differ, those of the largest one are taken.
+            shards: The shape of the shards, a whole number of chunks along each axis. With chunks but without
+                shards, there are none.
             progress: A function that is called with the number of steps done and the total, see
                 `intarsia.types.Progress`. Steps are chunks or shards; with a client, they are tasks.
 
@@ -321,6 +322,7 @@ class LogicalArray(Accessors, StoredArray):
         data = self.as_stored(box) if codecs == "auto" and packing == "keep" else self
         chosen = choose_codecs(codecs, data, box, packed.get("packing"))
         encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
+        encoding = keep_layout(self._logical, cells, encoding)
         recode(self._logical, box, encoding, client=client, progress=progress)
 
     def as_stored(self, bounds: BoundsLike) -> LogicalArray:

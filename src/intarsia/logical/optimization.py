@@ -14,6 +14,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.members import Encoding, short_codecs
 from intarsia.logical.recode import recode
 from intarsia.logical.region import Region, stored_size
+from intarsia.logical.staging import chunks_and_shards
 from intarsia.progress import Progress, part_of, silent
 
 CHANGE_COLUMNS = ("Region", "Codecs before", "Codecs after", "Stored before", "Stored", "Saved")
@@ -101,7 +102,7 @@ def _optimized(
     array: LogicalArray, region: Region, objective: Objective, progress: Progress
 ) -> Change | None:
     """Recode one region, if that makes it better; None if it stays as it is."""
-    chunks, shards = _shapes(region)
+    chunks, shards = chunks_and_shards(region.member, region.view)
     before, size = short_codecs(region.member, settings=True), region.nbytes_stored
     stored = array.as_stored(region.bounds)
     now = {"now": _inner(region)}
@@ -148,9 +149,3 @@ def _inner(region: Region) -> list[Any]:
     inner = list(codecs[0].codecs) if isinstance(codecs[0], ShardingCodec) else list(codecs)
     # Codecs that turn axes were made for the member's axes, and a view shows others.
     return [codec for codec in inner if region.view is None or not isinstance(codec, ArrayArrayCodec)]
-
-
-def _shapes(region: Region) -> list[tuple[int, ...] | None]:
-    """The shapes of the member's chunks and shards, in the array's axes."""
-    shapes, view = (region.member.chunks, region.member.shards), region.view
-    return [s if s is None or view is None else tuple(n for n, _ in view.grid(s)) for s in shapes]

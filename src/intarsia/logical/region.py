@@ -107,6 +107,12 @@ class Region:
             ) from error
 
     @property
+    def shards(self) -> tuple[int, ...] | None:
+        """The member's own shard shape; None if it has no shards."""
+        shards = self.member.shards
+        return None if shards is None else tuple(shards)
+
+    @property
     def member_bounds(self) -> tuple[tuple[int, int], ...]:
         """The box of the member that backs the region, in elements."""
         return self._manifest.in_member(self.row).bounds
@@ -141,13 +147,13 @@ class Regions(Listing[Region]):
     [0:4]   gzip      (2,)   4 B  m-...
     """
 
-    columns = ("Region", "Codecs", "Packing", "View", "Chunks", "Size", "Member")
+    columns = ("Region", "Codecs", "Packing", "View", "Chunks", "Shards", "Size", "Member")
     empty = "no regions: all of the array reads as its fill value"
 
     def cells(self, item: Region) -> tuple[str, ...]:
         looks = ("" if look is None else str(look) for look in (item.packing, item.view))
-        size = size_text(item.nbytes)
-        return bounds_text(item.bounds), item.codec_names, *looks, str(item.chunks), size, item.name
+        shapes = str(item.chunks), str(item.shards or "")
+        return bounds_text(item.bounds), item.codec_names, *looks, *shapes, size_text(item.nbytes), item.name
 
 
 def stored_size(member: zarr.Array[Any], elements: Box | None = None) -> int:

@@ -45,6 +45,9 @@ _memories: dict[str, icechunk.Storage] = {}
 REF_NOT_FOUND = re.compile(r"ref not found `(.*)`")
 """What Icechunk says about a branch or tag that does not exist."""
 
+TOO_EARLY = re.compile(r"branch (\S+) does not have an? snapshots? before or at (.*)")
+"""What Icechunk says about a time before the first version of a branch."""
+
 CLOCK = ("invalid snapshot timestamp ordering", "update timestamp is invalid")
 """What Icechunk says about a change that, by this machine's clock, is older than the one before it."""
 
@@ -370,6 +373,13 @@ def translate_error(
             f"there is no Icechunk repository at {where}.\n"
             "  Create one with intarsia.open_repository(store, create=True)",
             command="intarsia create makes one",
+        )
+    early = TOO_EARLY.fullmatch(cause)
+    if early:
+        return VersionNotFoundError(
+            f"{where} has no version of {early[2]}: the first one of the branch {early[1]!r} is later.\n"
+            "  intarsia.history lists them",
+            command="intarsia log lists them",
         )
     unreadable = "invalid snapshot id" in error.message.lower()  # an impossible id does not exist either
     if isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError) or unreadable:

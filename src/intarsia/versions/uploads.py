@@ -19,7 +19,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding, choose_codecs, codecs_for_size
 from intarsia.logical.recode import copy_values, reserve_copy
-from intarsia.logical.staging import Reservation, lattice_box
+from intarsia.logical.staging import Reservation, keep_layout, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.coercion import as_values, holds_nulls
 from intarsia.manifest.packing_columns import PackingChoice, choose_packing
@@ -288,8 +288,10 @@ def recode(
             must be aligned to the lattice. By default it is the whole array.
         codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None leaves
             the choice to zarr.
-        chunks: The chunk shape of the new member; by default that of the lattice.
-        shards: The shape of the shards, a whole number of chunks along each axis; by default there are none.
+        chunks: The chunk shape of the new member. Without chunks and shards, both stay as they are;
+            if regions in the box differ, those of the largest one are taken.
+        shards: The shape of the shards, a whole number of chunks along each axis. With chunks but without
+            shards, there are none.
         packing: What happens to packed regions, as in `LogicalArray.recode`.
         branch: The branch that the commit goes to.
         message: The commit message; by default it says what was done.
@@ -324,7 +326,7 @@ def recode(
         packed = choose_packing(logical.manifest, packing)
         data = array.as_stored(elements) if packing == "keep" else array
         chosen = choose_codecs(codecs, data, elements, packed.get("packing"))
-        encoding = Encoding(chosen, chunks, shards, **packed)
+        encoding = keep_layout(logical, box, Encoding(chosen, chunks, shards, **packed))
         reserve = partial(reserve_copy, box=box, encoding=encoding)
         return CopyUpload.of(commit, session, logical, box, reserve, client, progress)
 

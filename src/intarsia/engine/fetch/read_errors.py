@@ -23,6 +23,10 @@ NOT_AUTHORISED = re.compile(r"resolves to the url prefix (\S+), to be able to fe
 NO_CONTAINER = re.compile(r"no virtual chunk container can handle the chunk location \((\S+)\)")
 
 
+GONE = ("not found", "no such file")
+"""What storage says about a file that is not there."""
+
+
 def origin(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:
     """The URL of the file that holds a virtual chunk; None if the chunk is not virtual, or this is unknown.
 
@@ -130,6 +134,9 @@ def reason(error: Exception, store: Any, path: str, index: tuple[int, ...] | Non
     place = origin(store, path, index)
     if place is not None and place not in text:
         text = f"{text} ({place})"
+    if place is not None and any(words in text.lower() for words in GONE):
+        folder = place.rpartition("/")[0]
+        text += f"\n  If it has moved, say so: intarsia.archives.relocate(store, {{{folder!r}: 'NEW_PLACE'}})"
     if not isinstance(error, icechunk.IcechunkError):
         return text
     prefix = refused_prefix(error, store)
