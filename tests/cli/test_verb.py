@@ -29,8 +29,6 @@ WRONG = [
     ("recode", "STORE", "-c", "zsdt"),
     ("rewrite", "STORE", "temperature"),
     ("compact", "STORE", "temperature"),
-    ("info", "plain.zarr"),
-    ("info", "plain.zarr", "a"),
     ("regions", "STORE", "nothing"),
     ("verify", "STORE", "nothing"),
     ("export", "STORE", "plain.zarr"),

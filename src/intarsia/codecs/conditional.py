@@ -131,6 +131,11 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         return runtime_options.remembering({"name": self.name, "configuration": fields}, self.options)
 
     @property
+    def has_own_header_bits(self) -> bool:
+        """Whether `header_bits` is in the configuration, and does not follow from the number of codecs."""
+        return self._spelled_out
+
+    @property
     def options(self) -> runtime_options.Options:
         """The options that zarr.json does not hold."""
         return runtime_options.Options(decision=self.decision)

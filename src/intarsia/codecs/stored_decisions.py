@@ -109,7 +109,7 @@ def _check_codec(array: zarr.Array[Any], codec: ConditionalCodec) -> None:
     for route in routes:
         # As when an array is opened: some codecs take a setting from the data type.
         evolved = codec.evolve_from_array_spec(route.spec(array, array.shape))
-        same_bits = evolved.header_bits == route.codec.header_bits or not codec._spelled_out
+        same_bits = evolved.header_bits == route.codec.header_bits or not codec.has_own_header_bits
         if same_bits and evolved.codecs == route.codec.codecs:
             return
     own = routes[0].codec
