@@ -42,7 +42,7 @@ def test_reserving_and_writing_is_appending(data):
     assert np.array_equal(array[...], model)  # nothing can be seen of it yet
     if np.prod(shape):
         fill(logical, reservation, values)
-    reservation.commit(logical)
+    reservation.commit()
     assert np.array_equal(array[...], np.concatenate([model, values], axis=axis))
     assert intarsia.verify(array) == ()
 
@@ -55,7 +55,7 @@ def test_what_was_reserved_and_not_wanted_leaves_nothing_behind(reserve, codecs)
     before = {key: value.to_bytes() for key, value in store.items()}
     addition = Addition.of(array.manifest, (5,), axis=0)
     reservation = reserve(array._logical, addition, Encoding(codecs))
-    reservation.discard(array._logical)
+    reservation.discard()
     assert {key: value.to_bytes() for key, value in store.items()} == before
     assert array[...].tolist() == [1, 2, 3]
 

@@ -154,7 +154,8 @@ def _write_logical_array(
     if isinstance(codecs, str) and codecs == "auto":
         codecs = advise(source, settings["objective"]).codecs if source.size else None
     job = _reserve(source, store, path, codecs, settings["chunks"], settings["shards"])
-    logical, room = job.logical, job.reservation
+    room = job.reservation
+    logical = room.logical
 
     def copy() -> None:
         for name in room.new_members:

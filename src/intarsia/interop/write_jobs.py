@@ -45,26 +45,23 @@ class Job:
     source: Any
     """A NumPy array, a dask array, or an array in a store, which the caller of `run_jobs` copies."""
 
-    logical: LogicalArrayHandle
-    """The logical array that it goes into."""
-
     reservation: Reservation
-    """What goes where."""
+    """What goes where in the logical array."""
 
     created: bool = False
     """Whether the logical array is new, and is removed again if this fails."""
 
     def write_here(self) -> None:
         """Write a source that is in memory."""
-        values = as_values(self.logical.manifest, self.source)
-        self.reservation.fill(self.logical, lambda source: values[source.slices])
+        values = as_values(self.reservation.logical.manifest, self.source)
+        self.reservation.fill(lambda source: values[source.slices])
 
     def discard(self) -> None:
         """Remove everything again."""
-        self.reservation.discard(self.logical)
+        self.reservation.discard()
         if not self.created:
             return
-        group = self.logical.group
+        group = self.reservation.logical.group
         parent, _, name = group.path.rpartition("/")
         if name:
             del open_group(group.store, parent, "r+")[name]
@@ -86,15 +83,15 @@ def run_jobs(jobs: Iterable[Job], cluster: Cluster | None, then: Callable[[], ob
                 job.write_here()
         deferred = [job for job in reserved if hasattr(job.source, "dask")]
         if cluster is not None:
-            cluster.write([(job.source, job.logical, job.reservation) for job in deferred])
+            cluster.write([(job.source, job.reservation) for job in deferred])
         if then is not None:
             then()
     except BaseException as error:
         for job in reserved:
-            clean_up(job.logical.group.store, error, job.discard)
+            clean_up(job.reservation.logical.group.store, error, job.discard)
         raise
     for job in reserved:
-        job.reservation.commit(job.logical)
+        job.reservation.commit()
 
 
 def open_logical_group(store: Any, path: str) -> LogicalArrayHandle | None:
@@ -133,7 +130,7 @@ def new_array(
     array = create(store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=dtype, **fields)
     logical = array._logical
     whole = [(bounds, _with_chunks(choice, chunks)) for bounds, choice in layout] if source.size else []
-    job = Job(source, logical, Reservation((), logical.manifest), created=True)
+    job = Job(source, Reservation(logical), created=True)
     try:
         return replace(job, reservation=reserve_regions(logical, whole))
     except BaseException as error:
@@ -155,14 +152,14 @@ def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: Bounds, encodi
         raise BoundsError(f"the box {box.text()} is outside the array, whose shape is {manifest.shape}")
     rows = manifest.regions.touching(manifest.cells(box))
     if not rows.size:
-        return Job(source, logical, reserve_regions(logical, [(bounds, encoding)], box.start))
+        return Job(source, reserve_regions(logical, [(bounds, encoding)], box.start))
     if not encoding.is_default and not _is_encoding_of(logical, rows.tolist(), encoding):
         named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in rows[:6].tolist())
         raise OverlapError(
             f"the box {box.text()} takes no codecs, chunks or shards: it already has regions: {named}.\n"
             "  Leave them out to write the data into these; arr.recode changes their encoding"
         )
-    return Job(source, logical, reserve_covered(logical, bounds))
+    return Job(source, reserve_covered(logical, bounds))
 
 
 def _is_encoding_of(logical: LogicalArrayHandle, rows: list[int], encoding: Encoding) -> bool:
@@ -178,7 +175,7 @@ def append_along(source: Any, logical: LogicalArrayHandle, axis: int | str, enco
     addition = addition_of(source, logical, axis)
     encoding = encoding_of_series(source, logical, addition.axis, encoding)
     room = reserve_growth(logical, addition, encoding) or reserve_append(logical, addition, encoding)
-    return Job(source, logical, room)
+    return Job(source, room)
 
 
 def addition_of(source: Any, logical: LogicalArrayHandle, axis: int | str) -> Addition:

@@ -13,8 +13,8 @@ from intarsia.codecs.runtime_options import Options, with_codecs
 from intarsia.display import names_text
 from intarsia.errors import BoundsError, ShapeError
 from intarsia.logical.members import Encoding, encoding_of, planned_metadata
-from intarsia.logical.recode import recode
-from intarsia.logical.staging import Reservation, Room, check_shape, encoding_like
+from intarsia.logical.recode import copy_out
+from intarsia.logical.staging import Reservation, check_shape, encoding_like
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import Values, as_values, holds_nulls, is_nullable
 from intarsia.manifest.manifest import NewRegion
@@ -136,83 +136,86 @@ def append(
     """Put data after the end of an axis."""
     logical.begin_edit()
     values = as_values(logical.manifest, data, casting, all_axes=True)
-    addition = Addition.of(logical.manifest, values.shape, axis)
-    room, nulls = None, holds_nulls(values)
-    if merge:
-        room = reserve_growth(logical, addition, encoding, nulls=nulls, values=values)
-    if merge and room is None and addition.length:
-        opened = _with_open_end(logical, addition, encoding, values)
-        if opened is not addition:  # there is now another region at the end, which may grow
-            addition = opened
-            room = reserve_growth(logical, addition, encoding, nulls=nulls, values=values)
+    addition = _with_open_end(logical, Addition.of(logical.manifest, values.shape, axis), encoding, values)
+    room = reserve_growth(logical, addition, encoding, values) if merge else None
     if room is None:
-        room = reserve_append(logical, addition, encoding, values=values)
-    with room.shown_when_filled(logical):
-        room.fill(logical, lambda source: values[source.slices])
+        room = reserve_append(logical, addition, encoding, values)
+    with room.shown_when_filled():
+        room.fill(lambda source: values[source.slices])
 
 
 def reserve_growth(
-    logical: LogicalArrayHandle,
-    addition: Addition,
-    encoding: Encoding,
-    *,
-    nulls: bool = False,
-    values: Values | None = None,
+    logical: LogicalArrayHandle, addition: Addition, encoding: Encoding, values: Values | None = None
 ) -> Reservation | None:
     """Room in the member of the last region, which becomes longer; None unless it may simply grow.
 
-    `nulls` says whether the data has nulls, which not every member can hold. Without the values, it is not
-    known whether they can be packed.
+    Without the values, it is not known whether they can be packed.
     """
-    before, axis = addition.before, addition.axis
-    i = _neighbour_to_grow(logical, addition, encoding, nulls=nulls) if addition.length else None
-    if i is None or not _takes(before, before.regions.row(i), axis, encoding, values):
+    before, grown, axis = addition.before, addition.grown, addition.axis
+    last = _last_row(before, axis) if addition.length else None
+    if last is None:
         return None
-    row, end = before.regions.row(i), addition.lattice.stop[axis]
+    row, end = before.regions.row(last), grown.lattice[axis]
+    if not (_is_like(logical, row, encoding, values) and _takes(before, row, axis, encoding, values)):
+        return None
+    beyond = row.box.with_axis(axis, row.box.stop[axis], end)
+    if all(beyond.shape):
+        place = grown.to_member(row, grown.elements(beyond))
+        if grown.is_shown(row.member, place, besides=last):
+            return None
+    room = Reservation(logical, addition.origin)
     fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
-    room = Room(logical, addition.origin)
-    room.in_region(addition.grown, row, fresh, _options_for(logical, row, encoding))
+    room.in_region(grown, row, fresh, _options_for(logical, row, encoding))
     stop = before.regions.stop.copy()
-    stop[i, axis] = end
-    return room.reserved(
-        before.changed(regions=replace(before.regions, stop=stop), shape=addition.grown.shape)
-    )
+    stop[last, axis] = end
+    room.manifest = before.changed(regions=replace(before.regions, stop=stop), shape=grown.shape)
+    return room
 
 
 def reserve_append(
     logical: LogicalArrayHandle,
     addition: Addition,
     encoding: Encoding,
+    values: Values | None = None,
     *,
     ready: str | None = None,
-    values: Values | None = None,
 ) -> Reservation:
     """Room in the partial last chunk if regions have it, and in new members for the rest.
 
     If `ready`, the array of this name in the group already holds the rest: the room is for the part before
     it.
     """
+    room = Reservation(logical, addition.origin)
     if not addition.length:
-        return Reservation((), logical.manifest)
+        return room
     addition = _with_open_end(logical, addition, encoding, values)
-    before, axis = addition.before, addition.axis
-    chosen, room = complete_encoding(logical, axis, encoding), Room(logical, addition.origin)
+    before, grown = addition.before, addition.grown
+    chosen = complete_encoding(logical, addition.axis, encoding)
     # A hole that becomes part of a region still reads as the array's fill value.
     at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
-    boxes = [(box, at_holes) for box in before.regions.free(addition.partial) if all(box.shape)]
-    if ready is None and all(addition.rest.shape):
-        boxes.insert(0, (addition.rest, chosen))
-    for box, encoded in boxes:
-        elements, fresh = addition.grown.elements(box), addition.fresh(box)
-        room.in_new_member(elements, encoded, fresh, packing=encoded.packing)
+    boxes: list[tuple[Box, Encoding, str | None]] = [
+        (box, at_holes, None) for box in before.regions.free(addition.partial) if all(box.shape)
+    ]
+    if all(addition.rest.shape):
+        boxes.append((addition.rest, chosen, ready))
+    new = []
+    for box, encoded, name in boxes:
+        if name is None:
+            elements, fresh = grown.elements(box), addition.fresh(box)
+            name = room.in_new_member(elements, encoded, fresh, packing=encoded.packing)
+        new.append(NewRegion(box, name, packing=encoded.packing))
     for row, shared in _heads(addition):
-        room.in_region(addition.grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
-    names = room.new_members
-    if ready is not None:
-        boxes, names = [*boxes, (addition.rest, chosen)], (*names, ready)
-    pairs = zip(boxes, names, strict=True)
-    new = [NewRegion(box, name, packing=encoded.packing) for (box, encoded), name in pairs]
-    return room.reserved(before.replace_boxes([], new, shape=addition.grown.shape))
+        room.in_region(grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
+    room.manifest = before.replace_boxes([], new, shape=grown.shape)
+    return room
+
+
+def reserve_rest(logical: LogicalArrayHandle, addition: Addition, encoding: Encoding) -> Reservation:
+    """Room for the data in wholly new logical chunks, in a member that no manifest shows yet."""
+    room = Reservation(logical, addition.origin)
+    if addition.rest_shape is not None:
+        room.in_new_member(addition.grown.elements(addition.rest), encoding, packing=encoding.packing)
+    return room
 
 
 def _heads(addition: Addition) -> list[tuple[Row, Box]]:
@@ -231,16 +234,14 @@ def _with_open_end(
     that chunk is copied to a member that can.
     """
     closed = []
-    for row, shared in _heads(addition):
+    for row, shared in _heads(addition) if addition.length else ():
         fresh = addition.fresh(shared).seen_from(addition.origin).slices
         chosen = None if values is None else values[fresh]
         if not _takes(addition.before, row, addition.axis, encoding, chosen):
-            plain = encoding_like(logical, row, Encoding(options=encoding.options))
-            closed.append((addition.before.elements(shared), plain))
-    for elements, plain in closed:
-        recode(logical, elements.bounds, plain)
-    if logical.manifest is addition.before:
+            closed.append((row, shared))
+    if not closed:
         return addition
+    copy_out(logical, closed, encoding.options)
     return Addition(addition.axis, logical.manifest, replace(logical.manifest, shape=addition.grown.shape))
 
 
@@ -258,12 +259,19 @@ def _takes(manifest: Manifest, row: Row, axis: int, encoding: Encoding, values: 
     return values is not None and packing.holds(values, FLOATS_ROUND)
 
 
-def reserve_rest(logical: LogicalArrayHandle, addition: Addition, encoding: Encoding) -> Reservation:
-    """Room for the data in wholly new logical chunks, in a member that no manifest shows yet."""
-    room = Room(logical, addition.origin)
-    if addition.rest_shape is not None:
-        room.in_new_member(addition.grown.elements(addition.rest), encoding, packing=encoding.packing)
-    return room.reserved(logical.manifest)
+def _is_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding, values: Values | None) -> bool:
+    """Whether data in this encoding, with its nulls, can be stored in the member of a region."""
+    manifest, member = logical.manifest, logical.member_of(row)
+    if holds_nulls(values) and not is_nullable(member.metadata.dtype):
+        return False
+    if encoding.packing is not None and encoding.packing != manifest.packing_of(row):
+        return False
+    if replace(encoding, packing=None, keep_packing=False).is_default:
+        return True
+    if row.view != NONE:
+        return False
+    planned = planned_metadata(manifest, member.shape, encoding_like(logical, row, encoding))
+    return encoding_of(planned) == encoding_of(member.metadata)
 
 
 def _options_for(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> Options:
@@ -293,53 +301,20 @@ def take_over_codecs(logical: LogicalArrayHandle, row: Row, encoding: Encoding) 
     return True
 
 
-def _last_row(logical: LogicalArrayHandle, axis: int) -> int | None:
+def _last_row(manifest: Manifest, axis: int) -> int | None:
     """The one region that reaches the end of the axis over its whole cross-section, if there is one."""
-    manifest = logical.manifest
     lattice = Box.sized(manifest.lattice)
-    if not prod(lattice.shape):
+    if not all(lattice.shape):
         return None
-    slab = lattice.with_axis(axis, manifest.lattice[axis] - 1, manifest.lattice[axis])
-    rows = manifest.regions.touching(slab).tolist()
-    if len(rows) != 1 or manifest.regions.row(rows[0]).box.intersect(slab) != slab:
-        return None
-    last: int = rows[0]
-    return last
+    slab = lattice.with_axis(axis, lattice.stop[axis] - 1, lattice.stop[axis])
+    rows: list[int] = manifest.regions.touching(slab).tolist()
+    whole = len(rows) == 1 and manifest.regions.row(rows[0]).box.intersect(slab) == slab
+    return rows[0] if whole else None
 
 
 def complete_encoding(logical: LogicalArrayHandle, axis: int, encoding: Encoding) -> Encoding:
     """Take what the caller left open from the previous region, so that a series keeps its encoding."""
-    last = _last_row(logical, axis)
+    last = _last_row(logical.manifest, axis)
     if last is None:
         return replace(encoding, keep_packing=False)
     return encoding_like(logical, logical.manifest.regions.row(last), encoding)
-
-
-def _neighbour_to_grow(
-    logical: LogicalArrayHandle, addition: Addition, encoding: Encoding, *, nulls: bool
-) -> int | None:
-    """The last region on the axis, if it may simply grow: equal encoding, and room in its member."""
-    manifest, axis, origin = addition.before, addition.axis, addition.lattice
-    last = _last_row(logical, axis)
-    if last is None:
-        return None
-    row = manifest.regions.row(last)
-    if any(row.box.start[d] or row.box.stop[d] != origin.stop[d] for d in range(manifest.ndim) if d != axis):
-        return None
-    member = logical.member_of(row)
-    if nulls and not is_nullable(member.metadata.dtype):
-        return None
-    if encoding.packing is not None and encoding.packing != manifest.packing_of(row):
-        return None
-    if not replace(encoding, packing=None, keep_packing=False).is_default:
-        if row.view != NONE:
-            return None
-        planned = planned_metadata(manifest, member.shape, complete_encoding(logical, axis, encoding))
-        if encoding_of(planned) != encoding_of(member.metadata):
-            return None
-    beyond = row.box.with_axis(axis, row.box.stop[axis], origin.stop[axis])
-    if not all(beyond.shape):
-        return last
-    grown = addition.grown
-    taken = grown.is_shown(row.member, grown.to_member(row, grown.elements(beyond)), besides=last)
-    return None if taken else last

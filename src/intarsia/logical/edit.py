@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from intarsia.errors import (
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.members import Encoding, encoding_of
 from intarsia.logical.recode import copy_out
-from intarsia.logical.staging import Room, check_shape, encoding_like, lattice_box, reserve_regions
+from intarsia.logical.staging import Reservation, check_shape, lattice_box, reserve_regions
 from intarsia.manifest.box import BoundsLike, Box, sizes_of
 from intarsia.manifest.coercion import as_values
 from intarsia.manifest.document import NAME, problems_of_regions
@@ -75,9 +75,9 @@ def add_region(
     if values is not None:
         check_shape(values.shape, manifest.elements(box).shape, f"the region {logical.bounds_text(box)}")
     room = reserve_regions(logical, [(bounds, encoding)], manifest.elements(box).start)
-    with room.shown_when_filled(logical):
+    with room.shown_when_filled():
         if values is not None:
-            room.fill(logical, lambda source: values[source.slices])
+            room.fill(lambda source: values[source.slices])
 
 
 def _with_member(
@@ -150,50 +150,34 @@ def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: Options =
     if new_shape == manifest.shape:
         return
     replace(manifest, shape=new_shape).without_regions().check()
-    while ends := _unfit_ends(logical, new_shape, options):
-        copy_out(logical, *ends)
+    while ends := list(_unfit_ends(logical.manifest, new_shape)):
+        copy_out(logical, ends, options)
     manifest = logical.manifest
-    cropped, _ = _cropped(manifest, new_shape)
-    room = Room(logical)
-    for i in _uncovering_rows(manifest, cropped):
-        row = cropped.regions.row(i)
+    cropped = _cropped(manifest, new_shape)
+    room = Reservation(logical, manifest=manifest.changed(regions=cropped.regions, shape=new_shape))
+    for row in _uncovering_rows(manifest, cropped):
         for uncovered in cropped.elements(row.box).subtract(manifest.elements(row.box)):
             room.in_region(cropped, row, uncovered, options)
-    blank = room.reserved(manifest.changed(regions=cropped.regions, shape=new_shape))
-    with blank.shown_when_filled(logical):
-        blank.fill(logical, lambda _: manifest.fill_value)
+    with room.shown_when_filled():
+        room.fill(lambda _: manifest.fill_value)
 
 
-def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> tuple[Manifest, list[int]]:
-    """What is left of the regions in another shape, and their rows."""
+def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
+    """What is left of the regions in another shape."""
     resized, table = replace(manifest, shape=shape), manifest.regions
     lattice = np.array(resized.lattice, dtype=np.int64)
-    kept = np.flatnonzero((table.start < lattice).all(axis=1))
-    table = table.select(kept)
-    return replace(resized, regions=replace(table, stop=np.minimum(table.stop, lattice))), kept.tolist()
+    table = table.select((table.start < lattice).all(axis=1))
+    return replace(resized, regions=replace(table, stop=np.minimum(table.stop, lattice)))
 
 
-def _unfit_ends(
-    logical: LogicalArrayHandle, shape: tuple[int, ...], options: Options
-) -> tuple[list[int], int, Encoding] | None:
-    """Regions whose last chunk along an axis has to be copied before the array can become longer there.
-
-    They are encoded alike, so that one member can take them all; None if none is left.
-    """
-    manifest, default = logical.manifest, Encoding(options=options)
-    cropped, kept = _cropped(manifest, shape)
-    encodings: dict[tuple[Any, ...], Encoding] = {}
-    groups: dict[tuple[int, str], tuple[list[int], int, Encoding]] = {}
-    for i in _uncovering_rows(manifest, cropped):
-        row = cropped.regions.row(i)
+def _unfit_ends(manifest: Manifest, shape: tuple[int, ...]) -> Iterator[tuple[Row, Box]]:
+    """Regions whose last chunk along an axis has to be copied before the array can become longer there, and
+    that chunk."""
+    cropped = _cropped(manifest, shape)
+    for row in _uncovering_rows(manifest, cropped):
         axis = _unfit_axis(manifest, cropped, row)
         if axis is not None:
-            alike = row.member, row.view, manifest.stored_type(row)
-            if alike not in encodings:
-                encodings[alike] = encoding_like(logical, row, default)
-            encoding = encodings[alike]
-            groups.setdefault((axis, repr(encoding)), ([], axis, encoding))[0].append(kept[i])
-    return next(iter(groups.values()), None)
+            yield row, row.box.with_axis(axis, row.box.stop[axis] - 1, row.box.stop[axis])
 
 
 def _unfit_axis(before: Manifest, after: Manifest, row: Row) -> int | None:
@@ -210,13 +194,13 @@ def _unfit_axis(before: Manifest, after: Manifest, row: Row) -> int | None:
     return longer[0] if longer else None
 
 
-def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:
-    """Rows of `after` that show more elements of their last, partial chunks than `before` did."""
+def _uncovering_rows(before: Manifest, after: Manifest) -> list[Row]:
+    """The rows of `after` that show more elements of their last, partial chunks than `before` did."""
     chunk = np.array(before.chunk_shape, dtype=np.int64)
     edge = after.regions.stop * chunk
     shown = np.minimum(edge, np.array(before.shape, dtype=np.int64))
     shows = np.minimum(edge, np.array(after.shape, dtype=np.int64))
-    return [int(i) for i in np.flatnonzero((shows > shown).any(axis=1))]
+    return [after.regions.row(i) for i in np.flatnonzero((shows > shown).any(axis=1)).tolist()]
 
 
 def consolidate(logical: LogicalArrayHandle) -> int:

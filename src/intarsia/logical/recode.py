@@ -14,7 +14,7 @@ from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec, VLenBytesCode
 
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.reshape import ReshapeCodec
-from intarsia.codecs.runtime_options import RuntimeOptions
+from intarsia.codecs.runtime_options import Options, RuntimeOptions
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import AnyArray, Source, grain
 from intarsia.engine.read import read_request
@@ -24,12 +24,13 @@ from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding
-from intarsia.logical.staging import DataPiece, Reservation, Room, lattice_box
+from intarsia.logical.staging import DataPiece, Reservation, encoding_like, lattice_box
 from intarsia.manifest.box import BLOCK_BYTES, BoundsLike, Box, blocks
 from intarsia.manifest.coercion import Values, data_type_of
 from intarsia.manifest.manifest import NO_REPLICAS, Manifest, NewRegion
+from intarsia.manifest.packing import Packing
 from intarsia.manifest.packing_columns import NO_PACKINGS
-from intarsia.manifest.region_table import NONE
+from intarsia.manifest.region_table import NONE, Row
 from intarsia.nullable.codec import NullableCodec
 from intarsia.parallel import Client, run_on_workers
 from intarsia.progress import Progress, silent
@@ -59,54 +60,80 @@ def recode(
     it was accepted.
     """
     logical.begin_edit()
-    room = reserve_copy(logical, lattice_box(logical.manifest, bounds), encoding)
-    with room.discarded_on_failure(logical):
-        copy_values(logical, room, client=client, progress=progress)
+    room = reserve_copy(logical, [lattice_box(logical.manifest, bounds)], encoding)
+    with room.discarded_on_failure():
+        copy_values(room, client=client, progress=progress)
         accepted = accept(logical.members[room.new_members[0]])
     if accepted:
-        room.commit(logical)
+        room.commit()
     else:
-        room.discard(logical)
+        room.discard()
     return accepted
 
 
+def copy_out(logical: LogicalArrayHandle, parts: Iterable[tuple[Row, Box]], options: Options) -> None:
+    """Copy boxes of regions, whose members cannot take what comes after them, to members of plain values.
+
+    There is one new member for each encoding.
+    """
+    default, groups = Encoding(options=options), dict[str, tuple[Encoding, list[Box]]]()
+    encodings: dict[tuple[Any, ...], Encoding] = {}
+    for row, box in parts:
+        alike = row.member, row.view, logical.manifest.stored_type(row)
+        if alike not in encodings:
+            encodings[alike] = encoding_like(logical, row, default)
+        groups.setdefault(repr(encodings[alike]), (encodings[alike], []))[1].append(box)
+    for encoding, boxes in groups.values():
+        room = reserve_copy(logical, boxes, encoding)
+        with room.shown_when_filled():
+            copy_values(room)
+
+
 def reserve_copy(
-    logical: LogicalArrayHandle, box: Box, encoding: Encoding, *, layer: int = 0, ready: str | None = None
+    logical: LogicalArrayHandle,
+    boxes: Sequence[Box],
+    encoding: Encoding,
+    *,
+    layer: int = 0,
+    ready: str | None = None,
 ) -> Reservation:
-    """Room for the values of a box of logical chunks in a new member, which replaces those of its layer.
+    """Room for the values of boxes of logical chunks in a new member, which replaces those of their layer.
 
     If `ready`, the array of this name in the group already holds them. Packings are kept if all regions store
     one type: then their numbers are copied, and every region keeps its own packing.
     """
     manifest, new_packing = logical.manifest, encoding.packing
-    touched = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
-    if not touched:
-        purpose = "replicate" if layer else "recode"
-        raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to {purpose}")
-    copied = as_stored(manifest, box) if encoding.keep_packing else None
-    if copied is not None:
-        encoding = replace(encoding, packing=manifest.packing_of(touched[0]))
-    parts = [
-        (shared, encoding.packing if copied is None else manifest.packing_of(row))
-        for row in touched
-        if (shared := row.box.intersect(box)) is not None
-    ]
-    boxes = [part for part, _ in parts]
-    if manifest.regions.covers(box):
+    around = Box.around(boxes)
+    copied = as_stored(manifest, around) if encoding.keep_packing else None
+    fresh, parts = list[Box](), list[tuple[Box, Packing | None]]()
+    for box in boxes:
+        rows = map(manifest.regions.row, manifest.regions.touching(box).tolist())
+        of_regions = [
+            (shared, new_packing if copied is None else manifest.packing_of(row))
+            for row in rows
+            if (shared := row.box.intersect(box)) is not None
+        ]
+        if not of_regions:
+            purpose = "replicate" if layer else "recode"
+            raise NoRegionError(
+                f"no region lies in {logical.bounds_text(box)}: there is nothing to {purpose}"
+            )
+        whole = manifest.regions.covers(box)
         # In one go: chunks of the new member may hold elements of many parts, and would be written for each.
-        boxes = [box]
-        if len({packing for _, packing in parts}) == 1:
-            parts = [(box, parts[0][1])]
-    room = Room(logical)
+        fresh += [box] if whole else [part for part, _ in of_regions]
+        one_packing = len({packing for _, packing in of_regions}) == 1
+        parts += [(box, of_regions[0][1])] if whole and one_packing else of_regions
+    room = Reservation(logical, copied=copied)
     if ready is None:
-        fresh = map(manifest.elements, boxes)
-        room.in_new_member(manifest.elements(box), encoding, *fresh, packing=new_packing)
-    name = ready or room.new_members[0]
-    new = [NewRegion(part, name, part.seen_from(box.start).start, packing) for part, packing in parts]
+        if copied is not None:
+            encoding = replace(encoding, packing=parts[0][1])
+        elements = map(manifest.elements, fresh)
+        ready = room.in_new_member(manifest.elements(around), encoding, *elements, packing=new_packing)
+    new = [NewRegion(part, ready, part.seen_from(around.start).start, packing) for part, packing in parts]
     # Replicas stay what they are, unless the new encoding rounds.
     exact = new_packing is None and is_exact(parse_codecs(encoding.codecs or ()))
-    changed = manifest.replace_boxes([box], new, layer=layer, same_values=exact)
-    return replace(room.reserved(changed), copied=copied)
+    room.manifest = manifest.replace_boxes(boxes, new, layer=layer, same_values=exact)
+    return room
 
 
 def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
@@ -146,24 +173,6 @@ def is_exact(codecs: Iterable[Any]) -> bool:
     )
 
 
-def copy_out(logical: LogicalArrayHandle, numbers: Sequence[int], axis: int, encoding: Encoding) -> None:
-    """Copy the last logical chunk of some regions along an axis into one new member, as plain values."""
-    manifest = logical.manifest
-    boxes = [manifest.regions.row(i).box for i in numbers]
-    boxes = [box.with_axis(axis, box.stop[axis] - 1, box.stop[axis]) for box in boxes]
-    around = Box(
-        tuple(map(min, zip(*(box.start for box in boxes), strict=True))),
-        tuple(map(max, zip(*(box.stop for box in boxes), strict=True))),
-    )
-    room = Room(logical)
-    room.in_new_member(manifest.elements(around), encoding, *map(manifest.elements, boxes))
-    (name,) = room.new_members
-    new = [NewRegion(box, name, box.seen_from(around.start).start) for box in boxes]
-    reserved = room.reserved(manifest.replace_boxes(boxes, new, same_values=True))
-    with reserved.shown_when_filled(logical):
-        copy_values(logical, reserved)
-
-
 class StoredNumbers(LogicalArrayHandle):
     """The group behind a logical array, read through a manifest of what its members store."""
 
@@ -172,18 +181,12 @@ class StoredNumbers(LogicalArrayHandle):
         raise ReadError("the layout of the array was changed while its stored numbers were read")
 
 
-def copy_values(
-    logical: LogicalArrayHandle,
-    room: Reservation,
-    *,
-    client: Client | None = None,
-    progress: Progress = silent,
-) -> None:
+def copy_values(room: Reservation, *, client: Client | None = None, progress: Progress = silent) -> None:
     """Fill the room for a recode with the current values, block by block; steps are chunks or shards.
 
     With a client, steps are tasks.
     """
-    (name,) = room.new_members
+    logical, (name,) = room.logical, room.new_members
     options, unit = room.options[name], grain(logical.members[name])
     member = logical.members[name]
     metadata: Any = member.metadata

@@ -75,8 +75,9 @@ def reserve_replica(
     What the layer had there before is replaced. If `ready`, the array of this name already holds the values.
     """
     policy = Policy.of(logical).with_replica(replica)
-    reserved = reserve_copy(logical, box, replica.encoding, layer=replica.layer, ready=ready)
-    return replace(reserved, attributes=policy.attributes, exact=True)
+    room = reserve_copy(logical, [box], replica.encoding, layer=replica.layer, ready=ready)
+    room.attributes, room.exact = policy.attributes, True
+    return room
 
 
 def add_replica(
@@ -99,8 +100,8 @@ def _fill(
     logical: LogicalArrayHandle, box: Box, replica: ReplicaPolicy, client: Client | None, progress: Progress
 ) -> None:
     room = reserve_replica(logical, box, replica)
-    with room.shown_when_filled(logical):
-        copy_values(logical, room, client=client, progress=progress)
+    with room.shown_when_filled():
+        copy_values(room, client=client, progress=progress)
 
 
 def drop_replica(logical: LogicalArrayHandle, bounds: BoundsLike | None, layer: int | None) -> None:

@@ -152,34 +152,41 @@ class DataPiece:
         return self.view.unseen(broadcast(values, self.source.shape))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reservation:
     """Members with room for data, and the manifest that shows them.
 
+    If one piece finds no room, the pieces before it give theirs back.
+
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
-    >>> logical = array._logical
     >>> from intarsia.logical.members import Encoding
-    >>> room = reserve_regions(logical, [([(0, 4)], Encoding())])
-    >>> with room.shown_when_filled(logical):
-    ...     room.fill(logical, lambda source: 7)
+    >>> room = reserve_regions(array._logical, [([(0, 4)], Encoding())])
+    >>> with room.shown_when_filled():
+    ...     room.fill(lambda source: 7)
     >>> array[...].tolist()
     [7, 7, 7, 7]
     """
 
-    pieces: tuple[DataPiece, ...]
+    logical: LogicalArrayHandle
+    """The array that the data goes into."""
+
+    origin: tuple[int, ...] | None = None
+    """Where in the array the data starts; None for its corner."""
+
+    pieces: list[DataPiece] = field(default_factory=list)
     """What goes where; no element occurs twice."""
 
-    manifest: Manifest
-    """The manifest to commit when every piece is written; equal to the current one if the layout stays."""
+    manifest: Manifest | None = None
+    """The manifest to commit when every piece is written; None if the layout stays."""
 
-    new_members: tuple[str, ...] = ()
+    new_members: list[str] = field(default_factory=list)
     """New members, to be discarded if the writing fails."""
 
-    grown: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    grown: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Members that were made larger, with the previous shape of each."""
 
-    options: Mapping[str, Options] = field(default_factory=dict)
+    options: dict[str, Options] = field(default_factory=dict)
     """Run-time options for writing into members, if their codecs do not have them."""
 
     copied: Manifest | None = None
@@ -191,91 +198,69 @@ class Reservation:
     exact: bool = False
     """Whether a copy that would not be read back unchanged is refused."""
 
-    def fill(self, logical: LogicalArrayHandle, data: Callable[[Box], Any]) -> None:
-        """Write every piece in this process; `data` returns the values, or the one value, of a box."""
-        for piece in self.pieces:
-            target = logical.target(piece.member, self.options.get(piece.member, NO_OPTIONS))
-            write_box(target, piece.target, piece.stored(data(piece.source)))
-
-    def commit(self, logical: LogicalArrayHandle) -> None:
-        """Show the data, now that all of it is there."""
-        if self.manifest is not logical.manifest:
-            logical.commit(self.manifest, self.attributes)
-
-    def discard(self, logical: LogicalArrayHandle) -> None:
-        """Give the room back, as the data will not come."""
-        logical.discard(*self.new_members)
-        for name, shape in self.grown.items():
-            logical.members[name].resize(shape)
-
-    @contextmanager
-    def shown_when_filled(self, logical: LogicalArrayHandle) -> Iterator[None]:
-        """Fill the room inside; then it is committed, or discarded if anything fails."""
-        with self.discarded_on_failure(logical):
-            yield
-        self.commit(logical)
-
-    @contextmanager
-    def discarded_on_failure(self, logical: LogicalArrayHandle) -> Iterator[None]:
-        """Fill the room inside; it is given back if anything fails."""
-        try:
-            yield
-        except BaseException as error:
-            clean_up(logical.group.store, error, lambda: self.discard(logical))
-            raise
-
-
-class Room:
-    """A reservation in the making; if one piece finds no room, the pieces before it give theirs back."""
-
-    def __init__(self, logical: LogicalArrayHandle, origin: tuple[int, ...] | None = None) -> None:
-        self._logical = logical
-        self._origin = (0,) * logical.manifest.ndim if origin is None else origin
-        """Where in the array the data starts."""
-        self._pieces: list[DataPiece] = []
-        self._grown: dict[str, tuple[int, ...]] = {}
-        self._options: dict[str, Options] = {}
-        self.new_members: tuple[str, ...] = ()
-
     def in_new_member(
         self, elements: Box, encoding: Encoding, *fresh: Box, packing: Packing | None = None
-    ) -> None:
+    ) -> str:
         """Reserve a member for a box of elements, of which the data fills the boxes `fresh`, by default all.
 
-        `packing` is for data that is not packed yet.
+        `packing` is for data that is not packed yet. Returns the name of the member.
         """
-        with self._all_or_nothing():
-            name, _ = self._logical.create_member(elements.shape, encoding)
-        self.new_members = (*self.new_members, name)
-        self._options[name] = encoding.other_options
+        with self.discarded_on_failure():
+            name, _ = self.logical.create_member(elements.shape, encoding)
+        self.new_members.append(name)
+        self.options[name] = encoding.other_options
         for box in fresh or (elements,):
-            there = box.seen_from(elements.start)
-            self._pieces.append(DataPiece(name, box.seen_from(self._origin), there, packing))
+            self._add(DataPiece(name, box, box.seen_from(elements.start), packing))
+        return name
 
     def in_region(self, manifest: Manifest, row: Row, fresh: Box, options: Options = NO_OPTIONS) -> None:
         """Reserve elements that a region of this or the next manifest backs; its member may grow."""
         name, target = manifest.members[row.member], manifest.to_member(row, fresh)
-        with self._all_or_nothing():
-            member = self._logical.members[name]
+        with self.discarded_on_failure():
+            member = self.logical.members[name]
             before, needed = member.shape, tuple(map(max, member.shape, target.stop))
             if needed != before:
                 member.resize(needed)
-                self._grown.setdefault(name, before)
-        self._options[name] = options
-        looks = manifest.packing_of(row), manifest.view_of(row)
-        self._pieces.append(DataPiece(name, fresh.seen_from(self._origin), target, *looks))
+                self.grown.setdefault(name, before)
+        self.options[name] = options
+        self._add(DataPiece(name, fresh, target, manifest.packing_of(row), manifest.view_of(row)))
 
-    def reserved(self, manifest: Manifest) -> Reservation:
-        """The reservation, which `manifest` will show."""
-        return Reservation(tuple(self._pieces), manifest, self.new_members, self._grown, self._options)
+    def _add(self, piece: DataPiece) -> None:
+        if self.origin is not None:
+            piece = replace(piece, source=piece.source.seen_from(self.origin))
+        self.pieces.append(piece)
+
+    def fill(self, data: Callable[[Box], Any]) -> None:
+        """Write every piece in this process; `data` returns the values, or the one value, of a box."""
+        for piece in self.pieces:
+            target = self.logical.target(piece.member, self.options.get(piece.member, NO_OPTIONS))
+            write_box(target, piece.target, piece.stored(data(piece.source)))
+
+    def commit(self) -> None:
+        """Show the data, now that all of it is there."""
+        if self.manifest is not None:
+            self.logical.commit(self.manifest, self.attributes)
+
+    def discard(self) -> None:
+        """Give the room back, as the data will not come."""
+        self.logical.discard(*self.new_members)
+        for name, shape in self.grown.items():
+            self.logical.members[name].resize(shape)
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def shown_when_filled(self) -> Iterator[None]:
+        """Fill the room inside; then it is committed, or discarded if anything fails."""
+        with self.discarded_on_failure():
+            yield
+        self.commit()
+
+    @contextmanager
+    def discarded_on_failure(self) -> Iterator[None]:
+        """Fill the room inside; it is given back if anything fails."""
         try:
             yield
         except BaseException as error:
-            logical = self._logical
-            clean_up(logical.group.store, error, lambda: self.reserved(logical.manifest).discard(logical))
+            clean_up(self.logical.group.store, error, self.discard)
             raise
 
 
@@ -293,12 +278,12 @@ def reserve_regions(
     if pair is not None:
         named = " and ".join(logical.bounds_text(table.row(i).box) for i in pair)
         raise OverlapError(f"the regions {named} overlap")
-    room = Room(logical, origin)
+    room, new = Reservation(logical, origin), []
     for box, encoding in boxes:
-        room.in_new_member(manifest.elements(box), encoding, packing=encoding.packing)
-    names = zip(boxes, room.new_members, strict=True)
-    new = [NewRegion(box, name, packing=encoding.packing) for (box, encoding), name in names]
-    return room.reserved(manifest.replace_boxes([], new))
+        name = room.in_new_member(manifest.elements(box), encoding, packing=encoding.packing)
+        new.append(NewRegion(box, name, packing=encoding.packing))
+    room.manifest = manifest.replace_boxes([], new)
+    return room
 
 
 def encoding_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> Encoding:
@@ -375,21 +360,20 @@ def reserve_covered(logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int
     box = Box.of((int(a), int(b)) for a, b in bounds)
     logical.cut_replicas(logical.manifest.cells(box))
     manifest = logical.manifest
-    room = Room(logical, box.start)
+    room = Reservation(logical, box.start)
     for i in manifest.regions.touching(manifest.cells(box)).tolist():
         row = manifest.regions.row(i)
         shared = manifest.elements(row.box).intersect(box)
         if shared is not None:
             logical.member_of(row)  # one that is too small is damaged, and must not grow
             room.in_region(manifest, row, shared)
-    reserved = room.reserved(manifest)
-    missing = prod(box.shape) - sum(prod(piece.source.shape) for piece in reserved.pieces)
+    missing = prod(box.shape) - sum(prod(piece.source.shape) for piece in room.pieces)
     if missing:
         raise NoRegionError(
             f"{missing} of the {prod(box.shape)} elements of {box.text()} lie in no region.\n"
             "  Give codecs for a new region where there is none, or bounds that regions cover"
         )
-    return reserved
+    return room
 
 
 @contextmanager

@@ -55,6 +55,16 @@ class Box(NamedTuple):
         corner = cls((0,) * len(stop), stop)
         return corner if start is None else corner.shifted(start)
 
+    @classmethod
+    def around(cls, boxes: Sequence[Box]) -> Box:
+        """The smallest box that holds all of these.
+
+        >>> Box.around([Box((0, 5), (1, 6)), Box((2, 1), (3, 2))])
+        Box(start=(0, 1), stop=(3, 6))
+        """
+        starts, stops = zip(*boxes, strict=True)
+        return cls(tuple(map(min, *starts, starts[0])), tuple(map(max, *stops, stops[0])))
+
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
         """A (start, stop) pair for every axis.

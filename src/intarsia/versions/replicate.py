@@ -249,7 +249,7 @@ class _Work:
             bounds, layer = logical.manifest.elements(box).bounds, 0 if replica is None else replica.layer
             made.append(Upkeep(self.path, what, layer, bounds))
             commit.message = f"maintain: {made[0]}"
-            reserve: Reserve = partial(reserve_copy, box=box, encoding=encoding)
+            reserve: Reserve = partial(reserve_copy, boxes=[box], encoding=encoding)
             if replica is not None:
                 reserve = partial(reserve_replica, box=box, replica=replica)
             return CopyUpload.of(commit, session, logical, box, reserve, self.client, self.progress)

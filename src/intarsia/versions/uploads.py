@@ -21,7 +21,7 @@ from intarsia.logical.members import Encoding, choose_codecs, codecs_for_size
 from intarsia.logical.recode import copy_values, reserve_copy
 from intarsia.logical.staging import Reservation, keep_layout, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
-from intarsia.manifest.coercion import as_values, holds_nulls
+from intarsia.manifest.coercion import as_values
 from intarsia.manifest.packing_columns import PackingChoice, choose_packing
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
@@ -98,10 +98,6 @@ class Incoming(Protocol):
     """Data to be appended, in memory or elsewhere."""
 
     @property
-    def nulls(self) -> bool:
-        """Whether it is known to hold nulls."""
-
-    @property
     def values(self) -> Any:
         """The data, if it is in memory; None if it is not known yet."""
 
@@ -111,13 +107,13 @@ class Incoming(Protocol):
     def encoding(self, logical: LogicalArrayHandle) -> Encoding:
         """How it will be stored there."""
 
-    def fill(self, logical: LogicalArrayHandle, room: Reservation) -> None:
+    def fill(self, room: Reservation) -> None:
         """Write all the data that the room is for. Slow work belongs here, because no lock is held.
 
         The room may be for the later part of the data only. `fill_head` will ask for the part before it.
         """
 
-    def fill_head(self, logical: LogicalArrayHandle, room: Reservation) -> None:
+    def fill_head(self, room: Reservation) -> None:
         """Write the part before the uploaded one: a few rows at most, while holding the lock."""
 
 
@@ -135,10 +131,6 @@ class _InMemory:
     chosen: Iterable[CodecLike] | None = None
     """The chosen codecs: chosen once, however often the commit is tried."""
 
-    @property
-    def nulls(self) -> bool:
-        return holds_nulls(self.values)
-
     def addition(self, logical: LogicalArrayHandle) -> Addition:
         self.values = as_values(logical.manifest, self.values, self.casting, all_axes=True)
         return Addition.of(logical.manifest, self.values.shape, self.axis)
@@ -153,8 +145,8 @@ class _InMemory:
             return replace(encoding, codecs=self.chosen)
         return replace(encoding, codecs=codecs_for_size(self.chosen, encoding.packing.stored.itemsize))
 
-    def fill(self, logical: LogicalArrayHandle, room: Reservation) -> None:
-        room.fill(logical, lambda source: self.values[source.slices])
+    def fill(self, room: Reservation) -> None:
+        room.fill(lambda source: self.values[source.slices])
 
     fill_head = fill
 
@@ -173,11 +165,10 @@ def append_incoming(commit: Commit, path: str, incoming: Incoming, *, merge: boo
         encoding = incoming.encoding(logical)
         if may_grow:
             may_grow = False  # if others append too, the data is uploaded apart from their manifest
-            values = incoming.values
-            room = reserve_growth(logical, addition, encoding, nulls=incoming.nulls, values=values)
+            room = reserve_growth(logical, addition, encoding, incoming.values)
             if room is not None:
-                with room.shown_when_filled(logical):
-                    incoming.fill(logical, room)
+                with room.shown_when_filled():
+                    incoming.fill(room)
                 return SessionChanges(commit, session, session.snapshot_id)
         return AppendUpload.of(commit, session, logical, addition, incoming, encoding)
 
@@ -226,7 +217,7 @@ class AppendUpload:
             apart = group_in_fork(logical, upload.fork)
         chosen = complete_encoding(logical, addition.axis, encoding)
         room = reserve_rest(apart, addition, chosen)
-        incoming.fill(apart, room)
+        incoming.fill(room)
         upload.encoding = replace(encoding, packing=chosen.packing, keep_packing=False)
         upload.member = next(iter(room.new_members), None)
         upload._attach(logical, addition)
@@ -250,10 +241,9 @@ class AppendUpload:
         if self.fork is not None:
             with writing(self.session):
                 self.session.merge(self.fork)
-        values = self.incoming.values
-        room = reserve_append(logical, addition, self.encoding, ready=self.member, values=values)
-        with room.shown_when_filled(logical):
-            self.incoming.fill_head(logical, room)
+        room = reserve_append(logical, addition, self.encoding, self.incoming.values, ready=self.member)
+        with room.shown_when_filled():
+            self.incoming.fill_head(room)
 
 
 def recode(
@@ -327,7 +317,7 @@ def recode(
         data = array.as_stored(elements) if packing == "keep" else array
         chosen = choose_codecs(codecs, data, elements, packed.get("packing"))
         encoding = keep_layout(logical, box, Encoding(chosen, chunks, shards, **packed))
-        reserve = partial(reserve_copy, box=box, encoding=encoding)
+        reserve = partial(reserve_copy, boxes=[box], encoding=encoding)
         return CopyUpload.of(commit, session, logical, box, reserve, client, progress)
 
     return publish(commit, prepare)
@@ -374,7 +364,7 @@ class CopyUpload:
         basis = Basis.of(session, path, box, logical.manifest)
         apart = group_in_fork(logical, fork)
         room = reserve(apart)
-        copy_values(apart, room, client=client, progress=progress)
+        copy_values(room, client=client, progress=progress)
         recoded = cls(commit, session, path, basis, reserve, room.new_members[0], fork)
         recoded._attach(logical)
         return recoded
@@ -392,4 +382,4 @@ class CopyUpload:
         """Make the member part of the session, and of the manifest."""
         with writing(self.session):
             self.session.merge(self.fork)
-        self.reserve(logical, ready=self.name).commit(logical)
+        self.reserve(logical, ready=self.name).commit()

@@ -51,16 +51,12 @@ class Cluster:
     progress: Progress = silent
     """Called with the number of blocks written."""
 
-    def write(self, jobs: Sequence[tuple[da.Array, LogicalArrayHandle, Reservation]]) -> None:
+    def write(self, jobs: Sequence[tuple[da.Array, Reservation]]) -> None:
         """Write every piece of every source into its member; shared parts are computed once.
 
         The logical groups belong to one store, and everything that workers write ends up there.
         """
-        parts = [
-            _PieceInBlocks.of(source, logical, room, piece)
-            for source, logical, room in jobs
-            for piece in room.pieces
-        ]
+        parts = [_PieceInBlocks.of(source, room, piece) for source, room in jobs for piece in room.pieces]
         if not parts:
             return
         store = parts[0].logical.group.store
@@ -185,7 +181,8 @@ class _PieceInBlocks:
     """The smallest unit of the member that two tasks can write at the same time."""
 
     @classmethod
-    def of(cls, source: da.Array, logical: LogicalArrayHandle, room: Reservation, piece: DataPiece) -> Self:
+    def of(cls, source: da.Array, room: Reservation, piece: DataPiece) -> Self:
+        logical = room.logical
         member = logical.members.child(piece.member)
         size = grain(member)
         part = source[piece.source.slices]

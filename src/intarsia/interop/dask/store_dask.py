@@ -236,13 +236,12 @@ class _DeferredAppend:
     axis: int | str
     choice: Encoding
     cluster: Cluster
-    nulls: bool = False
     values: Any = None
     array_exists: bool = False
     head: np.ndarray[Any, Any] | None = None
     """The part for the partial last chunk: computed with the upload, because workers cannot write later."""
 
-    stored: tuple[LogicalArrayHandle, Reservation, int] | None = None
+    stored: tuple[Reservation, int] | None = None
     """Where it was written, and on which axis. If it has to move, it is read back, not computed again."""
 
     def addition(self, logical: LogicalArrayHandle) -> Addition:
@@ -254,24 +253,25 @@ class _DeferredAppend:
         """The requested encoding, in the chunks of the series."""
         return write_jobs.encoding_of_series(self.source, logical, self.addition(logical).axis, self.choice)
 
-    def fill(self, logical: LogicalArrayHandle, room: Reservation) -> None:
+    def fill(self, room: Reservation) -> None:
         """Compute everything: the reserved part into members, the part before it into memory."""
         if self.stored is not None:
             self.source = self._read_back(*self.stored)
-        axis = self.addition(logical).axis
+        axis = self.addition(room.logical).axis
         split = min([piece.source.start[axis] for piece in room.pieces], default=self.source.shape[axis])
         head = self.source[(slice(None),) * axis + (slice(0, split),)]
-        self.head = as_values(logical.manifest, np.asanyarray(head.compute())) if split else None
-        self.cluster.write([(self.source, logical, room)])
-        self.stored = logical, room, axis
+        self.head = as_values(room.logical.manifest, np.asanyarray(head.compute())) if split else None
+        self.cluster.write([(self.source, room)])
+        self.stored = room, axis
 
-    def fill_head(self, logical: LogicalArrayHandle, room: Reservation) -> None:
+    def fill_head(self, room: Reservation) -> None:
         """Write the part that was computed into memory."""
         head: Any = self.head
-        room.fill(logical, lambda source: head[source.slices])
+        room.fill(lambda source: head[source.slices])
 
-    def _read_back(self, logical: LogicalArrayHandle, room: Reservation, axis: int) -> Any:
+    def _read_back(self, room: Reservation, axis: int) -> Any:
         """The data as it is stored now."""
+        logical = room.logical
         da = extra("dask.array", "dask")
         store: Any = logical.group.store  # of Icechunk
         members = Members(open_group(fork_of(store.session).store, logical.group.path, "r"), ())
