@@ -1,7 +1,7 @@
 """The literal examples of the documents that intarsia grew from, with their errata mended and named.
 
 Some are in the rooms of what they show: those of `conditional` in codecs/test_conditional_examples.py,
-those of TIFF and of custom headers in codecs/test_header.py. docs/spec/seeds.md says what shows what.
+those of TIFF and of custom headers in codecs/test_header.py. tests/seeds has a table of what shows what.
 """
 
 import base64
