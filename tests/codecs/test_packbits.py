@@ -17,6 +17,7 @@ from intarsia.codecs import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 INTEGERS = [f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)]
+FLOATS = {"f2": "u2", "f4": "u4", "f8": "u8", "c8": "u4", "c16": "u8"}
 
 
 def written(data, codec, **options):
@@ -81,6 +82,19 @@ def test_stored_bytes_and_values_follow_the_registered_text(packing):
     np.testing.assert_array_equal(z[...], as_decoded(data, first, last))
 
 
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_floats_are_packed_as_their_bits_and_complex_numbers_as_two_floats(dtype, order):
+    width = np.dtype(FLOATS[dtype]).itemsize * 8
+    data = np.random.default_rng(0).normal(size=(5, 7)).astype(order + dtype)
+    bits = np.ascontiguousarray(data).reshape(-1).view(order + FLOATS[dtype]).astype(FLOATS[dtype])
+    for first, last in ((0, width - 1), (width // 3, width - 1), (width // 3, width - 2)):
+        stored, z = written(data, PackBitsCodec(first_bit=first, last_bit=last))
+        assert stored == by_the_text(bits, first, last, "none")
+        decoded = as_decoded(bits, first, last).view(dtype).reshape(data.shape)
+        np.testing.assert_array_equal(z[...], decoded)
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_more_elements_than_one_block(dtype):
     data = np.random.default_rng(0).integers(0, 100, 200_003).astype(dtype)
@@ -128,7 +142,7 @@ def test_edges_partial_writes_transpose_and_shards(sharded, tmp_path, pipeline):
         ({"last_bit": 8}, "u1", "bits 0 to 8 are not within the 8 bits of uint8"),
         ({"last_bit": 1}, "bool", "bits 0 to 1 are not within the 1 bits of bool"),
         ({"padding_encoding": "start_byte"}, "u1", "'start_byte' is not one of"),
-        ({}, "f4", "packs bool and integers, not float32: use the 'bytes' codec"),
+        ({}, "M8[s]", "packs bool and numbers, not datetime64.*: use the 'bytes' codec"),
     ],
 )
 def test_a_bad_configuration_is_refused_before_anything_is_written(fields, dtype, match, tmp_path):

@@ -1,7 +1,7 @@
 """The `packbits` codec: stores only the bits of every element that matter, without gaps.
 
 Bits are numbered from the least significant, in the element and in the encoded byte alike. So packed bools
-are Arrow's bitmap, and whole integers are their little-endian bytes.
+are Arrow's bitmap, and whole numbers are their little-endian bytes. A complex number is two components.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
-    """array -> bytes: bits `first_bit` to `last_bit` of every bool or integer, without gaps.
+    """array -> bytes: bits `first_bit` to `last_bit` of every bool or number, without gaps.
 
     >>> import zarr
     >>> store = {}
@@ -77,17 +77,18 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
         self._bit_range(dtype.to_native_dtype())
 
     def compute_encoded_size(self, _input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        first, last = self._bit_range(chunk_spec.dtype.to_native_dtype())
-        bits = prod(chunk_spec.shape) * (last - first + 1)
+        dtype = chunk_spec.dtype.to_native_dtype()
+        first, last = self._bit_range(dtype)
+        bits = prod(chunk_spec.shape) * _components(dtype) * (last - first + 1)
         return (bits + 7) // 8 + (self.padding_encoding != "none")
 
     def _bit_range(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         """The first and last bit, both included, for elements of `dtype`."""
-        if dtype.kind not in "biu":
+        if dtype.kind not in "biufc":
             raise CodecConfigurationError(
-                f"codec 'packbits' packs bool and integers, not {dtype}: use the 'bytes' codec"
+                f"codec 'packbits' packs bool and numbers, not {dtype}: use the 'bytes' codec"
             )
-        width = 1 if dtype.kind == "b" else dtype.itemsize * 8
+        width = 1 if dtype.kind == "b" else dtype.itemsize * 8 // _components(dtype)
         first = self.first_bit or 0
         last = width - 1 if self.last_bit is None else self.last_bit
         if not first <= last < width:
@@ -99,6 +100,7 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
     def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         elements = np.ascontiguousarray(chunk_data.as_numpy_array()).reshape(-1)
         first, last = self._bit_range(elements.dtype)
+        elements = elements.view(_integers(elements.dtype))
         packed = _pack(elements, first, last)
         if self.padding_encoding != "none":
             padding = np.array([-elements.size * (last - first + 1) % 8], dtype=np.uint8)
@@ -116,7 +118,7 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
                 f"codec 'packbits': {stored.size} bytes{named_chunk()}, but {chunk_spec.shape} elements of "
                 f"{last - first + 1} bits need {expected}"
             )
-        count = prod(chunk_spec.shape)
+        count = prod(chunk_spec.shape) * _components(dtype)
         padding = -count * (last - first + 1) % 8
         if self.padding_encoding != "none":
             at_start = self.padding_encoding == "first_byte"
@@ -129,7 +131,7 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
                 )
         if padding and stored[-1] >> (8 - padding):
             raise ChunkDecodeError(f"codec 'packbits': the padding bits{named_chunk()} are not zero")
-        elements = _unpack(stored, dtype, count, first, last)
+        elements = _unpack(stored, _integers(dtype), count, first, last).view(dtype)
         return chunk_spec.prototype.nd_buffer.from_ndarray_like(elements.reshape(chunk_spec.shape))
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
@@ -137,6 +139,18 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+
+
+def _components(dtype: np.dtype[Any]) -> int:
+    """How many numbers one element holds."""
+    return 2 if dtype.kind == "c" else 1
+
+
+def _integers(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of the components' bits: unsigned integers for floats."""
+    if dtype.kind not in "fc":
+        return dtype
+    return np.dtype(f"{dtype.byteorder}u{dtype.itemsize // _components(dtype)}")
 
 
 def _pack(elements: np.ndarray[Any, Any], first: int, last: int) -> Bytes:
