@@ -27,7 +27,7 @@ def test_plain_zarr_does_not_notice_that_intarsia_is_installed():
         assert z[:].sum() == 8
         assert type(z.async_array.codec_pipeline).__module__ == "zarr.core.codec_pipeline"
         assert str(settings()) == before
-        for name in ("icechunk", "jsonschema", "zarr_indexing", "filelock"):
+        for name in ("icechunk", "zarr_indexing", "filelock"):
             assert name not in sys.modules, name
         print(*(name for name in sys.modules if name.split(".")[0] == "intarsia"))
     """).split()
@@ -209,7 +209,6 @@ def test_opening_an_array_imports_what_reading_needs():
         "concurrent.futures.process",
         "dask",
         "filelock",
-        "jsonschema",
         "rich",
         "xarray",
     }

@@ -10,6 +10,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "intarsia"
+STANDARD = ROOT / "standard"
 
 ROOMS = {
     "logical": "Logical arrays",
@@ -111,14 +112,15 @@ def schema_pages() -> dict[str, str]:
         "# JSON Schemas\n",
         "The formats, for programs that check them.\n",
     ]
-    for path in sorted(
-        (PACKAGE / "schemas").rglob("*.schema.json"), key=lambda p: (len(p.parts), p.as_posix())
-    ):
-        name = path.relative_to(PACKAGE / "schemas").as_posix()
-        document = json.loads(path.read_text(encoding="utf-8"))
-        files[f"reference/schemas/{name}"] = path.read_text(encoding="utf-8")
-        about = document.get("description", "")
-        lines.append(f"- [{name}](schemas/{name}): {about}")
+    of_codecs = json.loads((STANDARD / "schemas.json").read_text(encoding="utf-8"))["codecs"]
+    schemas = {path.name: path for path in sorted((PACKAGE / "schemas").glob("*.schema.json"))}
+    schemas |= {f"{name}.schema.json": STANDARD / path for name, path in of_codecs.items()}
+    for name, path in schemas.items():
+        text = path.read_text(encoding="utf-8")
+        files[f"reference/schemas/{name}"] = text
+        lines.append(
+            f"- [{name}](schemas/{name}): {json.loads(text).get('description', '')}".removesuffix(": ")
+        )
     files["reference/schemas.md"] = "\n".join(lines) + "\n"
     return files
 

@@ -21,6 +21,11 @@ def validator(path):
     return Draft202012Validator(json.loads((STANDARD / path).read_text()))
 
 
+def manifest_schema(name):
+    """A validator of manifests alone, by a schema that ships with the package."""
+    return validator(f"../src/intarsia/schemas/{name}.schema.json")
+
+
 def parts(metadata):
     """Every part of a metadata document that a schema speaks about, with its schema."""
     if metadata["node_type"] == "group":
@@ -39,9 +44,11 @@ def _codecs(codecs):
         configuration = codec.get("configuration", {})
         name = codec.get("name")
         if name == "optional" and "codecs" in configuration:  # the older name of another codec
-            yield listed()["codecs"]["conditional"], {**codec, "name": "conditional"}
-        elif name in listed()["codecs"]:
-            yield listed()["codecs"][name], codec
+            name = "conditional"
+        elif name == "zarrs.optional":
+            name = "optional"
+        if name in listed()["codecs"]:
+            yield listed()["codecs"][name], {**codec, "name": name}
         for field in LISTS:
             yield from _codecs(configuration.get(field))
 

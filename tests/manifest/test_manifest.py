@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import zarr
+from standard.vectors.schemas import manifest_schema
 
 import intarsia
-from intarsia import schemas
 from intarsia.errors import ManifestError
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest import manifest as manifest_module
@@ -149,7 +149,7 @@ def test_fill_values_that_keep_their_value_are_taken(dtype, fill_value):
 
 def test_a_written_manifest_fits_the_shipped_schema(document):
     _, attributes = document
-    assert schemas.problems("manifest", attributes["intarsia"]) == []
+    assert [*manifest_schema("manifest").iter_errors(attributes["intarsia"])] == []
     assert attributes["intarsia"]["regions"]["start"] == [[0, 0], [2, 0]]
     assert attributes["intarsia"]["regions"]["stop"] == [[2, 2], [5, 1]]
     assert attributes["zarr_conventions"][0]["name"] == "intarsia"
@@ -163,7 +163,7 @@ def test_the_table_moves_out_of_the_attributes_and_back(monkeypatch):
     attributes = zarr.open_group(store, path="a").attrs["intarsia"]
     assert isinstance(attributes["regions"], str)
     assert attributes["regions"].startswith("t-")
-    assert schemas.problems("manifest", attributes) == []
+    assert [*manifest_schema("manifest").iter_errors(attributes)] == []
     again = intarsia.open(store, "a", mode="r+")
     assert again == array
     assert intarsia.verify(again) == ()

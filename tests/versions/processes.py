@@ -6,7 +6,7 @@ import traceback
 
 # Icechunk starts threads when it is imported, which a fork would lose; the rest may be there already.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["numpy", "zarr", "zarr_indexing", "jsonschema"])
+CONTEXT.set_forkserver_preload(["numpy", "zarr", "zarr_indexing"])
 
 SECONDS = 300
 

@@ -1,6 +1,6 @@
 """The configurations of our codecs in zarr.json, as types that msgspec checks.
 
-They say the same as the JSON Schemas in `schemas/codecs/`, which are for other programs.
+They say the same as the JSON Schemas in `standard/`, which are for other programs.
 """
 
 from collections.abc import Mapping

@@ -46,8 +46,6 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
             for size in shape
         ]
         check_configuration("reshape", {"shape": sizes})
-        if 0 in sizes:
-            raise CodecConfigurationError(f"codec 'reshape': shape: {sizes} has a size of 0")
         axes = [axis for size in sizes if isinstance(size, list) for axis in size]
         if axes != sorted(set(axes)):
             raise CodecConfigurationError(

@@ -134,7 +134,7 @@ def conditionals():
         "A pad among the nested codecs",
         short,
         "int16",
-        [LITTLE, conditional([padded("start", 5, b"HELLO"), padded("end", 2)], [3, 1, 2, 0])],
+        [LITTLE, conditional([padded("start", 5, padding=b"HELLO"), padded("end", 2)], [3, 1, 2, 0])],
         (4, 3),
     )
     yield array(

@@ -46,10 +46,10 @@ def shuffle(data, element_size):
 
 
 def pad(data, configuration):
-    """The literal bytes before or behind the data; marks where they are not given, which nobody may read."""
+    """The literal bytes before or behind the data: zeros by default, marks that nobody may read for null."""
     nbytes = configuration["nbytes"]
-    said = configuration.get("padding")
-    padding = bytes([0xA5]) * nbytes if said is None else base64.b64decode(said)
+    text = configuration.get("padding", base64.b64encode(bytes(nbytes)))
+    padding = bytes([0xA5]) * nbytes if text is None else base64.b64decode(text)
     return padding + data if configuration["location"] == "start" else data + padding
 
 

@@ -21,18 +21,17 @@ def shuffled(element_size):
     return {"name": "shuffle", "configuration": {"element_size": element_size}}
 
 
-def padded(location, nbytes, padding=None):
-    configuration = {"location": location, "nbytes": nbytes}
-    if padding is not None:
-        configuration["padding"] = base64.b64encode(padding).decode()
-    return {"name": "pad", "configuration": configuration}
+def padded(location, nbytes, **padding):
+    return {"name": "pad", "configuration": {"location": location, "nbytes": nbytes, **_text(padding)}}
 
 
-def prefixed(offset, prefix=None):
-    configuration = {"offset": offset}
-    if prefix is not None:
-        configuration["prefix"] = base64.b64encode(prefix).decode()
-    return {"name": "offset", "configuration": configuration}
+def prefixed(offset, **prefix):
+    return {"name": "offset", "configuration": {"offset": offset, **_text(prefix)}}
+
+
+def _text(option):
+    """Bytes as base64; None stays."""
+    return {name: None if data is None else base64.b64encode(data).decode() for name, data in option.items()}
 
 
 TIFF = base64.b64decode(
@@ -51,15 +50,23 @@ def pads():
                 f"{nbytes} bytes at the {location}",
                 values,
                 "int32",
-                [LITTLE, padded(location, nbytes, bytes(range(nbytes)))],
+                [LITTLE, padded(location, nbytes, padding=bytes(range(nbytes)))],
                 (3, 4),
             )
         yield array(
-            f"pad/{location}-function",
-            f"Bytes at the {location} of which the metadata says nothing",
+            f"pad/{location}-zeros",
+            f"Zeros at the {location}, because the metadata gives no bytes",
             values,
             "int32",
             [LITTLE, padded(location, 7)],
+            (3, 4),
+        )
+        yield array(
+            f"pad/{location}-function",
+            f"Bytes at the {location} that were computed at run time",
+            values,
+            "int32",
+            [LITTLE, padded(location, 7, padding=None)],
             (3, 4),
         )
     yield array(
@@ -67,7 +74,7 @@ def pads():
         "Before and behind",
         values,
         "int32",
-        [LITTLE, padded("start", 4, b"HEAD"), padded("end", 4, b"TAIL")],
+        [LITTLE, padded("start", 4, padding=b"HEAD"), padded("end", 4, padding=b"TAIL")],
         (3, 4),
     )
     yield array(
@@ -75,7 +82,7 @@ def pads():
         "Twice at one end: the later codec is the outer one",
         values,
         "int32",
-        [LITTLE, padded("start", 2, b"in"), padded("start", 3, b"out")],
+        [LITTLE, padded("start", 2, padding=b"in"), padded("start", 3, padding=b"out")],
         (3, 4),
     )
     yield array(
@@ -83,7 +90,7 @@ def pads():
         "Around a compressed chunk, and inside another",
         values,
         "int32",
-        [LITTLE, padded("start", 3, b"abc"), GZIP, padded("end", 3, b"xyz"), ZSTD],
+        [LITTLE, padded("start", 3, padding=b"abc"), GZIP, padded("end", 3, padding=b"xyz"), ZSTD],
         (3, 4),
     )
     other = array(
@@ -91,7 +98,7 @@ def pads():
         "Bytes that are not those of the metadata: nobody looks at them",
         values,
         "int32",
-        [LITTLE, padded("start", 4, b"HEAD")],
+        [LITTLE, padded("start", 4, padding=b"HEAD")],
         (3, 4),
     )
     other.files["c/0/0"] = b"????" + other.files["c/0/0"][4:]
@@ -101,7 +108,7 @@ def pads():
         "Numbers of 8 bytes behind 3",
         numbers(9, "float64"),
         "float64",
-        [LITTLE, padded("start", 3, b"odd")],
+        [LITTLE, padded("start", 3, padding=b"odd")],
         (4,),
     )
     yield array(
@@ -109,7 +116,7 @@ def pads():
         "Inside shards, whose chunks then start anywhere",
         values,
         "int32",
-        [sharded((3, 2), [LITTLE, padded("end", 1, b"!"), padded("start", 2, b"<>")])],
+        [sharded((3, 2), [LITTLE, padded("end", 1, padding=b"!"), padded("start", 2, padding=b"<>")])],
         (6, 4),
     )
     yield array(
@@ -117,7 +124,7 @@ def pads():
         "Around a shard",
         values,
         "int32",
-        [sharded((3, 2), [LITTLE]), padded("end", 3, b"end")],
+        [sharded((3, 2), [LITTLE]), padded("end", 3, padding=b"end")],
         (6, 4),
     )
     yield array(
@@ -125,7 +132,7 @@ def pads():
         "Every chunk is a TIFF file",
         numbers((16, 8), "uint16"),
         "uint16",
-        [LITTLE, padded("start", 110, TIFF)],
+        [LITTLE, padded("start", 110, padding=TIFF)],
         (8, 8),
     )
     n5 = array(
@@ -133,14 +140,14 @@ def pads():
         "Blocks of an N5 dataset: column-major, big endian, a header before each",
         numbers((4, 6), "uint16"),
         "uint16",
-        [transposed(1, 0), BIG, GZIP, padded("start", 12, b"\0\0\0\2\0\0\0\2\0\0\0\3")],
+        [transposed(1, 0), BIG, GZIP, padded("start", 12, padding=b"\0\0\0\2\0\0\0\2\0\0\0\3")],
         (2, 3),
         chunk_key_encoding={"name": "v2", "configuration": {"separator": "/"}},
     )
     n5.files = {name.removeprefix("c/"): content for name, content in n5.files.items()}
     yield n5
 
-    plain = array("", "", numbers(8, "int16"), "int16", [LITTLE, padded("start", 4, b"HEAD")], (4,))
+    plain = array("", "", numbers(8, "int16"), "int16", [LITTLE, padded("start", 4, padding=b"HEAD")], (4,))
     tail = array("", "", numbers(8, "int16"), "int16", [LITTLE, padded("end", 4)], (4,))
 
     def bad(name, about, level, case=plain, **how):
@@ -178,18 +185,18 @@ def offsets():
             f"{nbytes} bytes before the data",
             values,
             "int32",
-            [LITTLE, prefixed(nbytes, bytes(range(nbytes)))],
+            [LITTLE, prefixed(nbytes, prefix=bytes(range(nbytes)))],
             (3, 4),
         )
     yield array(
         "offset/function",
-        "Bytes of which the metadata says nothing",
+        "Bytes that were computed at run time",
         values,
         "int32",
-        [LITTLE, GZIP, prefixed(6)],
+        [LITTLE, GZIP, prefixed(6, prefix=None)],
         (3, 4),
     )
-    plain = array("", "", numbers(8, "int16"), "int16", [LITTLE, prefixed(4, b"HEAD")], (4,))
+    plain = array("", "", numbers(8, "int16"), "int16", [LITTLE, prefixed(4, prefix=b"HEAD")], (4,))
     for name, about, level, how in (
         ("short", "A chunk shorter than its prefix", "chunk", {"c_0": b"HEA"}),
         ("no-offset", "`offset` is missing", "schema", {"change": configured(offset=None)}),

@@ -214,7 +214,14 @@ def _members():
         a,
         (2, 3),
     )
-    yield one("padded", "A member of padded chunks", "int16", [LITTLE, padded("start", 3, b"abc")], a, (4, 4))
+    yield one(
+        "padded",
+        "A member of padded chunks",
+        "int16",
+        [LITTLE, padded("start", 3, padding=b"abc")],
+        a,
+        (4, 4),
+    )
     yield one(
         "bool",
         "Bools, packed",

@@ -113,7 +113,7 @@ def optionals():
         ("compressed", [LITTLE, shuffled(2), ZSTD]),
         ("packbits", [packed(0, 9)]),
         ("conditional", [LITTLE, conditional([GZIP, CRC], [3, 0, 1])]),
-        ("padded", [LITTLE, padded("start", 3, b"abc")]),
+        ("padded", [LITTLE, padded("start", 3, padding=b"abc")]),
     ):
         yield array(
             f"optional/data-{name}",

@@ -61,7 +61,7 @@ def reshapes():
         ("twice", "An axis stands twice", "metadata", {"shape": [[0], [0, 1, 2]]}),
         ("other-axes", "An axis that does not run along those it names", "chunk", {"shape": [6, [0], 5]}),
         ("no-such-axis", "An axis that chunks do not have", "chunk", {"shape": [-1, [3]]}),
-        ("zero", "A size of nothing", "schema", {"shape": [0, -1]}),
+        ("zero", "A size of nothing", "metadata", {"shape": [0, -1]}),
         ("negative", "A size below -1", "schema", {"shape": [-2, 5]}),
         ("no-shape", "`shape` is missing", "schema", {"shape": None}),
         ("unknown-field", "The field of transpose", "schema", {"order": [0, 1, 2]}),
