@@ -10,13 +10,13 @@ from intarsia.cli import arguments as args
 from intarsia.cli.stores import VersionToRead
 from intarsia.cli.verb import CommandError, Facts, Output, record, verb, waiting
 from intarsia.display import PIPELINE_COLUMNS, Table, count_text, ratio_text, size_text, terminal_width
+from intarsia.engine.member_source import short_codecs
 from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError, NotLogicalArrayError
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.survey import harmonise, survey
 from intarsia.inspect.write_report import MOST_VERSIONS, whole_file, write_report
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.members import short_codecs
 
 
 @verb

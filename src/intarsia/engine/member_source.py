@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from intarsia._compat import (
     is_regular,
 )
 from intarsia.codecs.runtime_options import Options, config_of, options_in, options_of, with_codecs
+from intarsia.display import codecs_text
 from intarsia.engine.chunk_codecs import Decoder, Encoder
 from intarsia.engine.inner_chunks import Shards
 from intarsia.engine.replica_choice import decode_cost
@@ -281,6 +281,21 @@ def grain(member: AnyArray) -> tuple[int, ...]:
     return tuple(member.shards or member.chunks)
 
 
+def short_codecs(member: AnyArray, *, settings: bool = False) -> str:
+    """The codecs of a member in a few words, for messages and tables; with `settings`, also their levels.
+
+    >>> import zarr
+    >>> short_codecs(zarr.create_array({}, shape=4, dtype="f4", compressors=zarr.codecs.GzipCodec()))
+    'gzip'
+    """
+    document: Any = member.metadata.to_dict()
+    if document["zarr_format"] == 2:
+        stored = (*(document["filters"] or ()), document["compressor"])
+        named = ({"name": codec["id"], "configuration": codec} for codec in stored if codec is not None)
+        return codecs_text(named, settings=settings)
+    return codecs_text(document["codecs"], settings=settings)
+
+
 def member_problem(
     member: AnyArray, manifest: Manifest, row: Row, needed: tuple[int, ...] | None = None
 ) -> str | None:
@@ -297,13 +312,13 @@ def member_problem(
     return None
 
 
-def checked_member(members: Mapping[str, AnyArray], name: str, manifest: Manifest, row: Row) -> AnyArray:
-    """The member of this name, checked against what a region needs from it."""
-    member = members[name]
+def checked_member(member: AnyArray, manifest: Manifest, row: Row) -> AnyArray:
+    """The member behind a region, checked against what the region needs from it."""
     problem = member_problem(member, manifest, row)
     if problem:
+        name, bounds = manifest.members[row.member], manifest.elements(row.box).text()
         raise MemberError(
-            f"the member {name!r} cannot back the region {manifest.elements(row.box).text()}: {problem}.\n"
+            f"the member {name!r} cannot back the region {bounds}: {problem}.\n"
             "  intarsia.verify lists everything that is wrong with the array"
         )
     return member

@@ -63,7 +63,7 @@ def read_request(
 
 def read_state(
     handle: ArrayHandle[Any],
-    state: ArrayState,
+    state: ArrayState[Any],
     request: Request,
     config: LogicalConfig,
     cache: ChunkCache | None = None,
@@ -80,7 +80,7 @@ def read_state(
 
 
 def retry_on_other_layer(
-    handle: ArrayHandle[Any], state: ArrayState, layers: LayerChoice, error: IntarsiaError
+    handle: ArrayHandle[Any], state: ArrayState[Any], layers: LayerChoice, error: IntarsiaError
 ) -> LayerChoice:
     """How to read again after a failure: without the region to blame, if another layer may stand in for it.
 
@@ -111,7 +111,7 @@ class BegunRead(NamedTuple):
 
 def begin(
     handle: ArrayHandle[Any],
-    state: ArrayState,
+    state: ArrayState[Any],
     request: Request,
     config: LogicalConfig,
     cache: ChunkCache | None = None,
@@ -135,7 +135,7 @@ def begin(
 
 
 def finish(
-    handle: ArrayHandle[Any], state: ArrayState, begun: BegunRead, config: LogicalConfig
+    handle: ArrayHandle[Any], state: ArrayState[Any], begun: BegunRead, config: LogicalConfig
 ) -> tuple[Values, list[int], None]:
     """Read what is left to zarr; returns the values, and the regions in which chunks are missing."""
     request, prepared, out, _ = begun
@@ -156,7 +156,7 @@ def finish(
 
 def prepare(
     handle: ArrayHandle[Any],
-    state: ArrayState,
+    state: ArrayState[Any],
     request: Request,
     options: Options = NO_OPTIONS,
     *,
@@ -176,7 +176,7 @@ def prepare(
     works: list[ChunkPlan] = []
     by_zarr: list[tuple[Part, ZarrSource]] = []
     if len(planned.parts) > 1:
-        state.open_together(planned.parts)
+        state.members.open_together(state.member_names(planned.parts))
     for part in planned.parts:
         try:
             source = state.source_of(part).with_options(options)
@@ -200,7 +200,7 @@ def prepare(
 
 
 def _locate(
-    handle: ArrayHandle[Any], fetcher: Fetcher, state: ArrayState, works: list[ChunkPlan], *, now: bool
+    handle: ArrayHandle[Any], fetcher: Fetcher, state: ArrayState[Any], works: list[ChunkPlan], *, now: bool
 ) -> None:
     whole = [work for work in works if work.source.shards is None]
     try:
@@ -241,7 +241,7 @@ def _join(works: list[ChunkPlan]) -> None:
                 work.set_requests(request)
 
 
-def _output(state: ArrayState, planned: SelectionPlan) -> Values:
+def _output(state: ArrayState[Any], planned: SelectionPlan) -> Values:
     fill_value = None if planned.is_complete else state.manifest.fill_value
     return allocated(state.manifest.data_type, planned.request.working_shape, fill_value)
 
@@ -260,7 +260,7 @@ def _fill_missing(work: ChunkPlan) -> None:
 
 
 def _read_chunks(
-    handle: ArrayHandle[Any], state: ArrayState, begun: BegunRead, config: LogicalConfig
+    handle: ArrayHandle[Any], state: ArrayState[Any], begun: BegunRead, config: LogicalConfig
 ) -> None:
     works = begun.busy
     if not works:
@@ -284,7 +284,7 @@ def _read_chunks(
 
 def decode_batch(
     handle: ArrayHandle[Any],
-    state: ArrayState,
+    state: ArrayState[Any],
     batch: Batch,
     pending: Pending,
     scratch: Scratch,
@@ -322,13 +322,13 @@ def decode_batch(
 
 def _failure(
     handle: ArrayHandle[Any],
-    state: ArrayState,
+    state: ArrayState[Any],
     row: int,
     source: Source,
     index: tuple[int, ...] | None,
     error: Exception,
 ) -> ReadError:
-    what = f"cannot read {state.chunk_text(row, source, index)}"
+    what = f"cannot read {handle.chunk_text(state, row, source, index)}"
     failure = read_error(what, error, handle.store, source.path, source.stored_as(index))
     failure.row = row
     return failure
@@ -359,7 +359,7 @@ async def read_request_async(
 ) -> Values:
     """The values of a request, in its shape."""
 
-    async def read(state: ArrayState) -> tuple[Values, list[int], None]:
+    async def read(state: ArrayState[Any]) -> tuple[Values, list[int], None]:
         layers = LayerChoice(config.layer, config.fallback)
         while True:
             try:
@@ -382,7 +382,7 @@ async def _arrived(bytes_of_batch: Future[Any]) -> None:
 
 
 async def _read_chunks_async(
-    handle: ArrayHandle[Any], state: ArrayState, begun: BegunRead, config: LogicalConfig
+    handle: ArrayHandle[Any], state: ArrayState[Any], begun: BegunRead, config: LogicalConfig
 ) -> None:
     works = begun.busy
     threads = threads_for(works, config)

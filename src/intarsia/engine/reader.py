@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -37,41 +37,32 @@ SETTINGS = frozenset(("cache", "threads", "window_bytes"))
 """The settings of `LogicalConfig` that matter to a reader."""
 
 
-class SingleArrayState(ArrayState):
-    """One state of a Zarr array: its metadata, as a region over all of it."""
+class OneMember(dict[str, "AnyArray"]):
+    """A Zarr array that stands for itself, by its name."""
 
-    def __init__(self, array: AnyArray) -> None:
-        self.array = array
-        name, corner = array.path or "/", (0,) * array.ndim
-        row = Row(0, Box(corner, (1,) * array.ndim), corner)
-        manifest = Manifest(
-            0,
-            array.shape,
-            tuple(max(n, 1) for n in array.shape),
-            array.metadata.dtype,
-            fill_value_of(array),
-            getattr(array.metadata, "dimension_names", None),
-            (name,),
-            RegionTable.from_rows([row], array.ndim),
-        )
-        super().__init__(manifest, {name: array})
+    def open_together(self, names: Iterable[str]) -> None:
+        """It is open."""
 
-    def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
-        chunk = "" if index is None else f"chunk {index} of "
-        return f"{chunk}the array at {place_text(self.array.store_path)}"
 
-    def matches(self, document: bytes) -> bool:
-        """Whether a metadata document describes this array, and not a later or different one."""
-        metadata: Any = self.array.metadata
-        kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
-        try:
-            described = json.loads(document)
-            stored = kind.from_dict(described)
-        except RectilinearChunksDisabledError:  # zarr reads such metadata only when told to
-            return bool(described == json.loads(json.dumps(metadata.to_dict())))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return False
-        return _description(stored) == _description(metadata)
+def _state(array: AnyArray) -> ArrayState[OneMember]:
+    """The state of a Zarr array: its metadata, as a region over all of it."""
+    name, corner = array.path or "/", (0,) * array.ndim
+    row = Row(0, Box(corner, (1,) * array.ndim), corner)
+    manifest = Manifest(
+        0,
+        array.shape,
+        tuple(max(n, 1) for n in array.shape),
+        array.metadata.dtype,
+        fill_value_of(array),
+        getattr(array.metadata, "dimension_names", None),
+        (name,),
+        RegionTable.from_rows([row], array.ndim),
+    )
+    return ArrayState(manifest, OneMember({name: array}))
+
+
+def _array(state: ArrayState[OneMember]) -> AnyArray:
+    return next(iter(state.members.values()))
 
 
 def _description(metadata: Any) -> dict[str, Any]:
@@ -81,35 +72,60 @@ def _description(metadata: Any) -> dict[str, Any]:
     return {name: getattr(metadata, name) for name in names} | {"fill_value": repr(metadata.fill_value)}
 
 
-class SingleArrayHandle(ArrayHandle[SingleArrayState]):
+def _describes(document: bytes, metadata: Any) -> bool:
+    """Whether a metadata document describes this array, and not a later or different one."""
+    kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
+    try:
+        described = json.loads(document)
+        stored = kind.from_dict(described)
+    except RectilinearChunksDisabledError:  # zarr reads such metadata only when told to
+        return bool(described == json.loads(json.dumps(metadata.to_dict())))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+    return _description(stored) == _description(metadata)
+
+
+class SingleArrayHandle(ArrayHandle[OneMember]):
     """A Zarr array that stands for itself."""
 
     def __init__(self, array: AnyArray) -> None:
-        self.state = SingleArrayState(_on_safe_store(array))
-        self._known: tuple[bytes, SingleArrayState] = b"", self.state
+        self.state = _state(_on_safe_store(array))
+        self._known: tuple[bytes, ArrayState[OneMember]] = b"", self.state
+
+    @property
+    def array(self) -> AnyArray:
+        """The array as last read."""
+        return _array(self.state)
 
     @property
     def store_path(self) -> StorePath:
-        return self.state.array.store_path
+        return self.array.store_path
 
-    def is_current(self, state: SingleArrayState, stored: StoredMetadata | None = None) -> bool:
+    def chunk_text(
+        self, state: ArrayState[OneMember], row: int, source: Source, index: tuple[int, ...] | None
+    ) -> str:
+        chunk = "" if index is None else f"chunk {index} of "
+        return f"{chunk}the array at {place_text(self.store_path)}"
+
+    def is_current(self, state: ArrayState[OneMember], stored: StoredMetadata | None = None) -> bool:
         if self.fetcher().immutable:
             return True
-        name = "zarr.json" if state.array.metadata.zarr_format == 3 else ".zarray"
+        metadata: Any = _array(state).metadata
+        name = "zarr.json" if metadata.zarr_format == 3 else ".zarray"
         document = read_key(self.store, f"{self.path}/{name}".lstrip("/"))
         if document is None:
             return False
         if self._known != (document, state):
-            if not state.matches(document):
+            if not _describes(document, metadata):
                 return False
             self._known = document, state
         return True
 
-    def keeps(self, state: SingleArrayState, rows: Sequence[int]) -> bool:
-        return _description(state.array.metadata) == _description(self.state.array.metadata)
+    def keeps(self, state: ArrayState[OneMember], rows: Sequence[int]) -> bool:
+        return _description(_array(state).metadata) == _description(self.array.metadata)
 
     def reload(self) -> None:
-        array: Any = self.state.array
+        array: Any = self.array
         try:
             fresh: Any = zarr.open_array(self.store_path, mode="r")
         except FileNotFoundError as error:
@@ -121,7 +137,7 @@ class SingleArrayHandle(ArrayHandle[SingleArrayState]):
         )
         if _description(fresh.metadata).get("codecs") == _description(array.metadata).get("codecs", ()):
             again = with_codecs(again, array.metadata.codecs)  # keeps their run-time options
-        self.state = SingleArrayState(again)
+        self.state = _state(again)
         self._fetcher = None
 
 
@@ -169,7 +185,7 @@ class Reader(StoredArray):
     @property
     def zarr_array(self) -> AnyArray:
         """The underlying zarr array."""
-        return self._handle.state.array
+        return self._handle.array
 
     @property
     def metadata(self) -> Any:

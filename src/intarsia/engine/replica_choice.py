@@ -142,7 +142,7 @@ class LayerChoice:
         """The same without one more row."""
         return replace(self, avoided=self.avoided | {row}, reason=reason)
 
-    def among(self, state: ArrayState, *, near: bool = True) -> Chooser | None:
+    def among(self, state: ArrayState[Any], *, near: bool = True) -> Chooser | None:
         """What makes the choice in a state that is near or far; None if there is no choice."""
         return Chooser(state, self, near=near) if len(state.manifest.replicas) or self.avoided else None
 
@@ -154,7 +154,7 @@ CHEAPEST = LayerChoice()
 class Chooser:
     """Takes regions of replicas instead of those of layer 0 if that costs less."""
 
-    def __init__(self, state: ArrayState, choice: LayerChoice, *, near: bool) -> None:
+    def __init__(self, state: ArrayState[Any], choice: LayerChoice, *, near: bool) -> None:
         self._state, self._manifest, self._choice, self._near = state, state.manifest, choice, near
 
     def one(self, request: Request, cells: Box, region: int) -> int | None:
@@ -229,10 +229,10 @@ class Chooser:
 
     def price(self, planned: SelectionPlan) -> Price:
         """The cost of reading all parts of a plan."""
-        manifest, parts, total = self._manifest, planned.parts, NOTHING
-        names = [manifest.members[manifest.backings.member[part.row]] for part in parts]
+        parts, total = planned.parts, NOTHING
+        names = self._state.member_names(parts)
         if len(names) > 1:
-            self._state.open_members(list(dict.fromkeys(names)))
+            self._state.members.open_together(names)
         for name, part in zip(names, parts, strict=True):
             source = self._state.source(name)
             chunks = count_chunks(part.source, source.read_grain, points=planned.request.axes is None)
@@ -241,7 +241,7 @@ class Chooser:
         return total
 
 
-def layer_prices(state: ArrayState, planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
+def layer_prices(state: ArrayState[Any], planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
     """What each layer would cost for a request, and what the plan takes from it; empty for one layer."""
     manifest, request = state.manifest, planned.request
     if not len(manifest.replicas) or not request.size:

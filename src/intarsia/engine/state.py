@@ -1,19 +1,20 @@
-"""What a handle reads: a state as it was last seen, and its store."""
+"""An array as reads and writes see it: `ArrayState`, which is fixed while one of them uses it, and
+`ArrayHandle`, which knows the current one."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from intarsia.display import place_text
 from intarsia.engine.fetch import fetcher_for, is_immutable
 from intarsia.engine.fetch.store import Fetcher
-from intarsia.engine.member_source import AnyArray, AnySource, Source, checked_member
-from intarsia.errors import DataTypeError, ReadError, signal_failure
+from intarsia.engine.member_source import AnyArray, AnySource, Source, checked_member, short_codecs
+from intarsia.errors import DataTypeError, MemberError, ReadError, signal_failure
 from intarsia.manifest.coercion import type_text
 from intarsia.manifest.region_table import NONE
 
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from intarsia.engine.plan import Part
+    from intarsia.manifest.box import Box
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing
     from intarsia.manifest.packing_columns import Packings
+    from intarsia.manifest.region_table import Row
 
 
 MOST_CHANGES = 100
@@ -57,16 +60,24 @@ class Fallback(NamedTuple):
     """The message of the failure."""
 
 
-class ArrayState(ABC):
+class MemberArrays(Protocol):
+    """The arrays behind the regions of an array, by name."""
+
+    def __getitem__(self, name: str, /) -> AnyArray: ...
+
+    def open_together(self, names: Iterable[str]) -> None:
+        """Open several of them at once, if that is faster; one that fails is left to be opened alone."""
+
+
+class ArrayState[M: MemberArrays]:
     """One state of an array: its manifest, and its members, prepared for reading and writing.
 
     A read or write works on one state from beginning to end, no matter what other threads do to the array.
     """
 
-    def __init__(self, manifest: Manifest, members: Mapping[str, AnyArray]) -> None:
+    def __init__(self, manifest: Manifest, members: M) -> None:
         self.manifest = manifest
         self.members = members
-        """The arrays behind its regions, by name."""
         self._sources: dict[str, AnySource] = {}
         self._fitting: dict[int, AnySource] = {}  # by row: what was found to fit the region
         self._packings: dict[int, Packing] = {}  # by number
@@ -84,7 +95,7 @@ class ArrayState(ABC):
             rows = (rows[0], rows[-1], *(rows[k] for k in np.unique(kinds, return_index=True)[1].tolist()))
         for i in rows:
             if self._fitting.get(i) is not source:
-                checked_member(self.members, name, manifest, table.row(i))
+                checked_member(source.array, manifest, table.row(i))
                 self._fitting[i] = source
         return source
 
@@ -114,25 +125,36 @@ class ArrayState(ABC):
             source = self._sources[name] = Source.of(name, member)
         return source
 
-    def open_together(self, parts: Sequence[Part]) -> None:
-        """Open the members behind several parts: here one by one, elsewhere at once if that is faster."""
-        for part in parts:
-            self.source_of(part)
+    def member_names(self, parts: Iterable[Part]) -> list[str]:
+        """The name of the member behind each part."""
+        members, owner = self.manifest.members, self.manifest.backings.member
+        return [members[owner[part.row]] for part in parts]
 
-    def open_members(self, names: Sequence[str]) -> None:
-        """Open members by their names, at once if that is faster."""
-        for name in names:
-            self.source(name)
+    def change(self, manifest: Manifest, members: M) -> ArrayState[M]:
+        """The next state; members that stay are not prepared again."""
+        state = ArrayState(manifest, members)
+        state._sources = {name: self._sources[name] for name in manifest.members if name in self._sources}
+        return state
 
-    @abstractmethod
-    def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
-        """The name in messages of a chunk behind a region; the index is None if it is unknown."""
+    def bounds_text(self, box: Box) -> str:
+        """A box of logical chunks as elements: [0:500, 0:1000]."""
+        return self.manifest.elements(box).text()
+
+    def region_text(self, row: Row) -> str:
+        """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
+        name = self.manifest.members[row.member]
+        try:
+            codecs = ", " + short_codecs(self.members[name])
+        except (MemberError, KeyError):
+            codecs = ""
+        layer = f", layer {row.layer}" if row.layer else ""
+        return f"{self.bounds_text(row.box)} ({name[:6]}{codecs}{layer})"
 
 
-class ArrayHandle[L: ArrayState](ABC):
-    """What a handle is built on: the current state, its store, and how to find out that it has changed."""
+class ArrayHandle[M: MemberArrays](ABC):
+    """The current state of an array, its store, and how to find out that it has changed."""
 
-    state: L
+    state: ArrayState[M]
     """The state as last read or written."""
 
     _fetcher: Fetcher | None = None
@@ -142,7 +164,7 @@ class ArrayHandle[L: ArrayState](ABC):
         """Regions that could not be read and for which another layer stood in, by generation and row."""
         return {}
 
-    def fell_back(self, state: L, row: int, error: Exception) -> None:
+    def fell_back(self, state: ArrayState[M], row: int, error: Exception) -> None:
         """Record that another layer stands in for a region that cannot be read."""
         manifest = state.manifest
         region = manifest.backings.row(row)
@@ -155,16 +177,22 @@ class ArrayHandle[L: ArrayState](ABC):
         """Where the array is."""
 
     @abstractmethod
+    def chunk_text(
+        self, state: ArrayState[M], row: int, source: Source, index: tuple[int, ...] | None
+    ) -> str:
+        """The name in messages of a chunk behind a region; the index is None if it is unknown."""
+
+    @abstractmethod
     def reload(self) -> None:
         """Pick up what other handles have changed."""
 
     @abstractmethod
-    def is_current(self, state: L, stored: StoredMetadata | None = None) -> bool:
+    def is_current(self, state: ArrayState[M], stored: StoredMetadata | None = None) -> bool:
         """Whether the store agrees with the state; costs one small read if anything may have changed and
         this was not checked yet."""
 
     @abstractmethod
-    def keeps(self, state: L, rows: Sequence[int]) -> bool:
+    def keeps(self, state: ArrayState[M], rows: Sequence[int]) -> bool:
         """Whether the current state shows these regions of an older one from the same places."""
 
     @property
@@ -191,7 +219,9 @@ class ArrayHandle[L: ArrayState](ABC):
             fetcher = self._fetcher = fetcher_for(store)
         return fetcher
 
-    def retry_on_change[T](self, work: Callable[[L], tuple[T, Sequence[int], StoredMetadata | None]]) -> T:
+    def retry_on_change[T](
+        self, work: Callable[[ArrayState[M]], tuple[T, Sequence[int], StoredMetadata | None]]
+    ) -> T:
         """Do some work on the state, and repeat it if the state turns out to be outdated.
 
         The work returns its result; the rows of the regions that must still be backed as they were for the
@@ -214,7 +244,7 @@ class ArrayHandle[L: ArrayState](ABC):
 
     async def retry_on_change_async[T](
         self,
-        work: Callable[[L], Awaitable[tuple[T, Sequence[int], StoredMetadata | None]]],
+        work: Callable[[ArrayState[M]], Awaitable[tuple[T, Sequence[int], StoredMetadata | None]]],
         elsewhere: Elsewhere,
     ) -> T:
         """The same for work on an event loop; the store is read in another thread."""
@@ -231,7 +261,7 @@ class ArrayHandle[L: ArrayState](ABC):
                 return result
         raise self._keeps_changing()
 
-    def _counts(self, state: L, doubtful: Sequence[int], stored: StoredMetadata | None) -> bool:
+    def _counts(self, state: ArrayState[M], doubtful: Sequence[int], stored: StoredMetadata | None) -> bool:
         """Whether work on a state counts; if the state has changed, the current one is picked up."""
         if self.is_current(state, stored):
             return True
@@ -244,14 +274,14 @@ class ArrayHandle[L: ArrayState](ABC):
             "times while it was read or written"
         )
 
-    def _was_replaced(self, state: L) -> bool:
+    def _was_replaced(self, state: ArrayState[M]) -> bool:
         """Whether a failure may come from an outdated state."""
         try:
             return not self.is_current(state)
         except Exception:  # the store does not answer at all: the first failure says more
             return False
 
-    def _catch_up(self, state: L) -> None:
+    def _catch_up(self, state: ArrayState[M]) -> None:
         """Pick up the state that has replaced this one."""
         self.reload()
         before, now = state.manifest, self.manifest

@@ -30,8 +30,8 @@ from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia.engine.request import Axis, Request
-    from intarsia.engine.state import StoredMetadata
-    from intarsia.logical.logical_state import LogicalArrayHandle, LogicalArrayState
+    from intarsia.engine.state import ArrayState, StoredMetadata
+    from intarsia.logical.logical_state import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing
 
@@ -55,7 +55,7 @@ def write_request(logical: LogicalArrayHandle, config: LogicalConfig, request: R
     values = values.reshape(request.working_shape)
     touched: set[str] = set()
 
-    def write(state: LogicalArrayState) -> tuple[None, list[int], StoredMetadata | None]:
+    def write(state: ArrayState[Any]) -> tuple[None, list[int], StoredMetadata | None]:
         planned, points = plan(state.manifest, request), request.axes is None
         # If a region is selected several times, the last value wins, as in NumPy.
         parts = list({part.row: part for part in planned.parts}.values())
@@ -121,7 +121,7 @@ def _runs(axis: Axis, chunk: int) -> list[tuple[int, int]]:
 
 
 def _write_replicas(
-    logical: LogicalArrayHandle, state: LogicalArrayState, config: LogicalConfig, request: Request
+    logical: LogicalArrayHandle, state: ArrayState[Any], config: LogicalConfig, request: Request
 ) -> list[int]:
     """Write what layer 0 now has into its replicas too; returns the rows that were written.
 
@@ -143,7 +143,7 @@ def _write_replicas(
     return rows
 
 
-def _for_region(state: LogicalArrayState, part: Part, values: Values, *, points: bool) -> tuple[Part, Values]:
+def _for_region(state: ArrayState[Any], part: Part, values: Values, *, points: bool) -> tuple[Part, Values]:
     """The values to write, in the axes of the part's member and as its numbers, and the part for them."""
     packing, turned = state.packing_of(part.row), part.onto(values)
     part = replace(part, view=None, at={})
@@ -163,7 +163,7 @@ def _for_region(state: LogicalArrayState, part: Part, values: Values, *, points:
 
 
 def _refuse(
-    state: LogicalArrayState,
+    state: ArrayState[Any],
     part: Part,
     packing: Packing,
     values: Values,
@@ -187,7 +187,7 @@ def _refuse(
 
 
 def _check_regions(
-    state: LogicalArrayState, config: LogicalConfig, planned: SelectionPlan, parts: list[Part]
+    state: ArrayState[Any], config: LogicalConfig, planned: SelectionPlan, parts: list[Part]
 ) -> None:
     request = planned.request
     if not planned.is_complete:

@@ -93,7 +93,7 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
     for i in range(len(manifest.regions)):
         row = manifest.regions.row(i)
         name = manifest.members[row.member]
-        member = checked_member(members, name, manifest, row)
+        member = checked_member(members[name], manifest, row)
         if name not in places:
             _check_codecs(name, json.loads(_document(member))["codecs"])
             places[name] = kvstore_of(array.store, member.path)

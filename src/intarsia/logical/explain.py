@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.display import EXPLAIN_COLUMNS, Result, Table, bounds_text, count_text, rest_text, size_text
 from intarsia.engine.fetch.store import Cost
+from intarsia.engine.member_source import short_codecs
 from intarsia.engine.pool import Batch, by_fetcher, cut, threads_for
 from intarsia.engine.read import prepare
 from intarsia.engine.replica_choice import LayerChoice, LayerPrice, layer_prices
 from intarsia.engine.request import Mode, parse_selection
-from intarsia.logical.members import short_codecs
 from intarsia.manifest.coercion import type_text
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from intarsia.engine.fetch import is_immutable
 from intarsia.engine.fetch.store import read_key
 from intarsia.engine.member_source import checked_member
 from intarsia.engine.state import ArrayHandle, ArrayState, StoredMetadata
-from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError, signal_failure
+from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, signal_failure
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.members import Members, create_member, short_codecs
+from intarsia.logical.members import Members, create_member
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention, new_name
 from intarsia.manifest.manifest import INLINE_REGIONS, Manifest
 from intarsia.manifest.routing import keeps_routing
@@ -31,49 +31,10 @@ if TYPE_CHECKING:
 
     from intarsia.codecs import Decision
     from intarsia.engine.member_source import AnySource, Source
-    from intarsia.engine.plan import Part
     from intarsia.logical.members import Encoding, Live
     from intarsia.manifest.box import Box
     from intarsia.manifest.region_table import RegionTable, Row
     from intarsia.manifest.stored_table import MoreRegions
-
-
-class LogicalArrayState(ArrayState):
-    """One state of a logical array."""
-
-    members: Members
-
-    def changed(self, manifest: Manifest) -> LogicalArrayState:
-        """The next state; members that stay are not prepared again."""
-        state = LogicalArrayState(manifest, self.members.renamed(manifest.members))
-        state._sources = {name: self._sources[name] for name in manifest.members if name in self._sources}
-        return state
-
-    def open_together(self, parts: Sequence[Part]) -> None:
-        manifest = self.manifest
-        owner = manifest.backings.member
-        self.members.open_together(manifest.members[owner[part.row]] for part in parts)
-
-    def open_members(self, names: Sequence[str]) -> None:
-        self.members.open_together(names)
-
-    def bounds_text(self, box: Box) -> str:
-        """A box of logical chunks as elements: [0:500, 0:1000]."""
-        return self.manifest.elements(box).text()
-
-    def region_text(self, row: Row) -> str:
-        """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
-        name = self.manifest.members[row.member]
-        try:
-            codecs = ", " + short_codecs(self.members[name])
-        except (MemberError, KeyError):
-            codecs = ""
-        layer = f", layer {row.layer}" if row.layer else ""
-        return f"{self.bounds_text(row.box)} ({name[:6]}{codecs}{layer})"
-
-    def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
-        region = self.region_text(self.manifest.backings.row(row))
-        return f"region {region}, member {source.name}" + ("" if index is None else f", chunk {index}")
 
 
 @contextmanager
@@ -86,7 +47,7 @@ def _named(group: zarr.Group) -> Iterator[None]:
         raise
 
 
-class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
+class LogicalArrayHandle(ArrayHandle[Members]):
     """A logical array's group, its state as last read or written, and how to change it."""
 
     def __init__(
@@ -97,7 +58,7 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
         default: Decision | None = None,
     ) -> None:
         self.group = group
-        self.state = LogicalArrayState(manifest, Members(group, manifest.members, live))
+        self.state = ArrayState(manifest, Members(group, manifest.members, live))
         self.default = default
         """The decision if there is no other: the default of the process that handed out the work."""
         self._drafts: dict[str, zarr.Array[Any]] = {}
@@ -110,6 +71,12 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
     @property
     def store_path(self) -> StorePath:
         return self.group.store_path
+
+    def chunk_text(
+        self, state: ArrayState[Members], row: int, source: Source, index: tuple[int, ...] | None
+    ) -> str:
+        region = state.region_text(state.manifest.backings.row(row))
+        return f"region {region}, member {source.name}" + ("" if index is None else f", chunk {index}")
 
     @property
     def members(self) -> Members:
@@ -183,7 +150,7 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
                 members = Members(fresh, manifest.members, self.members.live)
                 for name, member in self._drafts.items():
                     members.adopt(name, member)
-                self.state = LogicalArrayState(manifest, members)
+                self.state = ArrayState(manifest, members)
             self._fetcher = None
 
     @property
@@ -195,7 +162,7 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
         document = await self.group.store.get(self._document_key, default_buffer_prototype())
         return StoredMetadata(None if document is None else document.to_bytes())
 
-    def is_current(self, state: LogicalArrayState, stored: StoredMetadata | None = None) -> bool:
+    def is_current(self, state: ArrayState[Members], stored: StoredMetadata | None = None) -> bool:
         if self.fetcher().immutable:
             return True
         document = (stored or StoredMetadata(read_key(self.group.store, self._document_key))).document
@@ -208,7 +175,7 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
             self._known = document, state.manifest
         return True
 
-    def keeps(self, state: LogicalArrayState, rows: Sequence[int]) -> bool:
+    def keeps(self, state: ArrayState[Members], rows: Sequence[int]) -> bool:
         before = state.manifest
         return all(keeps_routing(before, self.manifest, before.backings.row(i)) for i in rows)
 
@@ -258,7 +225,7 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
             gone = set(self.manifest.members) - set(manifest.members)
             if isinstance(old_table, str) and old_table != table_name:
                 gone.add(old_table)
-            self.state = self.state.changed(manifest)
+            self.state = self.state.change(manifest, self.members.renamed(manifest.members))
             self._drafts = {}
         self.discard(*sorted(gone))
 
@@ -278,7 +245,8 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
             known: Any = attributes[MANIFEST_KEY]
             attributes[MANIFEST_KEY] = {**known, **changes, "generation": known["generation"] + 1}
             self.group = self.group.update_attributes(attributes)
-            self.state = self.state.changed(self._read_manifest(self.group, later=True))
+            manifest = self._read_manifest(self.group, later=True)
+            self.state = self.state.change(manifest, self.members.renamed(manifest.members))
         return LogicalArrayHandle(self.group, part)
 
     def cut_replicas(self, *boxes: Box) -> bool:
@@ -311,7 +279,7 @@ class LogicalArrayHandle(ArrayHandle[LogicalArrayState]):
 
     def member_of(self, row: Row) -> zarr.Array[Any]:
         """The member behind a region, checked against what the region needs."""
-        return checked_member(self.members, self.manifest.members[row.member], self.manifest, row)
+        return checked_member(self.members[self.manifest.members[row.member]], self.manifest, row)
 
     def source(self, name: str) -> AnySource:
         """A member, prepared for reading."""

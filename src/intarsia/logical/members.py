@@ -24,7 +24,7 @@ from intarsia.codecs.runtime_options import (
     remembering,
     with_codecs,
 )
-from intarsia.display import codecs_text, one_line, place_text
+from intarsia.display import one_line, place_text
 from intarsia.engine.accessors import provided
 from intarsia.engine.member_source import AnyArray
 from intarsia.errors import MemberError, MissingMemberError, ShapeError, signal_failure
@@ -223,21 +223,6 @@ def encoding_of(metadata: Any) -> dict[str, Any]:
         key: document[key]
         for key in ("data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
     }
-
-
-def short_codecs(member: AnyArray, *, settings: bool = False) -> str:
-    """The codecs of a member in a few words, for messages and tables; with `settings`, also their levels.
-
-    >>> import zarr
-    >>> short_codecs(zarr.create_array({}, shape=4, dtype="f4", compressors=zarr.codecs.GzipCodec()))
-    'gzip'
-    """
-    document: Any = member.metadata.to_dict()
-    if document["zarr_format"] == 2:
-        stored = (*(document["filters"] or ()), document["compressor"])
-        named = ({"name": codec["id"], "configuration": codec} for codec in stored if codec is not None)
-        return codecs_text(named, settings=settings)
-    return codecs_text(document["codecs"], settings=settings)
 
 
 class Members(Mapping[str, AnyArray]):

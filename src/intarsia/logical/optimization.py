@@ -9,9 +9,10 @@ from zarr.abc.codec import ArrayArrayCodec
 from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 from intarsia.display import Listing, bounds_text, size_text
+from intarsia.engine.member_source import short_codecs
 from intarsia.logical.advice import Objective, advise_in_chunks
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.members import Encoding, short_codecs
+from intarsia.logical.members import Encoding
 from intarsia.logical.recode import recode
 from intarsia.logical.region import Region, stored_size
 from intarsia.logical.staging import chunks_and_shards

@@ -9,9 +9,9 @@ import zarr
 from zarr.core.sync import sync
 
 from intarsia.display import Listing, bounds_text, size_text
-from intarsia.engine.member_source import checked_member, grain
+from intarsia.engine.member_source import checked_member, grain, short_codecs
 from intarsia.errors import MemberError
-from intarsia.logical.members import Members, short_codecs
+from intarsia.logical.members import Members
 from intarsia.manifest.box import Box
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.region_table import Row
@@ -82,7 +82,7 @@ class Region:
     @property
     def member(self) -> zarr.Array[Any]:
         """The backing array."""
-        return checked_member(self._members, self.name, self._manifest, self.row)
+        return checked_member(self._members[self.name], self._manifest, self.row)
 
     @property
     def codecs(self) -> tuple[Any, ...]:

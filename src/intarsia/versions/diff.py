@@ -8,11 +8,11 @@ import icechunk
 import zarr
 
 from intarsia.display import SHOWN_ROWS, Listing, Result, Table, bounds_text, count_text, size_text
-from intarsia.engine.member_source import grain
+from intarsia.engine.member_source import grain, short_codecs
 from intarsia.logical.attributes import RESERVED
 from intarsia.logical.chunk_copies import chunk_refs
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import encoding_of, short_codecs
+from intarsia.logical.members import encoding_of
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.region_table import Row
 from intarsia.manifest.routing import Reroute, boxes_that_moved, reroutes, rows_of, shown_in
