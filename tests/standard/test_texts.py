@@ -24,7 +24,7 @@ def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text()):
         assert (path.parent / target).exists(), target
     hosts = set(re.findall(r"https?://([^/)\s]+)", path.read_text()))
-    assert hosts <= {"creativecommons.org", "github.com", "google.github.io"}
+    assert hosts <= {"creativecommons.org", "github.com", "google.github.io", "raw.githubusercontent.com"}
 
 
 @pytest.mark.parametrize("folder", ["conditional", "pad", "optional/codec", "optional/data-type"])

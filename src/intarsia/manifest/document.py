@@ -48,12 +48,12 @@ def convention(version: int) -> dict[str, str]:
     >>> convention(1)["name"]
     'intarsia'
     """
-    schema = "manifest" if version == 1 else f"manifest-{version}"
-    base = "https://raw.githubusercontent.com/intarsia/intarsia"
+    tag = f"logical-array-v{version}"
+    raw = f"https://raw.githubusercontent.com/intarsia-dev/intarsia/refs/tags/{tag}"
     return {
         "uuid": "6ad1d1a8-53a4-4d1f-9f0e-3c6f0b8e2a5c",
-        "schema_url": f"{base}/v{version}/src/intarsia/schemas/{schema}.schema.json",
-        "spec_url": f"https://github.com/intarsia/intarsia/blob/v{version}/docs/spec/manifest.md",
+        "schema_url": f"{raw}/standard/logical-array/schema.json",
+        "spec_url": f"https://github.com/intarsia-dev/intarsia/blob/{tag}/standard/logical-array/README.md",
         "name": MANIFEST_KEY,
         "description": "One logical array assembled from several Zarr arrays, each with its own encoding.",
     }

@@ -45,7 +45,7 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
     """
 
     description: ClassVar[str] = "Open logical arrays, and the Zarr arrays beside them, with intarsia"
-    url: ClassVar[str] = "https://github.com/intarsia/intarsia"
+    url: ClassVar[str] = "https://github.com/intarsia-dev/intarsia"
     supports_groups: ClassVar[bool] = True
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
