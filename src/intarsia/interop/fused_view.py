@@ -1,8 +1,8 @@
 """Fused views: a store as other programs expect it, without copying anything.
 
 A view shows another store, read-only: groups and plain arrays as they are, and each logical array as one
-ordinary Zarr array whose chunks are read and encoded on demand. `ArrayView` is one such array, `Tree` finds
-the nodes of the store, and `ViewStore` is the zarr store that puts them together.
+ordinary Zarr array whose chunks are read and encoded on demand. `ArrayView` is one such array, and
+`ViewStore` the zarr store that shows everything.
 """
 
 from __future__ import annotations
@@ -11,16 +11,7 @@ import asyncio
 import datetime
 import json
 import re
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Coroutine,
-    Hashable,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Self
 
@@ -29,11 +20,11 @@ from zarr.abc.codec import Codec
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.codecs import ZstdCodec
 from zarr.core.buffer import Buffer, BufferPrototype, NDBuffer, default_buffer_prototype
-from zarr.storage import MemoryStore, StorePath
+from zarr.storage import StorePath
 
-from intarsia._compat import ArraySpec, ChunkTransform, event_loop, evolve_codecs, open_store
+from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, event_loop, evolve_codecs, open_store
 from intarsia._icechunk import safe_store
-from intarsia.codecs import CodecLike, parse_codecs
+from intarsia.codecs import CodecLike
 from intarsia.codecs.base import in_thread_for, parse_codec
 from intarsia.codecs.context import working_on
 from intarsia.display import one_line, place_text
@@ -54,20 +45,22 @@ from intarsia.errors import (
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, create_member
+from intarsia.logical.members import Encoding, planned_metadata
 from intarsia.manifest.box import Box
-from intarsia.manifest.coercion import allocated, codecs_for, is_nullable
+from intarsia.manifest.coercion import allocated
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, convention
-from intarsia.manifest.manifest import Manifest
-from intarsia.nullable.codec import default_serializer
 from intarsia.parallel import check_travels
 from intarsia.versions.version import LATEST, Version, resolve
 
 METADATA = "zarr.json"
-OLDER_METADATA = frozenset((".zarray", ".zattrs", ".zgroup", ".zmetadata"))
+OLDER_METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
+CONSOLIDATED = "consolidated_metadata"
 
 MOST_CHANGES = 20
 """How many times in a row a chunk is read again because the layout has changed."""
+
+MOST_BYTES = 64 << 20
+"""The size of the cache: enough for the shards that a few clients read piece by piece."""
 
 FAST = ZstdCodec(level=1)
 """The default compressor of chunks: they are made while a client waits."""
@@ -77,281 +70,6 @@ CHUNKS = "c"
 
 NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 """An index as zarr writes it in a chunk key: the same number written otherwise is another key."""
-
-
-def is_metadata(name: str) -> bool:
-    """Whether a key with this last segment holds metadata.
-
-    >>> is_metadata("zarr.json"), is_metadata("c")
-    (True, False)
-    """
-    return name == METADATA or name in OLDER_METADATA
-
-
-def below(path: str, name: str = "") -> str:
-    """A key below a path; without a name, the prefix that all such keys share.
-
-    >>> below("a/b", "zarr.json"), below("", "zarr.json"), below("a")
-    ('a/b/zarr.json', 'zarr.json', 'a/')
-    """
-    return f"{path}/{name}" if path else name
-
-
-class Node(NamedTuple):
-    """An array or a group."""
-
-    document: bytes | None
-    """Its zarr.json; None for arrays of Zarr v2."""
-
-    kind: ArrayView | Literal["array", "group"]
-    """Logical arrays are `ArrayView`."""
-
-
-class Tree:
-    """The nodes below `root` of a store, each read on demand.
-
-    A read-only Icechunk session is read once. Other stores may change, so a node's metadata is read each
-    time, as zarr does when it opens an array; a logical array is opened again if it has changed.
-    """
-
-    def __init__(
-        self, store: Store, root: str, codecs: tuple[Codec, ...] | None, chunks: tuple[int, ...] | None
-    ) -> None:
-        self._store, self._root, self._codecs, self._chunks = store, root, codecs, chunks
-        self._nodes: dict[str, Node] = {}
-        self._checked: set[str] = set()
-        """The plain arrays in which no link leads out of the store."""
-        self.immutable = is_immutable(store)
-        """Whether nothing can change; determined here, because an event loop must not wait for the answer."""
-
-    async def owner(self, key: str) -> tuple[str, Node | None]:
-        """The path and node of the array that contains a key, or else of whatever is at the key's place."""
-        segments = key.split("/")[:-1]
-        path, node = "", None
-        for depth in range(len(segments) + 1):
-            path = "/".join(segments[:depth])
-            node = await self.at(path)
-            if node is not None and node.kind != "group":
-                break
-        return path, node
-
-    async def at(self, path: str) -> Node | None:
-        """The node at a path; None if there is none."""
-        node = self._nodes.get(path)
-        if node is not None and self.immutable:
-            return node
-        document = await self.stored(below(path, METADATA))
-        if document is None:
-            older = await self.stored(below(path, ".zarray"))
-            return None if older is None else Node(None, "array")
-        if node is None or node.document != document:
-            node = self._nodes[path] = await self._parse(path, document)
-        return node
-
-    async def _parse(self, path: str, document: bytes) -> Node:
-        try:
-            fields = json.loads(document)
-            kind = fields["node_type"]
-            attributes = fields.get("attributes") or {}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ReadError(f"the metadata of {path or '/'!r} is damaged: {error!r}") from error
-        if kind != "group":
-            return Node(document, "array")
-        if MANIFEST_KEY not in attributes:
-            return Node(document, "group")
-        return Node(document, await in_thread_for("views", self._load, path))
-
-    def _load(self, path: str) -> ArrayView:
-        group = open_group(self._store, below(self._root, path).rstrip("/"), "r")
-        return ArrayView(LogicalArrayHandle.load(group), self._codecs, self._chunks)
-
-    async def consistent[T](self, path: str, view: ArrayView, look: Callable[[ArrayView], T]) -> T | None:
-        """The result of `look` at the logical array at `path`, in a thread; None if it is gone by then.
-
-        When a layout changes, members are removed once the manifest no longer names them. Chunks of a removed
-        member look as if they had never been written, so a result counts only if the array is still the same
-        afterwards.
-        """
-        for _ in range(MOST_CHANGES):
-            failure: Exception | None = None
-            try:
-                answer = await in_thread_for("views", look, view)
-            except Exception as error:
-                failure = error
-            node = None if self.immutable else await self.at(path)
-            if self.immutable or (node is not None and node.kind is view):
-                if failure is not None:
-                    raise failure
-                return answer
-            if node is None or not isinstance(node.kind, ArrayView):
-                return None
-            view = node.kind
-        raise ReadError(f"the array {path or '/'!r} changes faster than it can be read")
-
-    async def children(self, path: str) -> list[str]:
-        """The names directly below a path in the store."""
-        return await self._collect(self._store.list_dir(below(self._root, path).rstrip("/")))
-
-    async def keys(self, path: str) -> list[str]:
-        """The keys of the plain array at a path."""
-        keys = await self._collect(self._store.list_prefix(below(self._root, below(path))))
-        return [key[len(below(self._root)) :] for key in keys]
-
-    async def stored(self, key: str) -> bytes | None:
-        """The stored value of a key."""
-        value = await self.on_its_loop(self._store.get(below(self._root, key), default_buffer_prototype()))
-        return None if value is None else value.to_bytes()
-
-    async def in_plain_array(
-        self, path: str, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
-    ) -> Buffer | None:
-        """The stored value of a key inside the plain array at a path."""
-        place = below(self._root, path).rstrip("/")
-        if path not in self._checked:
-            await in_thread_for("views", check_links, self._store, place)
-            self._checked.add(path)
-        with helpful_refusals(self._store, place):
-            return await self.on_its_loop(self._store.get(below(self._root, key), prototype, byte_range))
-
-    async def _collect(self, names: AsyncIterator[str]) -> list[str]:
-        async def collect() -> list[str]:
-            return [name async for name in names]
-
-        return await self.on_its_loop(collect())
-
-    @staticmethod
-    async def on_its_loop[T](answer: Coroutine[Any, Any, T]) -> T:
-        """The result of a store's call. Some stores only work on zarr's event loop; a server has another."""
-        if asyncio.get_running_loop() is event_loop():
-            return await answer
-        return await asyncio.wrap_future(start(answer))
-
-
-class ArrayView:
-    """What other programs see of a logical array: a zarr.json, and chunks wherever there are values.
-
-    Its chunk grid is the logical one unless `chunks` asks for another. Its methods read data, so they must
-    not be called on an event loop.
-    """
-
-    def __init__(
-        self,
-        logical: LogicalArrayHandle,
-        codecs: Sequence[Codec] | None = None,
-        chunks: tuple[int, ...] | None = None,
-    ) -> None:
-        self._logical, self._manifest = logical, logical.manifest
-        encoding = Encoding(_chain(self._manifest, codecs), chunks)
-        # zarr makes the metadata, so that it is what zarr would write for such an array.
-        model = create_member(MemoryStore(), None, self._manifest, self._manifest.shape, encoding)
-        self._chunks = chunks or self._manifest.chunk_shape
-        prototype = default_buffer_prototype()
-        metadata: Any = model.metadata.update_attributes(_attributes(logical))
-        self.document: bytes = metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes()
-        """The metadata document."""
-        self._spec = ArraySpec(
-            self._chunks, metadata.data_type, metadata.fill_value, model.async_array.config, prototype
-        )
-        try:
-            self._encoder = ChunkTransform(codecs=evolve_codecs(metadata.codecs, self._spec))
-        except TypeError as error:
-            raise CodecConfigurationError(f"these codecs cannot encode for a view: {error}") from error
-
-    def index_of(self, key: str) -> tuple[int, ...] | None:
-        """The chunk that a key below the array names; None if it does not name one of its chunks."""
-        first, *rest = key.split("/")
-        shape = self._manifest.shape
-        if first != CHUNKS or len(rest) != len(shape) or not all(NUMBER.fullmatch(text) for text in rest):
-            return None
-        index = tuple(map(int, rest))
-        inside = all(i * c < n for i, c, n in zip(index, self._chunks, shape, strict=True))
-        return index if inside else None
-
-    def covered_keys(self) -> Iterator[str]:
-        """The keys of all chunks that regions cover; some may still hold nothing but the fill value."""
-        manifest, seen = self._manifest, set[tuple[int, ...]]()
-        aligned = self._chunks == manifest.chunk_shape  # then each chunk lies in one region
-        for i in range(len(manifest.regions)):
-            box = manifest.elements(manifest.regions.row(i).box).in_units(self._chunks)
-            for index in box.indices():
-                if aligned or index not in seen:
-                    yield "/".join((CHUNKS, *map(str, index)))
-                if not aligned:
-                    seen.add(index)
-
-    def chunk(self, key: str) -> bytes | None:
-        """A chunk as this array stores it; None if it is a hole or holds only the fill value."""
-        index = self.index_of(key)
-        if index is None:
-            return None
-        with _reading(index):
-            values = self._values(index)
-            if values is None:
-                return None
-            with working_on(index):
-                encoded = self._encoder.encode_chunk(values, self._spec)
-            return None if encoded is None else encoded.to_bytes()
-
-    def holds(self, key: str) -> bool:
-        """Whether a chunk is stored."""
-        index = self.index_of(key)
-        if index is None:
-            return False
-        with _reading(index):
-            return self._values(index) is not None
-
-    def _values(self, index: tuple[int, ...]) -> NDBuffer | None:
-        manifest = self._manifest
-        start = tuple(i * c for i, c in zip(index, self._chunks, strict=True))
-        stop = tuple(min(a + c, n) for a, c, n in zip(start, self._chunks, manifest.shape, strict=True))
-        elements = Box(start, stop)
-        if not manifest.regions.touching(manifest.cells(elements)).size:
-            return None
-        values = read_request(self._logical, parse_selection(manifest.shape, elements.slices or ...))
-        if values.shape != self._chunks:  # chunks have the full size even at the edge of the array
-            padded = allocated(manifest.data_type, self._chunks, manifest.fill_value)
-            padded[tuple(slice(n) for n in values.shape)] = values
-            values = padded
-        buffer = self._spec.prototype.nd_buffer.from_ndarray_like(values)
-        return None if buffer.all_equal(manifest.fill_value) else buffer
-
-
-def _chain(manifest: Manifest, codecs: Sequence[Codec] | None) -> Sequence[Codec]:
-    codecs = (FAST,) if codecs is None else codecs
-    if is_nullable(manifest.data_type):
-        chain = codecs_for(manifest.data_type, codecs)
-        assert chain is not None
-        return chain
-    return parse_codecs(codecs, default_serializer(manifest.data_type))
-
-
-def _attributes(logical: LogicalArrayHandle) -> dict[str, Any]:
-    """The group's attributes without those that make it a logical array; other conventions stay."""
-    attributes: dict[str, Any] = dict(logical.group.metadata.attributes)
-    del attributes[MANIFEST_KEY]
-    conventions, uuid = attributes.pop(CONVENTIONS_KEY, None), convention(1)["uuid"]
-    if isinstance(conventions, list):
-        others = [c for c in conventions if not (isinstance(c, dict) and c.get("uuid") == uuid)]
-        if others:
-            attributes[CONVENTIONS_KEY] = others
-    return attributes
-
-
-@contextmanager
-def _reading(index: tuple[int, ...]) -> Iterator[None]:
-    """Make every failure a `ReadError`: none may look like a missing key, which means fill value."""
-    try:
-        yield
-    except IntarsiaError:
-        raise
-    except (OSError, KeyError) as error:
-        raise ReadError(f"cannot read chunk {index}: {one_line(error)}") from error
-
-
-CONSOLIDATED = "consolidated_metadata"
-
-MOST_BYTES = 64 << 20
-"""The size of the cache: enough for the shards that a few clients read piece by piece."""
 
 
 def fused_view(
@@ -421,6 +139,9 @@ class ViewStore(Store):
 
     Only keys of Zarr nodes are shown. `consolidated` puts the metadata of all nodes into that of the root,
     for readers that cannot list.
+
+    A read-only Icechunk session is read once. Other stores may change, so a node's metadata is read each
+    time, as zarr does when it opens an array; a logical array is opened again if it has changed.
     """
 
     supports_writes = False
@@ -441,7 +162,11 @@ class ViewStore(Store):
         self._begin()
 
     def _begin(self) -> None:
-        self._tree = Tree(self._store, self._root, self._codecs, self._chunks)
+        self._nodes: dict[str, Node] = {}
+        self._checked: set[str] = set()
+        """The plain arrays in which no link leads out of the store."""
+        self._immutable = is_immutable(self._store)
+        """Whether nothing can change; determined here, because an event loop must not wait for the answer."""
         self._cache = BoundedCache[Hashable, bytes](MOST_BYTES, len)
 
     @property
@@ -479,7 +204,7 @@ class ViewStore(Store):
 
     async def _open(self) -> None:
         await super()._open()
-        await self._tree.on_its_loop(open_store(self._store))
+        await _on_zarrs_loop(open_store(self._store))
 
     def close(self) -> None:
         """Close the view, and the store below."""
@@ -492,21 +217,17 @@ class ViewStore(Store):
     __hash__ = None  # type: ignore[assignment]  # as in zarr: stores may cease to be equal
 
     def _identity(self) -> tuple[Any, ...]:
-        return self._store, self._root, self._consolidated, self._codecs, self._chunks
+        return self._store, self._root, self._codecs, self._chunks, self._consolidated
 
     def __str__(self) -> str:
-        return f"fused-view-of-{place_text(StorePath(self._store, self._root))}".rstrip("/")
+        return f"fused-view-of-{place_text(self.place)}".rstrip("/")
 
     def __repr__(self) -> str:
         return f"ViewStore({str(self)!r})"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self._store, "the view")
-        return {key: value for key, value in vars(self).items() if key not in ("_tree", "_cache")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._begin()
+        return _restore, self._identity()
 
     async def set(self, key: str, value: Buffer) -> None:
         """Refused."""
@@ -516,16 +237,78 @@ class ViewStore(Store):
         """Refused."""
         raise self._refusal()
 
+    # Nodes
+
+    async def _node(self, path: str) -> Node | None:
+        """The node at a path; None if there is none."""
+        node = self._nodes.get(path)
+        if node is not None and self._immutable:
+            return node
+        document = await self._stored(_below(path, METADATA))
+        if document is None:
+            if await self._stored(_below(path, ".zarray")) is not None:
+                return Node(None, "array")
+            return None if await self._stored(_below(path, ".zgroup")) is None else Node(None, "group")
+        if node is None or node.document != document:
+            node = self._nodes[path] = await self._parse(path, document)
+        return node
+
+    async def _parse(self, path: str, document: bytes) -> Node:
+        try:
+            fields = json.loads(document)
+            kind = fields["node_type"]
+            attributes = fields.get("attributes") or {}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ReadError(f"the metadata of {path or '/'!r} is damaged: {error!r}") from error
+        if kind != "group":
+            return Node(document, "array")
+        if MANIFEST_KEY not in attributes:
+            return Node(document, "group")
+        return Node(document, await in_thread_for("views", self._load, path))
+
+    def _load(self, path: str) -> ArrayView:
+        group = open_group(self._store, _below(self._root, path).rstrip("/"), "r")
+        return ArrayView(LogicalArrayHandle.load(group), self._codecs, self._chunks)
+
+    async def _owner(self, key: str) -> tuple[str, Node | None]:
+        """The path and node of the array that contains a key, or else of whatever is at the key's place."""
+        segments = key.split("/")[:-1]
+        path, node = "", None
+        for depth in range(len(segments) + 1):
+            path = "/".join(segments[:depth])
+            node = await self._node(path)
+            if node is not None and node.kind != "group":
+                break
+        return path, node
+
+    async def _nodes_below(self, path: str) -> AsyncIterator[tuple[str, Node]]:
+        """The node at a path and all nodes below it, with their paths."""
+        node = await self._node(path)
+        if node is None:
+            return
+        yield path, node
+        if node.kind == "group":
+            for name in await self._children(path):
+                if not _is_metadata(name):
+                    async for each in self._nodes_below(_below(path, name)):
+                        yield each
+
     # Reading
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """The value of a key; chunks of logical arrays are read and encoded on demand."""
-        path, node = await self._tree.owner(key)
+        path, node = await self._owner(key)
+        inside = key[len(_below(path)) :]
         if node is not None and node.kind == "array":
-            return await self._tree.in_plain_array(path, key, prototype, byte_range)
-        value = await self._value(key, path, node)
+            return await self._in_plain_array(path, key, prototype, byte_range)
+        if node is not None and inside == METADATA:
+            value = await self._document(path, node)
+        elif node is not None and isinstance(node.kind, ArrayView):
+            value = await self._chunk(path, node.kind, inside)
+        else:
+            value = await self._stored(key) if inside in OLDER_METADATA else None
         return None if value is None else prototype.buffer.from_bytes(_part(value, byte_range))
 
     async def get_partial_values(
@@ -535,141 +318,265 @@ class ViewStore(Store):
         return await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges))
 
     async def exists(self, key: str) -> bool:
-        """Whether there is a value; for chunks of logical arrays, whether they hold more than fill values."""
-        path, node = await self._tree.owner(key)
-        if node is not None and node.kind == "array":
-            return await self._tree.on_its_loop(self._store.exists(below(self._root, key)))
-        if node is not None and isinstance(node.kind, ArrayView) and _inside(key, path) != METADATA:
-            return await self._holds(path, node.kind, _inside(key, path))
-        return await self._value(key, path, node) is not None
+        """Whether there is a value. Chunks of logical arrays have to be read to know it."""
+        return await self.get(key, default_buffer_prototype()) is not None
 
-    async def _value(self, key: str, path: str, node: Node | None) -> bytes | None:
-        """The value of a key that is not inside a plain array."""
-        if node is not None and isinstance(node.kind, ArrayView):
-            inside = _inside(key, path)
-            return node.kind.document if inside == METADATA else await self._chunk(path, node.kind, inside)
-        name = key.rpartition("/")[2]
-        if name == METADATA:
-            return None if node is None else await self._group_document(path, node)
-        return await self._tree.stored(key) if name in OLDER_METADATA else None
+    async def _stored(self, key: str) -> bytes | None:
+        """The stored value of a key."""
+        get = self._store.get(_below(self._root, key), default_buffer_prototype())
+        value = await _on_zarrs_loop(get)
+        return None if value is None else value.to_bytes()
+
+    async def _in_plain_array(
+        self, path: str, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
+    ) -> Buffer | None:
+        """The stored value of a key inside the plain array at a path."""
+        place = _below(self._root, path).rstrip("/")
+        if path not in self._checked:
+            await in_thread_for("views", check_links, self._store, place)
+            self._checked.add(path)
+        with helpful_refusals(self._store, place):
+            return await _on_zarrs_loop(self._store.get(_below(self._root, key), prototype, byte_range))
 
     async def _chunk(self, path: str, view: ArrayView, key: str) -> bytes | None:
-        chunk = self._cache.get((path, key)) if self._tree.immutable else None
-        if chunk is None:
-            chunk = await self._tree.consistent(path, view, lambda array: array.chunk(key))
-            if chunk is not None and self._tree.immutable:
+        """A chunk of the logical array at a path; None if it is gone by then.
+
+        When a layout changes, members are removed once the manifest no longer names them. Chunks of a removed
+        member look as if they had never been written, so a result counts only if the array is still the same
+        afterwards.
+        """
+        chunk = self._cache.get((path, key)) if self._immutable else None
+        if chunk is not None:
+            return chunk
+        for _ in range(MOST_CHANGES):
+            failure: Exception | None = None
+            try:
+                chunk = await in_thread_for("views", view.chunk, key)
+            except Exception as error:
+                failure = error
+            node = await self._node(path)
+            if node is None or not isinstance(node.kind, ArrayView):
+                return None
+            if node.kind is not view:
+                view = node.kind
+                continue
+            if failure is not None:
+                raise failure
+            if chunk is not None and self._immutable:
                 self._cache.put((path, key), chunk)
-        return chunk
+            return chunk
+        raise ReadError(f"the array {path or '/'!r} changes faster than it can be read")
 
-    async def _holds(self, path: str, view: ArrayView, key: str) -> bool:
-        return bool(await self._tree.consistent(path, view, lambda array: array.holds(key)))
-
-    async def _group_document(self, path: str, node: Node) -> bytes | None:
-        """A group's zarr.json, without the members of logical arrays."""
-        if node.document is None:
-            return None
-        document = json.loads(node.document)
+    async def _document(self, path: str, node: Node) -> bytes | None:
+        """The zarr.json of a node as the view shows it: without the members of logical arrays."""
+        if isinstance(node.kind, ArrayView):
+            return node.kind.document
         everything = self._consolidated and not path
-        if not everything and document.get(CONSOLIDATED) is None:
+        if node.document is None or not (everything or CONSOLIDATED.encode() in node.document):
             return node.document
+        document = json.loads(node.document)
         document.pop(CONSOLIDATED, None)
         if everything:
-            nodes = {name: shown async for name, shown in self._documents("") if name}
+            found = [
+                (below, await self._document(below, each))
+                async for below, each in self._nodes_below("")
+                if below
+            ]
+            nodes = {below: json.loads(text) for below, text in found if text is not None}
             document[CONSOLIDATED] = {"kind": "inline", "must_understand": False, "metadata": nodes}
         return json.dumps(document).encode()
-
-    async def _documents(self, path: str) -> AsyncIterator[tuple[str, Any]]:
-        """The paths and zarr.json of a node and all nodes below it, as the view shows them."""
-        node = await self._tree.at(path)
-        if node is not None and isinstance(node.kind, ArrayView):
-            yield path, json.loads(node.kind.document)
-            return
-        if node is not None and node.document is not None:
-            document = json.loads(node.document)
-            document.pop(CONSOLIDATED, None)
-            yield path, document
-        if node is None or node.kind == "group":
-            for name in await self._tree.children(path):
-                if not is_metadata(name):
-                    async for shown in self._documents(below(path, name)):
-                        yield shown
 
     # Listing
 
     async def list(self) -> AsyncIterator[str]:
         """Every key. It has to read the chunks of logical arrays to know which exist."""
-        async for key in self._keys(""):
+        async for key in self.list_prefix(""):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """Every key with this prefix. It has to read the chunks of logical arrays to know which exist."""
-        path, node = await self._tree.owner(prefix)
-        if node is not None and isinstance(node.kind, ArrayView):
-            keys = self._keys_of(path, node.kind, prefix)
-        else:
-            keys = self._keys(path)
-        async for key in keys:
-            if key.startswith(prefix):
-                yield key
+        owner, _ = await self._owner(prefix)
+        async for path, node in self._nodes_below(owner):
+            for key in await self._keys(path, node):
+                if key.startswith(prefix) and await self._holds(node, key):
+                    yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """The names directly below a path."""
-        path = prefix.strip("/")
-        owner, node = await self._tree.owner(below(path))
-        if node is not None and isinstance(node.kind, ArrayView):
-            seen: set[str] = set()
-            async for key in self._keys_of(owner, node.kind, below(path), seen):
-                name = _inside(key, path).partition("/")[0]
-                seen.add(below(path, name))
-                yield name
+        start = _below(prefix.strip("/"))
+        path, node = await self._owner(start)
+        if node is None or node.kind == "group":
+            for name in await self._children(start.rstrip("/")):
+                if _is_metadata(name) or await self._node(start + name) is not None:
+                    yield name
             return
-        plain = node is not None and node.kind == "array"
-        for name in await self._tree.children(path):
-            if plain or is_metadata(name) or await self._is_there(below(path, name)):
+        seen: set[str] = set()
+        for key in await self._keys(path, node):
+            name = key[len(start) :].partition("/")[0]
+            if (
+                key.startswith(start)
+                and name not in seen
+                and (node.kind == "array" or await self.exists(key))
+            ):
+                seen.add(name)
                 yield name
 
-    async def _is_there(self, path: str) -> bool:
-        """Whether there is a node at a path, or below it."""
-        if await self._tree.at(path) is not None:
-            return True
-        async for _ in self._keys(path):
-            return True
-        return False
+    async def _keys(self, path: str, node: Node) -> Iterable[str]:
+        """The keys of a node itself; some chunks of a logical array may hold nothing but the fill value."""
+        if isinstance(node.kind, ArrayView):
+            return (_below(path, name) for name in (METADATA, *node.kind.covered_keys()))
+        if node.kind == "group":
+            return [_below(path, name) for name in await self._children(path) if _is_metadata(name)]
+        stored = await _collect(self._store.list_prefix(_below(self._root, _below(path))))
+        return [key[len(_below(self._root)) :] for key in stored]
 
-    async def _keys(self, path: str) -> AsyncIterator[str]:
-        """Every key at or below a path that is not inside an array."""
-        node = await self._tree.at(path)
-        if node is not None and isinstance(node.kind, ArrayView):
-            async for key in self._keys_of(path, node.kind, below(path)):
-                yield key
-        elif node is not None and node.kind == "array":
-            for key in await self._tree.keys(path):
-                yield key
-        else:
-            for name in await self._tree.children(path):
-                if is_metadata(name):
-                    yield below(path, name)
-                else:
-                    async for key in self._keys(below(path, name)):
-                        yield key
+    async def _holds(self, node: Node, key: str) -> bool:
+        return not isinstance(node.kind, ArrayView) or await self.exists(key)
 
-    async def _keys_of(
-        self, path: str, view: ArrayView, prefix: str, skipped: Collection[str] = ()
-    ) -> AsyncIterator[str]:
-        """The keys of a logical array with this prefix, except those in the directories `skipped`."""
-        if below(path, METADATA).startswith(prefix):
-            yield below(path, METADATA)
-        for name in view.covered_keys():
-            key = below(path, name)
-            if not key.startswith(prefix) or prefix + key[len(prefix) :].partition("/")[0] in skipped:
-                continue
-            if await self._holds(path, view, name):
-                yield key
+    async def _children(self, path: str) -> Iterable[str]:
+        """The names directly below a path in the store."""
+        return await _collect(self._store.list_dir(_below(self._root, path).rstrip("/")))
 
 
-def _inside(key: str, path: str) -> str:
-    """A key, relative to the array at `path`."""
-    return key[len(below(path)) :]
+def _restore(store: Store, root: str, codecs: Any, chunks: Any, consolidated: bool) -> ViewStore:
+    return ViewStore(store, root, codecs, chunks, consolidated=consolidated)
+
+
+class Node(NamedTuple):
+    """An array or a group."""
+
+    document: bytes | None
+    """Its zarr.json as it is stored; None for nodes of Zarr v2."""
+
+    kind: ArrayView | Literal["array", "group"]
+    """Logical arrays are `ArrayView`."""
+
+
+class ArrayView:
+    """What other programs see of a logical array: a zarr.json, and chunks wherever there are values.
+
+    Its chunk grid is the logical one unless `chunks` asks for another. Its methods read data, so they must
+    not be called on an event loop.
+    """
+
+    def __init__(
+        self,
+        logical: LogicalArrayHandle,
+        codecs: Sequence[Codec] | None = None,
+        chunks: tuple[int, ...] | None = None,
+    ) -> None:
+        self._logical, self._manifest = logical, logical.manifest
+        self._chunks = chunks or self._manifest.chunk_shape
+        encoding = Encoding((FAST,) if codecs is None else codecs, chunks)
+        metadata: Any = planned_metadata(self._manifest, self._manifest.shape, encoding)
+        metadata = metadata.update_attributes(_attributes(logical))
+        prototype = default_buffer_prototype()
+        self.document: bytes = metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes()
+        """The metadata document."""
+        fill_value, config = metadata.fill_value, ArrayConfig.from_dict({})
+        self._spec = ArraySpec(self._chunks, metadata.data_type, fill_value, config, prototype)
+        try:
+            self._encoder = ChunkTransform(codecs=evolve_codecs(metadata.codecs, self._spec))
+        except TypeError as error:
+            raise CodecConfigurationError(f"these codecs cannot encode for a view: {error}") from error
+
+    def covered_keys(self) -> Iterator[str]:
+        """The keys of all chunks that regions cover; some may still hold nothing but the fill value."""
+        manifest, seen = self._manifest, set[tuple[int, ...]]()
+        for i in range(len(manifest.regions)):
+            for index in manifest.elements(manifest.regions.row(i).box).in_units(self._chunks).indices():
+                if index not in seen:
+                    seen.add(index)
+                    yield "/".join((CHUNKS, *map(str, index)))
+
+    def chunk(self, key: str) -> bytes | None:
+        """A chunk as this array stores it; None if it is a hole or holds only the fill value."""
+        index = self._index(key)
+        if index is None:
+            return None
+        with _reading(index):
+            values = self._values(index)
+            if values is None:
+                return None
+            with working_on(index):
+                encoded = self._encoder.encode_chunk(values, self._spec)
+            return None if encoded is None else encoded.to_bytes()
+
+    def _index(self, key: str) -> tuple[int, ...] | None:
+        """The chunk that a key below the array names; None if it does not name one of its chunks."""
+        first, *rest = key.split("/")
+        shape = self._manifest.shape
+        if first != CHUNKS or len(rest) != len(shape) or not all(NUMBER.fullmatch(text) for text in rest):
+            return None
+        index = tuple(map(int, rest))
+        inside = all(i * c < n for i, c, n in zip(index, self._chunks, shape, strict=True))
+        return index if inside else None
+
+    def _values(self, index: tuple[int, ...]) -> NDBuffer | None:
+        manifest = self._manifest
+        start = tuple(i * c for i, c in zip(index, self._chunks, strict=True))
+        stop = tuple(min(a + c, n) for a, c, n in zip(start, self._chunks, manifest.shape, strict=True))
+        elements = Box(start, stop)
+        if not manifest.regions.touching(manifest.cells(elements)).size:
+            return None
+        values = read_request(self._logical, parse_selection(manifest.shape, elements.slices or ...))
+        if values.shape != self._chunks:  # chunks have the full size even at the edge of the array
+            padded = allocated(manifest.data_type, self._chunks, manifest.fill_value)
+            padded[tuple(slice(n) for n in values.shape)] = values
+            values = padded
+        buffer = self._spec.prototype.nd_buffer.from_ndarray_like(values)
+        return None if buffer.all_equal(manifest.fill_value) else buffer
+
+
+def _attributes(logical: LogicalArrayHandle) -> dict[str, Any]:
+    """The group's attributes without those that make it a logical array; other conventions stay."""
+    attributes: dict[str, Any] = dict(logical.group.metadata.attributes)
+    del attributes[MANIFEST_KEY]
+    conventions, uuid = attributes.pop(CONVENTIONS_KEY, None), convention(1)["uuid"]
+    if isinstance(conventions, list):
+        others = [c for c in conventions if not (isinstance(c, dict) and c.get("uuid") == uuid)]
+        if others:
+            attributes[CONVENTIONS_KEY] = others
+    return attributes
+
+
+@contextmanager
+def _reading(index: tuple[int, ...]) -> Iterator[None]:
+    """Make every failure a `ReadError`: none may look like a missing key, which means fill value."""
+    try:
+        yield
+    except IntarsiaError:
+        raise
+    except (OSError, KeyError) as error:
+        raise ReadError(f"cannot read chunk {index}: {one_line(error)}") from error
+
+
+def _is_metadata(name: str) -> bool:
+    """Whether a key with this last segment holds metadata."""
+    return name == METADATA or name in OLDER_METADATA
+
+
+def _below(path: str, name: str = "") -> str:
+    """A key below a path; without a name, the prefix that all such keys share.
+
+    >>> _below("a/b", "zarr.json"), _below("", "zarr.json"), _below("a")
+    ('a/b/zarr.json', 'zarr.json', 'a/')
+    """
+    return f"{path}/{name}" if path else name
+
+
+async def _on_zarrs_loop[T](answer: Coroutine[Any, Any, T]) -> T:
+    """The result of a store's call. Some stores only work on zarr's event loop; a server has another."""
+    if asyncio.get_running_loop() is event_loop():
+        return await answer
+    return await asyncio.wrap_future(start(answer))
+
+
+async def _collect(names: AsyncIterator[str]) -> Sequence[str]:
+    async def collect() -> Sequence[str]:
+        return [name async for name in names]
+
+    return await _on_zarrs_loop(collect())
 
 
 def _part(value: bytes, request: ByteRequest | None) -> bytes:
