@@ -24,7 +24,7 @@ from intarsia.cli.verb import CommandError
 from intarsia.display import lay_out, names_text, size_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
-from intarsia.interop.convert import Node, open_source, walk
+from intarsia.interop.copies import Node, open_source, walk
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.coercion import type_text
 from intarsia.versions.access import Allowed

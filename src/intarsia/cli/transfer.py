@@ -12,7 +12,8 @@ from intarsia.cli.verb import CommandError, Output, record, verb, waiting
 from intarsia.display import bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError
 from intarsia.inspect.survey import survey
-from intarsia.interop.convert import check_conversion, open_source, walk
+from intarsia.interop.convert import check_conversion
+from intarsia.interop.copies import open_source, walk
 from intarsia.logical.advice import Objective
 from intarsia.logical.logical_array import LogicalArray
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 import icechunk
 import numpy as np
 import zarr
 from zarr.core.buffer import default_buffer_prototype
-from zarr.storage import LocalStore
+from zarr.storage import LocalStore, StorePath
 
 from intarsia import logical
 from intarsia._compat import ArrayV3Metadata, is_regular, manifest_table, sync
@@ -39,7 +39,7 @@ from intarsia.errors import (
     ShapeError,
 )
 from intarsia.extras import extra
-from intarsia.interop.convert import ArrayDescription, open_source
+from intarsia.interop.copies import ArrayDescription, open_source, removed_on_failure
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import clean_up
@@ -53,8 +53,6 @@ from intarsia.versions.version import as_repository, open, resolve
 
 type How = Literal["auto", "reference", "copy", "move"]
 HOWS = ("auto", "reference", "copy", "move")
-
-SCHEMES = ("file", "s3", "gs", "http", "https")
 
 
 def adopt(
@@ -104,36 +102,33 @@ def adopt(
     if how not in HOWS:
         raise ValueError(f"how={how!r} is not one of {', '.join(map(repr, HOWS))}")
     repo = as_repository(store)
-    sources = Sources(storage_options)
-    origin = _source_array(
-        source, source_path, sources, refer=how == "reference" or (repo is not None and how == "auto")
-    )
-    place = _Place(bounds, packing, view)
-    if repo is None:
-        if how == "reference":
-            raise ReadOnlyError(
-                "a store without versions cannot refer to chunks elsewhere: "
-                "adopt into an Icechunk repository, or copy them with how='copy'"
-            )
-        where = resolve(store).store
-        array, is_new = place.open_or_create(where, path, origin)
-        try:
-            place.put(array, origin, how)
-        except BaseException as error:
-            if is_new:
-                clean_up(array.group.store, error, lambda: sync(array.group.store_path.delete_dir()))
-            raise
-        return array
-    if origin.is_referenced:
-        urls = [url for url in dict.fromkeys(origin.locations) if url]
-        repo, _ = with_containers(repo, urls, urls, source_options(storage_options))
-    if how == "move":
+    if repo is None and how == "reference":
+        raise ReadOnlyError(
+            "a store without versions cannot refer to chunks elsewhere: "
+            "adopt into an Icechunk repository, or copy them with how='copy'"
+        )
+    if repo is not None and how == "move":
         raise ReadOnlyError("chunks cannot be moved into a repository: leave out how= to refer to them")
-    text = message or f"adopt {origin.text} into {path}"
-    with transaction(repo, branch=branch, message=text) as tx:
-        array, _ = place.open_or_create(tx.store, path, origin)
-        place.put(array, origin, how)
+    refer = how == "reference" or (repo is not None and how == "auto")
+    origin = _source_array(source, source_path, Sources(storage_options), refer=refer)
+    goal = _Goal(path, bounds, packing, view)
+    if repo is None:
+        return goal.put(resolve(store).store, origin, move=how == "move")
+    if origin.references is not None:
+        urls = [url for url in dict.fromkeys(origin.references.locations) if url]
+        repo, _ = with_containers(repo, urls, urls, source_options(storage_options))
+    with transaction(repo, branch=branch, message=message or f"adopt {origin.text} into {path}") as tx:
+        goal.put(tx.store, origin)
     return open(repo, path, branch=branch)
+
+
+class _References(NamedTuple):
+    """Where the chunks of an array are, in the order of its grid; a location is empty if there is none."""
+
+    locations: list[str]
+    offsets: np.ndarray[Any, Any]
+    lengths: np.ndarray[Any, Any]
+    identity: Identity | None
 
 
 @dataclass(frozen=True)
@@ -152,13 +147,8 @@ class _SourceArray:
     stored: zarr.Array[Any] | None = None
     """The array, to be copied or moved; None if only references to its chunks are known."""
 
-    is_referenced: bool = False
-    """Whether the chunks are referred to: then the columns below say where they are."""
-
-    locations: tuple[str, ...] = ()
-    offsets: Any = None
-    lengths: Any = None
-    identity: Identity | None = None
+    references: _References | None = None
+    """Where its chunks are, if they are to be referred to."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -183,23 +173,15 @@ def _source_array(source: Any, source_path: str, sources: Sources, *, refer: boo
             "a logical array cannot become a region of another: adopt its members, or append its values"
         )
     stored = node.zarr_array
-    document, url = _document(stored), _url_of(stored, source, source_path)
-    description = ArrayDescription.of(node)
+    url = _url_of(stored, source, source_path)
+    text = url or stored.path or "an array"
+    origin = _SourceArray(text, _document(stored), ArrayDescription.of(node), stored)
     folder = None if url is None else local_path(url)
     if folder is not None and folder.is_dir():
         refuse_links_out(folder)
     if not refer or url is None:
-        return _SourceArray(url or stored.path or "an array", document, description, stored)
-    locations, lengths = _list_chunks(stored, url, chunk_grid(stored.shape, _chunk_shape(document)), sources)
-    offsets = np.zeros(lengths.shape, dtype=np.uint64)
-    return _SourceArray(
-        url, document, description, stored, True, tuple(locations), offsets, lengths, sources.identity(url)
-    )
-
-
-def _chunk_shape(document: Mapping[str, Any]) -> list[int]:
-    sizes: list[int] = document["chunk_grid"]["configuration"]["chunk_shape"]
-    return sizes
+        return origin
+    return replace(origin, references=_list_chunks(stored, url, origin.grid, sources))
 
 
 def _document(stored: zarr.Array[Any]) -> dict[str, Any]:
@@ -239,10 +221,7 @@ def _url_of(stored: zarr.Array[Any], source: Any, source_path: str) -> str | Non
     return None
 
 
-def _list_chunks(
-    stored: zarr.Array[Any], url: str, grid: tuple[int, ...], sources: Sources
-) -> tuple[list[str], np.ndarray[Any, Any]]:
-    """The URL and length of every stored chunk, in the order of the grid; empty for other chunks."""
+def _list_chunks(stored: zarr.Array[Any], url: str, grid: tuple[int, ...], sources: Sources) -> _References:
     store, root = sources.resolve(url)
     metadata: Any = stored.metadata
     root = root.rstrip("/") + "/"
@@ -251,73 +230,63 @@ def _list_chunks(
         for batch in extra("obstore", "virtual").list(store, root)
         for meta in batch
     }
-    locations, lengths = [], np.zeros(grid, dtype=np.uint64)
-    for index in np.ndindex(grid):
-        key = metadata.encode_chunk_key(index)
-        size = sizes.get(key, 0)
-        locations.append(f"{url}/{key}" if size else "")
-        lengths[index] = size
-    return locations, lengths.ravel()
+    keys = [metadata.encode_chunk_key(index) for index in np.ndindex(grid)]
+    lengths = np.array([sizes.get(key, 0) for key in keys], dtype=np.uint64)
+    locations = [f"{url}/{key}" if sizes.get(key) else "" for key in keys]
+    return _References(locations, np.zeros_like(lengths), lengths, sources.identity(url))
 
 
 def _from_manifest(source: Any, sources: Sources) -> _SourceArray:
     """References in the form of VirtualiZarr."""
-    document = _as_member(source.metadata)
     paths, offsets, lengths, inlined = manifest_table(source.manifest)
     if inlined:
         raise AdoptionError("some of its chunks are not part of a file: write them as an array first")
-    locations = tuple(str(path) for path in paths.ravel().tolist())
+    lengths = np.ascontiguousarray(lengths.ravel())
+    locations = [str(path) if n else "" for path, n in zip(paths.ravel().tolist(), lengths, strict=True)]
     identities = [sources.identity(url) for url in dict.fromkeys(locations) if url]
     moments = [one.modified for one in identities if one.modified is not None]
     identity = Identity(0, max(moments)) if moments and len(moments) == len(identities) else None
-    offsets, lengths = (np.ascontiguousarray(each.ravel()) for each in (offsets, lengths))
-    text, description = "a manifest of chunks", ArrayDescription.of_metadata(source.metadata)
-    return _SourceArray(text, document, description, None, True, locations, offsets, lengths, identity)
+    references = _References(locations, np.ascontiguousarray(offsets.ravel()), lengths, identity)
+    description = ArrayDescription.of_metadata(source.metadata)
+    document = _as_member(source.metadata)
+    return _SourceArray("a manifest of chunks", document, description, references=references)
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Goal:
     """Where a source goes, and its view and packing there."""
 
+    path: str
     bounds: BoundsLike | None
     packing: Any
     view: Any
-    moved: list[tuple[Path, Path]] = field(default_factory=list)
 
-    def open_or_create(self, store: Any, path: str, origin: _SourceArray) -> tuple[LogicalArray, bool]:
-        """The array at a path, and whether it is new: made for the source where there was nothing."""
+    def put(self, store: Any, origin: _SourceArray, *, move: bool = False) -> LogicalArray:
+        """Make a source a region of the array at the path; if there is nothing, the array is made for it."""
         try:
-            return logical.open(store, path, mode="r+"), False
+            array = logical.open(store, self.path, mode="r+")
         except NotLogicalArrayError as error:
             if self.packing is not None or self.view is not None or self.bounds is not None:
                 error.add_note("  With bounds=, packing= or view=, create the array first: intarsia.create")
                 raise
-            like, attributes = origin.description.manifest, origin.description.attributes
             try:
-                made = logical.create(
-                    store,
-                    path,
-                    shape=like.shape,
-                    chunks=like.chunk_shape,
-                    dtype=like.data_type,
-                    fill_value=like.fill_value,
-                    dimension_names=like.dimension_names,
-                    attributes=attributes,
-                )
+                array = origin.description.create_logical(store, self.path)
             except OverwriteError:
                 raise error from None  # it says what is there
-            return made, True
+            with removed_on_failure(array.group.store_path):
+                self._add(array, origin, move)
+        else:
+            self._add(array, origin, move)
+        return array
 
-    def put(self, array: LogicalArray, origin: _SourceArray, how: How) -> None:
+    def _add(self, array: LogicalArray, origin: _SourceArray, move: bool) -> None:
         """Make a source a member, and add its region."""
-        logical = array._logical
-        logical.begin_edit()
+        array._logical.begin_edit()
         before, box = array.shape, self._box(array, origin)
         name = new_name()
+        moved = _move(array, origin, name) if move else None
         try:
-            if how == "move":
-                self._move(array, origin, name)
-            else:
+            if moved is None:
                 _write_member(array, origin, name)
             if tuple(b for _, b in box) != before and self.bounds is None:
                 array.resize([max(n, b) for n, (_, b) in zip(before, box, strict=True)])
@@ -325,15 +294,16 @@ class _Place:
         except BaseException as error:
             if isinstance(error, DataTypeError):
                 error.add_note(f"  This is {origin.text}, which cannot be adopted without a packing=")
-            clean_up(logical.group.store, error, lambda: self._undo(array, name, before))
-            raise
 
-    def _undo(self, array: LogicalArray, name: str, before: tuple[int, ...]) -> None:
-        for here, there in self.moved:
-            os.rename(there, here)
-        array._logical.discard(name)
-        if array.shape != before:
-            array.resize(before)
+            def undo() -> None:
+                if moved is not None:
+                    moved.rename(_directory(origin.stored))
+                array._logical.discard(name)
+                if array.shape != before:
+                    array.resize(before)
+
+            clean_up(array.group.store, error, undo)
+            raise
 
     def _box(self, array: LogicalArray, origin: _SourceArray) -> list[tuple[int, int]]:
         """The box that the source becomes."""
@@ -363,19 +333,24 @@ class _Place:
             )
         return [(end, end + shape[0]), *((0, n) for n in shape[1:])]
 
-    def _move(self, array: LogicalArray, origin: _SourceArray, name: str) -> None:
-        stored, here = origin.stored, array.group.store
-        if stored is None or not (isinstance(stored.store, LocalStore) and isinstance(here, LocalStore)):
-            raise AdoptionError("only a directory on the same disk can be moved: how='copy' copies")
-        own: Any = dict(stored.metadata.to_dict())
-        if own.get("chunk_key_encoding") != origin.document["chunk_key_encoding"]:
-            raise AdoptionError("its chunks are not named like those of members: how='copy' copies them")
-        source, target = Path(stored.store.root, stored.path), Path(here.root, array.path, name)
-        try:
-            os.rename(source, target)
-        except OSError as error:
-            raise AdoptionError(f"{source} cannot be moved: {error}; how='copy' copies it") from error
-        self.moved.append((source, target))
+
+def _move(array: LogicalArray, origin: _SourceArray, name: str) -> Path:
+    """Make the directory of a source that of a member, and return its new place."""
+    stored, here = origin.stored, array.group.store
+    if stored is None or not (isinstance(stored.store, LocalStore) and isinstance(here, LocalStore)):
+        raise AdoptionError("only a directory on the same disk can be moved: how='copy' copies")
+    own: Any = dict(stored.metadata.to_dict())
+    if own.get("chunk_key_encoding") != origin.document["chunk_key_encoding"]:
+        raise AdoptionError("its chunks are not named like those of members: how='copy' copies them")
+    source = _directory(stored)
+    try:
+        return source.rename(Path(here.root, array.path, name))
+    except OSError as error:
+        raise AdoptionError(f"{source} cannot be moved: {error}; how='copy' copies it") from error
+
+
+def _directory(stored: Any) -> Path:
+    return Path(stored.store.root, stored.path)
 
 
 def _write_member(array: LogicalArray, origin: _SourceArray, name: str) -> None:
@@ -383,8 +358,8 @@ def _write_member(array: LogicalArray, origin: _SourceArray, name: str) -> None:
     place = array.group.store_path / name
     document = json.dumps(origin.document).encode()
     sync((place / "zarr.json").set(default_buffer_prototype().buffer.from_bytes(document)))
-    if origin.is_referenced:
-        _refer(place.store, place.path, origin)
+    if origin.references is not None:
+        _refer(place, origin.references, origin)
         return
     assert origin.stored is not None
     member = array.members.child(name)
@@ -394,16 +369,15 @@ def _write_member(array: LogicalArray, origin: _SourceArray, name: str) -> None:
     copy_chunks(origin.stored, member, [Move(index, index) for index in indices])
 
 
-def _refer(store: Any, path: str, origin: _SourceArray) -> None:
-    if not isinstance(store, icechunk.IcechunkStore):
+def _refer(place: StorePath, references: _References, origin: _SourceArray) -> None:
+    if not isinstance(place.store, icechunk.IcechunkStore):
         raise ReadOnlyError("only a repository can refer to chunks elsewhere: how='copy' copies them")
-    stored = np.asarray(origin.lengths) > 0
-    if not stored.any():
+    locations, offsets, lengths, identity = references
+    checksum = None if identity is None else identity.checksum
+    if not lengths.any():
         return
-    locations = [url if each else "" for url, each in zip(origin.locations, stored.tolist(), strict=True)]
-    checksum = None if origin.identity is None else origin.identity.checksum
-    failed = store.set_virtual_refs_arr(
-        path, origin.grid, locations, origin.offsets.ravel(), np.asarray(origin.lengths), checksum=checksum
+    failed = place.store.set_virtual_refs_arr(
+        place.path, origin.grid, locations, offsets, lengths, checksum=checksum
     )
     if failed:
         raise AdoptionError(

@@ -19,11 +19,12 @@ from intarsia.codecs.stored_decisions import masks_by_codec
 from intarsia.display import bounds_text
 from intarsia.engine.fetch import check_links
 from intarsia.engine.fetch.read_errors import check_access
+from intarsia.engine.reader import Reader
 from intarsia.errors import CodecConfigurationError
+from intarsia.interop.copies import ArrayDescription
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.members import Encoding, create_member
-from intarsia.logical.opening import create
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE, RegionTable, Row
 
@@ -117,15 +118,8 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
             f"cannot split: the last codec of the array is {last}, not 'conditional'"
         )
     _check_readable([array])
-    result = create(
-        array.store if store is None else store,
-        f"{array.path}-split" if path is None else path,
-        shape=array.shape,
-        chunks=array.chunks,
-        dtype=array.metadata.data_type,  # type: ignore[union-attr]  # it has a codec of v3
-        fill_value=array.fill_value,
-        dimension_names=array.metadata.dimension_names,  # type: ignore[union-attr]  # likewise
-        attributes=dict(array.attrs),
+    result = ArrayDescription.of(Reader.of(array)).create_logical(
+        array.store if store is None else store, f"{array.path}-split" if path is None else path
     )
     logical, bitmasks = result._logical, masks_by_codec(array)[f"codecs[{len(codecs) - 1}]"]
     rows: list[Row] = []

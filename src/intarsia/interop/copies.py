@@ -1,0 +1,252 @@
+"""Copies of Zarr nodes: everything about an array but its values, and its values block by block.
+
+`open_source` finds the node that a caller means, `walk` all nodes below it, and `copy_nodes` copies them,
+each array as a plain array or as a logical one. `logical.chunk_copies` copies encoded chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, NamedTuple
+
+import zarr
+from zarr.storage import StorePath
+
+from intarsia._compat import ArrayV3Metadata, sync
+from intarsia.display import one_line
+from intarsia.engine.member_source import Source, grain
+from intarsia.engine.read import read_request
+from intarsia.engine.reader import Reader, chunk_shape
+from intarsia.engine.request import parse_selection
+from intarsia.engine.write import write_box
+from intarsia.errors import NotLogicalArrayError, OverwriteError
+from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
+from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.members import Encoding, create_member, encoding_of
+from intarsia.logical.opening import create, reader
+from intarsia.logical.staging import Reservation, clean_up, reserve_regions
+from intarsia.manifest.box import Box, blocks
+from intarsia.manifest.coercion import data_type_of
+from intarsia.manifest.manifest import Manifest
+from intarsia.progress import Progress, part_of
+from intarsia.versions.version import LATEST, Version, resolve
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""The attribute where xarray keeps dimension names in Zarr v2, which has no place for them."""
+
+MOST_COMPARED = 50
+"""How many members are compared to see whether they are encoded alike."""
+
+type AnyArray = Reader | LogicalArray
+
+
+def open_source(source: Any, path: str = "", version: Version = LATEST) -> AnyArray | zarr.Group:
+    """The node that a caller means: an array, ready to be read, or a group of them.
+
+    >>> open_source(zarr.create_array({}, shape=4, dtype="u1")).shape
+    (4,)
+    """
+    if isinstance(source, LogicalArray | Reader | zarr.Array) or hasattr(source, "zarr_array"):
+        node: Any = source
+    else:
+        store: Any = resolve(source, version).store
+        if isinstance(store, zarr.Group):
+            store, path = store.store_path.store, f"{store.path}/{path}"
+        try:
+            node, path = open_node(store, path.strip("/")), ""
+        except (FileNotFoundError, ValueError) as error:
+            raise NotLogicalArrayError(one_line(error)) from error
+        if isinstance(node, zarr.Group) and not is_logical(node):
+            return node
+    array = reader(node, path)
+    assert not isinstance(array, dict)
+    return array
+
+
+class Node(NamedTuple):
+    """A node of a hierarchy, with its path below the start of the walk."""
+
+    path: str
+    node: AnyArray | zarr.Group
+
+
+def walk(node: AnyArray | zarr.Group, path: str = "") -> list[Node]:
+    """A node and all nodes below it, groups before their contents, without those of intarsia itself."""
+    nodes = [Node(path, node)]
+    if isinstance(node, zarr.Group):
+        for below, child in nodes_below(node):
+            readable: Any = reader(child) if is_any_array(child) else child
+            nodes.append(Node(f"{path}/{below}".lstrip("/"), readable))
+    return nodes
+
+
+def copy_nodes(
+    nodes: Sequence[Node],
+    open_target: Callable[[str], zarr.Group],
+    write_array: Callable[[str, AnyArray, Progress], None],
+    progress: Progress,
+) -> None:
+    """Copy every node: groups with their attributes into the group that `open_target` opens or creates.
+
+    Steps of the progress are bytes of values.
+    """
+    total = sum(node.nbytes for _, node in nodes if not isinstance(node, zarr.Group))
+    done = 0
+    progress(0, total)
+    for path, node in nodes:
+        if isinstance(node, zarr.Group):
+            group = open_target(path)
+            if is_logical(group):
+                raise OverwriteError(f"there is a logical array at {path or '/'!r}: choose another path")
+            group.update_attributes(dict(node.attrs))
+        else:
+            write_array(path, node, part_of(progress, done, node.nbytes, total))
+            done += node.nbytes
+    progress(total, total)
+
+
+@contextmanager
+def removed_on_failure(place: StorePath) -> Iterator[None]:
+    """Write a new node inside; if that fails, everything at its place is removed again."""
+    try:
+        yield
+    except BaseException as error:
+        clean_up(place.store, error, lambda: sync(place.delete_dir()))
+        raise
+
+
+@dataclass(frozen=True)
+class ArrayDescription:
+    """Everything about an array but its values, in the terms of Zarr v3."""
+
+    manifest: Manifest
+    """Shape, data type, fill value and dimension names."""
+
+    attributes: dict[str, Any]
+
+    encoding: Encoding
+    """How it is stored, if that is the same everywhere; otherwise only its chunks."""
+
+    @classmethod
+    def of(cls, array: AnyArray) -> ArrayDescription:
+        """The description of an array of any format."""
+        names, attributes = array.dimension_names, dict(array.attrs)
+        names_2 = attributes.get(DIMENSIONS)
+        if names is None and isinstance(names_2, list) and len(names_2) == array.ndim:
+            names = tuple(attributes.pop(DIMENSIONS))
+        chunks, encoding = _encoding_of(array)
+        lattice = tuple(max(1, c) for c in chunks)
+        data_type = data_type_of(array.data_type)
+        manifest = Manifest.empty(array.shape, lattice, data_type, array.fill_value, names)
+        return cls(manifest, attributes, encoding)
+
+    @classmethod
+    def of_metadata(cls, metadata: ArrayV3Metadata) -> ArrayDescription:
+        """The description of an array of which only the metadata is known."""
+        lattice = tuple(max(1, c) for c in metadata.chunks)
+        about = metadata.fill_value, metadata.dimension_names
+        manifest = Manifest.empty(metadata.shape, lattice, data_type_of(metadata.data_type), *about)
+        return cls(manifest, dict(metadata.attributes), Encoding(chunks=lattice))
+
+    def encoding_with(self, choice: Encoding) -> Encoding:
+        """The array's own encoding, except for what the caller chose; other chunks come without shards."""
+        own, same_chunks = self.encoding, choice.chunks is None and choice.shards is None
+        return replace(
+            own,
+            codecs=own.codecs if choice.codecs is None else choice.codecs,
+            chunks=choice.chunks or own.chunks,
+            shards=own.shards if same_chunks else choice.shards,
+        )
+
+    def create_logical(self, store: Any, path: str, chunks: tuple[int, ...] | None = None) -> LogicalArray:
+        """A logical array like this, without regions."""
+        like = self.manifest
+        return create(
+            store,
+            path,
+            shape=like.shape,
+            chunks=chunks or like.chunk_shape,
+            dtype=like.data_type,
+            fill_value=like.fill_value,
+            dimension_names=like.dimension_names,
+            attributes=self.attributes,
+        )
+
+
+def _encoding_of(array: AnyArray) -> tuple[tuple[int, ...], Encoding]:
+    """The shape of an array's chunks, and how they are stored if all are alike."""
+    if isinstance(array, Reader):
+        chunks = chunk_shape(array)
+        is_v2 = array.metadata.zarr_format == 2
+        return chunks, Encoding(chunks=chunks) if is_v2 else _encoding_like(array.zarr_array, chunks)
+    regions = array.regions
+    if not regions:
+        return array.chunks, Encoding(chunks=array.chunks)
+    largest = max(regions, key=lambda region: region.nbytes)
+    view = largest.view
+    chunks = largest.chunks if view is None else tuple(size for size, _ in view.grid(largest.chunks))
+    plain = all(region.packing is None and region.view is None for region in regions)
+    names = {region.name for region in regions}
+    if plain and len(names) <= MOST_COMPARED:
+        members = [array.members[name] for name in names]
+        if all(encoding_of(member.metadata) == encoding_of(members[0].metadata) for member in members):
+            return chunks, _encoding_like(members[0], chunks)
+    return chunks, Encoding(chunks=chunks)
+
+
+def _encoding_like(stored: zarr.Array[Any], chunks: tuple[int, ...]) -> Encoding:
+    codecs: Any = list(stored.metadata.codecs)  # type: ignore[union-attr]  # of Zarr v3
+    if stored.shards is not None:
+        codecs = list(codecs[0].codecs)
+    return Encoding(codecs, chunks, None if stored.shards is None else tuple(stored.shards))
+
+
+def new_logical_array(
+    source: AnyArray, store: Any, path: str, choice: Encoding
+) -> tuple[LogicalArray, Reservation]:
+    """A new logical array for the values of an array, and room for them in one region."""
+    description = ArrayDescription.of(source)
+    array = description.create_logical(store, path, choice.chunks)
+    with removed_on_failure(array.group.store_path):
+        whole = tuple((0, n) for n in source.shape), description.encoding_with(choice)
+        return array, reserve_regions(array._logical, [whole] if source.size else [])
+
+
+def write_logical_array(
+    source: AnyArray, store: Any, path: str, choice: Encoding, progress: Progress
+) -> LogicalArray:
+    """A logical array that holds the values of an array in one region."""
+    array, room = new_logical_array(source, store, path, choice)
+    logical = array._logical
+    with removed_on_failure(array.group.store_path), room.shown_when_filled():
+        for name in room.new_members:
+            copy_blocks(source, logical.members[name], logical.target(name, room.options[name]), progress)
+    return array
+
+
+def write_plain_array(source: AnyArray, place: StorePath, choice: Encoding, progress: Progress) -> None:
+    """A plain Zarr v3 array with everything that is known about an array of any kind."""
+    description = ArrayDescription.of(source)
+    encoding = replace(description.encoding_with(choice), fill_value=source.fill_value)
+    array = create_member(place.store, place.path or None, description.manifest, source.shape, encoding)
+    array.update_attributes(description.attributes)
+    copy_blocks(source, array, Source.of(place.path or "/", array), progress)
+
+
+def copy_blocks(array: AnyArray, stored: zarr.Array[Any], target: Source, progress: Progress) -> None:
+    """Write the values of an array to `target`, in blocks of whole chunks of `stored`; holes are left out.
+
+    Steps of the progress are bytes of values.
+    """
+    whole, itemsize = Box.sized(array.shape), max(1, array.dtype.itemsize)
+    manifest, done = array.manifest, 0
+    progress(0, array.nbytes)
+    for block in blocks(whole, grain(stored), itemsize):
+        if not isinstance(array, LogicalArray) or manifest.regions.touching(manifest.cells(block)).size:
+            values = read_request(array._handle, parse_selection(array.shape, block.slices or ..., "basic"))
+            write_box(target, block, values)
+        done += itemsize * prod(block.shape)
+        progress(done, array.nbytes)
