@@ -21,9 +21,9 @@ from intarsia.interop.copies import (
     AnyArray,
     ArrayDescription,
     copy_nodes,
-    new_logical_array,
     open_source,
     removed_on_failure,
+    reserve_copy,
     walk,
     write_logical_array,
     write_plain_array,
@@ -128,7 +128,7 @@ def check_conversion(source: Any, source_path: str, codecs: Any, chunks: Any, sh
     choice = Encoding(None if isinstance(codecs, str) else codecs, chunks, shards)
     for _, node in walk(open_source(source, source_path)):
         if not isinstance(node, zarr.Group):
-            new_logical_array(node, {}, "a", choice)
+            reserve_copy(node, {}, "a", choice)
 
 
 def export(

@@ -204,27 +204,25 @@ def _encoding_like(stored: zarr.Array[Any], chunks: tuple[int, ...]) -> Encoding
     return Encoding(codecs, chunks, None if stored.shards is None else tuple(stored.shards))
 
 
-def new_logical_array(
-    source: AnyArray, store: Any, path: str, choice: Encoding
-) -> tuple[LogicalArray, Reservation]:
-    """A new logical array for the values of an array, and room for them in one region."""
+def reserve_copy(source: AnyArray, store: Any, path: str, choice: Encoding) -> Reservation:
+    """A new logical array with room for the values of an array, in one region."""
     description = ArrayDescription.of(source)
     array = description.create_logical(store, path, choice.chunks)
     with removed_on_failure(array.group.store_path):
         whole = tuple((0, n) for n in source.shape), description.encoding_with(choice)
-        return array, reserve_regions(array._logical, [whole] if source.size else [])
+        return reserve_regions(array._logical, [whole] if source.size else [])
 
 
 def write_logical_array(
     source: AnyArray, store: Any, path: str, choice: Encoding, progress: Progress
 ) -> LogicalArray:
     """A logical array that holds the values of an array in one region."""
-    array, room = new_logical_array(source, store, path, choice)
-    logical = array._logical
-    with removed_on_failure(array.group.store_path), room.shown_when_filled():
+    room = reserve_copy(source, store, path, choice)
+    logical = room.logical
+    with removed_on_failure(logical.group.store_path), room.shown_when_filled():
         for name in room.new_members:
             copy_blocks(source, logical.members[name], logical.target(name, room.options[name]), progress)
-    return array
+    return LogicalArray(logical)
 
 
 def write_plain_array(source: AnyArray, place: StorePath, choice: Encoding, progress: Progress) -> None:
