@@ -9,7 +9,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia.versions.uploads import AppendUpload
+from intarsia.versions.uploads import Upload
 from tests.versions import places
 from tests.versions.places import create, memory
 from tests.versions.processes import CONTEXT, running, together
@@ -27,13 +27,13 @@ def first_column(repo, path="a"):
 def uploads(monkeypatch):
     """Counts how often data is uploaded apart from the manifest."""
     made = []
-    plain = AppendUpload.of
+    plain = Upload.append
 
     def count(*arguments):
         made.append(plain(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(AppendUpload, "of", count)
+    monkeypatch.setattr(Upload, "append", count)
     return made
 
 

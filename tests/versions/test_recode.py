@@ -11,7 +11,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia.versions.uploads import CopyUpload
+from intarsia.versions.uploads import Upload
 from tests.versions import places
 from tests.versions.places import memory
 from tests.versions.processes import running, together
@@ -31,13 +31,13 @@ def values(repo):
 def encodings(monkeypatch):
     """Counts how often a box is encoded."""
     made = []
-    plain = CopyUpload.of
+    plain = Upload.copy
 
     def count(*arguments):
         made.append(plain(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(CopyUpload, "of", count)
+    monkeypatch.setattr(Upload, "copy", count)
     return made
 
 
@@ -83,7 +83,7 @@ def during_upload(monkeypatch):
 
     def install(*interruptions):
         waiting = list(interruptions)
-        plain = CopyUpload.of
+        plain = Upload.copy
 
         def interrupted(*arguments):
             made = plain(*arguments)
@@ -91,7 +91,7 @@ def during_upload(monkeypatch):
                 waiting.pop(0)()
             return made
 
-        monkeypatch.setattr(CopyUpload, "of", interrupted)
+        monkeypatch.setattr(Upload, "copy", interrupted)
 
     return install
 

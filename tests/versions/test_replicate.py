@@ -11,7 +11,7 @@ import intarsia
 from intarsia.errors import ConcurrentUpdateError, NotLogicalArrayError
 from intarsia.logical import replicas
 from intarsia.versions.commit import Commit
-from intarsia.versions.uploads import CopyUpload
+from intarsia.versions.uploads import Upload
 from tests.versions import places
 from tests.versions.places import memory
 from tests.versions.processes import Worker, running, together
@@ -65,8 +65,8 @@ def test_a_replica_is_a_commit():
 def test_what_is_written_meanwhile_is_in_the_replica(meddle, monkeypatch):
     repo, made = memory(), []
     make(repo)
-    plain = CopyUpload.of
-    monkeypatch.setattr(CopyUpload, "of", lambda *given: made.append(plain(*given)) or made[-1])
+    plain = Upload.copy
+    monkeypatch.setattr(Upload, "copy", lambda *given: made.append(plain(*given)) or made[-1])
     meddle(lambda: intarsia.write(repo, "t", np.s_[3, 2], -1))
     intarsia.add_replica(repo, "t", chunks=(8, 1))
     assert intarsia.open(repo, "t").with_config(layer=1)[3, 2] == -1
@@ -77,8 +77,8 @@ def test_what_is_written_meanwhile_is_in_the_replica(meddle, monkeypatch):
 def test_an_append_meanwhile_does_not_copy_again(meddle, monkeypatch):
     repo, made = memory(), []
     make(repo)
-    plain = CopyUpload.of
-    monkeypatch.setattr(CopyUpload, "of", lambda *given: made.append(plain(*given)) or made[-1])
+    plain = Upload.copy
+    monkeypatch.setattr(Upload, "copy", lambda *given: made.append(plain(*given)) or made[-1])
     meddle(lambda: intarsia.append(repo, "t", expected(2), codecs=["zstd"]))
     intarsia.add_replica(repo, "t", chunks=(8, 1))
     assert len(made) == 1

@@ -8,8 +8,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.versions.commit import Commit, publish
-from intarsia.versions.transaction import SessionChanges
+from intarsia.versions.commit import Commit, SessionChanges, publish
 from tests.versions.places import create, memory
 
 

@@ -14,7 +14,7 @@ import datetime
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -23,9 +23,9 @@ import icechunk
 from intarsia._icechunk import writing
 from intarsia.engine.member_source import grain
 from intarsia.errors import ConcurrentUpdateError, RepositoryError
-from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.region_table import Row
 from intarsia.manifest.routing import boxes_that_moved, rows_of, shown_in
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import clock_is_behind, describe, explain_errors
@@ -39,6 +39,9 @@ CLOCK_SECONDS = 60.0
 
 CLOCK_TICK = 0.001
 """The shortest wait: clocks are read to the microsecond, but rounded."""
+
+type Written = Mapping[str, Iterable[tuple[int, ...]]]
+"""The chunks written, by member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +226,20 @@ def publish(commit: Commit, prepare: Callable[[], PreparedChange | str], *, agai
 SHOWN_CHUNKS = 4
 
 
-def _split(path: str) -> tuple[str, str]:
-    group, _, name = path.rpartition("/")
-    return group or "/", name
+def chunks_text(path: str, chunks: Iterable[tuple[int, ...]]) -> str:
+    """A few of these chunks of an array, for messages."""
+    listed = sorted(chunks)
+    more = f" and {len(listed) - SHOWN_CHUNKS} more" if len(listed) > SHOWN_CHUNKS else ""
+    return f"{path}: chunks {', '.join(map(str, listed[:SHOWN_CHUNKS]))}{more}"
+
+
+def _group_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
 
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes in a session or between two snapshots, sorted by group.
+    """The changes in a session or between two snapshots, by path.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -240,32 +249,48 @@ class Changes:
     ['/', '/a']
     """
 
-    groups: set[str] = field(default_factory=set)
+    groups: set[str]
     """Groups that are new or gone, or whose attributes, and so perhaps manifests, changed."""
 
-    chunks: dict[str, dict[str, list[tuple[int, ...]]]] = field(default_factory=dict)
-    """The chunks written, by group and array name."""
+    arrays: set[str]
+    """Arrays that are new or gone, or have other metadata."""
 
-    arrays: set[str] = field(default_factory=set)
-    """The paths of arrays that are new or gone, or have other metadata."""
+    deleted: set[str]
+    """Groups and arrays that are gone, even if there is a new one at the same path."""
+
+    chunks: dict[str, set[tuple[int, ...]]]
+    """The chunks written, by array."""
 
     @classmethod
     def of(cls, diff: icechunk.Diff) -> Self:
-        chunks: dict[str, dict[str, list[tuple[int, ...]]]] = {}
-        for path, indices in diff.updated_chunks.items():
-            group, name = _split(path)
-            chunks.setdefault(group, {})[name] = [tuple(index) for index in indices]
-        groups = set(diff.new_groups) | set(diff.updated_groups) | set(diff.deleted_groups)
-        arrays = set(diff.new_arrays) | set(diff.updated_arrays) | set(diff.deleted_arrays)
-        return cls(groups, chunks, arrays)
+        groups = diff.new_groups | diff.updated_groups | diff.deleted_groups
+        arrays = diff.new_arrays | diff.updated_arrays | diff.deleted_arrays
+        chunks = {path: set(map(tuple, indices)) for path, indices in diff.updated_chunks.items()}
+        return cls(groups, arrays, diff.deleted_groups | diff.deleted_arrays, chunks)
 
+    @property
     def all_groups(self) -> set[str]:
         """Every group in which anything changed."""
-        return self.groups | self.chunks.keys() | {_split(path)[0] for path in self.arrays}
+        return self.groups | {_group_of(path) for path in self.arrays | self.chunks.keys()}
 
-    def touches(self, group: str) -> bool:
-        """Whether anything in a group changed."""
-        return group in self.all_groups()
+    def written_in(self, group: str) -> Written:
+        """The chunks written, by the names of the arrays in a group."""
+        own = (path for path in self.chunks if _group_of(path) == group)
+        return {path.rpartition("/")[2]: self.chunks[path] for path in own}
+
+    def clashes(self, theirs: "Changes") -> list[str]:
+        """What both changed, in words; empty if Icechunk can combine the two.
+
+        Icechunk notices most of it in a rebase, but not that both removed something, or made it again.
+        """
+        written, rewritten = self.chunks.keys(), theirs.chunks.keys()
+        both = (self.groups & theirs.groups) | ((self.arrays | written) & theirs.arrays)
+        both |= rewritten & self.deleted
+        twice = {path: self.chunks[path] & theirs.chunks[path] for path in sorted(written & rewritten)}
+        return [
+            *(f"{path}: layout or attributes" for path in sorted(both)),
+            *(chunks_text(path, chunks) for path, chunks in twice.items() if chunks),
+        ]
 
 
 @dataclass(frozen=True)
@@ -320,83 +345,98 @@ class Basis:
             theirs = Changes.of(repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip))
         except icechunk.InvalidInputError:
             return [f"the branch was reset to {tip}, where {self.base} is unknown"]
-        return self.changed_in(repo.readonly_session(snapshot_id=tip), theirs.chunks.get(self.path, {}))
+        return self.changed_in(repo.readonly_session(snapshot_id=tip), theirs.written_in(self.path))
 
-    def changed_in(
-        self, session: icechunk.Session, written: Mapping[str, Iterable[tuple[int, ...]]]
-    ) -> list[str]:
+    def changed_in(self, session: icechunk.Session, written: Written) -> list[str]:
         """What is different in a session, in which these chunks, by member, were written since."""
         now = group_at(session, self.path) if node_at(session, self.path) == self.node else None
         if now is None:
             return [f"{self.path}: removed or recreated"]
-        place = self.manifest.elements(self.box)
-        if now.manifest.elements(self.box) != place or boxes_that_moved(
-            self.manifest, now.manifest, [self.box]
-        ):
+        manifest, place = self.manifest, self.manifest.elements(self.box)
+        if now.manifest.elements(self.box) != place or boxes_that_moved(manifest, now.manifest, [self.box]):
             return [f"{self.path}: {place.text()} has another layout now"]
-        return [f"{self.path}: {shown.text()} was written" for shown in self._shown(now, written)]
-
-    def _shown(self, now: LogicalArrayHandle, written: Mapping[str, Iterable[tuple[int, ...]]]) -> list[Box]:
-        """What the box shows of these chunks: for each region, the part in the first of them."""
-        parts_shown, place = [], self.manifest.elements(self.box)
-        for i in self.manifest.regions.touching(self.box).tolist():
-            row = self.manifest.regions.row(i)
-            name = self.manifest.members[row.member]
-            if not written.get(name):
-                continue
-            size = grain(now.members[name])
-            parts = (shown_in(self.manifest, row, index, size) for index in written[name])
-            shown = next((part for part in parts if part is not None and part.intersect(place)), None)
-            if shown is not None:
-                parts_shown.append(shown)
-        return parts_shown
+        changed = []
+        for row in rows_of(manifest, written):
+            name = manifest.members[row.member]
+            if not row.layer and row.box.intersect(self.box) is not None:
+                box = written_box(manifest, row, grain(now.members[name]), written[name])
+                if box is not None and box.intersect(place) is not None:
+                    changed.append(f"{self.path}: {box.text()} was written")
+        return changed
 
 
-def clashes(ours: icechunk.Diff, theirs: icechunk.Diff) -> list[str]:
-    """What both changed, in words; empty if Icechunk can combine the two."""
-    clashing = []
-    ours_groups = ours.updated_groups | ours.new_groups | ours.deleted_groups
-    theirs_groups = theirs.updated_groups | theirs.new_groups | theirs.deleted_groups
-    clashing += [f"{path}: layout or attributes" for path in sorted(ours_groups & theirs_groups)]
-    ours_arrays = ours.updated_arrays | ours.new_arrays | ours.deleted_arrays
-    theirs_arrays = theirs.updated_arrays | theirs.new_arrays | theirs.deleted_arrays
-    clashing += [f"{path}: its metadata" for path in sorted(ours_arrays & theirs_arrays)]
-    written, rewritten = ours.updated_chunks, theirs.updated_chunks
-    for path in sorted((set(written) & theirs.deleted_arrays) | (set(rewritten) & ours.deleted_arrays)):
-        clashing.append(f"{path}: written by one, removed by the other")
-    clashing += [f"{path}: has another shape now" for path in sorted(set(written) & theirs.updated_arrays)]
-    for path in sorted(set(written) & set(rewritten)):
-        both = sorted({tuple(index) for index in written[path]} & {tuple(index) for index in rewritten[path]})
-        if both:
-            more = f" and {len(both) - SHOWN_CHUNKS} more" if len(both) > SHOWN_CHUNKS else ""
-            clashing.append(f"{path}: chunks {', '.join(map(str, both[:SHOWN_CHUNKS]))}{more}")
-    return clashing
+def written_box(
+    manifest: Manifest, row: Row, size: tuple[int, ...], chunks: Iterable[tuple[int, ...]]
+) -> Box | None:
+    """The box around the part of a region that lies in these chunks of its member, which are of this size."""
+    parts = [part for index in chunks if (part := shown_in(manifest, row, index, size)) is not None]
+    return Box.around(parts) if parts else None
 
 
-def hidden_writes(repo: icechunk.Repository, session: icechunk.Session, base: str) -> list[str]:
-    """Writes that would be invisible if this rebased session were committed; it began with `base`.
+@dataclass(frozen=True)
+class SessionChanges:
+    """The changes in a session: they go on top of others' commits if nobody loses a write.
 
-    Either we wrote into members that others' manifests no longer show, or they wrote into members that ours
-    no longer shows.
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(4,), chunks=(2,), dtype="u1").add_region([(0, 4)], codecs=[])
+    >>> session = repo.writable_session("main")
+    >>> intarsia.open(session.store, "t", mode="r+")[0] = 1
+    >>> theirs = intarsia.write(repo, "t", 2, 9)
+    >>> changes = SessionChanges(Commit(repo, "main", "ours"), session, session.snapshot_id)
+    >>> changes.follow()
+    []
+    >>> changes.session.snapshot_id == theirs
+    True
     """
-    tip = session.snapshot_id
-    if tip == base:
-        return []
-    ours = Changes.of(session.status())
-    theirs = Changes.of(repo.diff(from_snapshot_id=base, to_snapshot_id=tip))
-    before = repo.readonly_session(snapshot_id=base)
-    hidden = []
-    for group in sorted(ours.groups | ours.chunks.keys()):
-        if not theirs.touches(group):
-            continue
-        old = manifest_at(before, group)
-        if old is None:
-            continue  # not a logical array: Icechunk's own check of nodes is enough
-        new = manifest_at(session, group)
-        written = (theirs if group in ours.groups else ours).chunks.get(group, {})
-        boxes = [row.box for row in rows_of(old, written)]
-        hidden += [
-            f"{group}: {old.elements(box).text()} has another layout now"
-            for box in (boxes if new is None else boxes_that_moved(old, new, boxes))
-        ]
-    return hidden
+
+    commit: Commit
+    session: icechunk.Session
+    base: str
+    """The snapshot that the session began with."""
+
+    bases: Sequence[Basis] = ()
+    """What was read: others must not have changed it, even if none of our writes would be lost."""
+
+    def follow(self) -> list[str]:
+        """Put the changes on top of the branch, or say what others changed."""
+        repo, session = self.commit.repo, self.session
+        tip, ours = repo.lookup_branch(self.commit.branch), Changes.of(session.status())
+        try:
+            theirs = repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip)
+        except icechunk.InvalidInputError:
+            return [f"the branch was reset to {tip}, where {self.base} is unknown"]
+        changed = ours.clashes(Changes.of(theirs))
+        if changed:
+            return changed
+        try:
+            with writing(session):
+                session.rebase(icechunk.ConflictDetector())
+        except icechunk.RebaseFailedError as failed:
+            return [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
+        changed = self._hidden_writes(ours)
+        for basis in self.bases:
+            changed += basis.changed_until(repo, session.snapshot_id)
+        return changed
+
+    def _hidden_writes(self, ours: Changes) -> list[str]:
+        """Writes that would be invisible if the rebased session were committed.
+
+        Either we wrote into members that others' manifests no longer show, or they wrote into members that
+        ours no longer shows.
+        """
+        repo, tip = self.commit.repo, self.session.snapshot_id
+        theirs = Changes.of(repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip))
+        before = repo.readonly_session(snapshot_id=self.base)
+        hidden = []
+        for group in sorted(ours.all_groups & theirs.all_groups):
+            old = manifest_at(before, group)
+            if old is None:
+                continue  # not a logical array: Icechunk's own check of nodes is enough
+            new = manifest_at(self.session, group)
+            written = (theirs if group in ours.groups else ours).written_in(group)
+            boxes = [row.box for row in rows_of(old, written)]
+            moved = boxes if new is None else boxes_that_moved(old, new, boxes)
+            hidden += [f"{group}: {old.elements(box).text()} has another layout now" for box in moved]
+        return hidden

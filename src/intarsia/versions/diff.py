@@ -1,63 +1,23 @@
 """What differs between two versions of a logical array: regions, values, attributes, bytes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
-
-import icechunk
-import zarr
+from typing import Any, Literal
 
 from intarsia.display import SHOWN_ROWS, Listing, Result, Table, bounds_text, count_text, size_text
 from intarsia.engine.member_source import grain, short_codecs
 from intarsia.logical.attributes import RESERVED
-from intarsia.logical.chunk_copies import chunk_refs
+from intarsia.logical.chunk_copies import ChunkRefs, chunk_refs
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import encoding_of
-from intarsia.manifest.box import Bounds, Box
-from intarsia.manifest.region_table import Row
-from intarsia.manifest.routing import Reroute, boxes_that_moved, reroutes, rows_of, shown_in
-from intarsia.versions.version import group_at
+from intarsia.manifest.box import Bounds
+from intarsia.manifest.routing import Reroute, boxes_that_moved, reroutes, rows_of
+from intarsia.versions.commit import Written, written_box
 
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
-type Written = Mapping[str, Iterable[tuple[int, ...]]]
-"""The chunks written, by member."""
 
 MOST_LINES = 8
 """How many boxes are named one by one when a change is described in lines."""
-
-
-class State:
-    """One logical array in one snapshot; it may not exist there."""
-
-    def __init__(self, session: icechunk.Session, path: str, logical: LogicalArrayHandle | None) -> None:
-        self.session, self.path, self.logical = session, path.strip("/"), logical
-
-    @classmethod
-    def of(cls, session: icechunk.Session, path: str) -> Self:
-        """The array in a session; a damaged one is an error."""
-        return cls(session, path, group_at(session, path))
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        if self.logical is None:
-            return {}
-        fields = dict(self.logical.group.metadata.attributes)
-        return {key: value for key, value in fields.items() if key not in RESERVED}
-
-    def member(self, name: str) -> zarr.Array[Any]:
-        assert self.logical is not None
-        return self.logical.members[name]
-
-    def member_path(self, name: str) -> str:
-        return f"{self.path}/{name}".lstrip("/")
-
-    def nbytes(self, written: Written, *, virtual: bool) -> int:
-        """The stored bytes of some chunks in this state."""
-        total = 0
-        for name, indices in written.items():
-            refs = chunk_refs(self.session.store, self.member_path(name))
-            total += refs.nbytes(indices, virtual=virtual)
-        return total
 
 
 @dataclass(frozen=True)
@@ -92,26 +52,29 @@ class RegionChange:
     layer: int
     """The layer: 0, or that of a replica that changed, while the values may be the same."""
 
-    _before: State = field(repr=False, compare=False)
-    _after: State = field(repr=False, compare=False)
+    _before: LogicalArrayHandle | None = field(repr=False, compare=False)
+    _after: LogicalArrayHandle | None = field(repr=False, compare=False)
 
     @property
     def codecs_before(self) -> str | None:
         """The codecs it had, in a few words."""
-        return None if self.member_before is None else short_codecs(self._before.member(self.member_before))
+        return _codecs_of(self._before, self.member_before)
 
     @property
     def codecs_after(self) -> str | None:
         """The codecs it has, in a few words."""
-        return None if self.member_after is None else short_codecs(self._after.member(self.member_after))
+        return _codecs_of(self._after, self.member_after)
 
     def __str__(self) -> str:
-        place = Box(*(tuple(edge) for edge in zip(*self.bounds, strict=True))) if self.bounds else Box((), ())
         how = self.codecs_after if self.kind != "dropped" else self.codecs_before
         if self.kind == "recoded":
             how = f"{self.codecs_before} to {self.codecs_after}"
         layer = f", layer {self.layer}" if self.layer else ""
-        return f"{self.kind} {place.text()} ({how}{layer})"
+        return f"{self.kind} {bounds_text(self.bounds)} ({how}{layer})"
+
+
+def _codecs_of(logical: LogicalArrayHandle | None, name: str | None) -> str | None:
+    return None if logical is None or name is None else short_codecs(logical.members[name])
 
 
 class BoxChanges(Listing[RegionChange]):
@@ -236,108 +199,88 @@ class ArrayChange(Result):
         return [self.summary, *(self.regions.blocks(most) if self.regions else ())]
 
 
-def compare(before: State, after: State, written: Written | None = None) -> ArrayChange:
-    """The difference between two states of one array.
+def compare(
+    path: str,
+    before: LogicalArrayHandle | None,
+    after: LogicalArrayHandle | None,
+    written: Written | None = None,
+) -> ArrayChange:
+    """The difference between two states of one array; it may not exist in one of them.
 
     `written` holds the chunks that were written in between, if they are known; otherwise the references
     to all chunks of both are compared.
     """
     if written is None:
         written = _differing_chunks(before, after)
-    attributes = before.attributes, after.attributes
-    names = sorted(attributes[0].keys() | attributes[1].keys())
-    changed = tuple(name for name in names if attributes[0].get(name, ...) != attributes[1].get(name, ...))
-    stored = {} if after.logical is None else written
+    old, new = _attributes(before), _attributes(after)
+    changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key, ...) != new.get(key, ...)]
+    refs = [(_refs(after, name), chunks) for name, chunks in written.items()]
     return ArrayChange(
-        path=after.path,
-        shape_before=None if before.logical is None else before.logical.manifest.shape,
-        shape_after=None if after.logical is None else after.logical.manifest.shape,
+        path=path.strip("/"),
+        shape_before=None if before is None else before.manifest.shape,
+        shape_after=None if after is None else after.manifest.shape,
         regions=BoxChanges(_region_changes(before, after, written)),
-        attributes=changed,
-        bytes_written=after.nbytes(stored, virtual=False),
-        bytes_referenced=after.nbytes(stored, virtual=True),
+        attributes=tuple(changed),
+        bytes_written=sum(known.nbytes(chunks) for known, chunks in refs),
+        bytes_referenced=sum(known.nbytes(chunks, virtual=True) for known, chunks in refs),
     )
 
 
-def _differing_chunks(before: State, after: State) -> Written:
+def _attributes(logical: LogicalArrayHandle | None) -> dict[str, Any]:
+    """The user's own attributes."""
+    fields = {} if logical is None else logical.group.metadata.attributes
+    return {key: value for key, value in fields.items() if key not in RESERVED}
+
+
+def _refs(logical: LogicalArrayHandle | None, name: str) -> ChunkRefs:
+    """Where the chunks of a member are; nowhere, if there is no such member."""
+    if logical is None or name not in logical.manifest.members:
+        return ChunkRefs({})
+    store: Any = logical.group.store  # of Icechunk
+    return chunk_refs(store, f"{logical.group.path}/{name}".lstrip("/"))
+
+
+def _differing_chunks(before: LogicalArrayHandle | None, after: LogicalArrayHandle | None) -> Written:
     """The chunks of members in `after` that are not in `before`, or are stored elsewhere in it."""
-    if after.logical is None:
-        return {}
     differing: dict[str, list[tuple[int, ...]]] = {}
-    known = set(before.logical.manifest.members) if before.logical is not None else set()
-    for name in after.logical.manifest.members:
-        path = after.member_path(name)
-        new = chunk_refs(after.session.store, path).places
-        old = chunk_refs(before.session.store, path).places if name in known else {}
-        changed = [index for index in new.keys() | old.keys() if new.get(index) != old.get(index)]
+    for name in () if after is None else after.manifest.members:
+        old, new = _refs(before, name).places, _refs(after, name).places
+        changed = sorted(index for index in new.keys() | old.keys() if new.get(index) != old.get(index))
         if changed:
-            differing[name] = sorted(changed)
+            differing[name] = changed
     return differing
 
 
-def _region_changes(before: State, after: State, written: Written) -> Iterator[RegionChange]:
-    if before.logical is None and after.logical is None:
+def _region_changes(
+    before: LogicalArrayHandle | None, after: LogicalArrayHandle | None, written: Written
+) -> Iterator[RegionChange]:
+    either = after or before
+    if either is None:
         return
-    if before.logical is None or after.logical is None:
-        there = after.logical or before.logical
-        assert there is not None
-        for i in range(len(there.manifest.backings)):
-            row = there.manifest.backings.row(i)
-            name = there.manifest.members[row.member]
-            bounds = _bounds(there.manifest.elements(row.box))
-            if before.logical is None:
-                yield RegionChange("added", bounds, None, name, row.layer, before, after)
-            else:
-                yield RegionChange("dropped", bounds, name, None, row.layer, before, after)
-        return
-    old, new = before.logical.manifest, after.logical.manifest
+    nothing = either.manifest.without_regions()
+    old, new = (nothing if each is None else each.manifest for each in (before, after))
     for change in reroutes(old, new):
-        yield _region_change(change, before, after)
-    rows = [(name, row) for name in sorted(written) for row in rows_of(old, [name])]
-    gone = set(boxes_that_moved(old, new, [row.box for _, row in rows]))
-    for name, row in rows:
-        box = None if row.box in gone else _written_box(before, name, row, written[name])
-        if box is not None:
-            yield RegionChange("written", _bounds(box), name, name, row.layer, before, after)
+        was = None if change.before is None else old.members[change.before.member]
+        now = None if change.after is None else new.members[change.after.member]
+        kind: ChangeKind = _kind_of_move(change, before, after) if change.kind == "moved" else change.kind
+        bounds = (old if kind == "dropped" else new).elements(change.box).bounds
+        yield RegionChange(kind, bounds, was, now, change.layer, before, after)
+    rows = list(rows_of(old, written))
+    gone = set(boxes_that_moved(old, new, [row.box for row in rows]))
+    for row in rows:
+        if before is not None and row.box not in gone:
+            name = old.members[row.member]
+            box = written_box(old, row, grain(before.members[name]), written[name])
+            if box is not None:
+                yield RegionChange("written", box.bounds, name, name, row.layer, before, after)
 
 
-def _region_change(change: Reroute, before: State, after: State) -> RegionChange:
-    assert before.logical is not None
-    assert after.logical is not None
-    old, new = before.logical.manifest, after.logical.manifest
-    was = None if change.before is None else old.members[change.before.member]
-    now = None if change.after is None else new.members[change.after.member]
-    kind: ChangeKind
-    if change.kind == "moved":
-        assert was is not None
-        assert now is not None
-        assert change.before is not None
-        assert change.after is not None
-        equal = encoding_of(before.member(was).metadata) == encoding_of(after.member(now).metadata)
-        equal &= old.packing_of(change.before) == new.packing_of(change.after)
-        equal &= old.view_of(change.before) == new.view_of(change.after)
-        kind = "joined" if equal else "recoded"
-    else:
-        kind = change.kind
-    elements = (old if kind == "dropped" else new).elements(change.box)
-    return RegionChange(kind, _bounds(elements), was, now, change.layer, before, after)
+def _kind_of_move(change: Reroute, before: Any, after: Any) -> Literal["joined", "recoded"]:
+    """Whether a box that is in another member now is encoded as before."""
 
+    def encoding(logical: LogicalArrayHandle, row: Any) -> tuple[Any, ...]:
+        manifest = logical.manifest
+        member = logical.members[manifest.members[row.member]]
+        return encoding_of(member.metadata), manifest.packing_of(row), manifest.view_of(row)
 
-def _written_box(state: State, name: str, row: Row, chunks: Iterable[tuple[int, ...]]) -> Box | None:
-    """The box around the part of a former region that lies in these chunks of its member."""
-    assert state.logical is not None
-    size = grain(state.member(name))
-    around: Box | None = None
-    for index in chunks:
-        shown = shown_in(state.logical.manifest, row, index, size)
-        if shown is not None:
-            around = shown if around is None else _around(around, shown)
-    return around
-
-
-def _around(one: Box, other: Box) -> Box:
-    return Box(tuple(map(min, one.start, other.start)), tuple(map(max, one.stop, other.stop)))
-
-
-def _bounds(box: Box) -> Bounds:
-    return tuple(zip(box.start, box.stop, strict=True))
+    return "joined" if encoding(before, change.before) == encoding(after, change.after) else "recoded"

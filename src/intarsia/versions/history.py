@@ -20,7 +20,7 @@ from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest.document import MANIFEST_KEY, new_name
 from intarsia.manifest.manifest import Manifest
 from intarsia.versions.commit import METADATA_KEY, Backoff, Basis, Changes
-from intarsia.versions.diff import ArrayChange, State, compare
+from intarsia.versions.diff import ArrayChange, compare
 from intarsia.versions.repository import RepositoryLike, describe, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.version import Version, find_snapshot, group_at, manifest_at, same_node
@@ -132,15 +132,15 @@ def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[His
         before = repo.readonly_session(snapshot_id=parent.id)
         after = repo.readonly_session(snapshot_id=info.id)
         if path is None:
-            groups = sorted(changes.all_groups())
+            groups = sorted(changes.all_groups)
         else:
             group = "/" + path.strip("/")
-            groups = [group] if changes.touches(group) else []
+            groups = [group] if group in changes.all_groups else []
         states = [(_state(before, group), _state(after, group), group) for group in groups]
         compared = [
-            compare(old, new, changes.chunks.get(group, {}))
+            compare(group, old, new, changes.written_in(group))
             for old, new, group in states
-            if path is not None or old.logical is not None or new.logical is not None
+            if path is not None or old is not None or new is not None
         ]
         if path is not None and not any(compared):
             continue
@@ -148,12 +148,12 @@ def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[His
         yield HistoryEntry(info.id, parent.id, info.written_at, info.message, metadata, tuple(compared))
 
 
-def _state(session: icechunk.Session, path: str) -> State:
+def _state(session: icechunk.Session, path: str) -> LogicalArrayHandle | None:
     """A state in the history; if the manifest is damaged, it counts as if the array did not exist."""
     try:
-        return State.of(session, path)
+        return group_at(session, path)
     except ManifestError:
-        return State(session, path, None)
+        return None
 
 
 def diff(
@@ -179,8 +179,9 @@ def diff(
     """
     opened = open_repository(store)
     with explain_errors(describe(opened)):
-        sessions = [opened.readonly_session(snapshot_id=find_snapshot(opened, v)) for v in (before, after)]
-        return compare(State.of(sessions[0], path), State.of(sessions[1], path))
+        snapshots = [find_snapshot(opened, version) for version in (before, after)]
+        old, new = (group_at(opened.readonly_session(snapshot_id=each), path) for each in snapshots)
+        return compare(path, old, new)
 
 
 def restore(

@@ -31,7 +31,7 @@ from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Backoff, Commit, publish
 from intarsia.versions.repository import RepositoryLike, describe, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, retry
-from intarsia.versions.uploads import CopyUpload, Reserve
+from intarsia.versions.uploads import Reserve, Upload
 from intarsia.versions.version import group_at, group_to_edit
 
 
@@ -93,7 +93,7 @@ def add_replica(
     opened = open_repository(store)
     commit = Commit(opened, branch, message or f"add a replica of {path}", metadata, backoff)
 
-    def prepare() -> CopyUpload:
+    def prepare() -> Upload:
         session = opened.writable_session(branch)
         logical = group_to_edit(session, path)
         array = LogicalArray(logical)
@@ -104,7 +104,7 @@ def add_replica(
         fields = {"chunks": chunks, "codecs": chosen, "shards": shards, "packing": packing}
         replica, cells = plan_replica(logical, bounds, fields, layer)
         reserve = partial(reserve_replica, box=cells, replica=replica)
-        return CopyUpload.of(commit, session, logical, cells, reserve, client, progress)
+        return Upload.copy(commit, session, logical, cells, reserve, client, progress)
 
     return publish(commit, prepare)
 
@@ -238,7 +238,7 @@ class _Work:
         made: list[Upkeep] = []
         commit = Commit(self.repo, self.branch, "", self.metadata, self.backoff)
 
-        def prepare() -> CopyUpload | str:
+        def prepare() -> Upload | str:
             session = self.repo.writable_session(self.branch)
             logical = group_to_edit(session, self.path)
             step = next(iter(_steps(logical)), None)
@@ -252,7 +252,7 @@ class _Work:
             reserve: Reserve = partial(reserve_copy, boxes=[box], encoding=encoding)
             if replica is not None:
                 reserve = partial(reserve_replica, box=box, replica=replica)
-            return CopyUpload.of(commit, session, logical, box, reserve, self.client, self.progress)
+            return Upload.copy(commit, session, logical, box, reserve, self.client, self.progress)
 
         snapshot = publish(commit, prepare)
         return replace(made[0], snapshot_id=snapshot) if made else None

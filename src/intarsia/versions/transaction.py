@@ -1,69 +1,20 @@
 """Transactions: everything inside becomes one commit, or none of it does; and their repetition until then."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import icechunk
 
 from intarsia import logical
-from intarsia._icechunk import IcechunkStore, safe_store, writing
+from intarsia._icechunk import IcechunkStore, safe_store
 from intarsia.casting import Casting
 from intarsia.codecs.decisions import DecisionLike
 from intarsia.codecs.runtime_options import PaddingFunction
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.versions.commit import Backoff, Basis, Commit, clashes, hidden_writes, publish
+from intarsia.versions.commit import Backoff, Basis, Commit, SessionChanges, publish
 from intarsia.versions.forks import Share, merge_forks
 from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository, translate_error
-
-
-@dataclass(frozen=True)
-class SessionChanges:
-    """The changes in a session: they go on top of others' commits if nobody loses a write.
-
-    >>> import intarsia
-    >>> repo = intarsia.open_repository("memory://", create=True)
-    >>> with intarsia.transaction(repo, message="create") as tx:
-    ...     tx.create("t", shape=(4,), chunks=(2,), dtype="u1").add_region([(0, 4)], codecs=[])
-    >>> session = repo.writable_session("main")
-    >>> intarsia.open(session.store, "t", mode="r+")[0] = 1
-    >>> theirs = intarsia.write(repo, "t", 2, 9)
-    >>> changes = SessionChanges(Commit(repo, "main", "ours"), session, session.snapshot_id)
-    >>> changes.follow()
-    []
-    >>> changes.session.snapshot_id == theirs
-    True
-    """
-
-    commit: Commit
-    session: icechunk.Session
-    base: str
-    """The snapshot that the session began with."""
-
-    bases: Sequence[Basis] = ()
-    """What was read: others must not have changed it, even if none of our writes would be lost."""
-
-    def follow(self) -> list[str]:
-        """Put the changes on top of the branch, or say what others changed."""
-        repo, session = self.commit.repo, self.session
-        tip = repo.lookup_branch(self.commit.branch)
-        try:
-            theirs = repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip)
-        except icechunk.InvalidInputError:
-            return [f"the branch was reset to {tip}, where {self.base} is unknown"]
-        changed = clashes(session.status(), theirs)
-        if changed:
-            return changed
-        try:
-            with writing(session):
-                session.rebase(icechunk.ConflictDetector())
-        except icechunk.RebaseFailedError as failed:
-            return [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
-        changed = hidden_writes(repo, session, self.base)
-        for basis in self.bases:
-            changed += basis.changed_until(repo, session.snapshot_id)
-        return changed
 
 
 class Transaction:

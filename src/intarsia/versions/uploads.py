@@ -1,7 +1,7 @@
 """Appends and recodes by many processes at once: uploaded once, attached where they fit.
 
-Only the edit of the manifest is repeated if another process was faster. CopyUpload data is attached if nobody
-has changed what was read.
+Only the edit of the manifest is repeated if another process was faster. A copy is attached if nobody has
+changed what was read.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,9 +25,8 @@ from intarsia.manifest.coercion import as_values
 from intarsia.manifest.packing_columns import PackingChoice, choose_packing
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
-from intarsia.versions.commit import Backoff, Basis, Commit, PreparedChange, publish
+from intarsia.versions.commit import Backoff, Basis, Commit, PreparedChange, SessionChanges, publish
 from intarsia.versions.repository import RepositoryLike, open_repository
-from intarsia.versions.transaction import SessionChanges
 from intarsia.versions.version import group_in_fork, group_to_edit, node_at
 
 
@@ -170,13 +169,20 @@ def append_incoming(commit: Commit, path: str, incoming: Incoming, *, merge: boo
                 with room.shown_when_filled():
                     incoming.fill(room)
                 return SessionChanges(commit, session, session.snapshot_id)
-        return AppendUpload.of(commit, session, logical, addition, incoming, encoding)
+        return Upload.append(commit, session, logical, addition, incoming, encoding)
 
     return publish(commit, prepare)
 
 
+type Attach = Callable[[icechunk.Session, LogicalArrayHandle], list[str]]
+"""Makes uploaded data part of a logical array in a session, or says why it no longer fits."""
+
+type Reserve = Callable[..., Reservation]
+"""Makes room for a copy of a box in a group; with `ready`, for the array that already holds it."""
+
+
 @dataclass
-class AppendUpload:
+class Upload:
     """Data in the repository's storage, but in no version yet: uploaded once, attached where it fits."""
 
     commit: Commit
@@ -184,22 +190,10 @@ class AppendUpload:
     path: str
     """The path of the logical array."""
 
-    node: str | None
-    """Icechunk's id of its group: a later group at the same path is not ours to write to."""
-
-    incoming: Incoming
-    encoding: Encoding
-    rest_shape: tuple[int, ...] | None
-    """The shape of the data in wholly new logical chunks, and so of the new member."""
-
-    fork: icechunk.ForkSession | None = None
-    """The fork that holds the new member; None if the data fits into the last, partial chunk."""
-
-    member: str | None = None
-    """The name of the new member."""
+    attach: Attach
 
     @classmethod
-    def of(
+    def append(
         cls,
         commit: Commit,
         session: icechunk.Session,
@@ -208,42 +202,75 @@ class AppendUpload:
         incoming: Incoming,
         encoding: Encoding,
     ) -> Self:
-        """Upload the data for the array in its current state in a session, and attach it there."""
-        path = logical.group.path
-        upload = cls(commit, session, path, node_at(session, path), incoming, encoding, addition.rest_shape)
-        apart = logical
-        if addition.rest_shape is not None:
-            upload.fork = session.fork()
-            apart = group_in_fork(logical, upload.fork)
+        """Upload data to be appended: that in wholly new logical chunks, as a member of its own."""
+        path, rest_shape = logical.group.path, addition.rest_shape
+        node, fork = node_at(session, path), None if rest_shape is None else session.fork()
+        apart = logical if fork is None else group_in_fork(logical, fork)
         chosen = complete_encoding(logical, addition.axis, encoding)
         room = reserve_rest(apart, addition, chosen)
         incoming.fill(room)
-        upload.encoding = replace(encoding, packing=chosen.packing, keep_packing=False)
-        upload.member = next(iter(room.new_members), None)
-        upload._attach(logical, addition)
-        return upload
+        member = next(iter(room.new_members), None)
+        encoding = replace(encoding, packing=chosen.packing, keep_packing=False)
+
+        def attach(
+            session: icechunk.Session, logical: LogicalArrayHandle, addition: Addition | None = None
+        ) -> list[str]:
+            addition = addition or incoming.addition(logical)
+            if node_at(session, path) != node:  # a later group at the same path is not ours to write to
+                return [f"{path}: it was recreated"]
+            if addition.rest_shape != rest_shape:
+                return [f"{path}: the data would now be aligned differently to the chunks"]
+            _merge(session, fork)
+            room = reserve_append(logical, addition, encoding, incoming.values, ready=member)
+            with room.shown_when_filled():
+                incoming.fill_head(room)
+            return []
+
+        attach(session, logical, addition)
+        return cls(commit, session, path, attach)
+
+    @classmethod
+    def copy(
+        cls,
+        commit: Commit,
+        session: icechunk.Session,
+        logical: LogicalArrayHandle,
+        box: Box,
+        reserve: Reserve,
+        client: Client | None,
+        progress: Progress,
+    ) -> Self:
+        """Upload a box in another encoding; it fits if the box has the layout, holes and values that were
+        read."""
+        path, fork = logical.group.path, session.fork()
+        basis = Basis.of(session, path, box, logical.manifest)
+        apart = group_in_fork(logical, fork)
+        room = reserve(apart)
+        copy_values(room, client=client, progress=progress)
+
+        def attach(session: icechunk.Session, logical: LogicalArrayHandle) -> list[str]:
+            changed = basis.changed_until(commit.repo, session.snapshot_id)
+            if not changed:
+                _merge(session, fork)
+                reserve(logical, ready=room.new_members[0]).commit()
+            return changed
+
+        attach(session, logical)
+        return cls(commit, session, path, attach)
 
     def follow(self) -> list[str]:
-        """Attach the uploaded member, as it is, to the array's new state, if it is still the same array."""
+        """Attach it to the newest state of the array."""
         session = self.commit.repo.writable_session(self.commit.branch)
-        logical = group_to_edit(session, self.path)
-        addition = self.incoming.addition(logical)
-        if node_at(session, self.path) != self.node:
-            return [f"{self.path}: it was recreated"]
-        if addition.rest_shape != self.rest_shape:
-            return [f"{self.path}: the data would now be aligned differently to the chunks"]
-        self.session = session
-        self._attach(logical, addition)
-        return []
+        changed = self.attach(session, group_to_edit(session, self.path))
+        if not changed:
+            self.session = session
+        return changed
 
-    def _attach(self, logical: LogicalArrayHandle, addition: Addition) -> None:
-        """Make the member part of the session, and of the manifest."""
-        if self.fork is not None:
-            with writing(self.session):
-                self.session.merge(self.fork)
-        room = reserve_append(logical, addition, self.encoding, self.incoming.values, ready=self.member)
-        with room.shown_when_filled():
-            self.incoming.fill_head(room)
+
+def _merge(session: icechunk.Session, fork: icechunk.ForkSession | None) -> None:
+    if fork is not None:
+        with writing(session):
+            session.merge(fork)
 
 
 def recode(
@@ -305,7 +332,7 @@ def recode(
     commit = Commit(opened, branch, message or f"recode {path}", metadata, backoff)
     box: Box | None = None
 
-    def prepare() -> CopyUpload:
+    def prepare() -> Upload:
         nonlocal box
         session = opened.writable_session(branch)
         logical = group_to_edit(session, path)
@@ -318,68 +345,6 @@ def recode(
         chosen = choose_codecs(codecs, data, elements, packed.get("packing"))
         encoding = keep_layout(logical, box, Encoding(chosen, chunks, shards, **packed))
         reserve = partial(reserve_copy, boxes=[box], encoding=encoding)
-        return CopyUpload.of(commit, session, logical, box, reserve, client, progress)
+        return Upload.copy(commit, session, logical, box, reserve, client, progress)
 
     return publish(commit, prepare)
-
-
-type Reserve = Callable[..., Reservation]
-"""Makes room for a copy of a box in a group; with `ready`, for the array that already holds it."""
-
-
-@dataclass
-class CopyUpload:
-    """A box in another encoding: uploaded once, attached if the box is still what was read."""
-
-    commit: Commit
-    session: icechunk.Session
-    path: str
-    """The path of the logical array."""
-
-    basis: Basis
-    """The box that was encoded again, as it was read."""
-
-    reserve: Reserve
-    """Makes room for it, and the manifest that shows it."""
-
-    name: str
-    """The name of the new member."""
-
-    fork: icechunk.ForkSession
-    """The fork that holds it."""
-
-    @classmethod
-    def of(
-        cls,
-        commit: Commit,
-        session: icechunk.Session,
-        logical: LogicalArrayHandle,
-        box: Box,
-        reserve: Reserve,
-        client: Client | None,
-        progress: Progress,
-    ) -> Self:
-        """Encode a box of the array in a session, and attach it there."""
-        path, fork = logical.group.path, session.fork()
-        basis = Basis.of(session, path, box, logical.manifest)
-        apart = group_in_fork(logical, fork)
-        room = reserve(apart)
-        copy_values(room, client=client, progress=progress)
-        recoded = cls(commit, session, path, basis, reserve, room.new_members[0], fork)
-        recoded._attach(logical)
-        return recoded
-
-    def follow(self) -> list[str]:
-        """Attach it to the newest state, if the box has the layout, holes and values that were read."""
-        session = self.commit.repo.writable_session(self.commit.branch)
-        changed = self.basis.changed_until(self.commit.repo, session.snapshot_id)
-        if not changed:
-            self.session = session
-            self._attach(group_to_edit(session, self.path))
-        return changed
-
-    def _attach(self, logical: LogicalArrayHandle) -> None:
-        """Make the member part of the session, and of the manifest."""
-        with writing(self.session):
-            self.session.merge(self.fork)
-        self.reserve(logical, ready=self.name).commit()
