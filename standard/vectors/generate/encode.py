@@ -54,7 +54,10 @@ def pad(data, configuration):
 
 
 def packbits(values, configuration):
-    """Some bits of every element, one after the other."""
+    """Some bits of every element, one after the other; the bits of floats, and two floats for a complex."""
+    if values.dtype.kind in "fc":
+        values = np.ascontiguousarray(values)
+        values = values.view(f"u{values.dtype.itemsize // (2 if values.dtype.kind == 'c' else 1)}")
     width = 1 if values.dtype == bool else 8 * values.dtype.itemsize
     first = configuration.get("first_bit") or 0
     last = configuration.get("last_bit")
