@@ -27,7 +27,7 @@ PROVIDERS = {
     "notebook_html": "intarsia.inspect.region_map:notebook_html",
     "optimize": "intarsia.logical.optimization:optimize",
     "to_dask": "intarsia.interop.dask.to_dask:to_dask",
-    "to_xarray": "intarsia.interop.xarray.from_xarray:to_xarray",
+    "to_xarray": "intarsia.interop.xarray:to_xarray",
 }
 """Where each function lives."""
 

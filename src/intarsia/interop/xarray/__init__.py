@@ -3,12 +3,76 @@
 The backend is in this package, so the accessor also exists once xarray has opened any dataset with it.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from intarsia.errors import MissingExtraError
 from intarsia.extras import extra
-from intarsia.interop.xarray.from_xarray import DatasetAccessor
 
-# Without xarray, `from intarsia import *` still finds `from_xarray`, which says what to install when called.
+
+def to_xarray(array: Any, **options: Any) -> Any:
+    """A logical array as an `xarray.DataArray`; see `LogicalArray.to_xarray`.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "t", shape=(0,), chunks=(2,), dtype="i4", dimension_names=["time"])
+    >>> array.append([1, 2, 3], codecs=["gzip"])
+    >>> to_xarray(array).mean("time").item()
+    2.0
+    """
+    xr = extra("xarray", "xarray")
+    from intarsia.interop.dask.to_dask import suited_layer
+    from intarsia.interop.xarray.backend import variable_name
+    from intarsia.interop.xarray.variables import dimensions
+
+    chunks = options.get("chunks")
+    if isinstance(chunks, Mapping) and len(array.manifest.replicas) and "layer" not in options:
+        dims = dimensions(array.path.rpartition("/")[2], array.ndim, array.dimension_names)
+        options["layer"] = suited_layer(array, [chunks.get(dim) for dim in dims])
+    return xr.open_dataset(array, engine="intarsia", **options)[variable_name(array.path)]
+
+
+class DatasetAccessor:
+    """`dataset.intarsia`: writes a dataset into logical arrays.
+
+    >>> import numpy as np, xarray as xr, intarsia
+    >>> import intarsia.interop.xarray
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> day = xr.Dataset({"t": (("time", "x"), np.ones((1, 3), "f4"))})
+    >>> for codecs in (["gzip"], ["zstd"]):
+    ...     snapshot = day.intarsia.append_to(repo, "time", codecs={"t": codecs})
+    >>> intarsia.open(repo, "t").shape
+    (2, 3)
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def append_to(self, target: Any, dim: str | None = None, path: str = "", **options: Any) -> str | None:
+        """Append to the dataset at `path` in a repository or store; creates it if it does not exist.
+
+        `dim` is the dimension to append along; by default, the only unlimited one of the stored dataset. The
+        options are those of `intarsia.from_xarray`. Returns the snapshot id.
+        """
+        from intarsia.interop.xarray.from_xarray import from_xarray
+
+        dim = dim or self._only_unlimited(target, path)
+        return from_xarray(self._dataset, target, path, append_dim=dim, **options)
+
+    def _only_unlimited(self, target: Any, path: str) -> str:
+        xr = extra("xarray", "xarray")
+        stored = xr.open_dataset(
+            target, engine="intarsia", group=path, decode_cf=False, create_default_indexes=False
+        )
+        unlimited = sorted(stored.encoding.get("unlimited_dims", ()))
+        if len(unlimited) != 1:
+            raise ValueError(
+                f"give the dimension: the stored dataset has {len(unlimited)} unlimited ones, {unlimited}.\n"
+                "  dataset.intarsia.append_to(target, 'time')"
+            )
+        return str(unlimited[0])
+
+
+# Without xarray, importing what is in this package still works; calling it says what to install.
 with suppress(MissingExtraError):
     extra("xarray", "xarray").register_dataset_accessor("intarsia")(DatasetAccessor)

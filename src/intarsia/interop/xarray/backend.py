@@ -99,15 +99,23 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         reads arrays from that layer if they have it, and cuts them into its blocks. It has to be given,
         because xarray does not pass on `chunks`.
         """
-        version = Version(branch, tag, snapshot_id, as_of)
-        files = _file_options(concat_dim, combine, ingest_options)
-        opened = _open(filename_or_obj, group, version, authorize, storage_options, files)
-        return _dataset(
+        opened = _open(
+            filename_or_obj,
+            group,
+            version=Version(branch, tag, snapshot_id, as_of),
+            authorize=authorize,
+            storage_options=storage_options,
+            files={"concat_dim": concat_dim, "combine": combine} | dict(ingest_options or {}),
+        )
+        store = GroupStore(
             opened,
             drop_variables,
-            nulls,
+            nulls=nulls,
             layer=layer,
             owns_store=isinstance(filename_or_obj, str | os.PathLike),
+        )
+        return StoreBackendEntrypoint().open_dataset(
+            store,
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             concat_characters=concat_characters,
@@ -124,17 +132,22 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         Takes the options of `open_dataset`.
         """
 
-        def pop(*names: str) -> list[Any]:
-            return [options.pop(name, None) for name in names]
+        def pop(*names: str) -> dict[str, Any]:
+            return {name: options.pop(name) for name in names if name in options}
 
-        version = Version(*pop("branch", "tag", "snapshot_id", "as_of"))
-        authorize, storage_options = pop("authorize", "storage_options")
-        files = _file_options(*pop("concat_dim", "combine", "ingest_options"))
-        drop_variables, nulls = pop("drop_variables", "nulls")
-        root = _open(filename_or_obj, group, version, authorize, storage_options, files, every_group=True)
+        files = pop("concat_dim", "combine")
+        root = _open(
+            filename_or_obj,
+            group,
+            version=Version(**pop("branch", "tag", "snapshot_id", "as_of")),
+            files=files | dict(options.pop("ingest_options", None) or {}),
+            every_group=True,
+            **pop("authorize", "storage_options"),
+        )
+        reading = pop("drop_variables", "nulls", "layer")
         return {
-            "/" + below.path.removeprefix(root.path).lstrip("/"): _dataset(
-                below, drop_variables, nulls, **options
+            "/" + below.path.removeprefix(root.path).lstrip("/"): StoreBackendEntrypoint().open_dataset(
+                GroupStore(below, **reading), **options
             )
             for below in groups_below(root)
             if below is root or not (is_logical(below) or below.basename == LEDGER)
@@ -145,52 +158,31 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
-def _file_options(
-    concat_dim: Any, combine: str | None, ingest_options: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """How files become a dataset; empty if the caller did not say."""
-    options = {"concat_dim": concat_dim, "combine": combine}
-    return {name: value for name, value in options.items() if value is not None} | dict(ingest_options or {})
-
-
 def _open(
     source: Any,
     group: str | None,
-    version: Version,
-    authorize: Allowed,
-    storage_options: Mapping[str, Any] | None,
-    files: dict[str, Any],
     *,
+    version: Version,
+    authorize: Allowed = None,
+    storage_options: Mapping[str, Any] | None = None,
+    files: Mapping[str, Any],
     every_group: bool = False,
 ) -> zarr.Group:
     """The stored group to read, or that of files, which are ingested with the options `files`."""
-    if not is_archive(source, has_options=bool(files)):
+    options = {name: value for name, value in files.items() if value is not None}
+    if not is_archive(source, has_options=bool(options)):
         return _group(source, group, version, authorize, storage_options)
-    group = group or ("*" if every_group else None)
-    return _files_group(source, group, version, authorize, storage_options, files)
-
-
-def _files_group(
-    files: Any,
-    group: str | None,
-    version: Version,
-    authorize: Allowed,
-    storage_options: Mapping[str, Any] | None,
-    options: dict[str, Any],
-) -> zarr.Group:
-    """The group of the dataset made from files, in the cache."""
-    if isinstance(files, str | os.PathLike) and is_repository(files):
-        raise TypeError(f"{files} is a repository, but concat_dim, combine and ingest_options are for files")
+    if isinstance(source, str | os.PathLike) and is_repository(source):
+        raise TypeError(f"{source} is a repository, but concat_dim, combine and ingest_options are for files")
     if version.is_explicit:
         raise TypeError("branch, tag, snapshot_id and as_of are for repositories, but these are files")
     if "concat_dim" not in options:
         options = {"combine": "by_coords"} | options
-    if group:
-        options = options | {"source_group": group}
-    if authorize is not None:
-        options = options | {"authorize": authorize}
-    repo, inside = open_archive(files, options, storage_options)
-    return _group(repo, inside, Version())
+    inside = group or ("*" if every_group else None)
+    options |= {"source_group": inside} if inside else {}
+    options |= {} if authorize is None else {"authorize": authorize}
+    repo, path = open_archive(source, options, storage_options)
+    return _group(repo, path, Version())
 
 
 def _group(
@@ -226,20 +218,6 @@ def _groups_text(store: Any, path: str | None, error: Exception) -> str:
         if each.path and not is_logical(each) and each.basename != LEDGER
     ]
     return names_text((path or "").strip("/"), ["/", *known])
-
-
-def _dataset(
-    group: zarr.Group,
-    drop_variables: Any,
-    nulls: Any,
-    *,
-    layer: int | None = None,
-    owns_store: bool = False,
-    **decoders: Any,
-) -> xr.Dataset:
-    """The dataset of one group, decoded by xarray's own decoders, once."""
-    store = GroupStore(group, drop_variables, nulls=nulls, layer=layer, owns_store=owns_store)
-    return StoreBackendEntrypoint().open_dataset(store, **decoders)
 
 
 def _register_tokens() -> None:

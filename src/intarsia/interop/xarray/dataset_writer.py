@@ -126,7 +126,7 @@ class _DatasetWriter:
             raise ShapeError(
                 f"append_dim {dim!r} is not a dimension of the dataset: {tuple(self.dataset.dims)}"
             )
-        there = self._stored_variables()
+        there = self.decoded
         lengths = {name: variable.sizes[dim] for name, variable in there.items() if dim in variable.dims}
         absent = sorted(lengths.keys() - self.variables.keys())
         if absent:
@@ -150,7 +150,8 @@ class _DatasetWriter:
                 self._check_equal(name, there[name])
         return new, grown
 
-    def _stored_variables(self) -> dict[str, Variable]:
+    @cached_property
+    def decoded(self) -> dict[str, Variable]:
         """The variables in the group, decoded, and so with their encoding."""
         decoded, _, _ = conventions.decode_cf_variables(self.raw, {})
         return dict(decoded)
@@ -170,14 +171,13 @@ class _DatasetWriter:
 
     def _encode(self, new: set[str], grown: set[str]) -> dict[str, Variable]:
         """New variables in their own encoding, growing ones in the encoding of the stored values."""
-        there = self._stored_variables() if grown else {}
         encoded = {}
         for name in [name for name in self.variables if name in new | grown]:
             variable = self.variables[name].copy(deep=False)
             overrides = self.choices.encoding.get(name, {})
             if name in grown:
-                _check_type(name, variable, there[name])
-                own = _encoding_of_values(there[name].encoding, self.raw[name].encoding)
+                _check_type(name, variable, self.decoded[name])
+                own = _encoding_of_values(self.decoded[name].encoding, self.raw[name].encoding)
                 variable.encoding = own | {key: overrides[key] for key in overrides if key not in STORAGE}
             elif self._grows(variable) and variable.ndim == 1:
                 variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))

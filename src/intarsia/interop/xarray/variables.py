@@ -3,7 +3,8 @@
 xarray has no nulls: those of nullable arrays become NaN, NaT, a second variable, or an error.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,13 +14,16 @@ from xarray import Variable
 from xarray.backends import BackendArray
 from xarray.backends.zarr import FillValueCoder
 from xarray.core import indexing
+from zarr.codecs import CastValue, ScaleOffset
 
+from intarsia.codecs.runtime_options import all_codecs
 from intarsia.engine.reader import Reader
 from intarsia.engine.request import Mode
 from intarsia.interop.dask.to_dask import block_sizes, xarray_chunks
 from intarsia.logical.attributes import with_floats
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.coercion import is_nullable
+from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE
 from intarsia.nullable import as_nullable, dtype_without_nulls, without_nulls
 from intarsia.nullable.without_nulls import NullsChoice
@@ -28,7 +32,6 @@ from intarsia.parallel import check_travels
 DIMENSIONS_2 = "_ARRAY_DIMENSIONS"
 """The attribute that holds the names of dimensions, in format 2."""
 
-UNPACKING_FILTERS = frozenset(("scale_offset", "cast_value"))
 PACKING_ATTRIBUTES = frozenset(("scale_factor", "add_offset"))
 MASKING_ATTRIBUTES = frozenset(("_FillValue", "missing_value", "_Unsigned"))
 
@@ -123,23 +126,24 @@ def dimensions(name: str, ndim: int, stored: Sequence[str | None] | None) -> tup
 
 def variables_of(array: LogicalArray, name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
     """The array as a variable that is not decoded yet; with `nulls="masked"`, also a mask of the nulls."""
-    dims = dimensions(name, array.ndim, array.dimension_names)
+    manifest = array.manifest
+    dims = dimensions(name, manifest.ndim, manifest.dimension_names)
+    attributes = _attributes(array, manifest)
     encoding: dict[str, Any] = {"preferred_chunks": PreferredChunks(array, dims)}
-    if is_nullable(array.data_type):
-        return _nullable_variables(array, name, dims, _attributes(array), encoding, nulls)
-    encoding |= {"fill_value": array.fill_value} | _packed_encoding(array)
-    if array.dtype.kind == "T":
-        encoding["dtype"] = array.dtype
-    attributes = {key: value for key, value in _attributes(array).items() if key not in encoding}
+    if is_nullable(manifest.data_type):
+        return _nullable_variables(array, name, dims, attributes, encoding, nulls)
+    encoding |= {"fill_value": manifest.fill_value} | _packed_encoding(manifest)
+    if manifest.dtype.kind == "T":
+        encoding["dtype"] = manifest.dtype
+    attributes = {key: value for key, value in attributes.items() if key not in encoding}
     return {name: _lazy_variable(array, dims, attributes, encoding)}
 
 
-def _packed_encoding(array: LogicalArray) -> dict[str, Any]:
+def _packed_encoding(manifest: Manifest) -> dict[str, Any]:
     """The packing that all regions share, as xarray keeps it in order to write it again; else nothing."""
-    manifest = array.manifest
     if len(manifest.packings) != 1 or (manifest.regions.packing == NONE).any():
         return {}
-    packing, holds_fill = manifest.packings[0], manifest.packings[0].holds(array.fill_value)
+    packing, holds_fill = manifest.packings[0], manifest.packings[0].holds(manifest.fill_value)
     if not holds_fill and manifest.regions.cells() < prod(manifest.lattice):
         return {}  # xarray would write arbitrary values where no region is
     marks = np.array(packing.missing[:1], dtype=packing.numbers).view(packing.stored)
@@ -150,7 +154,7 @@ def _packed_encoding(array: LogicalArray) -> dict[str, Any]:
         "_Unsigned": None if packing.unsigned is None else str(packing.unsigned).lower(),
     }
     encoding = {key: value for key, value in attributes.items() if value is not None}
-    fill_value = packing.encode(array.fill_value)[()] if holds_fill else None
+    fill_value = packing.encode(manifest.fill_value)[()] if holds_fill else None
     return encoding | {"dtype": packing.stored, "fill_value": fill_value} if encoding else {}
 
 
@@ -203,96 +207,73 @@ def _nullable_variables(
     nulls: NullsChoice | None,
 ) -> dict[str, Variable]:
     """A nullable array: its values and, if requested, a variable that says which are null."""
+    dtype = dtype_without_nulls(array.data_type.element.dtype, nulls)
     if nulls != "masked":
-        return {name: _lazy_variable(_WithoutNulls(array, name, nulls), dims, attributes, encoding)}
+        convert = partial(_without_nulls, nulls=nulls, what=f"the variable {name!r}")
+        return {name: _lazy_variable(_Converted(array, dtype, convert), dims, attributes, encoding)}
     mask = f"{name}_missing"
     linked = attributes | {"ancillary_variables": mask}  # CF's way of saying that one belongs to the other
     about = {"long_name": f"whether {name} is missing"}
+    missing = _Converted(array, np.dtype(bool), _is_null)
     return {
-        name: _lazy_variable(_WithoutNulls(array, name, nulls), dims, linked, encoding),
-        mask: _lazy_variable(_Missing(array, name), dims, about, dict(encoding)),
+        name: _lazy_variable(_Converted(array, dtype, _beneath_nulls), dims, linked, encoding),
+        mask: _lazy_variable(missing, dims, about, dict(encoding)),
     }
 
 
 class _Converted:
     """An array whose values are converted when read."""
 
-    def __init__(self, array: Any, name: str, dtype: np.dtype[Any]) -> None:
-        self._array, self._name = array, name
-        self.shape, self.dtype = tuple(array.shape), dtype
-
-    @property
-    def store(self) -> Any:
-        return self._array.store
-
-    def convert(self, values: Any) -> np.ndarray[Any, Any]:
-        raise NotImplementedError
+    def __init__(self, array: Any, dtype: np.dtype[Any], convert: Callable[[Any], Any]) -> None:
+        self._array, self.convert = array, convert
+        self.shape, self.dtype, self.store = tuple(array.shape), dtype, array.store
 
     def read(self, selection: Any, mode: Mode) -> np.ndarray[Any, Any]:
-        return self.convert(self._array.read(selection, mode))
+        return np.asarray(self.convert(self._array.read(selection, mode)))
 
     async def read_async(self, selection: Any, mode: Mode) -> np.ndarray[Any, Any]:
-        return self.convert(await self._array.read_async(selection, mode))
+        return np.asarray(self.convert(await self._array.read_async(selection, mode)))
 
 
-class _WithoutNulls(_Converted):
-    """The values of a nullable array, with nulls converted as `nulls` says."""
-
-    def __init__(self, array: Any, name: str, nulls: NullsChoice | None) -> None:
-        # If a second variable says which are missing, the values stay as they are.
-        super().__init__(array, name, dtype_without_nulls(array.data_type.element.dtype, nulls))
-        self._nulls = nulls
-
-    def convert(self, values: Any) -> np.ndarray[Any, Any]:
-        nullable = as_nullable(values)
-        if self._nulls == "masked":
-            return np.asarray(nullable.values)
-        return without_nulls(nullable, self._nulls, what=f"the variable {self._name!r}")
+def _without_nulls(values: Any, nulls: NullsChoice | None, what: str) -> np.ndarray[Any, Any]:
+    return without_nulls(as_nullable(values), nulls, what=what)
 
 
-class _Missing(_Converted):
-    """Which elements of a nullable array are null."""
-
-    def __init__(self, array: Any, name: str) -> None:
-        super().__init__(array, name, np.dtype(bool))
-
-    def convert(self, values: Any) -> np.ndarray[Any, Any]:
-        return np.asarray(as_nullable(values).is_null())
+def _beneath_nulls(values: Any) -> np.ndarray[Any, Any]:
+    """The values as they are: a second variable says which are missing."""
+    return as_nullable(values).values
 
 
-def _attributes(array: LogicalArray) -> dict[str, Any]:
-    """The user's attributes, without those that xarray would apply a second time."""
+def _is_null(values: Any) -> np.ndarray[Any, Any]:
+    return as_nullable(values).is_null()
+
+
+def _attributes(array: LogicalArray, manifest: Manifest) -> dict[str, Any]:
+    """The user's attributes, without those that describe the storage of numbers that are read as values.
+
+    xarray would apply these a second time.
+    """
     attributes = with_floats(dict(array.attrs))
-    if _is_unpacked(array, attributes):
+    packings, is_packed = manifest.packings, bool(PACKING_ATTRIBUTES & attributes.keys())
+    if len(packings):
+        is_unpacked = is_packed or any(kind.missing for kind in packings.kinds)
+    else:
+        is_unpacked = is_packed and manifest.dtype.kind == "f" and _unpacks_itself(array)
+    if is_unpacked:
         for key in PACKING_ATTRIBUTES | MASKING_ATTRIBUTES:
             attributes.pop(key, None)
     if "_FillValue" in attributes:
-        attributes["_FillValue"] = _fill_value(attributes["_FillValue"], array.dtype)
+        attributes["_FillValue"] = _fill_value(attributes["_FillValue"], manifest.dtype)
     return attributes
-
-
-def _is_unpacked(array: LogicalArray, attributes: Mapping[str, Any]) -> bool:
-    """Whether these attributes describe the storage of numbers that are already read as values."""
-    packings = array.manifest.packings
-    if len(packings):
-        return bool(PACKING_ATTRIBUTES & attributes.keys()) or any(kind.missing for kind in packings.kinds)
-    return bool(PACKING_ATTRIBUTES & attributes.keys()) and array.dtype.kind == "f" and _unpacks_itself(array)
 
 
 def _unpacks_itself(array: LogicalArray) -> bool:
     """Whether members turn packed integers into the logical values by their own filters."""
     return any(
-        codec["name"] in UNPACKING_FILTERS
+        isinstance(codec, ScaleOffset | CastValue)
         for member in array.members.values()
-        for codec in _codecs(member.metadata.to_dict()["codecs"])
+        for codec in all_codecs(getattr(member.metadata, "codecs", ()))
     )
-
-
-def _codecs(codecs: Any) -> Iterator[Any]:
-    for codec in codecs:
-        yield codec
-        if codec["name"] == "sharding_indexed":
-            yield from _codecs(codec["configuration"]["codecs"])
 
 
 def _fill_value(stored: Any, dtype: np.dtype[Any]) -> Any:
