@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.archives.plan.member_allocation import merge_neighbours
 from intarsia.errors import ManifestError
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest import stored_table
 from intarsia.manifest.box import Box
+from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing
-from intarsia.manifest.region_table import NONE, RegionTable, Row
+from intarsia.manifest.region_table import NONE, RegionTable
 from tests.grids import dear
 
 ROWS = st.lists(
@@ -32,14 +32,12 @@ def group_of(store):
 
 def more(manifest, start, rows):
     """Regions from `start` on, one behind the other."""
-    listed, at = [], start
-    packings = manifest.packings
+    new, at = [], start
     for length, before, scale in rows:
         packing = None if scale is None else Packing("float64", scale=scale)
-        packings, (number,) = packings.with_([packing])
-        listed.append(Row(0, Box((at,), (at + length,)), (at + before,), number))
+        new.append(NewRegion(Box((at,), (at + length,)), manifest.members[0], (at + before,), packing))
         at += length
-    return (RegionTable.from_rows(listed, 1), manifest.members, packings, manifest.views), at
+    return new, at
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,8 +55,9 @@ def begun(rows):
     array.append(np.zeros(100), codecs=["gzip"], chunks=(10,))
     logical = group_of(session.store)
     manifest = replace(logical.manifest, regions=RegionTable.from_rows([], 1))
-    (table, *_, packings, _), length = more(manifest, 0, rows)
-    merged = merge_neighbours(table, 0)
+    new, length = more(manifest, 0, rows)
+    table, _, packings, _ = manifest.rows_for(new)
+    merged = table.merge_neighbours(0)
     logical.commit(replace(manifest, shape=(length,)).changed(regions=merged, packings=packings))
     return session, length
 
@@ -69,18 +68,16 @@ def test_it_is_as_if_the_table_had_been_read(first, second, third):
     session, length = begun(first)
     whole = group_of(session.store).manifest
     for rows in (second, third):
-        (table, *_, packings, _), total = more(whole, length, rows)
-        joined = merge_neighbours(whole.regions.concat(table), 0)
-        whole = replace(whole, shape=(total,)).changed(regions=joined, packings=packings)
+        new, total = more(whole, length, rows)
+        table, _, packings, _ = whole.rows_for(new)
+        merged = whole.regions.concat(table).merge_neighbours(0)
+        whole = replace(whole, shape=(total,)).changed(regions=merged, packings=packings)
         logical = LogicalArrayHandle.load(zarr.open_group(session.store, path="a", mode="r+"), later=True)
-        end = logical.end_of_table(0)
-        wanted = any(scale is not None for *_, scale in rows)
-        if end is None or not end.takes(more(end.part, length, rows)[0]):
-            assert wanted
+        name = logical.group.attrs["intarsia"]["regions"]
+        if logical.extend(0, (total,), new) is None:
+            assert any(scale is not None for *_, scale in rows)
             assert all(scale is None for *_, scale in first)
             return
-        name = logical.group.attrs["intarsia"]["regions"]
-        logical.extend(end, (total,), more(end.part, length, rows)[0], merge_neighbours)
         assert logical.group.attrs["intarsia"]["regions"] == name
         length = total
     found = group_of(session.store).manifest  # which is checked
@@ -96,8 +93,7 @@ def test_it_is_as_if_the_table_had_been_read(first, second, third):
 def test_what_a_reader_would_refuse_is_refused():
     session, length = begun([(3, 0, 0.5)])
     logical = group_of(session.store)
-    end = logical.end_of_table(0)
     before = dict(logical.group.attrs)
     with pytest.raises(ManifestError, match="beyond"):
-        logical.extend(end, (length,), more(end.part, length, [(2, 0, 0.5)])[0], merge_neighbours)
+        logical.extend(0, (length,), more(logical.manifest, length, [(2, 0, 0.5)])[0])
     assert dict(group_of(session.store).group.attrs) == before

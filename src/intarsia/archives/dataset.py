@@ -11,6 +11,7 @@ import zarr
 
 from intarsia.archives.cf import decoded_fill_attribute
 from intarsia.archives.ledger import Ledger, entries_of, read_ledger
+from intarsia.archives.parsed_file import ParsedVariable, Role
 from intarsia.engine.reader import Reader
 from intarsia.errors import IngestError
 from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
@@ -43,6 +44,8 @@ class Dataset:
 
     origin: int = 0
     """How many steps along the growing dimension were not read: this dataset begins after them."""
+
+    _values: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     @property
     def is_new(self) -> bool:
@@ -117,10 +120,19 @@ class Dataset:
             yield name, with_floats(self.attrs(name))
 
     def values(self, name: str) -> np.ndarray[Any, Any]:
-        """The stored values of a plain array, from the origin on."""
-        dims = self.dims(name)
-        where = [slice(self.origin if dim in self.ledger.dims else 0, None) for dim in dims]
-        return np.asarray(Reader.of(self.plain[name]).read(tuple(where)))
+        """The stored values of a plain array, from the origin on; they are read once."""
+        if name not in self._values:
+            where = [slice(self.origin if dim in self.ledger.dims else 0, None) for dim in self.dims(name)]
+            self._values[name] = np.asarray(Reader.of(self.plain[name]).read(tuple(where)))
+        return self._values[name]
+
+    def variable(self, name: str, role: Role) -> ParsedVariable:
+        """A plain array as if a file had it; only a static one is loaded."""
+        array = self.plain[name]
+        values = self.values(name) if role == "static" else None
+        return ParsedVariable(
+            name, role, self.dims(name), array.shape, self.attrs(name), array.dtype, values=values
+        )
 
     def dims(self, name: str) -> tuple[str, ...]:
         """The names of a plain array's axes."""

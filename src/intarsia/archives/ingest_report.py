@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from intarsia.archives.plan.coordinates import labels
 from intarsia.archives.plan.lint_findings import COLUMNS as DRIFT_COLUMNS
 from intarsia.archives.plan.lint_findings import Drift, drifts_text
 from intarsia.display import count_text, markup, size_text, table_html, table_text, terminal_width
@@ -293,25 +292,9 @@ def find_runs(plan: IngestPlan) -> Runs:
             else:
                 runs.append([each, key, start, stop, 1])
         rows += [_run(first, start, stop, files) for first, _, start, stop, files in runs]
-    axis, origin = plan.cube.axes[0], plan.cube.origin
-    ends = [end for run in rows for end in (run.start, run.stop - 1)]
-    if axis.values is None or not ends:
-        texts = [str(origin + end) for end in ends]
-    else:
-        texts = labels(axis.values[ends], axis.attrs)
+    texts = plan.cube.axes[0].labels([end for run in rows for end in (run.start, run.stop - 1)])
     named = zip(rows, texts[::2], texts[1::2], strict=True)
-    return Runs(
-        tuple(
-            replace(
-                run,
-                start=origin + run.start,
-                stop=origin + run.stop,
-                first=first,
-                last=first if last == first else last,
-            )
-            for run, first, last in named
-        )
-    )
+    return Runs(tuple(replace(run, first=first, last=last) for run, first, last in named))
 
 
 def _run(contribution: Contribution, start: int, stop: int, files: int) -> Run:
@@ -372,7 +355,7 @@ class BatchReports:
     def add(self, report: IngestReport, axis: GrownAxis | None) -> None:
         """Add what one batch did; `axis` is the changed first dimension, if there is a single dataset."""
         if axis is not None and not axis.appends:
-            now = axis.kept()
+            now = axis.kept
             self._placed = [(reports, now[starts]) for reports, starts in self._placed]
             self._runs = [(run, int(now[a]), int(now[b - 1]) + 1) for run, a, b in self._runs]
         new = [file for file in report.files if file.start is not None]

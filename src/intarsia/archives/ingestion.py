@@ -33,6 +33,7 @@ from intarsia.archives.ingest_arguments import (
     check_dtypes,
     check_stacks,
     find_concat_dims,
+    known_stacks,
     listed,
 )
 from intarsia.archives.ingest_report import (
@@ -55,15 +56,13 @@ from intarsia.archives.locations import (
 )
 from intarsia.archives.parse import add_coordinates, parse_all, parse_one
 from intarsia.archives.parse_pool import Engine, check_engine
-from intarsia.archives.parsed_file import Failure, ParsedFile, ParseRequest, without_data
+from intarsia.archives.parsed_file import Failure, ParsedFile, ParseRequest
 from intarsia.archives.plan.attribute_merging import WORDS, Rule
 from intarsia.archives.plan.axis_union import GrownAxis
 from intarsia.archives.plan.compatibility import Rules
-from intarsia.archives.plan.cube import PlacingRules, WholeDatasetNeededError
-from intarsia.archives.plan.ingest_plan import IngestPlan, plan_ingest, plan_removal
+from intarsia.archives.plan.cube import WholeDatasetNeededError
+from intarsia.archives.plan.ingest_plan import IngestPlan, plan_ingest
 from intarsia.archives.plan.lint_findings import find_drifts
-from intarsia.archives.plan.member_allocation import MemberAllocator
-from intarsia.archives.plan.overlaps import POLICIES
 from intarsia.archives.plan.schema import read_schema
 from intarsia.archives.preprocess import Preprocess
 from intarsia.archives.relocation import accept_restored
@@ -230,7 +229,7 @@ def ingest(
         ("errors", errors, ("raise", "skip")),
         ("missing", missing, ("raise", "fill")),
         ("units", units, ("equal", "ignore")),
-        ("overlap", overlap, POLICIES),
+        ("overlap", overlap, ("refuse", "first", "last", "newest")),
         ("combine_attrs", WORDS[0] if callable(combine_attrs) else combine_attrs, WORDS),
     ):
         if value not in allowed:
@@ -252,10 +251,9 @@ def ingest(
     if not urls:
         patterns: Any = [files] if isinstance(files, str | os.PathLike) else files
         raise IngestError(f"no file matches {', '.join(map(str, patterns)) or 'an empty list'}")
-    placing = PlacingRules(overlap, tolerance, places)
     rules = Rules(
         copy, missing, add_variables, units, convert_units, dtypes, nulls, combine_attrs,
-        placing=placing, stacks=stacks,
+        stacks=stacks, overlap=overlap, tolerance=tolerance, indices=places,
     )  # fmt: skip
     whole = DatasetIngestion(
         Target(store, branch), urls, sources, request, rules, parser, group, errors, replace,
@@ -595,7 +593,7 @@ class Ingestion:
             self.grown = plans[0].cube.axes[0] if self.is_alone else None
             if not any(plan.placed_files for plan in plans):
                 return report, session.snapshot_id
-            handle = self._handle_for_full_members(reopened, plans, datasets)
+            handle = self._handle_for_full_members(reopened, plans)
             if handle is not repo:  # a session keeps the configuration that it began with
                 planned_at, repo = session.snapshot_id, reopened
                 session = handle.writable_session(branch)
@@ -677,16 +675,15 @@ class Ingestion:
         return any(changes)
 
     def _handle_for_full_members(
-        self, repo: icechunk.Repository, plans: Sequence[IngestPlan], datasets: Sequence[Dataset]
+        self, repo: icechunk.Repository, plans: Sequence[IngestPlan]
     ) -> icechunk.Repository:
         """The repository; if this commit fills members, a handle that gives each of them one manifest."""
         config, fills = repo.config, False
-        for part, plan, dataset in zip(self.parts, plans, datasets, strict=True):
-            known, groups = plan.ledger.members, dataset.logical_groups
+        for part, plan in zip(self.parts, plans, strict=True):
             full = [
                 (array, names)
-                for name, array in plan.arrays.items()
-                if (names := MemberAllocator(array, known.get(name, {}), groups.get(name)).full)
+                for array in plan.arrays.values()
+                if (names := [member.name for member in array.members.values() if member.is_full])
             ]
             if full:
                 config, fills = with_whole_members(config, part.group, full), True
@@ -790,9 +787,7 @@ class DatasetIngestion:
         if not files:  # all that can be said is what is wrong with each
             yield from found
             return
-        dims = self._known_dims() or find_concat_dims(
-            files, self.rules.placing.tolerance, self.rules.convert_units
-        )
+        dims = self._known_dims() or find_concat_dims(files, self.rules.tolerance, self.rules.convert_units)
         if not dims:
             failed = next((each for each in found if isinstance(each, Failure)), None)
             why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
@@ -856,15 +851,11 @@ class DatasetIngestion:
 
     def plan(self, dataset: Dataset) -> IngestPlan:
         """What goes where; files that are there, or that another process has added since, are unchanged."""
-        entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
-        twice = set() if self.replace else {file.url for file in self.parsed if file.url in entries}
-        files = [file for file in self.parsed if file.url not in twice]
-        known = [(file, entries[file.url]) for file in self.again if file.url in entries]
-        new_parts = [without_data(file, dataset.ledger.shown(number)) for file, number in known]
-        extending = [file for file in new_parts if any(v.role == "data" for v in file.variables.values())]
-        plan = plan_ingest(files, dataset, self.request, self.rules, entries, extending)
+        plan = plan_ingest(
+            self.parsed, dataset, self.request, self.rules, again=self.again, replaces=self.replace
+        )
         plan.refused |= self.failures
-        plan.unchanged = self.unchanged | twice
+        plan.unchanged |= self.unchanged
         return plan
 
     def preview(self, options: Iterable[str]) -> IngestReport:
@@ -882,7 +873,7 @@ class DatasetIngestion:
         problems = writer.write()
         before = [*dataset.plain, *dataset.logical_groups]
         written = [*plan.coordinates, *plan.static, *plan.arrays]
-        if not problems and not (plan.cube.origin and set(written) <= set(before) and not plan.attrs):
+        if not problems and not (plan.cube.axes[0].origin and set(written) <= set(before) and not plan.attrs):
             problems |= variable_problems(store, self.group, before, written)
         problems = {name: why for name, why in problems.items() if name in set(written)}
         for name, why in problems.items():
@@ -907,8 +898,8 @@ class DatasetIngestion:
 
     def report(self, plan: IngestPlan, dataset: Dataset, repo: icechunk.Repository | None) -> IngestReport:
         """What a plan does with every file, as the report that the caller gets."""
-        origin, unchanged = plan.cube.origin, plan.unchanged
-        places = {each.file.url: (origin + each.start, each.steps) for each in plan.placed_files}
+        unchanged = plan.unchanged
+        places = {each.file.url: (each.box.start[0], len(each.positions[0])) for each in plan.placed_files}
         before = set(dataset.ledger.locations)
         copy_reasons = plan.copy_reasons()
         files = []
@@ -962,7 +953,12 @@ def remove(
         session = opened.writable_session(branch)
         dataset = Dataset.read(session.store, group)
         gone = _entries(named, dataset.ledger)
-        plan = plan_removal(dataset, gone)
+        if set(dataset.ledger.claims.member.tolist()) <= set(gone):
+            raise IngestError(
+                "no other file shows anything, so nothing would be left: delete the group instead"
+            )
+        request, rules = ParseRequest(dataset.ledger.dims), Rules(stacks=known_stacks(dataset))
+        plan = plan_ingest((), dataset, request, rules, removed=gone)
         problems = Writer(safe_store(session.store), group, plan, dataset, Sources()).write()
         if problems:
             raise IngestError(f"without these files the dataset cannot be written: {problems}")

@@ -46,15 +46,7 @@ from intarsia.archives.parse import format_of
 from intarsia.archives.parsed_file import ChunkRanges, read_stored
 from intarsia.archives.plan.coordinates import CoordinateArray
 from intarsia.archives.plan.ingest_plan import ArrayPlan, IngestPlan
-from intarsia.archives.plan.member_allocation import (
-    FULL,
-    Allocation,
-    GrowingMember,
-    MemberAllocator,
-    merge_neighbours,
-    refine,
-    shift_boxes,
-)
+from intarsia.archives.plan.member_allocation import FULL, Allocation, GrowingMember
 from intarsia.display import one_line
 from intarsia.errors import IngestError, IntarsiaError
 from intarsia.logical.attributes import RESERVED, UNLIMITED_KEY, with_floats
@@ -65,7 +57,7 @@ from intarsia.manifest.box import Box, blocks
 from intarsia.manifest.coercion import values_dtype, zarr_type
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.packing import Packing
-from intarsia.manifest.region_table import NONE, RegionTable
+from intarsia.manifest.region_table import NONE
 from intarsia.nullable import optional_dtype
 
 COORDINATE_CHUNK = 1 << 12
@@ -119,19 +111,19 @@ class Writer:
         if self.dataset.is_new:
             group.update_attributes({UNLIMITED_KEY: list(plan.cube.dims)})
         problems: dict[str, str] = {}
-        allocators = {}
+        arrays: dict[str, LogicalArrayHandle] = {}
         documents: list[tuple[str, Any]] = []
         for name, array in plan.arrays.items():
             with _noted(problems, name):
-                allocators[name] = self._allocate(group, array, documents)
+                arrays[name] = self._grow_members(group, array, documents)
         _put(self.store, documents)
-        for name, (logical, allocator) in allocators.items():
+        for name, logical in arrays.items():
             with _noted(problems, name):
-                for problem in member_problems(self._write_array(plan.arrays[name], logical, allocator)):
+                for problem in member_problems(self._write_array(plan.arrays[name], logical)):
                     problems[name] = problem.what
         for name, coordinate in plan.coordinates.items():
             with _noted(problems, name):
-                write_concat(group, name, coordinate, plan.cube.origin)
+                write_concat(group, name, coordinate, plan.cube.axes[0].origin)
         for name, variable in plan.static.items():
             with _noted(problems, name):
                 shape = variable.loaded.shape
@@ -144,13 +136,12 @@ class Writer:
         write_ledger(plan.ledger, group)
         return problems
 
-    def _allocate(
+    def _grow_members(
         self, group: zarr.Group, array: ArrayPlan, documents: list[tuple[str, Any]]
-    ) -> tuple[LogicalArrayHandle, MemberAllocator]:
-        """Where everything in one array goes; adds documents of new members to those that will be written."""
+    ) -> LogicalArrayHandle:
+        """Make the members of an array large enough; documents of new ones are added to those to write."""
         logical = self.dataset.logical_groups.get(array.name) or self._create(group, array)
-        allocator = MemberAllocator(array, self.plan.ledger.members.get(array.name, {}), logical)
-        for member in allocator.members.values():
+        for member in array.members.values():
             if member.is_new:
                 created = self._member(f"{logical.group.path}/{member.name}", member)
                 logical.members.adopt(member.name, created)
@@ -158,7 +149,7 @@ class Writer:
                 documents.append((f"{created.path}/zarr.json", document))
             else:
                 logical.members[member.name].resize(tuple(member.shape))
-        return logical, allocator
+        return logical
 
     def _member(self, path: str, member: GrowingMember) -> zarr.Array[Any]:
         """A new member, not stored yet; made with zarr, so that it is valid."""
@@ -168,69 +159,40 @@ class Writer:
         except (ValueError, TypeError, KeyError) as error:
             raise IngestError(f"zarr refuses the encoding {member.encoding.short_codecs}: {error}") from error
 
-    def _write_array(
-        self, array: ArrayPlan, logical: LogicalArrayHandle, allocator: MemberAllocator
-    ) -> LogicalArrayHandle:
+    def _write_array(self, array: ArrayPlan, logical: LogicalArrayHandle) -> LogicalArrayHandle:
         """Fill the members of an array, and show them; returns the group with what has to be checked."""
-        plan, path = self.plan, logical.group.path
-        known = plan.ledger.members.get(array.name, {})
-        for member in allocator.members.values():
+        for member in array.members.values():
             for allocation in member.allocations:
-                self._fill(f"{path}/{member.name}", member, allocation)
-        checked = self._extend(array, logical, allocator) or self._replace_regions(array, logical, allocator)
-        used = allocator.used
-        members = {d: name for d, name in known.items() if d not in used} | used  # the latest last
-        kept = set(logical.manifest.members)
-        plan.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
+                self._fill(f"{logical.group.path}/{member.name}", member, allocation)
+        checked = self._show(array, logical)
+        names = set(logical.manifest.members)
+        members = {digest: name for digest, name in array.encodings.items() if name in names}
+        self.plan.ledger.members[array.name] = members
         return checked
 
-    def _extend(
-        self, array: ArrayPlan, logical: LogicalArrayHandle, allocator: MemberAllocator
-    ) -> LogicalArrayHandle | None:
-        """Show what goes after all regions of a long table; None if anything else changes."""
-        manifest, axis = logical.manifest, array.growing[0]
-        same = values_dtype(manifest.data_type) == array.dtype and manifest.chunk_shape == array.lattice
-        end = logical.end_of_table(axis) if same and self.plan.cube.origin else None
-        if end is None:
-            return None
-        fresh, names, packings, views = allocator.table(end.part)
-        more = shift_boxes(fresh, axis, self.plan.cube.origin), names, packings, views
-        return logical.extend(end, self._shape(array), more, merge_neighbours) if end.takes(more) else None
-
-    def _replace_regions(
-        self, array: ArrayPlan, logical: LogicalArrayHandle, allocator: MemberAllocator
-    ) -> LogicalArrayHandle:
-        """Show what is in the members, wherever it goes."""
-        manifest, origin = logical.manifest, self.plan.cube.origin
-        if values_dtype(manifest.data_type) != array.dtype:
-            manifest = _with_wider_type(manifest, array)
-        if manifest.chunk_shape != array.lattice:
-            manifest = refine(manifest, array.lattice)
+    def _show(self, array: ArrayPlan, logical: LogicalArrayHandle) -> LogicalArrayHandle:
+        """Give an array the regions that show its members, in its new shape."""
+        manifest, axis, cube = logical.manifest, array.growing[0], self.plan.cube
+        new = [region for member in array.members.values() for region in member.regions(array)]
+        is_wider = values_dtype(manifest.data_type) != array.dtype
+        if cube.axes[0].origin and not is_wider and manifest.chunk_shape == array.lattice:
+            extended = logical.extend(axis, array.shape, new)
+            if extended is not None:
+                return extended
+        manifest = _with_wider_type(manifest, array) if is_wider else manifest
+        manifest = manifest.refine(array.lattice)
         table = manifest.regions
-        if array.name in self.dataset.logical_groups and not origin:
-            table = self._make_room(array, table)
-        fresh, names, packings, views = allocator.table(manifest)
-        table = merge_neighbours(table.concat(shift_boxes(fresh, array.growing[0], origin)), array.growing[0])
-        changed = manifest.changed(
-            regions=table, members=names, packings=packings, views=views, shape=self._shape(array)
+        if not cube.axes[0].origin:
+            for grown, place in zip(cube.axes, array.growing, strict=True):
+                table = table.move(place, grown.kept)
+            holes = ((part, cell) for part in array.parts for cell in cube.holes(part))
+            table = table.subtract(*(array.box(cell, part).in_units(array.lattice) for part, cell in holes))
+        fresh, names, packings, views = manifest.rows_for(new)
+        table = table.concat(fresh).merge_neighbours(axis)
+        logical.commit(
+            manifest.changed(regions=table, members=names, packings=packings, views=views, shape=array.shape)
         )
-        logical.commit(changed)
         return logical
-
-    def _shape(self, array: ArrayPlan) -> tuple[int, ...]:
-        """The shape of an array, including the steps that were not read."""
-        first, origin = array.growing[0], self.plan.cube.origin
-        return tuple(n + origin if d == first else n for d, n in enumerate(array.shape))
-
-    def _make_room(self, array: ArrayPlan, table: RegionTable) -> RegionTable:
-        """The existing regions, moved apart, without those of files that lose their place."""
-        cube, lattice = self.plan.cube, array.lattice
-        for axis, place in zip(cube.axes, array.growing, strict=True):
-            table = axis.moved(table, place)
-        for part in array.parts:
-            for box in cube.freed(part) + cube.lost(part):
-                table = table.subtract(array.box(box, part).in_units(lattice))
-        return table
 
     def _create(self, group: zarr.Group, array: ArrayPlan) -> LogicalArrayHandle:
         """A logical array for a new variable, without regions."""
@@ -239,7 +201,7 @@ class Writer:
         if array.name in self.dataset.groups:
             raise IngestError(f"{array.name!r} is a group of the dataset: it cannot become an array")
         data_type = optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
-        manifest = Manifest.empty(self._shape(array), array.lattice, data_type, array.fill_value, array.dims)
+        manifest = Manifest.empty(array.shape, array.lattice, data_type, array.fill_value, array.dims)
         # Nothing is written yet: attributes and manifest are one document, which is stored once.
         metadata = GroupMetadata(attributes=clean(array.attrs))
         return LogicalArrayHandle(

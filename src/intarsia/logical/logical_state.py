@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from intarsia.engine.member_source import AnySource, Source
     from intarsia.logical.members import Encoding, Live
     from intarsia.manifest.box import Box
-    from intarsia.manifest.region_table import RegionTable, Row
-    from intarsia.manifest.stored_table import MoreRegions
+    from intarsia.manifest.manifest import NewRegion
+    from intarsia.manifest.region_table import Row
 
 
 @contextmanager
@@ -229,20 +229,21 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             self._drafts = {}
         self.discard(*sorted(gone))
 
-    def end_of_table(self, axis: int) -> TableEnd | None:
-        """The regions that reach the end of an axis; None if they are not in a table that can be extended."""
-        document: Any = self.group.metadata.attributes.get(MANIFEST_KEY)
-        return TableEnd.of(self.manifest, self._open_table(self.group, document, "r+"), axis)
-
     def extend(
-        self, end: TableEnd, shape: tuple[int, ...], more: MoreRegions,
-        join: Callable[[RegionTable, int], RegionTable],
-    ) -> LogicalArrayHandle:  # fmt: skip
-        """Add regions after all others; returns the group with only the last ones, for checks."""
+        self, axis: int, shape: tuple[int, ...], regions: Sequence[NewRegion]
+    ) -> LogicalArrayHandle | None:
+        """Add regions after all others, without reading those; returns the group with only the last ones.
+
+        None, and nothing is done, if regions are not in a table that can be extended by these.
+        """
         with self._turn:
-            part, changes = end.store(shape, more, join)
             attributes: dict[str, Any] = dict(self.group.metadata.attributes)
-            known: Any = attributes[MANIFEST_KEY]
+            known: Any = attributes.get(MANIFEST_KEY)
+            end = TableEnd.of(self.manifest, self._open_table(self.group, known, "r+"), axis)
+            more = None if end is None else end.part.rows_for(regions)
+            if end is None or more is None or not end.takes(more):
+                return None
+            part, changes = end.store(shape, more)
             attributes[MANIFEST_KEY] = {**known, **changes, "generation": known["generation"] + 1}
             self.group = self.group.update_attributes(attributes)
             manifest = self._read_manifest(self.group, later=True)

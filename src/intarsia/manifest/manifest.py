@@ -64,6 +64,10 @@ class NewRegion(NamedTuple):
     """How the box sees it, if not as it is."""
 
 
+type MoreRegions = tuple[RegionTable, tuple[str, ...], Packings, tuple[View, ...]]
+"""New regions, with all members, packings and views that they and the others refer to."""
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What a logical array is made of.
@@ -326,32 +330,54 @@ class Manifest:
         >>> [(manifest.members[row.member], row.box.start) for row in map(manifest.regions.row, range(2))]
         [('m-1', (0,)), ('m-2', (1,))]
         """
-        added = list(regions)
-        names = dict.fromkeys((*self.members, *(region.member for region in added)))
-        positions = {name: i for i, name in enumerate(names)}
-        views = list(self.views)
-        for view in dict.fromkeys(region.view for region in added):
-            if view is not None and view not in views:
-                views.append(view)
-        packings, numbers = self.packings.with_(region.packing for region in added)
-        rows = []
-        for (box, member, start, _, view), packing in zip(added, numbers, strict=True):
-            seen = NONE if view is None else views.index(view)
-            rows.append(Row(positions[member], box, start or (0,) * self.ndim, packing, seen, layer))
+        fresh, names, packings, views = self.rows_for(regions, layer)
         tables = {0: self.regions, **self.replicas.by_layer()}
         before = tables.get(layer, self.regions.select(slice(0)))
-        tables[layer] = before.subtract(*holes).concat(RegionTable.from_rows(rows, self.ndim))
+        tables[layer] = before.subtract(*holes).concat(fresh)
         replicas: RegionTable | None = None
         if layer or same_values:
             replicas = reduce(RegionTable.concat, list(tables.values())[1:], self.regions.select(slice(0)))
         return self.changed(
             regions=tables[0],
             replicas=replicas,
-            members=tuple(names),
+            members=names,
             packings=packings,
-            views=tuple(views),
+            views=views,
             **fields,
         )
+
+    def rows_for(self, regions: Iterable[NewRegion], layer: int = 0) -> MoreRegions:
+        """New regions as rows of a table; and all members, packings and views, with those that they need."""
+        added = list(regions)
+        names = dict.fromkeys((*self.members, *(region.member for region in added)))
+        positions = {name: i for i, name in enumerate(names)}
+        views = {view: i for i, view in enumerate(self.views)}
+        packings, numbers = self.packings.with_(region.packing for region in added)
+        rows = []
+        for (box, member, start, _, view), packing in zip(added, numbers, strict=True):
+            seen = NONE if view is None else views.setdefault(view, len(views))
+            rows.append(Row(positions[member], box, start or (0,) * self.ndim, packing, seen, layer))
+        return RegionTable.from_rows(rows, self.ndim), tuple(names), packings, tuple(views)
+
+    def refine(self, chunk_shape: tuple[int, ...]) -> Manifest:
+        """The same regions, of the same generation, on a finer lattice, whose chunks divide the old ones.
+
+        >>> Manifest.empty((5,), (4,), "u1").refine((2,)).lattice
+        (3,)
+        """
+        if chunk_shape == self.chunk_shape:
+            return self
+        finer = replace(self, chunk_shape=chunk_shape)
+        tables: dict[str, Any] = {}
+        factor = np.array(self.chunk_shape, dtype=np.int64) // np.array(chunk_shape, dtype=np.int64)
+        for name in ("regions", "replicas"):
+            table: RegionTable = getattr(self, name)
+            if len(table):
+                # the end of the array may cut the last chunk off: then it holds fewer of the finer chunks
+                stop = np.minimum(table.stop * factor, np.array(finer.lattice, dtype=np.int64))
+                start, member_start = table.start * factor, table.member_start * factor
+                tables[name] = replace(table, start=start, stop=stop, member_start=member_start)
+        return replace(finer, **tables)
 
     def without_replicas(self, *boxes: Box) -> Manifest:
         """The next generation, with boxes of logical chunks cut out of all replicas; the manifest itself if

@@ -336,6 +336,11 @@ class RegionTable(ReadLater):
         """
         if not len(self):
             return []
+        order, follows = self._followers(axis)
+        return [run.tolist() for run in np.split(order, np.flatnonzero(~follows) + 1)]
+
+    def _followers(self, axis: int) -> tuple[Ints, np.ndarray[Any, np.dtype[np.bool_]]]:
+        """The rows along an axis; and for each but the first, whether it continues the one before it."""
         cross = np.arange(self.ndim) != axis
         borders = [*self.stop[:, cross].T[::-1], *self.start[:, cross].T[::-1]]
         order = np.lexsort([self.start[:, axis], *borders, self.layer])
@@ -343,7 +348,54 @@ class RegionTable(ReadLater):
         follows = (start[1:, axis] == stop[:-1, axis]) & (layer[1:] == layer[:-1])
         for edge in (start[:, cross], stop[:, cross]):
             follows &= (edge[1:] == edge[:-1]).all(axis=1)
-        return [run.tolist() for run in np.split(order, np.flatnonzero(~follows) + 1)]
+        return order, follows
+
+    def merge_neighbours(self, axis: int) -> RegionTable:
+        """The table with rows merged that continue one another along an axis, in the array and in the member.
+
+        >>> rows = [Row(0, Box((i,), (i + 2,)), (i,)) for i in (2, 0, 4)]
+        >>> RegionTable.from_rows(rows, ndim=1).merge_neighbours(0).row(0).box
+        Box(start=(0,), stop=(6,))
+        """
+        if len(self) < 2:
+            return self
+        order, follows = self._followers(axis)
+        ordered = self.select(order)
+        shift = ordered.member_start - ordered.start  # this stays the same where a member continues
+        follows &= (shift[1:] == shift[:-1]).all(axis=1)
+        for numbers in (ordered.member, ordered.packing, ordered.view):
+            follows &= numbers[1:] == numbers[:-1]
+        firsts = np.flatnonzero(np.concatenate([[True], ~follows]))
+        merged = ordered.select(firsts)
+        merged.stop[:, axis] = ordered.stop[np.append(firsts[1:], len(ordered)) - 1, axis]
+        return merged.select(np.argsort(merged.start[:, axis], kind="stable"))
+
+    def move(self, axis: int, places: Ints) -> RegionTable:
+        """The table with every cell of an axis in another place: places rise, and -1 removes a cell.
+
+        >>> table = RegionTable.from_rows([Row(0, Box((0,), (4,)), (0,))], ndim=1)
+        >>> moved = table.move(0, np.array([0, -1, 1, 5]))
+        >>> [(row.box.start, row.box.stop, row.member_start) for row in map(moved.row, range(len(moved)))]
+        [((0,), (1,), (0,)), ((1,), (2,), (2,)), ((5,), (6,), (3,))]
+        """
+        if not len(self) or bool((places == np.arange(len(places))).all()):
+            return self
+        first, last = self.start[:, axis], self.stop[:, axis] - 1
+        removed = np.cumsum(places < 0)
+        intact = (places[first] >= 0) & (removed[first] == removed[last])
+        intact &= places[last] - places[first] == last - first
+        moved = self.select(np.flatnonzero(intact))
+        moved.start[:, axis], moved.stop[:, axis] = places[first[intact]], places[last[intact]] + 1
+        pieces = []
+        for row in map(self.row, np.flatnonzero(~intact).tolist()):
+            begin = row.box.start[axis]
+            cells = np.flatnonzero(places[begin : row.box.stop[axis]] >= 0) + begin
+            breaks = np.flatnonzero((np.diff(cells) != 1) | (np.diff(places[cells]) != 1)) + 1
+            for run in np.split(cells, breaks) if len(cells) else ():
+                part = row.crop(row.box.with_axis(axis, int(run[0]), int(run[-1]) + 1))
+                place = int(places[run[0]])
+                pieces.append(part._replace(box=part.box.with_axis(axis, place, place + len(run))))
+        return moved.concat(RegionTable.from_rows(pieces, self.ndim)) if pieces else moved
 
     def subtract(self, *boxes: Box) -> RegionTable:
         """The table with boxes cut out of every region."""

@@ -9,7 +9,6 @@ where the array ended, and the last ones at most grow beyond that end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,8 +24,7 @@ from intarsia.manifest.region_table import NONE, Ints, RegionTable
 if TYPE_CHECKING:
     from zarr.storage import StorePath
 
-    from intarsia.manifest.manifest import Manifest
-    from intarsia.manifest.view import View
+    from intarsia.manifest.manifest import Manifest, MoreRegions
 
 
 ROWS_PER_CHUNK = 1 << 11
@@ -85,9 +83,6 @@ def change_rows(table: zarr.Array[Any], before: Ints, columns: Ints) -> None:
             table[rows] = columns[rows]
 
 
-type MoreRegions = tuple[RegionTable, tuple[str, ...], Packings, tuple[View, ...]]
-"""New regions, with all members, packings and views that they and the last regions refer to."""
-
 FACTORS = 3
 """Columns at the end of a row: the kind, scale and offset of the packing with the row's number."""
 
@@ -144,15 +139,13 @@ class TableEnd:
         _, _, packings, views = more
         return self.block.shape[1] > 1 + 3 * self.whole.ndim or not (len(packings) or views)
 
-    def store(
-        self, shape: tuple[int, ...], more: MoreRegions, join: Callable[[RegionTable, int], RegionTable]
-    ) -> tuple[Manifest, dict[str, Any]]:
+    def store(self, shape: tuple[int, ...], more: MoreRegions) -> tuple[Manifest, dict[str, Any]]:
         """Store more regions, for an array with a new shape; refuse anything that a reader would refuse.
 
-        Returns the array with only its last regions, and changes to the manifest. `join` joins neighbours.
+        Returns the array with only its last regions, and changes to the manifest.
         """
         (fresh, names, packings, views), known = more, self.whole.packings
-        regions = join(self.part.regions.concat(fresh), self.axis)
+        regions = self.part.regions.concat(fresh).merge_neighbours(self.axis)
         part = replace(self.part, shape=shape)
         part = part.changed(regions=regions, members=names, packings=packings, views=views)
         part.check()

@@ -43,9 +43,11 @@ def test_files_end_up_sorted_wherever_they_belong(order, count, direction, data)
     values = 10 * np.arange(12)
     old = np.sort(values[order[:count]])[::direction]
     new = [values[[i]] for i in order[count:]]
-    removed = [(a, b) for a, b in [sorted(data.draw(st.tuples(*[st.integers(0, count)] * 2)))] if a < b]
-    axis = union("t", old, new, removed)
-    stays = np.delete(old, slice(*removed[0])) if removed else old
+    gone = np.array(
+        sorted(data.draw(st.sets(st.integers(0, count - 1) if count else st.nothing()))), dtype=int
+    )
+    axis = union("t", old, new, gone)
+    stays = np.delete(old, gone)
     expected = np.sort(np.concatenate([stays, *new]))
     if direction == -1 and len(stays) > 1:
         expected = expected[::-1]
@@ -53,13 +55,9 @@ def test_files_end_up_sorted_wherever_they_belong(order, count, direction, data)
     assert axis.length == len(expected)
     for part, steps in zip(new, axis.positions, strict=True):
         assert axis.values[steps].tolist() == part.tolist()
-    kept = axis.kept()
-    assert axis.values[kept[kept >= 0]].tolist() == stays.tolist()
-    opened = stays.tolist()
-    for at, length in axis.openings:
-        opened[at:at] = [None] * length
-    assert [v for v, o in zip(axis.values.tolist(), opened, strict=True) if o is not None] == stays.tolist()
-    assert axis.appends == (not removed and axis.values[: len(old)].tolist() == old.tolist())
+    assert axis.values[axis.kept[axis.kept >= 0]].tolist() == stays.tolist()
+    assert np.flatnonzero(axis.kept < 0).tolist() == gone.tolist()
+    assert axis.appends == (not len(gone) and axis.values[: len(old)].tolist() == old.tolist())
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4))
@@ -69,15 +67,24 @@ def test_steps_that_nobody_has(intervals):
     for a, b in pairs:
         there[a:b] = True
     columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    free = uncovered(9, *columns)
-    assert [i for a, b in reversed(free) for i in range(a, b)] == np.flatnonzero(~there).tolist()
+    assert uncovered(9, *columns).tolist() == np.flatnonzero(~there).tolist()
 
 
 def test_without_a_coordinate_files_are_appended_as_they_are_named():
-    axis = appended("t", 5, [2, 1], [])
+    axis = appended("t", 5, [2, 1], np.array([], dtype=int))
     assert [each.tolist() for each in axis.positions] == [[5, 6], [7]]
-    assert axis.openings == [(5, 3)]
+    assert axis.length == 8
     assert axis.appends
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "tolerance"),
+    [([3.0, 1.0, 2.0], 4.0, None), ([1.0, 1.4], 1.2, 0.25)],
+    ids=["in no order", "equal through a new value"],
+)
+def test_steps_of_a_dataset_are_never_reordered_or_merged(old, new, tolerance):
+    with pytest.raises(IngestError, match="in no order, or count as equal"):
+        union("t", np.array(old), [np.array([new])], np.array([], dtype=int), tolerance)
 
 
 def test_files_at_one_place_of_nested_lists_have_equal_lengths():

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia.archives.plan.coordinates import labels
-from intarsia.archives.plan.member_allocation import insert_gap, remove_cells
 from intarsia.errors import IngestError
 from intarsia.manifest.box import Box
 
 if TYPE_CHECKING:
-    from intarsia.manifest.region_table import Ints, RegionTable
+    from intarsia.manifest.region_table import Ints
 
 ULPS = 4
 """Values that are at most this many steps of their floating-point type apart are equal by default."""
@@ -121,84 +120,74 @@ def stored_spans(places: Sequence[Span], picked: Ints) -> tuple[Span, ...]:
 
 @dataclass
 class GrownAxis:
-    """One dimension that grows: what exists, what goes, what comes."""
+    """One dimension that grows: where its steps will be, existing ones and those of new files."""
 
     dim: str
 
     length: int
     """Its length after the commit."""
 
-    removed: list[tuple[int, int]] = field(default_factory=list)
-    """Current steps that no file has any more; last first."""
+    kept: Ints
+    """For every existing step, from the origin on: where it will be; -1 if it is removed."""
 
-    openings: list[tuple[int, int]] = field(default_factory=list)
-    """Where steps are inserted (counted after the removals) and how many; last first."""
+    positions: list[Ints]
+    """For every new file, where each of its steps is on the axis."""
 
     values: np.ndarray[Any, Any] | None = None
-    """The coordinate after the commit; None if files have none."""
+    """The coordinate after the commit, from the origin on; None if files have none."""
 
     attrs: Mapping[str, Any] = field(default_factory=dict)
     """What the coordinate's numbers mean."""
 
-    positions: list[Ints] = field(default_factory=list)
-    """For every new file, where each of its steps is on the axis."""
-
     rewritten: bool = False
     """Whether the coordinate's numbers are encoded differently from before."""
+
+    origin: int = 0
+    """How many existing steps were not read, because they stay as they are."""
+
+    @property
+    def size(self) -> int:
+        """The number of steps from the origin on."""
+        return self.length - self.origin
 
     @property
     def appends(self) -> bool:
         """Whether everything new comes after what exists."""
-        added = sum(length for _, length in self.openings)
-        return not self.removed and all(at == self.length - added for at, _ in self.openings)
+        return bool((self.kept == self.origin + np.arange(len(self.kept))).all())
 
     def goes_behind(self, steps: int) -> bool:
-        """Whether everything new comes after the first `steps`, which stay as they are."""
-        return self.appends and not self.rewritten and all(int(own.min()) >= steps for own in self.positions)
+        """Whether everything new comes after the first `steps` that were read, which stay as they are."""
+        first = self.origin + steps
+        return self.appends and not self.rewritten and all(int(own.min()) >= first for own in self.positions)
 
-    def kept(self) -> Ints:
-        """For every existing step: where it will be; -1 if it is removed."""
-        added = sum(length for _, length in self.openings)
-        gone = sum(b - a for a, b in self.removed)
-        before = self.length - added + gone
-        stays = np.ones(before, dtype=bool)
-        for a, b in self.removed:
-            stays[a:b] = False
-        places = np.arange(before - gone)
-        for at, length in self.openings:  # counted in the steps that stay
-            places[at:] += length
-        kept = np.full(before, -1, dtype=np.int64)
-        kept[stays] = places
-        return kept
-
-    def moved(self, table: RegionTable, axis: int) -> RegionTable:
-        """A table of boxes on this axis, moved to their new places."""
-        for start, stop in self.removed:
-            table = remove_cells(table, axis, start, stop)
-        for at, length in self.openings:
-            table = insert_gap(table, axis, at, length)
-        return table
-
-    def text(self, span: Span) -> str:
+    def text(self, start: int, stop: int) -> str:
         """Steps as people write them."""
-        if self.values is None:
-            return " … ".join(dict.fromkeys((str(span.start), str(span.stop - 1))))
-        ends = labels(self.values[[span.start, span.stop - 1]], self.attrs)
-        return " … ".join(dict.fromkeys(ends))
+        ends = [start, stop - 1]
+        return " … ".join(dict.fromkeys(self.labels(ends)))
+
+    def labels(self, steps: Sequence[int]) -> list[str]:
+        """The coordinates of some steps as people write them."""
+        if self.values is None or not steps:
+            return list(map(str, steps))
+        return labels(self.values[np.array(steps) - self.origin], self.attrs)
 
 
-def uncovered(length: int, starts: Ints, stops: Ints) -> list[tuple[int, int]]:
-    """The steps of an axis that are in no interval; last first.
+def uncovered(length: int, starts: Ints, stops: Ints) -> Ints:
+    """The steps of an axis that are in no interval.
 
-    >>> uncovered(9, np.array([0, 5]), np.array([2, 9]))
-    [(2, 5)]
+    >>> uncovered(9, np.array([0, 5]), np.array([2, 9])).tolist()
+    [2, 3, 4]
     """
     depth = np.zeros(length + 1, dtype=np.int64)
     np.add.at(depth, starts, 1)
     np.add.at(depth, stops, -1)
-    free = np.concatenate([[False], np.cumsum(depth)[:-1] == 0, [False]])
-    edges = np.flatnonzero(np.diff(free)).reshape(-1, 2)
-    return [(a, b) for a, b in edges[::-1].tolist()]
+    return np.flatnonzero(np.cumsum(depth)[:-1] == 0)
+
+
+def _kept(before: int, gone: Ints, places: Ints) -> Ints:
+    kept = np.full(before, -1, dtype=np.int64)
+    kept[np.delete(np.arange(before), gone)] = places
+    return kept
 
 
 def order(values: np.ndarray[Any, Any]) -> int:
@@ -216,44 +205,37 @@ def sortable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def union(
-    dim: str, before: np.ndarray[Any, Any] | None, parts: Sequence[np.ndarray[Any, Any]],
-    removed: list[tuple[int, int]], tolerance: float | None = None,
+    dim: str, before: np.ndarray[Any, Any] | None, parts: Sequence[np.ndarray[Any, Any]], gone: Ints,
+    tolerance: float | None = None, origin: int = 0,
 ) -> GrownAxis:  # fmt: skip
-    """The axis of all existing and new values, and where those of every part are on it.
+    """The axis of all existing and new values, without the steps in `gone`, and where every part is on it.
 
     It rises, unless everything with a direction falls.
 
-    >>> axis = union("x", np.array([1.0, 3.0]), [np.array([2.0, 1.0]), np.array([9.0])], [])
-    >>> axis.values.tolist(), axis.openings, [each.tolist() for each in axis.positions]
-    ([1.0, 2.0, 3.0, 9.0], [(2, 1), (1, 1)], [[1, 0], [3]])
+    >>> axis = union("x", np.array([1.0, 3.0]), [np.array([2.0, 1.0]), np.array([9.0])], np.array([], int))
+    >>> axis.values.tolist(), axis.kept.tolist(), [each.tolist() for each in axis.positions]
+    ([1.0, 2.0, 3.0, 9.0], [0, 2], [[1, 0], [3]])
     """
-    stays = before
-    for start, stop in removed:
-        assert stays is not None
-        stays = np.delete(stays, slice(start, stop))
-    old = np.empty(0, parts[0].dtype if parts else np.float64) if stays is None else stays
+    before = parts[0][:0] if before is None else before
+    old = np.delete(before, gone)
+    if not parts:
+        return GrownAxis(dim, len(old), _kept(len(before), gone, np.arange(len(old))), [], old)
     known = [old, *parts]
     directions = {order(part) for part in ([old] if len(old) > 1 else parts)} - {0}
-    if len(old) > 1 and not directions:  # made without order: new values come last
-        directions = {1}
     everything = np.concatenate(known)
     keys = sortable(everything) if everything.dtype.kind != "f" else _snapped(everything, tolerance, known)
     distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     if directions == {-1}:
         first, inverse = first[::-1], len(distinct) - 1 - inverse
-    values = everything[first]
-    cuts = np.cumsum([len(part) for part in known])[:-1]
-    places = np.split(inverse, cuts)
-    openings: dict[int, int] = {}
-    fresh = np.ones(len(values), dtype=bool)
-    fresh[places[0]] = False
-    at = np.cumsum(~fresh)[fresh]  # old steps before each new one
-    for where, count in zip(*np.unique(at, return_counts=True), strict=True):
-        openings[int(where)] = int(count)
-    return GrownAxis(
-        dim, len(values), removed, sorted(openings.items(), reverse=True), values, {}, places[1:]
-    )
+    places, *positions = np.split(origin + inverse, np.cumsum([len(part) for part in known])[:-1])
+    if (np.diff(places) <= 0).any():
+        raise IngestError(
+            f"the steps of {dim!r} in the dataset are in no order, or count as equal with "
+            f"tolerance={tolerance}: files cannot be placed among them"
+        )
+    kept = _kept(len(before), gone, places)
+    return GrownAxis(dim, origin + len(distinct), kept, positions, everything[first], origin=origin)
 
 
 def _snapped(
@@ -279,14 +261,12 @@ def _snapped(
     return snapped
 
 
-def appended(dim: str, before: int, lengths: Sequence[int], removed: list[tuple[int, int]]) -> GrownAxis:
+def appended(dim: str, before: int, lengths: Sequence[int], gone: Ints) -> GrownAxis:
     """The axis of a dimension without a coordinate: files follow one another in the given order."""
-    stays = before - sum(b - a for a, b in removed)
+    stays = before - len(gone)
     ends = np.cumsum([stays, *lengths]).tolist()
-    total = ends[-1]
     positions = [np.arange(a, b) for a, b in pairwise(ends)]
-    openings = [(stays, total - stays)] if total > stays else []
-    return GrownAxis(dim, total, removed, openings, positions=positions)
+    return GrownAxis(dim, ends[-1], _kept(before, gone, np.arange(stays)), positions)
 
 
 def nested(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> GrownAxis:
@@ -301,10 +281,9 @@ def nested(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> GrownAxi
             raise IngestError(
                 f"files at {index} of the lists along {dim!r} have {size[index]} and {length} steps"
             )
-    starts = dict(zip(sorted(size), np.cumsum([0, *(size[i] for i in sorted(size))]).tolist(), strict=False))
-    positions = [np.arange(starts[i], starts[i] + size[i]) for i in indices]
-    total = sum(size.values())
-    return GrownAxis(dim, total, openings=[(0, total)] if total else [], positions=positions)
+    ends = np.cumsum([0, *(size[i] for i in sorted(size))]).tolist()
+    steps = {i: np.arange(*each) for i, each in zip(sorted(size), pairwise(ends), strict=True)}
+    return GrownAxis(dim, ends[-1], np.empty(0, dtype=np.int64), [steps[i] for i in indices])
 
 
 def boxes(spans_of: Sequence[Sequence[Span]]) -> list[Box]:

@@ -15,7 +15,6 @@ from intarsia.archives.plan import reconcile
 from intarsia.archives.plan.attribute_merging import AttributeMerger
 from intarsia.archives.plan.axis_union import Span, spans
 from intarsia.archives.plan.coordinates import are_comparable, calendar_of, has_time_units, same_values
-from intarsia.archives.plan.cube import PlacingRules
 from intarsia.archives.plan.reconcile import units_of
 from intarsia.errors import IngestError
 from intarsia.manifest.coercion import is_nullable, values_dtype
@@ -58,8 +57,14 @@ class Rules:
     schema: Schema | None = None
     """What the caller declared; files are checked against it."""
 
-    placing: PlacingRules = field(default_factory=PlacingRules)
-    """How places are found."""
+    overlap: str = "refuse"
+    """Which file wins if files overlap; `refuse` takes no overlapping file."""
+
+    tolerance: float | None = None
+    """How far apart coordinates may be and still be equal; None for a few steps of their type."""
+
+    indices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The places of files in nested lists, by URL."""
 
     stacks: Mapping[str, Stack] = field(default_factory=dict)
     """Which variables are stacked into one array."""
@@ -92,20 +97,16 @@ class ExpectedVariable:
     """The type that holds the values of all files so far, until its data type is decided."""
 
 
-class ExpectedValues(NamedTuple):
-    """A coordinate or another variable that is the same in all files."""
+class Expected(NamedTuple):
+    """A coordinate, or another variable that is not data, as files are expected to have it."""
 
-    values: np.ndarray[Any, Any]
-    dims: tuple[str, ...]
-
+    variable: ParsedVariable
     source: str
     """The file or dataset that this comes from."""
 
-    units: str = ""
-    """Its units, empty if it has none."""
-
-    variable: ParsedVariable | None = None
-    """The variable itself, if a file has it: others are turned to match it, so this one is written."""
+    @property
+    def units(self) -> str:
+        return units_of(self.variable.attrs)
 
 
 class Expectations:
@@ -116,15 +117,12 @@ class Expectations:
     ) -> None:
         self.dims, self.rules = dims, rules
         self.data: dict[str, ExpectedVariable] = {}
-        self.static: dict[str, ExpectedValues] = {}
-        self.mappings: dict[str, dict[str, Any]] = {}
+        self.concat: dict[str, Expected] = {}
+        """Coordinates along the dimensions that grow."""
+        self.static: dict[str, Expected] = {}
+        """Variables that are the same in all files."""
         self.requested = variables
         self.has_variables = not dataset.is_new
-        self.calendars: dict[str, tuple[str, str]] = {}
-        self.units: dict[str, tuple[str, str]] = {}
-        """The units of coordinates along the dimensions that grow, and where they were seen."""
-        self.along: dict[str, tuple[str, ...]] = {}
-        """The axes of coordinates along the dimensions that grow."""
         self.attributes = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
         self.dropped: dict[str, str] = {}
         self.unreadable: set[str] = set()
@@ -146,18 +144,10 @@ class Expectations:
             parts = [part for part, stack in rules.stacks.items() if stack.array == name]
             if parts:
                 self._unstack(self.data.pop(name), parts)
-        for name, array in dataset.plain.items():
-            attrs = dataset.attrs(name)
-            own = tuple(array.metadata.dimension_names or ())
-            if not set(self.dims) & set(own):
-                self.static[name] = ExpectedValues(dataset.values(name), own, "the dataset", units_of(attrs))
-                if is_grid_mapping(attrs):
-                    self.mappings[name] = clean(attrs)
-                continue
-            self.units[name] = (units_of(attrs), "the dataset")
-            self.along[name] = own
-            if has_time_units(attrs):
-                self.calendars[name] = (calendar_of(attrs), "the dataset")
+        for name in dataset.plain:
+            grows = bool(set(self.dims) & set(dataset.dims(name)))
+            known = Expected(dataset.variable(name, "concat" if grows else "static"), "the dataset")
+            (self.concat if grows else self.static)[name] = known
 
     def declare(self, schema: Schema) -> None:
         """Process what was declared, in place of the first file; the dataset, if there is one, has to fit."""
@@ -218,7 +208,7 @@ class Expectations:
         if not data and not self.data:
             return f"it has no variable along {self._along()}{file.left_out_text}"
         problem = self._unreadable(file, data) or ("" if extends else self._missing(data))
-        problem = problem or self._units(file) or self._calendar(file) or self._grid(file)
+        problem = problem or self._units(file) or self._grid(file)
         problem = problem or self._unlike(data) or self.attributes.problem(file)
         self.kinds.clear()
         for name, variable in data.items():
@@ -231,8 +221,9 @@ class Expectations:
     def _rename_invented(self, file: ParsedFile) -> None:
         """Give axes without names the names of the dataset: they depend on everything else in a file."""
         for name, variable in file.variables.items():
-            known = self.data.get(name) or self.static.get(name)
-            with_names_of(variable, self.along.get(name, ()) if known is None else known.dims, self.dims)
+            other = self.static.get(name) or self.concat.get(name)
+            dims = () if other is None else other.variable.dims
+            with_names_of(variable, self.data[name].dims if name in self.data else dims, self.dims)
 
     def _takes(self, name: str) -> bool:
         """Whether a variable that was not seen before becomes part of the dataset."""
@@ -246,7 +237,7 @@ class Expectations:
         for name, why in file.left_out.items():
             stack = self.rules.stacks.get(name)
             is_part = stack is not None and not data.keys().isdisjoint(stack.parts)
-            if is_part or name in self.data or name in self.units or name in (self.requested or ()):
+            if is_part or name in self.data or name in self.concat or name in (self.requested or ()):
                 return f"its variable {name!r} cannot be read: {why}"
         return ""
 
@@ -263,37 +254,32 @@ class Expectations:
         )
 
     def _units(self, file: ParsedFile) -> str:
-        """What is wrong with the units of coordinates; if requested, they are converted."""
+        """What is wrong with the units and calendars of coordinates; if requested, units are converted."""
         for name, variable in list(file.variables.items()):
-            own = units_of(variable.attrs)
-            if variable.role == "concat" and name in self.units:
-                units, source = self.units[name]
-                if own == units or (has_time_units(variable.attrs) and has_time_units({"units": units})):
-                    continue
-                words = f"its {name!r} has the units {own!r}, but that of {source} has {units!r}"
-                if not self.rules.convert_units:
-                    return f"{words} (convert_units=True converts them)"
-                try:
-                    reconcile.convert_coordinate(file, name, units)
-                except IngestError as error:
-                    return f"{words}: {error}"
+            own, is_time = units_of(variable.attrs), has_time_units(variable.attrs)
+            if variable.role == "concat" and name in self.concat:
+                known = self.concat[name]
+                if is_time and has_time_units(known.variable.attrs):
+                    calendars = calendar_of(variable.attrs), calendar_of(known.variable.attrs)
+                    if not are_comparable(calendars):
+                        return (
+                            f"its {name!r} uses the calendar {calendars[0]!r}, but that of {known.source} "
+                            f"uses {calendars[1]!r}: a dataset has one calendar"
+                        )
+                elif own != known.units:
+                    words = f"its {name!r} has the units {own!r}, but that of {known.source} has "
+                    words += repr(known.units)
+                    if not self.rules.convert_units:
+                        return f"{words} (convert_units=True converts them)"
+                    try:
+                        reconcile.convert_coordinate(file, name, known.units)
+                    except IngestError as error:
+                        return f"{words}: {error}"
             elif self.rules.convert_units and variable.role == "static" and name in self.static:
                 units = self.static[name].units
                 if own != units:
                     with suppress(IngestError):  # the values may be equal anyway; if not, they are refused
                         reconcile.convert_coordinate(file, name, units)
-        return ""
-
-    def _calendar(self, file: ParsedFile) -> str:
-        for name, variable in file.variables.items():
-            if variable.role == "concat" and has_time_units(variable.attrs) and name in self.calendars:
-                calendar, source = self.calendars[name]
-                own = calendar_of(variable.attrs)
-                if not are_comparable((own, calendar)):
-                    return (
-                        f"its {name!r} uses the calendar {own!r}, but that of {source} uses {calendar!r}: "
-                        "a dataset has one calendar"
-                    )
         return ""
 
     def _grid(self, file: ParsedFile) -> str:
@@ -311,41 +297,43 @@ class Expectations:
         turned: dict[str, Ints] = {}
         # axes first: other variables along them are turned with them
         for name, variable in sorted(static.items(), key=lambda item: item[0] not in axes):
-            known = self.static[name]
-            if not turned and variable.dims == known.dims and same_values(variable.loaded, known.values):
+            known, source = self.static[name]
+            if not turned and variable.dims == known.dims and same_values(variable.loaded, known.loaded):
                 continue
             if variable.dims == known.dims == (name,) and name in axes:
-                circle, tolerance = name in circular, self.rules.placing.tolerance
-                positions = reconcile.locate(variable.loaded, known.values, tolerance, circle)
+                circle, tolerance = name in circular, self.rules.tolerance
+                positions = reconcile.locate(variable.loaded, known.loaded, tolerance, circle)
                 if positions is not None and len(spans(positions)) <= reconcile.MOST_SPANS:
                     if not np.array_equal(positions, np.arange(len(positions))):
                         turned[name] = positions
                     continue
-            elif self._same(name, variable, turned, name in circular):
+            elif self._same(variable, known, turned, name in circular):
                 continue
             if name in axes or (name in listed and variable.dims):
-                own, words = units_of(variable.attrs), reconcile.difference(variable.loaded, known.values)
-                if own != known.units:
-                    words += f"; its units are {own!r} instead of {known.units!r}"
+                own, units = units_of(variable.attrs), units_of(known.attrs)
+                words = reconcile.difference(variable.loaded, known.loaded)
+                if own != units:
+                    words += f"; its units are {own!r} instead of {units!r}"
                     words += "" if self.rules.convert_units else " (convert_units=True converts them)"
                 if "=" not in words and name in axes:
                     words += f" (to concatenate files along it, name {name!r} in concat_dim=)"
-                return f"its {name!r} differs from that of {known.source}: {words}"
+                return f"its {name!r} differs from that of {source}: {words}"
             self.dropped[name] = (
-                f"it has no dimension {self._along()}, and differs between {known.source} and {file.url}"
+                f"it has no dimension {self._along()}, and differs between {source} and {file.url}"
             )
         if turned:
             self.turned[file.url] = {dim: spans(positions) for dim, positions in turned.items()}
         return ""
 
-    def _same(self, name: str, variable: ParsedVariable, turned: Mapping[str, Ints], circle: bool) -> bool:
+    def _same(
+        self, variable: ParsedVariable, known: ParsedVariable, turned: Mapping[str, Ints], circle: bool
+    ) -> bool:
         """Whether a variable is the expected one when its axes are turned."""
-        known = self.static[name]
         seen = reconcile.align_axes(variable.loaded, variable.dims, known.dims, turned)
-        if seen is not None and reconcile.close(seen, known.values, self.rules.placing.tolerance, circle):
+        if seen is not None and reconcile.close(seen, known.loaded, self.rules.tolerance, circle):
             return True
         # Only the attributes of a grid mapping count: its value means nothing.
-        return name in self.mappings and clean(variable.attrs) == self.mappings[name]
+        return is_grid_mapping(known.attrs) and clean(variable.attrs) == clean(known.attrs)
 
     def _variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> str:
         if self.rules.copy == "never" and variable.reason:
@@ -412,16 +400,9 @@ class Expectations:
         self.attributes.add(file)
         for name, variable in file.variables.items():
             if variable.role == "static" and variable.values is not None:
-                units = units_of(variable.attrs)
-                known = ExpectedValues(variable.values, variable.dims, file.url, units, variable)
-                self.static.setdefault(name, known)
-                if is_grid_mapping(variable.attrs):
-                    self.mappings.setdefault(name, clean(variable.attrs))
+                self.static.setdefault(name, Expected(variable, file.url))
             elif variable.role == "concat":
-                self.units.setdefault(name, (units_of(variable.attrs), file.url))
-                self.along.setdefault(name, variable.dims)
-                if has_time_units(variable.attrs):
-                    self.calendars.setdefault(name, (calendar_of(variable.attrs), file.url))
+                self.concat.setdefault(name, Expected(variable, file.url))
 
 
 def _axes(dims: Iterable[str], shape: Iterable[int]) -> str:

@@ -21,8 +21,8 @@ from intarsia.extras import extra
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
+    from intarsia.archives.plan.axis_union import GrownAxis
     from intarsia.archives.plan.cube import Cube, PlacedFile
-    from intarsia.manifest.region_table import Ints
 
 MEANING = (*PACKING, "units", "calendar")
 """Attributes that say what stored numbers mean: if they are equal, the numbers are comparable."""
@@ -250,7 +250,7 @@ def assemble(
     name: str, coordinate: ConcatCoordinate, cube: Cube, having: Sequence[PlacedFile]
 ) -> tuple[CoordinateArray, str]:
     """The values of a coordinate over the files that have it; and what is wrong if they disagree."""
-    axes = {axis.dim: axis for axis in cube.axes}
+    axes = {axis.dim: axis for axis in cube.axes}  # in the order of the cube
     growing = [d for d, dim in enumerate(coordinate.dims) if dim in axes]
     first = axes[coordinate.dims[growing[0]]]
     before, kept = coordinate.before, None
@@ -259,98 +259,58 @@ def assemble(
         # the axis was built from files in another order, so it may have other units
         values, attrs, problem = first.values, first.attrs, ""
     else:
-        values, problem = _Mosaic(coordinate, cube, having).values()
+        values, problem = _fill_steps(coordinate, axes, having)
     if before is not None and len(growing) == 1 and first.appends and not coordinate.rewritten:
         kept = before.shape[growing[0]] if values.dtype == before.dtype else None
     return CoordinateArray(coordinate.dims, dict(attrs), values, growing[0], kept), problem
 
 
-class _Mosaic:
-    """An array that is filled piece by piece and knows which parts are filled."""
-
-    def __init__(self, coordinate: ConcatCoordinate, cube: Cube, having: Sequence[PlacedFile]) -> None:
-        self._coordinate, self._cube, self._having = coordinate, cube, having
-        self._numbers = {dim: k for k, dim in enumerate(cube.dims)}
-        sample = coordinate.parts[0] if coordinate.parts else coordinate.before
-        assert sample is not None
-        shape = [
-            cube.axes[self._numbers[dim]].length if dim in self._numbers else n
-            for dim, n in zip(coordinate.dims, sample.shape, strict=True)
+def _fill_steps(
+    coordinate: ConcatCoordinate, axes: Mapping[str, GrownAxis], having: Sequence[PlacedFile]
+) -> tuple[np.ndarray[Any, Any], str]:
+    """An array with the values of the dataset and of files in their places; and what is wrong with them."""
+    dims, origins = coordinate.dims, [axes[dim].origin if dim in axes else 0 for dim in coordinate.dims]
+    pieces = []
+    if coordinate.before is not None:
+        pieces.append(("the dataset", coordinate.before, {dim: axis.kept for dim, axis in axes.items()}))
+    for each, part in zip(having, coordinate.parts, strict=True):
+        pieces.append((each.file.url, part, dict(zip(axes, each.positions, strict=True))))
+    sample = coordinate.parts[0] if coordinate.parts else pieces[0][1]
+    shape = [axes[dim].size if dim in axes else n for dim, n in zip(dims, sample.shape, strict=True)]
+    values, filled, problem = np.zeros(shape, sample.dtype), np.zeros(shape, dtype=bool), ""
+    for source, part, places in pieces:
+        if any(a != b for a, b, dim in zip(part.shape, shape, dims, strict=True) if dim not in axes):
+            return values, f"{source} has it in another shape"
+        steps = [
+            places[dim][:n] - origin if dim in axes else np.arange(n)
+            for dim, n, origin in zip(dims, part.shape, origins, strict=True)
         ]
-        self._values = np.zeros(shape, dtype=sample.dtype)
-        self._filled = np.zeros(shape, dtype=bool)
-
-    def values(self) -> tuple[np.ndarray[Any, Any], str]:
-        """The whole array, and what is wrong if pieces disagree."""
-        coordinate, before = self._coordinate, self._coordinate.before
-        fixed = [d for d, dim in enumerate(coordinate.dims) if dim not in self._numbers]
-        if before is not None:
-            self._put(before, [self._kept(d, n) for d, n in enumerate(before.shape)])
-        if self._put_all():
-            return self._with_holes(), ""
-        problem = ""
-        for file, part in zip(self._having, coordinate.parts, strict=True):
-            if any(part.shape[d] != self._values.shape[d] for d in fixed):
-                return self._values, f"{file.file.url} has it in another shape"
-            steps = [
-                file.positions[self._numbers[dim]][:n] if dim in self._numbers else np.arange(n)
-                for dim, n in zip(coordinate.dims, part.shape, strict=True)
-            ]
-            if not self._put(part, steps):
-                problem = f"files in the same place differ in it (such as {file.file.url})"
-        return self._with_holes(), problem
-
-    def _kept(self, d: int, n: int) -> Ints:
-        number = self._numbers.get(self._coordinate.dims[d])
-        return np.arange(n) if number is None else self._cube.axes[number].kept()
-
-    def _put(self, part: np.ndarray[Any, Any], steps: list[Ints]) -> bool:
-        """Fill the free parts; returns whether the values elsewhere agree."""
-        goes = [each >= 0 for each in steps]
-        if not all(each.all() for each in goes):
-            part, steps = part[np.ix_(*goes)], [each[keep] for each, keep in zip(steps, goes, strict=True)]
+        stays = [each >= 0 for each in steps]
+        if not all(each.all() for each in stays):
+            part, steps = part[np.ix_(*stays)], [each[some] for each, some in zip(steps, stays, strict=True)]
         where = np.ix_(*steps)
-        there = self._filled[where]
-        if not there.any():
-            self._values[where], self._filled[where] = part, True
-            return True
-        same = same_values(self._values[where][there], part[there])
-        self._values[where] = np.where(there, self._values[where], part)
-        self._filled[where] = True
-        return same
+        there = filled[where]
+        if there.any():
+            if not same_values(values[where][there], part[there]):
+                problem = f"files in the same place differ in it (such as {source})"
+            part = np.where(there, values[where], part)
+        values[where], filled[where] = part, True
+    return _with_holes(values, ~filled, coordinate.attrs), problem
 
-    def _put_all(self) -> bool:
-        """For thousands of files on one axis that do not overlap."""
-        coordinate = self._coordinate
-        if len(self._numbers) > 1 or not coordinate.parts:
-            return False
-        (dim,) = self._numbers
-        d = coordinate.dims.index(dim)
-        cross = {part.shape[:d] + part.shape[d + 1 :] for part in coordinate.parts}
-        steps = np.concatenate(
-            [p.positions[0][: part.shape[d]] for p, part in zip(self._having, coordinate.parts, strict=True)]
-        )
-        if len(cross) > 1 or len(np.unique(steps)) < len(steps):
-            return False
-        shape = self._values.shape
-        if cross != {shape[:d] + shape[d + 1 :]}:
-            return False
-        whole = [np.arange(n) for n in shape]
-        whole[d] = steps
-        return self._put(np.concatenate(coordinate.parts, axis=d), whole)
 
-    def _with_holes(self) -> np.ndarray[Any, Any]:
-        """The values, with missing values where no file has any."""
-        values, free = self._values, ~self._filled
-        if not free.any() or isinstance(values.dtype, np.dtypes.StringDType):
-            return values
-        if "_FillValue" in self._coordinate.attrs:
-            values[free] = self._coordinate.attrs["_FillValue"]
-            return values
-        if values.dtype.kind in "biu":  # as in xarray
-            values = values.astype(np.float64)
-        values[free] = np.nan
+def _with_holes(
+    values: np.ndarray[Any, Any], free: np.ndarray[Any, Any], attrs: Mapping[str, Any]
+) -> np.ndarray[Any, Any]:
+    """Values, with missing values where no file has any."""
+    if not free.any() or isinstance(values.dtype, np.dtypes.StringDType):
         return values
+    if "_FillValue" in attrs:
+        values[free] = attrs["_FillValue"]
+        return values
+    if values.dtype.kind in "biu":  # as in xarray
+        values = values.astype(np.float64)
+    values[free] = np.nan
+    return values
 
 
 def expand_scalars(

@@ -1,35 +1,30 @@
-"""The cube that files make: its axes after the commit, the place of every file, and which file shows what."""
+"""The cube that files make: its axes after the commit, the place of every file, and which file shows what.
+
+A claim is a box of the cube, for some variables, that a file shows: files with different variables may share
+a place. Claims are rows of a region table, in which the member is the number of a file and the last axis
+counts variables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from itertools import count, product
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from intarsia.archives.dataset import END_STEPS, Dataset
 from intarsia.archives.ledger import Ledger, is_moved, prefixes_of_move
-from intarsia.archives.plan.axis_union import (
-    GrownAxis,
-    Span,
-    appended,
-    boxes,
-    nested,
-    spans,
-    uncovered,
-    union,
-)
+from intarsia.archives.plan.axis_union import GrownAxis, Span, appended, nested, spans, uncovered, union
 from intarsia.archives.plan.coordinates import ConcatCoordinate, concat, labels
-from intarsia.archives.plan.member_allocation import shift_boxes
-from intarsia.archives.plan.overlaps import Claims, Overlap, free_claims, make_claims, resolve_overlaps
 from intarsia.errors import IngestError
-from intarsia.manifest.region_table import RegionTable
+from intarsia.manifest.box import Box
+from intarsia.manifest.region_table import Ints, RegionTable, Row
 
 if TYPE_CHECKING:
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable
-    from intarsia.manifest.box import Box
+    from intarsia.archives.plan.compatibility import Rules
 
 
 class WholeDatasetNeededError(Exception):
@@ -48,18 +43,19 @@ class PlacedFile:
     spans: tuple[tuple[Span, ...], ...]
     """Where its steps are, for every dimension."""
 
-    positions: tuple[np.ndarray[Any, np.dtype[np.int64]], ...]
+    positions: tuple[Ints, ...]
     """The same, step by step."""
 
     @property
-    def start(self) -> int:
-        """Its first step along the first dimension."""
-        return min(span.start for span in self.spans[0])
+    def box(self) -> Box:
+        """The smallest box of the cube around it."""
+        return Box.of((min(s.start for s in own), max(s.stop for s in own)) for own in self.spans)
 
-    @property
-    def steps(self) -> int:
-        """How many steps it has there."""
-        return len(self.positions[0])
+    def claims(self, variables: Ints) -> list[Row]:
+        """Everything that it has of some variables, as claims."""
+        places, corner = [*self.spans, spans(variables)], (0,) * (len(self.spans) + 1)
+        boxes = (Box.of((span.start, span.stop) for span in each) for each in product(*places))
+        return [Row(self.number, box, corner) for box in boxes]
 
 
 @dataclass
@@ -70,8 +66,11 @@ class Cube:
     placed_files: list[PlacedFile]
     """The new files, in the order of the axes."""
 
-    claims: Claims
-    """Which file shows what: files that stay, then new ones, by number; the last axis counts variables."""
+    claims: RegionTable
+    """Which file shows what: files that stay, then new ones."""
+
+    cut: set[int]
+    """Files that show less than they have, or that take a place from others."""
 
     variables: list[str]
     """What the last axis of the claims counts."""
@@ -80,16 +79,13 @@ class Cube:
     """What the files that stay show before new ones come, on the new axes."""
 
     gone: RegionTable
-    """What the replaced files showed, on the new axes."""
+    """What the files that go showed, on the new axes."""
 
     kept: list[int]
     """Ledger entries that stay."""
 
     refused: dict[str, str] = field(default_factory=dict)
     """Files that overlap others or cannot be placed, and why."""
-
-    origin: int = 0
-    """Where on the dataset's axis the part that was read begins."""
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -100,45 +96,36 @@ class Cube:
         """The length of every axis after the commit."""
         return {axis.dim: axis.length for axis in self.axes}
 
+    @property
+    def loses_steps(self) -> bool:
+        """Whether any step of an axis goes."""
+        return any(bool((axis.kept < 0).any()) for axis in self.axes)
+
     def shown(self, file: PlacedFile, variable: str) -> list[Box] | None:
         """The boxes of the cube that a new file shows of a variable; None if it shows everything it has."""
-        if file.number not in self.claims.cut:
+        if file.number not in self.cut:
             return None
-        return self.claims.boxes(file.number, self.variables.index(variable))
+        own = self.claims.select(self.claims.member == file.number)
+        return _boxes_of(own, self.variables.index(variable))
 
-    def freed(self, variable: str) -> list[Box]:
-        """The boxes of the cube that replaced files showed and that still exist."""
+    def holes(self, variable: str) -> list[Box]:
+        """The boxes of the cube that files showed before and that now belong to others, or to none."""
         if variable not in self.variables:
             return []
         number = self.variables.index(variable)
-        old = Claims(replace(self.gone, member=np.zeros_like(self.gone.member)))
-        return old.boxes(0, number)
-
-    def lost(self, variable: str) -> list[Box]:
-        """The boxes of the cube that files lose to new, overlapping ones."""
-        if variable not in self.variables:
-            return []
-        winners = [
-            each.number
-            for each in self.placed_files
-            if each.number in self.claims.cut and variable in each.file.variables
-        ]
-        number = self.variables.index(variable)
-        start, stop = self.before.start, self.before.stop
-        return [
+        winners = [each.number for each in self.placed_files if each.number in self.cut]
+        new = self.claims.select(np.isin(self.claims.member, winners))
+        return _boxes_of(self.gone, number) + [
             box
-            for winner in winners
-            for box in self.claims.boxes(winner, number)
-            if bool(((start < (*box.stop, number + 1)) & (stop > (*box.start, number))).all(axis=1).any())
+            for box in _boxes_of(new, number)
+            if self.before.touching(Box((*box.start, number), (*box.stop, number + 1))).size
         ]
 
     def ledger(self, old: Ledger) -> Ledger:
         """The sources after the commit; members are filled in when they are written."""
         new = sorted(self.placed_files, key=lambda each: each.number)
-        new = [each for each in new if each.number >= len(self.kept)]
+        new = [each for each in new if each.number >= old.unread.files + len(self.kept)]
         moments = [each.file.identity.modified for each in new]
-        members = {name: dict(known) for name, known in old.members.items()}
-        claims = shift_boxes(self.claims.table, 0, self.origin)
         return replace(
             old,
             dims=self.dims,
@@ -147,57 +134,109 @@ class Cube:
             moments=[old.moments[i] for i in self.kept]
             + [None if moment is None else moment.timestamp() for moment in moments],
             variables=self.variables,
-            claims=claims,
-            members=members,
+            claims=self.claims,
+            members={name: dict(known) for name, known in old.members.items()},
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PlacingRules:
-    """How places are found."""
+def _boxes_of(claims: RegionTable, variable: int) -> list[Box]:
+    """What claims show of a variable, as boxes of the cube."""
+    rows = np.flatnonzero((claims.start[:, -1] <= variable) & (variable < claims.stop[:, -1]))
+    return [Box(box.start[:-1], box.stop[:-1]) for box in (claims.row(i).box for i in rows.tolist())]
 
-    overlap: str = "refuse"
-    """Which file wins if files overlap; `refuse` takes no overlapping file."""
 
-    tolerance: float | None = None
-    """How far apart coordinates may be and still be equal; None for a few steps of their type."""
+class Claims(NamedTuple):
+    """The claims of all files, without overlaps."""
 
-    indices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Places in nested lists, by URL."""
+    table: RegionTable
+
+    refused: dict[int, int]
+    """Files that are not taken, and the file that is in the same place."""
+
+    cut: set[int]
+    """Files that show less than they have, or that take a place from others."""
+
+
+def resolve_overlaps(
+    old: RegionTable, new: RegionTable, policy: str, moments: Mapping[int, float] | None = None
+) -> Claims:
+    """The claims of existing and new files, where the policy says which file wins.
+
+    With `refuse`, a new file that overlaps another is not taken. Otherwise the file wins that came first, or
+    last, or that was changed last; the other shows the rest of what it has.
+
+    >>> old = RegionTable.from_rows([Row(0, Box((0, 0), (4, 1)), (0, 0))], 2)
+    >>> new = RegionTable.from_rows([Row(1, Box((2, 0), (6, 1)), (0, 0))], 2)
+    >>> resolve_overlaps(old, new, "refuse").refused
+    {1: 0}
+    >>> [resolve_overlaps(old, new, policy).table.start[:, 0].tolist() for policy in ("first", "last")]
+    [[0, 4], [2, 0]]
+    """
+    everything = old.concat(new)
+    if everything.overlap() is None:
+        return Claims(everything, {}, set())
+    numbers = list(dict.fromkeys(everything.member.tolist()))
+    if policy in ("last", "newest"):
+        numbers.reverse()
+    if policy == "newest":  # of equally old files, the later one
+        ages = moments or {}
+        numbers.sort(key=lambda number: -ages.get(number, -np.inf))
+    there = set(old.member.tolist())
+    takes = np.zeros(len(everything), dtype=bool)
+    rows: list[Row] = []
+    refused, cut = {}, set()
+    for number in numbers:  # every file shows what no file before it has
+        own = np.flatnonzero(everything.member == number).tolist()
+        left: list[Row] = []
+        for row in map(everything.row, own):
+            touched = (everything.start < row.box.stop) & (everything.stop > row.box.start)
+            winners = [everything.row(i) for i in np.flatnonzero(takes & touched.all(axis=1)).tolist()]
+            if winners and policy == "refuse" and number not in there:
+                refused[number] = winners[0].member
+                break
+            parts = [row.box]
+            for winner in winners:
+                parts = [rest for part in parts for rest in part.subtract(winner.box)]
+                cut |= {number, winner.member}
+            left += [row._replace(box=part) for part in parts]
+        if number not in refused:
+            takes[own] = True
+            rows += left
+    return Claims(RegionTable.from_rows(rows, everything.ndim), refused, cut)
 
 
 def place_files(
-    files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], gone: Iterable[int],
-    variables: Sequence[str], rules: PlacingRules, known: Mapping[str, int] | None = None,
+    files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], gone: Sequence[int],
+    variables: Sequence[str], rules: Rules, known: Mapping[str, int],
 ) -> Cube:  # fmt: skip
     """The places of these files; the ledger entries in `gone` free their places.
 
     `known` gives the entries of files that stay but will show more than before.
     """
-    ledger, absent = dataset.ledger, sorted(gone)
-    kept = [i for i in range(len(ledger.locations)) if i not in set(absent)]
-    old = ledger.claims if ledger.dims else RegionTable.from_rows([], len(dims) + 1)
-    leaves = np.isin(old.member, absent)
-    numbers = np.full(len(ledger.locations) + 1, -1, dtype=np.int64)
+    ledger = dataset.ledger
+    kept = np.delete(np.arange(len(ledger.locations)), gone)
+    numbers = np.full(len(ledger.locations), -1, dtype=np.int64)
     numbers[kept] = np.arange(len(kept))
-    stays = old.select(np.flatnonzero(~leaves))
-    stays = replace(stays, member=numbers[stays.member])
-    free = old.select(np.flatnonzero(leaves))
+    old = ledger.claims if ledger.dims else RegionTable.from_rows([], len(dims) + 1)
+    old = replace(old, member=numbers[old.member])
+    stays, leaves = (old.select(np.flatnonzero(each)) for each in (old.member >= 0, old.member < 0))
     names = list(dict.fromkeys([*ledger.variables, *variables]))
+    entries = {url: int(numbers[i]) for url, i in known.items()}
     refused: dict[str, str] = {}
     taken = list(files)
     while True:
         axes, problems = _axes(taken, dataset, dims, old, stays, rules)
         if not problems:
-            entries = {url: int(numbers[i]) for url, i in (known or {}).items()}
-            cube = _make_cube(taken, axes, stays, names, free, kept, ledger, rules, entries)
+            cube, overlaps = _make_cube(
+                taken, axes, stays, leaves, names, kept.tolist(), ledger, rules, entries
+            )
             problems = {
-                each.file.url: _overlap_text(each.file, cube.claims.refused[each.number], cube, ledger)
+                each.file.url: _overlap_text(each, overlaps[each.number], cube, ledger)
                 for each in cube.placed_files
-                if each.number in cube.claims.refused
+                if each.number in overlaps
             }
         if not problems:
-            cube.refused, cube.origin = refused, dataset.origin
+            cube.refused = refused
             return cube
         refused |= problems  # the axes are different without these
         taken = [file for file in taken if file.url not in problems]
@@ -205,13 +244,13 @@ def place_files(
 
 def _axes(
     files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], old: RegionTable,
-    stays: RegionTable, rules: PlacingRules,
+    stays: RegionTable, rules: Rules,
 ) -> tuple[tuple[GrownAxis, ...], dict[str, str]]:  # fmt: skip
     """The new axes, or what is wrong with individual files."""
     axes: list[GrownAxis] = []
     for k, dim in enumerate(dims):
         length = int(old.stop[:, k].max()) if len(old) else 0
-        removed = uncovered(length, stays.start[:, k], stays.stop[:, k])
+        gone = uncovered(length, stays.start[:, k], stays.stop[:, k])
         lengths = [file.steps(dim) for file in files]
         problems: dict[str, str] = {}
         variables, lacking = concat_variables(dim, files)
@@ -228,7 +267,7 @@ def _axes(
             problems = _value_problems(dim, files, coordinate)
             if problems:
                 return (), problems
-            axis = union(dim, coordinate.before, coordinate.parts, removed, rules.tolerance)
+            axis = union(dim, coordinate.before, coordinate.parts, gone, rules.tolerance, dataset.origin)
             axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
             if dataset.origin and not axis.goes_behind(END_STEPS):
                 raise WholeDatasetNeededError
@@ -239,7 +278,7 @@ def _axes(
                     if len(np.unique(steps)) < len(steps)
                 }
         elif len(dims) == 1 or not files:
-            axis = appended(dim, length, lengths, removed)
+            axis = appended(dim, length, lengths, gone)
         else:
             problems = _index_problems(dim, files, length, rules, dims)
             if not problems:
@@ -255,7 +294,7 @@ def _advice(dim: str) -> str:
 
 
 def _index_problems(
-    dim: str, files: Sequence[ParsedFile], before: int, rules: PlacingRules, dims: Sequence[str]
+    dim: str, files: Sequence[ParsedFile], before: int, rules: Rules, dims: Sequence[str]
 ) -> dict[str, str]:
     """Why nested lists do not say where files go along a dimension without a coordinate."""
     advice = _advice(dim)
@@ -288,7 +327,7 @@ def concat_coordinate(
     if not variables:
         return ConcatCoordinate(dataset.dims(name), attrs, values, (), rewritten=False)
     if not values.ndim and cube is not None:  # until now it was the same in all files
-        values = np.repeat(values.reshape(1), len(cube.axes[0].kept()))
+        values = np.repeat(values.reshape(1), len(cube.axes[0].kept))
         return replace(concat(name, variables, (values, attrs)), rewritten=True)
     return concat(name, variables, (values, attrs))
 
@@ -335,48 +374,49 @@ def _value_problems(dim: str, files: Sequence[ParsedFile], coordinate: ConcatCoo
 
 
 def _make_cube(
-    files: Sequence[ParsedFile], axes: tuple[GrownAxis, ...], stays: RegionTable, names: list[str],
-    free: RegionTable, kept: list[int], ledger: Ledger, rules: PlacingRules, known: Mapping[str, int],
-) -> Cube:  # fmt: skip
+    files: Sequence[ParsedFile], axes: tuple[GrownAxis, ...], stays: RegionTable, leaves: RegionTable,
+    names: list[str], kept: list[int], ledger: Ledger, rules: Rules, known: Mapping[str, int],
+) -> tuple[Cube, dict[int, int]]:  # fmt: skip
+    """The cube with these files; and those that overlap others, with one file each that they overlap."""
     for k, axis in enumerate(axes):
-        stays, free = axis.moved(stays, k), axis.moved(free, k)
+        stays, leaves = stays.move(k, axis.kept), leaves.move(k, axis.kept)
     numbers = {name: i for i, name in enumerate(names)}
-    placed_files, rows, fresh = [], [], count(ledger.unread.files + len(kept))
+    placed_files: list[PlacedFile] = []
+    rows: list[Row] = []
     cut: set[int] = set()
-    variable_numbers: dict[tuple[str, ...], Any] = {}
+    fresh = count(ledger.unread.files + len(kept))
+    variables: dict[tuple[str, ...], Ints] = {}
     for i, file in enumerate(files):
         positions = tuple(axis.positions[i] for axis in axes)
-        own = tuple(spans(each) for each in positions)
         number = known[file.url] if file.url in known else next(fresh)
-        placed_files.append(PlacedFile(file, number, own, positions))
+        placed = PlacedFile(file, number, tuple(map(spans, positions)), positions)
         data = tuple(name for name, v in file.variables.items() if v.role == "data" and name in numbers)
-        if data not in variable_numbers:
-            variable_numbers[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
-        claims = make_claims(number, boxes(own), variable_numbers[data])
+        if data not in variables:
+            variables[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
+        claims = placed.claims(variables[data])
         if file.url in known:  # other files keep what they show
-            left = free_claims(claims, stays)
+            left = [row._replace(box=part) for row in claims for part in stays.free(row.box)]
             if left != claims:
                 cut.add(number)
             if not left:
-                placed_files.pop()
+                continue
             claims = left
+        placed_files.append(placed)
         rows += claims
-    new = RegionTable.from_rows(rows, len(axes) + 1)
     moments = {k: moment for k, i in enumerate(kept) if (moment := ledger.moments[i]) is not None}
     for each in placed_files:
         if each.file.identity.modified is not None:
             moments[each.number] = each.file.identity.modified.timestamp()
-    claims_of_all = resolve_overlaps(stays, new, rules.overlap, moments)
-    claims_of_all.cut |= cut
-    placed_files.sort(key=lambda each: tuple(min(span.start for span in one) for one in each.spans))
-    return Cube(axes, placed_files, claims_of_all, names, stays, free, kept)
+    new = RegionTable.from_rows(rows, len(axes) + 1)
+    claims_of_all, refused, more = resolve_overlaps(stays, new, rules.overlap, moments)
+    placed_files.sort(key=lambda each: each.box.start)
+    return Cube(axes, placed_files, claims_of_all, cut | more, names, stays, leaves, kept), refused
 
 
-def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger) -> str:
-    own = next(each for each in cube.placed_files if each.file is file)
-    moved = ""
-    if overlap.other < len(cube.kept):
-        entry = cube.kept[overlap.other]
+def _overlap_text(own: PlacedFile, other: int, cube: Cube, ledger: Ledger) -> str:
+    file, moved = own.file, ""
+    if other < len(cube.kept):
+        entry = cube.kept[other]
         url, content = ledger.locations[entry], ledger.contents[entry]
         if is_moved(file.url, file.identity, url, content):
             before, after = prefixes_of_move(url, file.url)
@@ -386,18 +426,15 @@ def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger
                 "updates its references and those of all other files; "
             )
     else:
-        url = next(each.file.url for each in cube.placed_files if each.number == overlap.other)
-    rows = np.flatnonzero(cube.claims.table.member == overlap.other)
-    mine, theirs = [], []
-    for k, axis in enumerate(cube.axes):
-        low, high = min(s.start for s in own.spans[k]), max(s.stop for s in own.spans[k])
-        mine.append(f"{axis.dim} {axis.text(Span(low, high - low))}")
-        table = cube.claims.table
-        low, high = int(table.start[rows, k].min()), int(table.stop[rows, k].max())
-        theirs.append(axis.text(Span(low, high - low)))
-    same = len(mine) == 1 and mine[0] == f"{cube.axes[0].dim} {theirs[0]}"
+        url = next(each.file.url for each in cube.placed_files if each.number == other)
+    claims = cube.claims.select(cube.claims.member == other)
+    there = zip(claims.start.min(axis=0).tolist(), claims.stop.max(axis=0).tolist(), strict=True)
+    theirs = [axis.text(*ends) for axis, ends in zip(cube.axes, there, strict=False)]
+    mine = [axis.text(*ends) for axis, ends in zip(cube.axes, own.box.bounds, strict=True)]
+    named = (f"{axis.dim} {text}" for axis, text in zip(cube.axes, mine, strict=True))
+    same = len(mine) == 1 and mine == theirs
     return (
-        f"its {', '.join(mine)} overlaps that of {url} ({', '.join(theirs)}; {moved}"
+        f"its {', '.join(named)} overlaps that of {url} ({', '.join(theirs)}; {moved}"
         "overlap='first', 'last' or 'newest' says which of them is shown"
         f"{', order_by= names a variable to decide instead' if same else ''})"
     )

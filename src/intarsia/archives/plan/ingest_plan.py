@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.cf import PACKING, Decoding, clean
-from intarsia.archives.ingest_arguments import known_stacks
+from intarsia.archives.parsed_file import without_data
 from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger
 from intarsia.archives.plan.axis_union import Span, stored_spans
 from intarsia.archives.plan.compatibility import Expectations, Rules
@@ -29,6 +29,7 @@ from intarsia.archives.plan.cube import (
     place_files,
 )
 from intarsia.archives.plan.encodings import ChunkSet, chunk_sets_of
+from intarsia.archives.plan.member_allocation import GrowingMember, allocate_members
 from intarsia.archives.plan.reconcile import Conversion, wider_type
 from intarsia.errors import IngestError
 from intarsia.manifest.box import Box, chunk_grid
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from intarsia.archives.ingest_arguments import Stack
     from intarsia.archives.ledger import Ledger
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest
-    from intarsia.archives.plan.cube import Cube, PlacedFile
     from intarsia.manifest.packing import Packing
 
 
@@ -121,26 +121,30 @@ class IngestPlan:
 
 
 def plan_ingest(
-    files: Sequence[ParsedFile], dataset: Dataset, request: ParseRequest, rules: Rules,
-    entries: Mapping[str, int], extending: Sequence[ParsedFile] = (),
+    files: Sequence[ParsedFile], dataset: Dataset, request: ParseRequest, rules: Rules, *,
+    again: Sequence[ParsedFile] = (), replaces: bool = False, removed: Sequence[int] = (),
 ) -> IngestPlan:  # fmt: skip
-    """Decide everything about these files; `entries` gives the ledger entries of those already in it.
+    """Decide everything about new files, for a new dataset or one that exists, and about files that go.
 
-    Of these, `files` are replaced, and those in `extending` show new variables.
+    With `replaces`, files that the dataset has are replaced; otherwise they are unchanged. Those in `again`
+    are there, and show variables that the dataset does not have. `removed` are entries of the ledger.
     """
     dims, known = request.dims, dataset.ledger.dims
     if known and dims and set(known) != set(dims):  # no dimensions: no file was parsed that could tell
         raise IngestError(f"the dataset grows along {_listed(known)}, not along {_listed(dims)}")
     dims = known or dims
+    entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
+    unchanged = set() if replaces else {file.url for file in files if file.url in entries}
+    more = _with_new_variables(again, dataset, entries)
+    extended = {file.url: entries[file.url] for file in more}
     expectations = Expectations(dims, rules, dataset, request.variables)
     if rules.schema is not None:
         expectations.declare(rules.schema)
     refused: dict[str, str] = {}
     fitting = []
-    more = {file.url: entries[file.url] for file in extending}
-    for file in (*files, *extending):
+    for file in (*(file for file in files if file.url not in unchanged), *more):
         try:
-            problem = _steps_problem(file, dims) or expectations.problem(file, extends=file.url in more)
+            problem = _steps_problem(file, dims) or expectations.problem(file, extends=file.url in extended)
         except IngestError as error:
             problem = str(error)
         if problem:
@@ -148,27 +152,28 @@ def plan_ingest(
         else:
             fitting.append(file)
     expand_scalars(fitting, dataset, dims, expectations.dropped)
-    replaced = entries.keys() - more.keys()
-    gone = [entries[file.url] for file in fitting if file.url in replaced]
-    cube = place_files(fitting, dataset, dims, gone, list(expectations.data), rules.placing, more)
+    replaced = {file.url: entries[file.url] for file in fitting if file.url in entries.keys() - extended}
+    gone = sorted((*removed, *replaced.values()))
+    cube = place_files(fitting, dataset, dims, gone, list(expectations.data), rules, extended)
     refused |= cube.refused
-    undone = {file.url for file in fitting if file.url in cube.refused and file.url in replaced}
+    undone = replaced.keys() & cube.refused
     if undone:  # a file that cannot be replaced must keep its place
         rest = [file for file in files if file.url not in undone]
-        plan = plan_ingest(rest, dataset, request, rules, entries, extending)
+        plan = plan_ingest(rest, dataset, request, rules, again=again, replaces=replaces, removed=removed)
         plan.refused |= {url: refused[url] for url in undone}
         return plan
-    return _make_plan(cube, dataset, rules, expectations, refused)
+    plan = _make_plan(cube, dataset, rules, expectations, refused)
+    plan.unchanged = unchanged
+    return plan
 
 
-def plan_removal(dataset: Dataset, gone: Sequence[int]) -> IngestPlan:
-    """The dataset without some of the ledger's entries."""
-    ledger, rules = dataset.ledger, Rules(stacks=known_stacks(dataset))
-    if set(ledger.claims.member.tolist()) <= set(gone):
-        raise IngestError("no other file shows anything, so nothing would be left: delete the group instead")
-    expectations = Expectations(ledger.dims, rules, dataset, None)
-    cube = place_files((), dataset, ledger.dims, gone, ledger.variables, rules.placing)
-    return _make_plan(cube, dataset, rules, expectations, {})
+def _with_new_variables(
+    files: Sequence[ParsedFile], dataset: Dataset, entries: Mapping[str, int]
+) -> list[ParsedFile]:
+    """Files of the dataset with the data that it does not show yet; those without any are left out."""
+    known = [(file, dataset.ledger.shown(entries[file.url])) for file in files if file.url in entries]
+    new = [without_data(file, shown) for file, shown in known]
+    return [file for file in new if any(v.role == "data" for v in file.variables.values())]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -194,82 +199,92 @@ def _make_plan(
 ) -> IngestPlan:
     named = sorted(cube.placed_files, key=lambda each: each.number)  # attributes go by name, not by place
     files = [each.file for each in named]
-    names = dict.fromkeys(name for file in files for name, v in file.variables.items() if v.role == "concat")
-    if files or any(axis.removed for axis in cube.axes):  # what the files lack also changes with the axes
-        names |= dict.fromkeys(name for name in dataset.plain if set(dataset.dims(name)) & set(cube.dims))
-    coordinates: dict[str, CoordinateArray] = {}
+    declared = [] if rules.schema is None else [rules.schema.file]
     left_out = {name: reason for file in reversed(files) for name, reason in file.left_out.items()}
     left_out |= expectations.dropped
-    for name in names:
-        if name in expectations.unreadable and name not in dataset.plain:
-            continue
-        variables, lacking = concat_variables(name, files)
-        if name in cube.dims and cube.axes[cube.dims.index(name)].values is None:
-            left_out[name] = "not every file has it"
-            continue
-        if dataset.origin and (name not in dataset.plain or not dataset.plain[name].ndim):
-            raise WholeDatasetNeededError
-        absent = {file.url for file in lacking}
-        having = [each for each in named if each.file.url not in absent]
-        try:
-            coordinate, refusal = concat_coordinate(name, variables, dataset, cube), ""
-        except IngestError as error:
-            if name not in dataset.plain:
-                left_out[name] = str(error)
-                continue
-            coordinate, having, refusal = concat_coordinate(name, (), dataset, cube), [], str(error)
-        coordinates[name], conflict = assemble(name, coordinate, cube, having)
-        conflict = refusal or conflict
-        if dataset.origin and coordinates[name].kept is None:
-            raise WholeDatasetNeededError
-        if conflict:
-            left_out[name] = conflict
-            if dataset.is_new:
-                del coordinates[name]
+    coordinates, problems = _plan_coordinates(cube, named, dataset, expectations)
     held = {name for file in files for name, variable in file.variables.items() if variable.role == "data"}
-    stacks = {
-        stack.array: stack
+    used = {
+        name: stack
         for name, stack in rules.stacks.items()
         if name in held or stack.array in dataset.logical_groups
     }
-    stacked = {name: (stack.array, stack.parts[name]) for name, stack in rules.stacks.items() if name in held}
-    labels_of = {stack.dim: stack.coordinate(dataset) for stack in stacks.values()}
+    stacks = {stack.array: stack for stack in used.values()}
+    stacked = {name: (stack.array, stack.parts[name]) for name, stack in used.items() if name in held}
     owners = {name: rules.stacks[name].array if name in rules.stacks else name for name in expectations.data}
-    arrays = dict.fromkeys(
-        array for name, array in owners.items() if name in held or array in dataset.logical_groups
-    )
-    combined = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
-    declared = [] if rules.schema is None else [rules.schema.file]
-    for file in declared:
-        combined.add(file)
-    for file in sorted(
-        files, key=lambda file: file.url in expectations.conversions
-    ):  # the array's units first
-        combined.add(file)
+    arrays = {
+        array: plan_array(array, stacks.get(array), cube, rules, dataset, expectations)
+        for array in dict.fromkeys(owners.values())
+        if array in dataset.logical_groups or any(owners[name] == array for name in held & owners.keys())
+    }
     static = {
         name: variable
         for file in reversed([*declared, *files])
         for name, variable in file.variables.items()
         if variable.role == "static" and name not in dataset.plain and name not in expectations.dropped
     }
-    for name, known in expectations.static.items():  # what files are turned to match, whichever comes first
-        if name in static and known.variable is not None:
-            static[name] = known.variable
+    for name in static.keys() & expectations.static.keys():  # what files are turned to match
+        static[name] = expectations.static[name].variable
+    labels = {stack.dim: stack.coordinate(dataset) for stack in stacks.values()}
     plan = IngestPlan(
         cube,
-        arrays={
-            name: plan_array(name, stacks.get(name), cube, rules, dataset, expectations) for name in arrays
-        },
-        coordinates=coordinates,
-        static=static | {dim: variable for dim, variable in labels_of.items() if variable is not None},
+        arrays,
+        coordinates,
+        static=static | {dim: variable for dim, variable in labels.items() if variable is not None},
         ledger=replace(cube.ledger(dataset.ledger), stacked=dataset.ledger.stacked | stacked),
         attrs={WHOLE: dict([*declared, *files][0].attrs)} if files and dataset.is_new else {},
         refused=refused,
-        left_out=left_out,
+        left_out=left_out | problems,
     )
+    for array in arrays.values():
+        known = dataset.ledger.members.get(array.name, {})
+        allocate_members(array, known, dataset.logical_groups.get(array.name))
     if rules.combine_attrs != OVERRIDE and files:
+        combined = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
+        # files in the array's units come first
+        for file in (*declared, *sorted(files, key=lambda file: file.url in expectations.conversions)):
+            combined.add(file)
         plan.combine_attrs(combined, dataset)
     return plan
+
+
+def _plan_coordinates(
+    cube: Cube, named: Sequence[PlacedFile], dataset: Dataset, expectations: Expectations
+) -> tuple[dict[str, CoordinateArray], dict[str, str]]:
+    """The coordinates along the axes after the commit; and those that are left out, and why."""
+    files = [each.file for each in named]
+    names = dict.fromkeys(name for file in files for name, v in file.variables.items() if v.role == "concat")
+    if files or cube.loses_steps:  # what the files lack also changes with the axes
+        names |= dict.fromkeys(name for name in dataset.plain if set(dataset.dims(name)) & set(cube.dims))
+    coordinates: dict[str, CoordinateArray] = {}
+    problems: dict[str, str] = {}
+    for name in names:
+        is_known = name in dataset.plain
+        if name in expectations.unreadable and not is_known:
+            continue
+        variables, lacking = concat_variables(name, files)
+        if name in cube.dims and cube.axes[cube.dims.index(name)].values is None:
+            problems[name] = "not every file has it"
+            continue
+        if dataset.origin and (not is_known or not dataset.plain[name].ndim):
+            raise WholeDatasetNeededError
+        absent = {file.url for file in lacking}
+        having = [each for each in named if each.file.url not in absent]
+        try:
+            coordinate, refusal = concat_coordinate(name, variables, dataset, cube), ""
+        except IngestError as error:
+            if not is_known:
+                problems[name] = str(error)
+                continue
+            coordinate, having, refusal = concat_coordinate(name, (), dataset, cube), [], str(error)
+        found, conflict = assemble(name, coordinate, cube, having)
+        if dataset.origin and found.kept is None:
+            raise WholeDatasetNeededError
+        if refusal or conflict:
+            problems[name] = refusal or conflict
+        if not (refusal or conflict) or not dataset.is_new:
+            coordinates[name] = found
+    return coordinates, problems
 
 
 @dataclass(slots=True)
@@ -374,8 +389,11 @@ class ArrayPlan:
     nulls: bool = False
     """Whether its values may be null."""
 
-    new_members: list[str] = field(default_factory=list)
-    """The names of new members: if the contributions are placed_file again, they get the same names."""
+    members: dict[str, GrowingMember] = field(default_factory=dict)
+    """The members that contributions are put into, by name."""
+
+    encodings: dict[str, str] = field(default_factory=dict)
+    """The member of every known encoding, by the encoding's digest."""
 
     def box(self, cell: Box, part: str) -> Box:
         """A box of the cube as a box of the array, for one of its variables."""

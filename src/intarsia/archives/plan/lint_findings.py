@@ -219,7 +219,7 @@ def _contribution(
         if words:
             notes.note("order", dim, words, done, url)
     if each.shown is not None:
-        done = f"shown by overlap={rules.placing.overlap!r}"
+        done = f"shown by overlap={rules.overlap!r}"
         words = "part of it is shown" if each.shown else "nothing of it is shown"
         notes.note("overlap", part, f"others lie in the same place; {words}", done, url)
     for reason in {chunks.encoding.copy_reason for chunks in each.chunk_sets if chunks.encoding.copy_reason}:
@@ -286,7 +286,7 @@ def _holes(notes: _Notes, plan: IngestPlan) -> None:
     sizes = list(plan.cube.sizes.values())
     if len(sizes) < 2 or not plan.placed_files:
         return
-    claims = plan.cube.claims.table
+    claims = plan.cube.claims
     covered = np.zeros(len(plan.cube.variables), dtype=np.int64)
     cells = np.prod((claims.stop - claims.start)[:, :-1], axis=1)
     for first, last, count in zip(claims.start[:, -1], claims.stop[:, -1], cells, strict=True):

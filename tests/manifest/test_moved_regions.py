@@ -1,10 +1,9 @@
-"""Opening and closing gaps in region tables, against arrays that are cut and joined the same way."""
+"""Cells of region tables that move, and regions that are merged or refined, against arrays of cells."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.archives.plan.member_allocation import insert_gap, merge_neighbours, refine, remove_cells
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import RegionTable, Row
@@ -39,20 +38,17 @@ def painted(table, length):
 
 
 @given(tables(), st.data())
-def test_a_gap_splits_and_moves_regions_and_changes_nothing_else(made, data):
+def test_cells_that_move_or_go_take_everything_along(made, data):
     table, length = made
-    at, gap = data.draw(st.integers(0, length)), data.draw(st.integers(0, 3))
-    expected = np.insert(painted(table, length), [at] * gap, -1, axis=0)
-    assert np.array_equal(painted(insert_gap(table, 0, at, gap), length + gap), expected)
-
-
-@given(tables(), st.data())
-def test_closing_removes_exactly_those_steps(made, data):
-    table, length = made
-    start = data.draw(st.integers(0, length))
-    stop = data.draw(st.integers(start, length))
-    expected = np.delete(painted(table, length), slice(start, stop), axis=0)
-    assert np.array_equal(painted(remove_cells(table, 0, start, stop), length - stop + start), expected)
+    steps = data.draw(st.lists(st.integers(-1, 3), min_size=length, max_size=length))
+    places = np.full(length, -1)
+    expected, at = np.full((length * 4, 3, 3), -1), 0
+    for cell, step in enumerate(steps):
+        if step >= 0:  # so many cells come before it that are new
+            at += step
+            places[cell], expected[at] = at, painted(table, length)[cell]
+            at += 1
+    assert np.array_equal(painted(table.move(0, places), length * 4), expected)
 
 
 @given(tables())
@@ -62,7 +58,7 @@ def test_merging_changes_no_cell_and_leaves_no_neighbours_to_merge(made):
     for i in range(len(table)):  # the same regions, cut into single steps
         row = table.row(i)
         cells += [row.crop(row.box.with_axis(0, k, k + 1)) for k in range(row.box.start[0], row.box.stop[0])]
-    merged = merge_neighbours(RegionTable.from_rows(cells, 2), 0)
+    merged = RegionTable.from_rows(cells, 2).merge_neighbours(0)
     assert np.array_equal(painted(merged, length), painted(table, length))
     assert len(merged) <= len(table)
 
@@ -72,7 +68,7 @@ def test_a_finer_lattice_shows_the_same_elements(made, first, second):
     table, length = made
     manifest = Manifest.empty((max(length, 1) * 6, 5), (6, 2), "u1")
     manifest = Manifest(0, manifest.shape, (6, 2), manifest.data_type, 0, None, ("a", "b", "c"), table)
-    finer = refine(manifest, (6 // first, 2 // second))
+    finer = manifest.refine((6 // first, 2 // second))
     for i in range(len(table)):
         assert finer.elements(finer.regions.row(i).box) == manifest.elements(table.row(i).box)
         old, new = table.row(i).member_start, finer.regions.row(i).member_start
