@@ -1,4 +1,4 @@
-"""Runs the benchmarks and writes docs/benchmarks.md from what they print, and the README's table.
+"""Runs the benchmarks and writes docs/benchmarks.md from what they print.
 
 The page has the tables that back claims. Tables that say what stands in the way of more go to
 `benchmarks/results/`, a file for each benchmark.
@@ -22,10 +22,6 @@ CLAIMS = sorted(
     p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("__") and p.stem not in SHARED
 )
 PEERS = ("zarr", "numcodecs", "icechunk", "tensorstore", "zarrista", "zarrs")
-README_TABLE = "read_engine"
-"""Whose first table the README shows."""
-
-BEGIN, END = "<!-- written by make bench -->\n", "<!-- end of what make bench writes -->\n"
 PAGE = Path("docs/benchmarks.md")
 RESULTS = Path("benchmarks/results")
 ABOUT_LIMITS = "\nParts and limits: "
@@ -64,8 +60,6 @@ def main(names: list[str]) -> None:
             parts += [f"## {kept[claim]}"] if claim in kept else []
             continue
         section, limits = sections(claim, said, text)
-        if claim == README_TABLE:
-            _show_in_readme(section[section.index("### ") :])
         if section:
             parts.append(section)
         if limits:
@@ -110,18 +104,6 @@ def _sections() -> dict[str, str]:
     _, *sections = PAGE.read_text(encoding="utf-8").split(SECTION)
     marked = ((claim, text) for text in sections for claim in CLAIMS if MARK.format(claim) in text)
     return {claim: text.rstrip("\n") + "\n" for claim, text in marked}
-
-
-def _show_in_readme(text: str) -> None:
-    """Put the first table of a benchmark between the two marks."""
-    title, table = text.removeprefix("### ").split("\n\n")[:2]
-    page = Path("README.md")
-    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
-    _, after = rest.split(END)
-    page.write_text(
-        f"{before}{BEGIN}\n{title[0].upper()}{title[1:]}:\n\n{table.strip()}\n\n{END}{after}",
-        encoding="utf-8",
-    )
 
 
 if __name__ == "__main__":
