@@ -3,14 +3,12 @@ from .ingest_report import FileReport, IngestReport, Run, Runs
 from .ingestion import ingest, lint, remove
 from .kerchunk import KerchunkFile, to_kerchunk
 from .plan.lint_findings import Drift
-from .preprocess import FileMetadata, VariableMetadata
 from .provenance import SourceChunk, SourceFile, SourceFiles, SourcePart, sources
 from .relocation import Relocation, relocate
 from .source_access import authorize, containers
 
 __all__ = [
     "Drift",
-    "FileMetadata",
     "FileReport",
     "IngestReport",
     "KerchunkFile",
@@ -21,7 +19,6 @@ __all__ = [
     "SourceFile",
     "SourceFiles",
     "SourcePart",
-    "VariableMetadata",
     "authorize",
     "containers",
     "from_attribute",

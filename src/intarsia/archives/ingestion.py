@@ -148,8 +148,9 @@ def ingest(
         stack: Variables that become one array along a new dimension: `{"CMI": ("band", ["CMI_C01",
             "CMI_C02"])}`.
         rename: Other names for variables and dimensions of the files: `{"latitude": "lat"}`.
-        preprocess: A function from the metadata of a file to what should be ingested, see
-            `intarsia.archives.FileMetadata`.
+        preprocess: A function from a file to what should be ingested of it: it gets and returns an
+            `xarray.Dataset` that is not decoded, has values for coordinates only, and the URL of the
+            file in `encoding["source"]`.
         schema: What files are compared with, in place of the first of them: a file, an `xarray.Dataset`, or
             a dictionary from `xarray.Dataset.to_dict`.
         variables: The variables to take; by default all that the first file has.

@@ -284,16 +284,20 @@ def rename_variables(file: ParsedFile, rename: tuple[tuple[str, str], ...]) -> P
         variable.picks = {now.get(dim, dim): picked for dim, picked in variable.picks.items()}
         if variable.seen is not None:
             variable.seen = tuple(now.get(dim, dim) for dim in variable.seen)
-        for key in MENTIONS:
-            text = variable.attrs.get(key)
-            if isinstance(text, str):
-                variable.attrs[key] = " ".join(now.get(word, word) for word in text.split())
+        variable.attrs = rename_mentions(variable.attrs, now)
     return replace(
         file,
         variables={now.get(name, name): variable for name, variable in file.variables.items()},
         left_out={now.get(name, name): reason for name, reason in file.left_out.items()},
         new_dims=tuple(now.get(dim, dim) for dim in file.new_dims),
     )
+
+
+def rename_mentions(attrs: Mapping[str, Any], now: Mapping[str, str]) -> dict[str, Any]:
+    """Attributes that name other variables by their new names."""
+    texts = {key: text for key in MENTIONS if isinstance(text := attrs.get(key), str)}
+    renamed = {key: " ".join(now.get(word, word) for word in text.split()) for key, text in texts.items()}
+    return {**attrs, **renamed}
 
 
 @dataclass(frozen=True, slots=True)
