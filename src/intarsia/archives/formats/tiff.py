@@ -2,8 +2,7 @@
 
 virtual_tiff follows a circular list of images for ever, takes samples of 1 or 12 bits for whole bytes, and
 does not look at every tag that changes values. For a tag it allocates as much memory as the tag's count
-claims, and the process ends if there is not enough. So the header is checked here first: `TAGS` says for
-every tag whether it is read, refused or ignored.
+claims, and the process ends if there is not enough. So the header is checked here first.
 """
 
 import math
@@ -11,7 +10,7 @@ import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from zarr.codecs import BytesCodec, TransposeCodec
 
@@ -23,18 +22,17 @@ from intarsia.extras import extra
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """What happens to a tag of the first image."""
+    """A tag that decides whether an image can be read; those that are not listed do not change its values."""
 
-    number: int
     name: str
-    use: Literal["read", "refused", "ignored"]
-    """`read`: it says which values there are, or becomes an attribute. `ignored`: it does not change them."""
-
     values: tuple[int, ...] = ()
     """The values with which a file is accepted, if not all of them."""
 
     needed: bool = False
     """Whether a file without it is refused."""
+
+    refused: bool = False
+    """Whether a file with it is refused."""
 
 
 BYTE_COMPRESSIONS = (5, 8, 32773, 32946, 34925, 50000, 50013)
@@ -52,114 +50,36 @@ IMAGE_COMPRESSIONS = (
 """JPEG, LERC, JPEG XR, JPEG 2000, PNG, JetRaw, WebP, JPEG XL: decoders return this machine's numbers."""
 
 TAGS = {
-    tag.number: tag
-    for tag in (
-        # TIFF 6.0
-        Tag(254, "NewSubfileType", "ignored"),
-        Tag(255, "SubfileType", "ignored"),
-        Tag(256, "ImageWidth", "read", needed=True),
-        Tag(257, "ImageLength", "read", needed=True),
-        Tag(258, "BitsPerSample", "read", (8, 16, 32, 64)),
-        Tag(259, "Compression", "read", (1, *sorted((*BYTE_COMPRESSIONS, *IMAGE_COMPRESSIONS)))),
-        Tag(262, "PhotometricInterpretation", "read", (0, 1, 2, 3, 4, 5), needed=True),
-        Tag(263, "Threshholding", "ignored"),
-        Tag(264, "CellWidth", "ignored"),
-        Tag(265, "CellLength", "ignored"),
-        Tag(266, "FillOrder", "read", (1,)),
-        Tag(269, "DocumentName", "ignored"),
-        Tag(270, "ImageDescription", "ignored"),
-        Tag(271, "Make", "ignored"),
-        Tag(272, "Model", "ignored"),
-        Tag(273, "StripOffsets", "read"),
-        Tag(274, "Orientation", "ignored"),
-        Tag(277, "SamplesPerPixel", "read", needed=True),
-        Tag(278, "RowsPerStrip", "read"),
-        Tag(279, "StripByteCounts", "read"),
-        Tag(280, "MinSampleValue", "ignored"),
-        Tag(281, "MaxSampleValue", "ignored"),
-        Tag(282, "XResolution", "ignored"),
-        Tag(283, "YResolution", "ignored"),
-        Tag(284, "PlanarConfiguration", "read", (1, 2)),
-        Tag(285, "PageName", "ignored"),
-        Tag(286, "XPosition", "ignored"),
-        Tag(287, "YPosition", "ignored"),
-        Tag(288, "FreeOffsets", "ignored"),
-        Tag(289, "FreeByteCounts", "ignored"),
-        Tag(290, "GrayResponseUnit", "ignored"),
-        Tag(291, "GrayResponseCurve", "ignored"),
-        Tag(292, "T4Options", "ignored"),
-        Tag(293, "T6Options", "ignored"),
-        Tag(296, "ResolutionUnit", "ignored"),
-        Tag(297, "PageNumber", "ignored"),
-        Tag(301, "TransferFunction", "ignored"),
-        Tag(305, "Software", "ignored"),
-        Tag(306, "DateTime", "ignored"),
-        Tag(315, "Artist", "ignored"),
-        Tag(316, "HostComputer", "ignored"),
-        Tag(317, "Predictor", "read", (1, 2, 3)),
-        Tag(318, "WhitePoint", "ignored"),
-        Tag(319, "PrimaryChromaticities", "ignored"),
-        Tag(320, "ColorMap", "ignored"),
-        Tag(321, "HalftoneHints", "ignored"),
-        Tag(322, "TileWidth", "read"),
-        Tag(323, "TileLength", "read"),
-        Tag(324, "TileOffsets", "read"),
-        Tag(325, "TileByteCounts", "read"),
-        Tag(332, "InkSet", "ignored"),
-        Tag(333, "InkNames", "ignored"),
-        Tag(334, "NumberOfInks", "ignored"),
-        Tag(336, "DotRange", "ignored"),
-        Tag(337, "TargetPrinter", "ignored"),
-        Tag(338, "ExtraSamples", "ignored", (0, 1, 2)),
-        Tag(339, "SampleFormat", "read", (1, 2, 3, 4, 6)),
-        Tag(340, "SMinSampleValue", "ignored"),
-        Tag(341, "SMaxSampleValue", "ignored"),
-        Tag(342, "TransferRange", "ignored"),
-        Tag(512, "JPEGProc", "ignored"),
-        Tag(513, "JPEGInterchangeFormat", "ignored"),
-        Tag(514, "JPEGInterchangeFormatLength", "ignored"),
-        Tag(515, "JPEGRestartInterval", "ignored"),
-        Tag(517, "JPEGLosslessPredictors", "ignored"),
-        Tag(518, "JPEGPointTransforms", "ignored"),
-        Tag(519, "JPEGQTables", "ignored"),
-        Tag(520, "JPEGDCTables", "ignored"),
-        Tag(521, "JPEGACTables", "ignored"),
-        Tag(529, "YCbCrCoefficients", "ignored"),
-        Tag(530, "YCbCrSubSampling", "ignored"),
-        Tag(531, "YCbCrPositioning", "ignored"),
-        Tag(532, "ReferenceBlackWhite", "ignored"),
-        Tag(33432, "Copyright", "ignored"),
-        # the supplements, and the technical note on JPEG
-        Tag(330, "SubIFDs", "refused"),
-        Tag(343, "ClipPath", "ignored"),
-        Tag(344, "XClipPathUnits", "ignored"),
-        Tag(345, "YClipPathUnits", "ignored"),
-        Tag(346, "Indexed", "ignored"),
-        Tag(347, "JPEGTables", "refused"),
-        Tag(351, "OPIProxy", "ignored"),
-        Tag(32781, "ImageID", "ignored"),
-        Tag(37724, "ImageSourceData", "ignored"),
-        Tag(50255, "Annotations", "ignored"),
-        # other specifications whose tags say which values there are
-        Tag(32997, "ImageDepth", "read", (1,)),
-        Tag(32998, "TileDepth", "read", (1,)),
-        Tag(33550, "ModelPixelScale", "read"),
-        Tag(33922, "ModelTiepoint", "read"),
-        Tag(34264, "ModelTransformation", "read"),
-        Tag(34735, "GeoKeyDirectory", "read"),
-        Tag(34736, "GeoDoubleParams", "read"),
-        Tag(34737, "GeoAsciiParams", "read"),
-        Tag(42112, "GDAL_METADATA", "read"),
-        Tag(42113, "GDAL_NODATA", "read"),
-        Tag(50674, "LercParameters", "read"),
-    )
+    256: Tag("ImageWidth", needed=True),
+    257: Tag("ImageLength", needed=True),
+    258: Tag("BitsPerSample", (8, 16, 32, 64)),
+    259: Tag("Compression", (1, *sorted((*BYTE_COMPRESSIONS, *IMAGE_COMPRESSIONS)))),
+    262: Tag("PhotometricInterpretation", (0, 1, 2, 3, 4, 5), needed=True),
+    266: Tag("FillOrder", (1,)),
+    273: Tag("StripOffsets"),
+    277: Tag("SamplesPerPixel", needed=True),
+    278: Tag("RowsPerStrip"),
+    279: Tag("StripByteCounts"),
+    284: Tag("PlanarConfiguration", (1, 2)),
+    317: Tag("Predictor", (1, 2, 3)),
+    322: Tag("TileWidth"),
+    323: Tag("TileLength"),
+    324: Tag("TileOffsets"),
+    325: Tag("TileByteCounts"),
+    330: Tag("SubIFDs", refused=True),
+    338: Tag("ExtraSamples", (0, 1, 2)),
+    339: Tag("SampleFormat", (1, 2, 3, 4, 6)),
+    347: Tag("JPEGTables", refused=True),
+    32997: Tag("ImageDepth", (1,)),
+    32998: Tag("TileDepth", (1,)),
+    50674: Tag("LercParameters"),
 }
-"""Every tag of TIFF 6.0 and its supplements, and those of other specifications that matter for values."""
+"""The tags that are checked, by number; docs/spec/ingest.md says of every tag what happens to it."""
 
 DEFAULTS = {258: (1,), 259: (1,), 284: (1,), 317: (1,), 339: (1,), 50674: (0, 0)}
 """What a file means that does not have these tags."""
 
-OF_EVERY_IMAGE = tuple(TAGS[number] for number in (256, 257, 262, 277, 338))
+OF_EVERY_IMAGE = (256, 257, 262, 277, 338)
 """virtual_tiff reads all images before it takes the first, and fails if one of these is absent or unknown."""
 
 SEPARATE = 2
@@ -274,24 +194,25 @@ class _Header:
                 )
             yield tag
 
-    def _check_image(self, entries: Sequence[_Entry], number: int) -> None:
+    def _check_image(self, entries: Sequence[_Entry], image: int) -> None:
         """Refuse an image with tags or values that cannot be read; images after the first need less."""
-        place = f" of image {number + 1}" if number else ""
+        place = f" of image {image + 1}" if image else ""
         found = {entry.number: entry for entry in entries}
         values: dict[int, Sequence[int]] = {}
-        for tag in OF_EVERY_IMAGE if number else TAGS.values():
-            entry, named = found.get(tag.number), f"the tag {tag.name} ({tag.number}){place}"
+        for key in OF_EVERY_IMAGE if image else TAGS:
+            tag, entry = TAGS[key], found.get(key)
+            named = f"the tag {tag.name} ({key}){place}"
             if tag.needed and (entry is None or not entry.length):
                 raise IngestError(f"it lacks {named}: {ADVICE}")
-            if tag.use == "refused" and entry is not None:
+            if tag.refused and entry is not None:
                 raise IngestError(f"it has {named}, which is not supported: {ADVICE}")
-            values[tag.number] = DEFAULTS.get(tag.number, ())
-            if entry is not None and entry.length and (tag.values or tag.number in COMPARED):
-                values[tag.number] = self._numbers(entry.place, entry.length, entry.width)
-            others = [each for each in values[tag.number] if tag.values and each not in tag.values]
-            if others or (tag.number == BITS_PER_SAMPLE and len(set(values[tag.number])) > 1):
-                raise IngestError(_words_of(tag, values[tag.number], place))
-        if not number:
+            values[key] = DEFAULTS.get(key, ())
+            if entry is not None and entry.length and (tag.values or key in COMPARED):
+                values[key] = self._numbers(entry.place, entry.length, entry.width)
+            others = [each for each in values[key] if tag.values and each not in tag.values]
+            if others or (key == BITS_PER_SAMPLE and len(set(values[key])) > 1):
+                raise IngestError(_value_problem(key, values[key], place))
+        if not image:
             self._check_layout(found, values)
             self._check_encoding(values)
 
@@ -352,14 +273,14 @@ class _Header:
             raise IngestError(f"{problem}, which is not supported: {ADVICE}")
 
 
-def _words_of(tag: Tag, values: Sequence[int], place: str) -> str:
+def _value_problem(number: int, values: Sequence[int], place: str) -> str:
     """Why an image with these values of a tag is refused."""
-    listed = " and ".join(map(str, sorted(set(values))))
-    if tag.number == BITS_PER_SAMPLE:
+    tag, listed = TAGS[number], " and ".join(map(str, sorted(set(values))))
+    if number == BITS_PER_SAMPLE:
         return f"its samples have {listed} bits; all must have 8, 16, 32 or 64: {ADVICE}"
     allowed = ", ".join(map(str, tag.values))
     rule = f"only {allowed} can be read" if len(tag.values) <= MOST_LISTED else "that cannot be read"
-    return f"its tag {tag.name} ({tag.number}){place} is {listed}, and {rule}: {ADVICE}"
+    return f"its tag {tag.name} ({number}){place} is {listed}, and {rule}: {ADVICE}"
 
 
 class TIFFParser:
