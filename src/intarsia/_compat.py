@@ -22,7 +22,7 @@ import numbers
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeGuard
 
@@ -597,29 +597,6 @@ def _with_samples(array: Any, count: int) -> Any:
             lengths=table.lengths[np.newaxis],
         ),
     )
-
-
-@cache
-def hdf5_manifest_array() -> Any:
-    """VirtualiZarr's function from an h5py dataset to a manifest array, without attributes and dimensions.
-
-    Its versions of them are not used, and it cannot read some.
-    """
-    parser, dataset_class = import_module("virtualizarr.parsers.hdf.hdf"), import_module("h5py").Dataset
-
-    class Bare(dataset_class):  # type: ignore[misc, valid-type]  # imported only now
-        """The same dataset, without attributes and scales."""
-
-        attrs: ClassVar[dict[str, Any]] = {}
-
-        @property
-        def dims(self) -> list[tuple[()]]:
-            return [()] * len(self.shape)
-
-    def construct(url: str, dataset: Any, group: str) -> Any:
-        return parser._construct_manifest_array(url, Bare(dataset.id), group)
-
-    return construct
 
 
 class ManifestTable(NamedTuple):

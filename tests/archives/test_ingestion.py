@@ -444,8 +444,8 @@ def test_a_glob_that_matches_nothing_is_an_error(tmp_path):
 
 def test_a_missing_extra_is_named(tmp_path, monkeypatch):
     series(tmp_path, range(1))
-    monkeypatch.setattr(hdf5, "_known", {})
-    monkeypatch.setitem(sys.modules, "virtualizarr.parsers", None)
+    monkeypatch.setattr(hdf5, "_codecs", {})
+    monkeypatch.setitem(sys.modules, "virtualizarr.codecs", None)
     with pytest.raises(MissingExtraError, match=r"pip install '\S+\[virtual\]'"):
         intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time")
 

@@ -1,37 +1,34 @@
 """HDF5 and NetCDF4, read with h5py: variables, dimensions and attributes, codecs, and where chunks are.
 
-`HDF5` parses a file. `Header` and `Storage` say how one dataset is stored. Archives are thousands of small
-files: most of the time goes into making and freeing Python objects for what HDF5 holds. The high-level
-interface of h5py makes several for every question, so headers are read once, through the low-level one.
-
-Codecs have the names that VirtualiZarr gives them. They depend only on a dataset's shape, type, filters and
-fill value, and files of an archive repeat the same ones: VirtualiZarr is asked once for each.
+Archives are thousands of small files: most of the time goes into making and freeing Python objects for what
+HDF5 holds. The high-level interface of h5py makes several for every question, so datasets are read through
+the low-level one.
 
 HDF5 is given the bytes of one file, and opens every other file that is named in it through the same bytes: it
 finds this file again, under the wrong name. So links are followed here, as far as they stay in the file, and
 datasets whose values are in other files are recognised by their creation properties. Even the shape of a
 virtual dataset may depend on other files.
 
-Two things are read byte by byte. Object headers say whether partial chunks skip all filters, which h5py does
-not. Global heaps are checked before HDF5 reads them: some damage sends it into an endless loop.
+Global heaps are checked before HDF5 reads them: some damage sends it into an endless loop.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from struct import Struct
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
-from intarsia._compat import hdf5_manifest_array
 from intarsia.archives.cf import FILE_MATTERS, loaded, with_texts
-from intarsia.archives.formats.virtualizarr import parsed_variable
+from intarsia.archives.formats.virtualizarr import specified_codec
 from intarsia.archives.locations import ReaderAround, Sources, folder_of, url_of
 from intarsia.archives.parsed_file import (
     PHONY,
@@ -44,7 +41,7 @@ from intarsia.archives.parsed_file import (
     rename_variables,
     roles,
 )
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
 from intarsia.manifest.box import chunk_grid
 
@@ -64,234 +61,195 @@ class HDF5:
 
     def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
         """The wanted variables of a file."""
-        sources.resolve(url)
         moved = sources.permissions.checked([url], folder_of(url))
         with sources.reader(url) as reader, open_file(reader) as file:
-            group = self._group(file)
-            headers, unread, named, outside = self._axes_of(group, url, sources)
+            group = DatasetsOfGroup(find_group(file, self.group), self.group, self.drop, url, sources)
             first = self._phony_above(file, url, sources) if request.whole_tree else 0
-            phony = PhonyDimensions(
-                (_bare_sizes(headers[name], names) for name, names in named.items()), first
-            )
-            described = {name: _described(headers[name], names, phony) for name, names in named.items()}
-            described = with_texts(described, request)
+            described = with_texts(group.describe(first), request)
             names = {new: old for old, new in request.rename}
             for name in (*request.dims, *(request.variables or ()), *request.load):
-                if (own := names.get(name, name)) in outside:
-                    raise IngestError(f"its variable {own!r} cannot be read: {outside[own]}")
+                if (own := names.get(name, name)) in group.elsewhere:
+                    raise IngestError(f"its variable {own!r} cannot be read: {group.elsewhere[own]}")
             taken, left_out = roles(described, request)
-            left_out |= unread
+            left_out |= group.unreadable
+            dims = request.in_file(described).dims
             variables = {}
             for name, role in taken.items():
+                header, description = group.headers[name], described[name]
                 if role == "data":
-                    storage = Storage(headers[name], reader)
-                    variables[name] = variable = storage.variable(name, url, described[name])
-                    if variable.ranges is not None:
-                        variable.ranges.move(moved)
+                    variable = _referenced(name, url, header, description)
+                    problem = _copy_problem(header, variable)
+                else:
+                    try:
+                        variable, problem = _loaded(name, role, header, description), ""
+                    except OSError as error:
+                        if name in dims:
+                            raise
+                        problem = unreadable_text(header.id, error)
+                if problem:
+                    left_out[name] = problem
                     continue
-                try:
-                    variables[name] = _loaded(name, role, headers[name], described[name])
-                except OSError as error:
-                    if name in request.in_file(described).dims:
-                        raise
-                    left_out[name] = unreadable_text(headers[name].id, error)
-            data = [name for name, role in taken.items() if role == "data"]
-            groups = () if data else tuple(_groups_with_variables(group))
-            attrs = attributes_of(group)
-        for name in data:
-            variable = variables[name]
-            problem = self._unreadable(url, sources, variable) if variable.ranges is None else ""
-            if problem:
-                left_out[name] = problem
-                del variables[name]
-        new_dims = lacking(described, request)
+                if variable.ranges is not None:
+                    variable.ranges.move(moved)
+                variables[name] = variable
+            below = () if "data" in taken.values() else tuple(_groups_below(group.id, with_variables=True))
+            own = attributes_of(group.id)
+            attrs = plain_attributes(own, own)
         parsed_file = ParsedFile(
-            url, sources.identity(url), self.name, variables, attrs, left_out, new_dims, groups
-        )
+            url, sources.identity(url), self.name, variables, attrs, left_out, lacking(described, request),
+            tuple(f"{self.group}/{path}".lstrip("/") for path in below),
+        )  # fmt: skip
         masked = [name for name in described if name.startswith(NON_COORDINATE)]
         return rename_variables(
             parsed_file, tuple((name, name.removeprefix(NON_COORDINATE)) for name in masked)
         )
-
-    def _axes_of(
-        self, group: Any, url: str, sources: Sources
-    ) -> tuple[dict[str, Header], dict[str, str], dict[str, list[str]], dict[str, str]]:
-        """The datasets in a group; those that cannot be read, and why; the axes of the others; and, of those
-        that cannot be read, the ones in other files."""
-        above = "" if self.group == "/" else self.group
-        objects, elsewhere = objects_in(group, self.drop)
-        found = {
-            name: Header(item, f"{above}/{name}") for name, item in objects.items() if _is_variable(item)
-        }
-        outside = elsewhere | _elsewhere(found, url, sources)
-        headers = {name: each for name, each in found.items() if name not in outside}
-        axes = _Axes(self.group, objects)
-        scales = {name: axes.scales(header) for name, header in headers.items()}
-        known = {*found, *elsewhere, *self.drop}
-        more = {name: each for name, each in axes.inherited(scales).items() if name not in known}
-        outside |= _elsewhere(more, url, sources)
-        more = {
-            name: each for name, each in more.items() if name not in outside and len(each.shape or ()) == 1
-        }
-        headers, scales = headers | more, scales | dict.fromkeys(more, ())
-        unread = {name: why for name, header in headers.items() if (why := _untyped(header))} | outside
-        full = {name: header for name, header in headers.items() if name not in unread}
-        named = {name: axes.named(header, scales[name]) for name, header in full.items()}
-        return headers, unread, named, outside
 
     def _phony_above(self, file: Any, url: str, sources: Sources) -> int:
         """How many names the groups above this one have for axes without a dimension scale."""
         if self.group == "/":
             return 0
         above = HDF5(self.group.rpartition("/")[0], self.drop)
-        headers, _, named, _ = above._axes_of(above._group(file), url, sources)
-        sizes = (_bare_sizes(headers[name], names) for name, names in named.items())
-        return PhonyDimensions(sizes, above._phony_above(file, url, sources)).end
+        group = DatasetsOfGroup(find_group(file, above.group), above.group, self.drop, url, sources)
+        return group.phony(above._phony_above(file, url, sources)).end
 
     def groups(self, url: str, sources: Sources) -> list[str]:
         """The paths of all groups."""
-        h5py = extra("h5py", "virtual")
-        found = [""]
-
-        def note(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Group):
-                found.append(name)
-
-        with sources.reader(url) as reader, h5py.File(HeapReader(reader), "r") as file:
-            _visit(file, note)
-        return found
-
-    def _group(self, file: Any) -> Any:
-        h5py = extra("h5py", "virtual")
-        try:
-            group = find(file, self.group.encode("utf-8", "surrogateescape"))
-        except KeyError:
-            group = None
-        except OtherFileError as error:
-            raise IngestError(f"its group {self.group.strip('/')!r} cannot be read: {error}") from None
-        if not isinstance(group, h5py.h5g.GroupID):
-            raise IngestError(f"it has no group {self.group.strip('/')!r}")
-        return group
-
-    def _unreadable(self, url: str, sources: Sources, variable: ParsedVariable) -> str:
-        """Why a variable that has to be copied cannot be: a filter or an external file is missing."""
-        if 0 in variable.shape:
-            return ""
-        with self.opened(url, sources, variable.name) as dataset:
-            try:
-                dataset[(0,) * len(variable.shape)]
-            except OSError as error:
-                return f"{unreadable_text(dataset.id, error)} ({variable.reason})"
-        return ""
+        with sources.reader(url) as reader, open_file(reader) as file:
+            return ["", *_groups_below(find_group(file, "/"))]
 
     @contextmanager
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
         """A variable's stored numbers, to be read in slices."""
-        with sources.reader(url) as reader, extra("h5py", "virtual").File(HeapReader(reader), "r") as file:
-            found = find(self._group(file.id), name.encode("utf-8", "surrogateescape"))
-            check_storage(found, found.get_create_plist(), url, sources)
-            yield library().Dataset(found)
+        with sources.reader(url) as reader, open_file(reader) as file:
+            dataset = find(find_group(file, self.group), name.encode("utf-8", "surrogateescape"))
+            check_storage(dataset, dataset.get_create_plist(), url, sources)
+            yield library().Dataset(dataset)
 
 
-def _elsewhere(headers: Mapping[str, Header], url: str, sources: Sources) -> dict[str, str]:
-    """The datasets whose values are in other files that are not read, and why."""
-    found = {}
-    for name, header in headers.items():
-        try:
-            check_storage(header.id, header.plist, url, sources)
-        except OtherFileError as error:
-            found[name] = str(error)
-    return found
-
-
-def _untyped(header: Header) -> str:
-    """Why a dataset cannot be read: it has no elements, or h5py does not know their type."""
-    if header.shape is None:
-        return "it has no data space: nothing can be read from it"
+def find_group(file: Any, path: str) -> Any:
+    """A group of an open file; raises `IngestError` if there is none."""
     try:
-        header.dtype  # noqa: B018 - the property does the work
-    except (TypeError, ValueError) as error:  # ValueError for floats that are longer than this machine's
-        return f"h5py cannot read its type: {error}"
-    return ""
+        group = find(file, path.encode("utf-8", "surrogateescape"))
+    except KeyError:
+        group = None
+    except OtherFileError as error:
+        raise IngestError(f"its group {path.strip('/')!r} cannot be read: {error}") from None
+    if not isinstance(group, library().h5g.GroupID):
+        raise IngestError(f"it has no group {path.strip('/')!r}")
+    return group
 
 
-def _groups_with_variables(group: Any) -> list[str]:
-    """The paths of the groups below that hold variables."""
-    found: dict[str, None] = {}
-    whole = library().Group(group)
+def _groups_below(group: Any, *, with_variables: bool = False) -> list[str]:
+    """The paths of the groups below one; or only of those that hold variables, sorted."""
+    h5py = library()
+    groups, holders = [], set()
 
     def note(name: str, item: Any) -> None:
-        above = name.rpartition("/")[0]
-        if above and _is_variable(item.id):
-            found[f"{whole.name}/{above}".lstrip("/")] = None
+        if isinstance(item, h5py.Group):
+            groups.append(name)
+        elif isinstance(item, h5py.Dataset) and "/" in name and Header(item.id, name).is_variable:
+            holders.add(name.rpartition("/")[0])
 
-    _visit(whole, note)
-    return sorted(found)
-
-
-def _visit(group: Any, note: Callable[[str, Any], None]) -> None:
-    """Call a function with everything below a group."""
     try:
-        group.visititems(note)
+        h5py.Group(group).visititems(note)
     except (RuntimeError, OSError, KeyError) as error:
         raise IngestError(
             f"it is damaged or truncated: HDF5 cannot list what it holds ({' '.join(str(error).split())})"
         ) from error
+    return sorted(holders) if with_variables else groups
 
 
-class _Axes:
-    """The names that dimension scales give the axes of the datasets in a group."""
+class DatasetsOfGroup:
+    """The datasets of one group, and the names that dimension scales give their axes."""
 
-    def __init__(self, path: str, objects: Mapping[str, Any]) -> None:
-        self._path, self._objects = path, objects
-        self._scales = {
-            _place(item): f"{path.rstrip('/')}/{name}" for name, item in objects.items() if _is_scale(item)
+    def __init__(self, group: Any, path: str, drop: Collection[str], url: str, sources: Sources) -> None:
+        self.id = group
+        self._path = path
+        objects, self.elsewhere = objects_in(group, drop)
+        """Datasets and links that lead to other files, by name, and why they are not read."""
+        above = path.rstrip("/")
+        datasets = {
+            name: Header(item, f"{above}/{name}")
+            for name, item in objects.items()
+            if isinstance(item, library().h5d.DatasetID)
         }
-
-    def scales(self, header: Header) -> tuple[Any, ...]:
-        """The dimension scale of every axis with its path, or None; nothing if `header` is itself a scale."""
-        if header.shape is None or header.is_scale:
-            return ()
-        return tuple(None if scale is None else (self._name(scale), scale) for scale in header.scales())
-
-    def _name(self, scale: Any) -> str:
-        known = self._scales.get(_place(scale))
-        return known or text(library().h5i.get_name(scale))
-
-    def inherited(self, scales: Mapping[str, tuple[Any, ...]]) -> dict[str, Header]:
-        """The scales of axes, by name: as in NetCDF, those in groups above also apply to the groups below."""
-        named = {_short(each[0], self._path): each for own in scales.values() for each in own if each}
-        return {
-            name: Header(scale, path) for name, (path, scale) in named.items()
-            if "/" not in name and _is_variable(scale)
+        self._scales = {_place(each.id): each for each in datasets.values() if each.is_scale}
+        self.headers = self._present({n: h for n, h in datasets.items() if h.is_variable}, url, sources)
+        """The datasets that are variables; as in NetCDF, with the coordinates of axes from groups above."""
+        known = {*datasets, *self.elsewhere, *drop}
+        axes = {
+            self._short(scale.path): scale for h in self.headers.values() for scale in self._axes(h) if scale
+        }
+        inherited = {
+            name: scale for name, scale in axes.items()
+            if "/" not in name and name not in known and scale.is_variable
         }  # fmt: skip
+        inherited = self._present(inherited, url, sources)  # before their shapes are read
+        self.headers |= {name: scale for name, scale in inherited.items() if len(scale.shape or ()) == 1}
+        self.unreadable = {n: why for n, h in self.headers.items() if (why := h.problem)} | self.elsewhere
+        """What is not described, by name, and why."""
+        self._dims = {n: self._named(h) for n, h in self.headers.items() if n not in self.unreadable}
 
-    def named(self, header: Header, scales: Sequence[Any]) -> list[str]:
+    def _present(self, headers: Mapping[str, Header], url: str, sources: Sources) -> dict[str, Header]:
+        """The datasets whose values are in this file, or in others that may be read."""
+        present = {}
+        for name, header in headers.items():
+            try:
+                check_storage(header.id, header.plist, url, sources)
+                present[name] = header
+            except OtherFileError as error:
+                self.elsewhere[name] = str(error)
+        return present
+
+    def _axes(self, header: Header) -> list[Header | None]:
+        """The first dimension scale of every axis, if it has one; nothing if `header` is itself a scale."""
+        if header.shape is None or header.is_scale:
+            return []
+        scales = [
+            scale and (self._scales.get(_place(scale)) or _header_of(scale)) for scale in header.scales()
+        ]
+        return scales or [None] * len(header.shape)
+
+    def _named(self, header: Header) -> list[str]:
         """The names of its axes; empty for axes without one."""
         if len(header.shape) == 1 and header.is_scale:
-            return [_short(header.path, self._path)]
+            return [self._short(header.path)]
         named = self._netcdf_dims(header)
         if named:
             return named
-        known = scales or (None,) * len(header.shape)
-        return ["" if scale is None else _short(scale[0], self._path) for scale in known]
+        scales = self._axes(header) or [None] * len(header.shape)
+        return ["" if scale is None else self._short(scale.path) for scale in scales]
 
     def _netcdf_dims(self, header: Header) -> list[str]:
         """Dimensions, by id, of a NetCDF variable with several axes: as a scale itself, it has no scales."""
-        if len(header.shape) < 2 or b"CLASS" not in header.names:
+        if len(header.shape) < 2 or "CLASS" not in header.names:
             return []
-        ids = header.dataset.attrs.get("_Netcdf4Coordinates")
+        ids = header.attributes.get("_Netcdf4Coordinates")
         if ids is None or len(ids) != len(header.shape):
             return []
-        attributes = {
-            name: library().AttributeManager(AttributeHolder(item)) for name, item in self._objects.items()
-        }
         names = {
-            int(attrs["_Netcdf4Dimid"]): name
-            for name, attrs in attributes.items()
-            if "CLASS" in attrs and "_Netcdf4Dimid" in attrs
+            int(scale.attributes["_Netcdf4Dimid"]): self._short(scale.path)
+            for scale in self._scales.values()
+            if "_Netcdf4Dimid" in scale.names
         }
         return [names[i] for i in ids.tolist()] if names.keys() >= set(ids.tolist()) else []
+
+    def _short(self, scale: str) -> str:
+        """The name of a dimension scale as seen from the group: plain if it is there or above."""
+        above, _, name = scale.rpartition("/")
+        stands_above = f"{self._path.rstrip('/')}/".startswith(f"{above}/")
+        return name if stands_above else scale.removeprefix(self._path).removeprefix("/")
+
+    def phony(self, first: int) -> PhonyDimensions:
+        """Names for axes without a dimension scale."""
+        return PhonyDimensions(
+            (_bare_sizes(self.headers[name], dims) for name, dims in self._dims.items()), first
+        )
+
+    def describe(self, first: int) -> dict[str, Description]:
+        """The variables that can be read; numbers of invented names begin with `first`."""
+        phony = self.phony(first)
+        return {name: _described(self.headers[name], dims, phony) for name, dims in self._dims.items()}
 
 
 def _place(item: Any) -> tuple[int, int]:
@@ -300,24 +258,8 @@ def _place(item: Any) -> tuple[int, int]:
     return info.fileno, info.addr
 
 
-def _short(scale: str, group: str) -> str:
-    """The name of a dimension scale as seen from a group: plain if it is there or above."""
-    above, _, name = scale.rpartition("/")
-    stands_above = f"{group.rstrip('/')}/".startswith(f"{above}/")
-    return name if stands_above else scale.removeprefix(group).removeprefix("/")
-
-
-def _is_scale(item: Any) -> bool:
-    h5py = library()
-    return isinstance(item, h5py.h5d.DatasetID) and bool(h5py.h5ds.is_scale(item))
-
-
-def _is_variable(item: Any) -> bool:
-    h5py = library()
-    if not isinstance(item, h5py.h5d.DatasetID):
-        return False
-    label = h5py.h5ds.get_scale_name(item) if h5py.h5ds.is_scale(item) else b""
-    return not bytes(label or b"").startswith(NOT_A_VARIABLE)
+def _header_of(scale: Any) -> Header:
+    return Header(scale, text(library().h5i.get_name(scale)))
 
 
 class PhonyDimensions:
@@ -363,7 +305,7 @@ def _described(header: Header, axes: list[str], phony: PhonyDimensions) -> Descr
             dtype = np.dtypes.StringDType()
     spare = iter(phony.names(_bare_sizes(header, axes)))
     dims = tuple(axis or next(spare) for axis in axes)
-    attrs = header.attributes()
+    attrs = plain_attributes(header.attributes, header.names)
     if dtype.kind == "b" and not attrs.keys().isdisjoint(("_FillValue", "missing_value")):
         dtype = np.dtype("i1")  # an enumeration of bytes, as in NetCDF: a bool cannot be missing
     return Description(dims, header.shape, attrs, dtype)
@@ -386,19 +328,16 @@ def _loaded(name: str, role: Any, header: Header, description: Description) -> P
 
 HIDDEN = FILE_MATTERS | {"_Netcdf4Coordinates", "_nc3_strict"}
 
-DIMENSION_LIST = b"DIMENSION_LIST"
+DIMENSION_LIST = "DIMENSION_LIST"
 """The attribute that names the scales of a dataset's axes."""
 
 MOST_TYPES = 1_000
-"""How many types of attributes and values are remembered."""
-
-_types: dict[bytes, tuple[np.dtype[Any], Any]] = {}
-"""Types by their encoding in HDF5: NumPy's type, and HDF5's type in this machine's memory."""
+"""How many types of attributes and values, and kinds of chunks, are remembered."""
 
 
 @cache
 def library() -> Any:
-    """h5py, for a file that is already open, so that there is no need to check whether it is installed."""
+    """h5py."""
     return extra("h5py", "virtual")
 
 
@@ -428,11 +367,17 @@ def text(name: bytes) -> str:
 class Header:
     """A dataset of an open file."""
 
-    def __init__(self, found: Any, path: str) -> None:
-        self.id = found
+    def __init__(self, dataset: Any, path: str) -> None:
+        self.id = dataset
         self.path = path
         """Its path from the root of its file."""
-        self.is_scale: bool = library().h5ds.is_scale(found)
+        self.is_scale: bool = library().h5ds.is_scale(dataset)
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is more than the name of a NetCDF dimension."""
+        label = library().h5ds.get_scale_name(self.id) if self.is_scale else b""
+        return not bytes(label or b"").startswith(NOT_A_VARIABLE)
 
     @cached_property
     def shape(self) -> Any:
@@ -442,7 +387,19 @@ class Header:
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The stored type; not every type is one of NumPy's."""
-        return _type_of(self.id)[0]
+        dtype: np.dtype[Any] = self.id.dtype
+        return dtype
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be read: it has no elements, or h5py does not know their type."""
+        if self.shape is None:
+            return "it has no data space: nothing can be read from it"
+        try:
+            self.dtype  # noqa: B018 - the property does the work
+        except (TypeError, ValueError) as error:  # ValueError for floats that are longer than this machine's
+            return f"h5py cannot read its type: {error}"
+        return ""
 
     @cached_property
     def plist(self) -> Any:
@@ -455,24 +412,25 @@ class Header:
         return library().Dataset(self.id)
 
     @cached_property
-    def names(self) -> list[bytes]:
-        """The names of its attributes."""
-        return _names(self.id, self.plist)
+    def attributes(self) -> Any:
+        """Its attributes, as h5py reads them."""
+        return attributes_of(self.id)
 
-    def attributes(self) -> dict[str, Any]:
-        """Its attributes with their types in the file; texts as text."""
-        return _values(self.id, self.names)
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of its attributes."""
+        return list(self.attributes)
 
     def scales(self) -> list[Any]:
         """The dimension scale of every axis, or the first of several; None if there is none."""
         h5ds = library().h5ds
-        found = []
+        scales: list[Any] = []
         for axis in range(len(self.shape) if DIMENSION_LIST in self.names else 0):
-            known: list[Any] = []
+            of_axis: list[Any] = []
             if h5ds.get_num_scales(self.id, axis):
-                h5ds.iterate(self.id, axis, known.append, 0)
-            found.append(known[0] if known else None)
-        return found or [None] * len(self.shape)
+                h5ds.iterate(self.id, axis, of_axis.append, 0)
+            scales.append(of_axis[0] if of_axis else None)
+        return scales
 
     def read(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """All numbers, with the same type in this machine's byte order."""
@@ -499,36 +457,27 @@ def unreadable_text(dataset: Any, error: Exception) -> str:
     return f"it cannot be read: {error}"
 
 
-def attributes_of(group: Any) -> dict[str, Any]:
-    """The attributes of a group."""
-    return _values(group, _names(group, group.get_create_plist()))
+def attributes_of(bearer: Any) -> Any:
+    """The attributes of a dataset or a group, which is given by its identifier, as h5py reads them."""
+    return library().AttributeManager(SimpleNamespace(id=bearer))
 
 
-def _names(bearer: Any, plist: Any) -> list[bytes]:
+def plain_attributes(attributes: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Attributes about the data, with their types in the file; an empty one is an empty text."""
     h5py = library()
-    if not h5py.h5a.get_num_attrs(bearer):
-        return []
-    by_age = plist.get_attr_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
-    found: list[bytes] = []
-    h5py.h5a.iterate(
-        bearer, found.append, index_type=h5py.h5.INDEX_CRT_ORDER if by_age else h5py.h5.INDEX_NAME
-    )
-    return found
-
-
-def _values(bearer: Any, names: list[bytes]) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    for stored in names:
-        name = text(stored)
+    plain: dict[str, Any] = {}
+    for name in names:
         if name in HIDDEN:
             continue
         try:
-            value = _value(bearer, stored)
+            value = attributes[name]
         except (OSError, TypeError):  # a type that h5py does not know
             continue
-        if isinstance(value, library().h5r.Reference):
+        if isinstance(value, h5py.h5r.Reference):
             continue  # it points into this file
-        if isinstance(value, bytes):
+        if isinstance(value, h5py.Empty):
+            value = ""
+        elif isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
         elif isinstance(value, np.ndarray):
             if value.dtype.kind == "S":
@@ -536,181 +485,129 @@ def _values(bearer: Any, names: list[bytes]) -> dict[str, Any]:
             if value.dtype.kind == "O" and not all(isinstance(each, str) for each in value.flat):
                 continue  # object references
             value = value.reshape(-1)[0] if value.size == 1 else value
-        attributes[name] = str(value) if isinstance(value, str) else value
-    return attributes
+        plain[name] = str(value) if isinstance(value, str) else value
+    return plain
 
 
-def _value(bearer: Any, name: bytes) -> Any:
-    """One attribute as it is stored; an empty one as an empty text."""
-    h5py = library()
-    attribute = h5py.h5a.open(bearer, name)
-    shape = attribute.shape
-    if shape is None:
-        return ""
-    dtype, memory = _type_of(attribute)
-    is_text = dtype.kind == "O" and h5py.check_string_dtype(dtype) is not None
-    if dtype.kind not in "iufS" and not is_text:
-        return h5py.AttributeManager(AttributeHolder(bearer))[text(name)]
-    values = np.zeros(shape, dtype=dtype)
-    attribute.read(values, mtype=memory)
-    if is_text:
-        flat = [each.decode("utf-8", "surrogateescape") for each in values.flat]
-        values = np.array(flat, dtype=object).reshape(shape)
-    return values if shape else values[()]
-
-
-class AttributeHolder:
-    """A holder of attributes, in the form that h5py expects."""
-
-    def __init__(self, found: Any) -> None:
-        self.id = found
-
-
-def _type_of(stored: Any) -> tuple[np.dtype[Any], Any]:
-    """The NumPy type of a dataset or an attribute, and the HDF5 type for memory."""
-    h5t = library().h5t
-    kind = stored.get_type()
-    if kind.get_class() not in (h5t.INTEGER, h5t.FLOAT, h5t.STRING, h5t.ENUM):
-        dtype = kind.dtype  # other types may refer to their file
-        return dtype, h5t.py_create(dtype)
-    code = kind.encode()
-    found = _types.get(code)
-    if found is None:
-        if len(_types) >= MOST_TYPES:
-            _types.clear()
-        dtype = kind.dtype
-        found = _types[code] = dtype, h5t.py_create(dtype)
-    return found
-
-
-MOST_KINDS = 1_000
-"""How many kinds of datasets are remembered."""
-
-
-class ChunkEncoding(NamedTuple):
-    """How the chunks of one kind of dataset are encoded."""
-
-    chunks: tuple[int, ...]
-    codecs: tuple[dict[str, Any], ...]
-    fill: Any
-
-
-_known: dict[Any, ChunkEncoding] = {}
-
-
-class Storage:
-    """How a dataset is stored, which decides whether it can be referenced."""
-
-    def __init__(self, header: Header, reader: Any) -> None:
-        h5d = library().h5d
-        plist = header.plist
-        layout = plist.get_layout()
-        self.filters = plist.get_nfilters()
-        self.chunks = plist.get_chunk() if layout == h5d.CHUNKED else None
-        self.header = header
-        self.reason = ""
-        if layout == h5d.COMPACT:
-            self.reason = "its data are in the header of the dataset (compact layout)"
-        elif layout == h5d.VIRTUAL:
-            self.reason = "it is a virtual dataset, made of others"
-        elif plist.get_external_count():
-            self.reason = "its data are in external files"
-        self.places: list[Any] = []
-        """For every stored chunk: its first element, the filters that it skipped, first byte and size."""
-        if self.chunks is not None and not self.reason:
-            header.id.chunk_iter(self.places.append)
-        cut = self.chunks is not None and self.filters and _is_cut(header.shape, self.chunks)
-        self.unfiltered_edges = bool(cut) and skips_filters_at_edges(header.id, reader)
-        """Whether chunks that the end of an axis cuts off skip all filters."""
-
-    def variable(self, name: str, url: str, description: Description) -> ParsedVariable:
-        """The parsed variable, with the filters that individual chunks skipped."""
-        kind = self._kind(description)
-        encoded = _known.get(kind)
-        if self.reason:
-            return self._copied(name, description, self.reason)
-        if encoded is None:
-            extra("virtualizarr.parsers", "virtual")
-            manifest_array = hdf5_manifest_array()
-            try:
-                dataset = self.header.dataset
-                array = manifest_array(url, dataset, dataset.parent.name)
-            except Exception as error:
-                return self._copied(name, description, f"it cannot be referenced: {error}")
-            found = parsed_variable(name, "data", array, description)
-            if kind is None or found.reason:
-                return found
-            encoded = ChunkEncoding(found.chunks, found.codecs, found.fill)
-            if len(_known) >= MOST_KINDS:
-                _known.clear()
-            _known[kind] = encoded
-        chunks, codecs, fill = encoded
-        ranges = self._ranges(url, description, chunks)
-        codecs = tuple(map(dict, codecs))
-        variable = description.parsed(name, "data", chunks=chunks, codecs=codecs, fill=fill, ranges=ranges)
-        return self._with_masks(variable, ranges)
-
-    def _kind(self, description: Description) -> Any:
-        """Everything that the encoding of its chunks depends on; None if it depends on more than this."""
-        dtype = self.header.dtype
-        if dtype.kind not in "biufc":
-            return None
-        plist = self.header.plist
-        filters = tuple(plist.get_filter(i) for i in range(self.filters))
-        fill = np.zeros(1, dtype=dtype)
+def _copy_problem(header: Header, variable: ParsedVariable) -> str:
+    """Why a variable that has to be copied cannot be: a filter or an external file is missing."""
+    if variable.ranges is None and 0 not in variable.shape:
         try:
-            plist.get_fill_value(fill)
-        except RuntimeError:  # it has none
-            return description.shape, self.chunks, dtype.str, filters, None
-        return description.shape, self.chunks, dtype.str, filters, fill.tobytes()
+            header.dataset[(0,) * len(variable.shape)]
+        except OSError as error:
+            return f"{unreadable_text(header.id, error)} ({variable.reason})"
+    return ""
 
-    def _copied(self, name: str, description: Description, reason: str) -> ParsedVariable:
-        """A variable that cannot be referenced."""
-        grain = self.chunks or tuple(max(n, 1) for n in description.shape)
-        chunks = tuple(min(c, max(n, 1)) for c, n in zip(grain, description.shape, strict=True))
+
+def _referenced(name: str, url: str, header: Header, description: Description) -> ParsedVariable:
+    """A variable with the ranges of its chunks; or with the reason why only a copy will do."""
+    h5d, plist, shape = library().h5d, header.plist, description.shape
+    layout = plist.get_layout()
+    stored_chunks = plist.get_chunk() if layout == h5d.CHUNKED else tuple(max(n, 1) for n in shape)
+    chunks = tuple(min(c, max(n, 1)) for c, n in zip(stored_chunks, shape, strict=True))
+    reason, codecs = "", tuple[dict[str, Any], ...]()
+    if layout == h5d.COMPACT:
+        reason = "its data are in the header of the dataset (compact layout)"
+    elif layout == h5d.VIRTUAL:
+        reason = "it is a virtual dataset, made of others"
+    elif plist.get_external_count():
+        reason = "its data are in external files"
+    elif header.dtype.kind not in "biufc":
+        reason = "its data are texts, which HDF5 does not store in its chunks"
+    else:
+        try:
+            codecs = _codecs_of(header)
+        except MissingExtraError:
+            raise
+        except Exception as error:  # of numcodecs, zarr or VirtualiZarr, for a filter that they do not know
+            reason = f"it cannot be referenced: {error}"
+    if reason:
         return description.parsed(name, "data", chunks=chunks, reason=reason)
-
-    def _ranges(self, url: str, description: Description, chunks: tuple[int, ...]) -> ChunkRanges:
-        grid = chunk_grid(description.shape, chunks)
-        offsets, lengths = np.zeros(grid, dtype=np.uint64), np.zeros(grid, dtype=np.uint64)
-        if self.chunks is None:
-            at = self.header.id.get_offset()
-            if at is not None and offsets.size:
-                offsets[...], lengths[...] = at, self.header.id.get_storage_size()
-        elif self.places:
-            first, _, at, size = zip(*self.places, strict=True)
-            index = tuple((np.array(first, dtype=np.int64) // np.array(chunks)).T)
-            offsets[index] = at
-            # VirtualiZarr takes only the inner part of a chunk that the end of the array cuts off, if that
-            # part is the beginning of its bytes
-            trimmed = chunks != self.chunks
-            lengths[index] = int(np.prod(chunks)) * self.header.dtype.itemsize if trimmed else size
-        return ChunkRanges(url if lengths.any() else "", offsets, lengths)
-
-    def _with_masks(self, variable: ParsedVariable, ranges: ChunkRanges) -> ParsedVariable:
-        skipped = [place for place in self.places if place[1]] if self.filters else []
-        if not skipped and not self.unfiltered_edges:
-            return variable
-        steps = sum(1 for codec in variable.codecs if codec["name"] != "bytes")
-        if steps != self.filters:
-            variable.ranges = None
-            variable.reason = (
-                f"some chunks skipped a filter, and its {self.filters} filters do not correspond to {steps} "
-                "codecs"
-            )
-            return variable
+    filters = plist.get_nfilters()
+    if filters or chunks[1:] != stored_chunks[1:]:
+        # the part of a chunk that an axis cuts off can only be left away if the rest is all in one piece
+        chunks = stored_chunks
+    places: list[Any] = []
+    if layout == h5d.CHUNKED:
+        header.id.chunk_iter(places.append)
+    elif (at := header.id.get_offset()) is not None:
+        places = [((0,) * len(shape), 0, at, header.id.get_storage_size())]
+    ranges = _ranges(url, chunk_grid(shape, chunks), chunks, places)
+    if chunks != stored_chunks:
+        ranges.lengths[ranges.lengths > 0] = math.prod(chunks) * header.dtype.itemsize
+    variable = description.parsed(
+        name, "data", chunks=chunks, codecs=tuple(map(dict, codecs)), fill=_fill_of(header), ranges=ranges
+    )
+    masks = {first: mask for first, mask, *_ in places if mask} if filters else {}
+    if filters and any(n % c for n, c in zip(shape, chunks, strict=True)):
+        masks |= dict.fromkeys(_unfiltered_edges(header, chunks, places), (1 << filters) - 1)
+    if masks and len(codecs) != filters + 1:
+        variable.ranges = None
+        variable.reason = (
+            f"some chunks skipped a filter, and its {filters} filters do not correspond to "
+            f"{len(codecs) - 1} codecs"
+        )
+    elif masks:
         ranges.masks = np.zeros(ranges.grid, dtype=np.uint32)
-        for first, mask, *_ in skipped:
-            ranges.masks[tuple(a // c for a, c in zip(first, variable.chunks, strict=True))] = mask
-        if self.unfiltered_edges:
-            for axis, (n, c) in enumerate(zip(variable.shape, variable.chunks, strict=True)):
-                if n % c:
-                    np.moveaxis(ranges.masks, axis, 0)[-1] = (1 << self.filters) - 1
-        return variable
+        for first, mask in masks.items():
+            ranges.masks[tuple(a // c for a, c in zip(first, chunks, strict=True))] = mask
+    return variable
 
 
-def _is_cut(shape: tuple[int, ...], chunks: tuple[int, ...]) -> bool:
-    return any(n % c for n, c in zip(shape, chunks, strict=True))
+_codecs: dict[Any, tuple[dict[str, Any], ...]] = {}
+
+
+def _codecs_of(header: Header) -> tuple[dict[str, Any], ...]:
+    """How chunks are encoded, in the words of VirtualiZarr, which is called once for each kind of dataset."""
+    plist = header.plist
+    kind = header.dtype.str, *(plist.get_filter(i) for i in range(plist.get_nfilters()))
+    if kind not in _codecs:
+        names = extra("virtualizarr.codecs", "virtual")
+        filters = extra("virtualizarr.parsers.hdf.filters", "virtual").codecs_from_dataset(header.dataset)
+        configs = [names.zarr_codec_config_to_v3(codec.get_config()) for codec in filters]
+        codecs = names.convert_to_codec_pipeline(codecs=configs, dtype=header.dtype)
+        if len(_codecs) >= MOST_TYPES:
+            _codecs.clear()
+        _codecs[kind] = tuple(specified_codec(codec.to_dict()) for codec in codecs)
+    return _codecs[kind]
+
+
+def _fill_of(header: Header) -> Any:
+    """The number that stands for chunks that are not stored."""
+    fill = np.zeros(1, dtype=header.dtype)
+    with suppress(RuntimeError):  # it has none
+        header.plist.get_fill_value(fill)
+    return fill.astype(header.dtype.newbyteorder("="))[0]
+
+
+def _ranges(url: str, grid: tuple[int, ...], chunks: tuple[int, ...], places: list[Any]) -> ChunkRanges:
+    """Where chunks are. A place is the first element, the filters that it skipped, first byte and size."""
+    offsets, lengths = np.zeros(grid, dtype=np.uint64), np.zeros(grid, dtype=np.uint64)
+    if places and offsets.size:
+        first, _, at, size = zip(*places, strict=True)
+        index = tuple((np.array(first, dtype=np.int64) // np.array(chunks)).T)
+        offsets[index], lengths[index] = at, size
+    return ChunkRanges(url if lengths.any() else "", offsets, lengths)
+
+
+def _unfiltered_edges(
+    header: Header, chunks: tuple[int, ...], places: list[Any]
+) -> Iterator[tuple[int, ...]]:
+    """Chunks that the end of an axis cuts off and that skipped all filters, although no mask says so.
+
+    HDF5 has an option for that (H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS), which h5py does not show. Such a chunk
+    has as many bytes as its numbers take, and these are the numbers.
+    """
+    nbytes = math.prod(chunks) * header.dtype.itemsize
+    for first, mask, _, size in places:
+        box = tuple(slice(a, min(a + c, n)) for a, c, n in zip(first, chunks, header.shape, strict=True))
+        inside = tuple(slice(part.stop - part.start) for part in box)
+        if mask or size != nbytes or all(part.stop == c for part, c in zip(inside, chunks, strict=True)):
+            continue
+        _, content = header.id.read_direct_chunk(first)
+        numbers = np.frombuffer(content, header.dtype).reshape(chunks)[inside]
+        if numbers.tobytes() == header.dataset[box].tobytes():
+            yield first
 
 
 MOST_LINKS = 16
@@ -844,53 +741,6 @@ def _check_files(plist: Any, url: str, sources: Sources) -> None:
     gone = [name for name in names if not os.path.exists(name)]
     if gone:
         raise OtherFileError(f"its values are in the external file {gone[0]}, which does not exist")
-
-
-LAYOUT, CONTINUATION = 8, 16
-"""Types of messages in an object header."""
-
-
-def skips_filters_at_edges(dataset: Any, reader: Any) -> bool:
-    """Whether the layout of a dataset, given by its identifier, has H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS."""
-    h5py = extra("h5py", "virtual")
-    address = h5py.h5o.get_info(dataset).addr
-    user_block = h5py.h5i.get_file_id(dataset).get_create_plist().get_userblock()
-    for kind, content in _messages(reader, user_block, address):
-        if kind == LAYOUT:  # version, class of the layout, flags; older versions have no flags
-            return content[0] >= 4 and content[1] == 2 and bool(content[2] & 1)
-    return False
-
-
-def _messages(reader: Any, base: int, address: int) -> Iterator[tuple[int, bytes]]:
-    """Type and content of every message in an object header, in either version that HDF5 specifies."""
-
-    def read(at: int, count: int) -> bytes:
-        reader.seek(base + at)
-        data: bytes = reader.read(count)
-        return data
-
-    head = read(address, 64)
-    is_new = head[:4] == b"OHDR"
-    if is_new:
-        flags = head[5]
-        start = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)  # times, limits of attributes
-        width = 1 << (flags & 3)
-        blocks = [(address + start + width, int.from_bytes(head[start : start + width], "little"))]
-        entry, skipped = Struct("<BHB"), 2 if flags & 4 else 0  # numbered in order of creation
-    else:
-        blocks = [(address + 16, int.from_bytes(head[8:12], "little"))]
-        entry, skipped = Struct("<HHB3x"), 0
-    while blocks:
-        data, at = read(*blocks.pop(0)), 0
-        while at + entry.size <= len(data):
-            kind, length, _ = entry.unpack_from(data, at)
-            at += entry.size + skipped
-            content = data[at : at + length]
-            if kind == CONTINUATION:
-                place, size = Struct("<QQ").unpack_from(content)
-                blocks.append((place + 4, size - 8) if is_new else (place, size))  # signature, checksum
-            yield kind, content
-            at += length
 
 
 SIGNATURE = b"GCOL\x01\0\0\0"
