@@ -33,7 +33,6 @@ from intarsia.codecs import (
     with_decision,
 )
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
-from intarsia.types import Rewritten
 from tests.codecs.stores import NotedWrites
 
 LITTLE = BytesCodec(endian="little")
@@ -99,20 +98,6 @@ def test_chunks_that_would_not_change_are_not_written(shards):
     plan[2, 1] ^= 1
     assert rewrite(z, plan).rewritten == 1
     assert store.written == ["c/1/0" if shards else "c/2/1"]
-
-
-def test_a_decision_that_needs_no_data_reads_none_in_vain():
-    store = NotedWrites(MemoryStore())
-    z = create(store)
-    z[:] = mixed(z.shape)
-    sizes = []
-    original = store.get_sync
-    store.get_sync = lambda key, **options: sizes.append(len(found := original(key, **options))) or found
-    result = rewrite(z, "never_apply")
-    assert result == Rewritten(24, 0, z.nbytes + 24, z.nbytes + 24)
-    assert sizes == [1] * 24
-    assert rewrite(z, lambda codec, chunk_index: False).rewritten == 0
-    assert sizes == [1] * 48
 
 
 def test_what_comes_before_the_codec_is_not_run_again():

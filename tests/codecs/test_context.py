@@ -17,14 +17,13 @@ from zarr.registry import register_pipeline
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from intarsia.codecs import ConditionalCodec, PadCodec
-from intarsia.codecs.codec_path import find_routes
+from intarsia.codecs.codec_path import find_codecs
 from intarsia.codecs.context import (
     BatchedPipeline,
     FusedPipeline,
     Grid,
-    InnerPlace,
-    StoredPlace,
     current_chunk_index,
+    inner_place,
     working_on,
 )
 from intarsia.errors import ChunkDecodeError, ChunkIndexUnknownError
@@ -325,10 +324,10 @@ def test_a_codec_that_does_more_than_reorder_axes_leaves_the_index_unknown():
     z = zarr.create(
         store={}, shape=(4, 4), dtype="u1", codecs=[LITTLE, ConditionalCodec(codecs=[ZstdCodec()])]
     )
-    spec = find_routes(z, "test")[0].spec(z, (4, 4))
-    shard = StoredPlace(Grid.of(z.metadata), "c/0/0", spec, (Flatten(order=(0, 1)),))
-    assert shard.index() == (0, 0)
-    assert InnerPlace(shard, (0, 0), spec, ()).index() is None
+    spec = find_codecs(z, "test")[0].spec
+    shard = Grid.of(z.metadata).place_of("c/0/0", spec, (Flatten(order=(0, 1)),))
+    assert shard.index == (0, 0)
+    assert inner_place(lambda: shard, (0, 0), spec, ()).index is None
 
 
 @pytest.mark.parametrize("path", ["c/0", "c/0/x", "0/0", "", "c/01/2"])

@@ -7,9 +7,7 @@ import pytest
 import zarr
 
 from intarsia.codecs.context import (
-    UNKNOWN,
     Grid,
-    KnownPlace,
     asks_for,
     current_chunk_index,
     named_chunk,
@@ -39,12 +37,6 @@ def test_an_encoding_that_cannot_be_read_backwards():
     z = zarr.create(store={}, shape=4, dtype="u1")
     grid = Grid(Secretive(), Grid.of(z.metadata).chunks)
     assert grid.index_of("c/0") is None
-
-
-def test_places_that_somebody_said():
-    assert UNKNOWN.index() is UNKNOWN.origin() is UNKNOWN.axes() is None
-    assert KnownPlace((1,)).index() == (1,)
-    assert KnownPlace((1,)).origin() is None  # so what is inside it has no index
 
 
 def test_blocks_nest_and_end():

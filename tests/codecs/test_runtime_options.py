@@ -11,9 +11,8 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 from intarsia import nullable
 from intarsia.codecs import ConditionalCodec, OffsetCodec, PadCodec, masks, with_decision
-from intarsia.codecs.decisions import parse_decision
+from intarsia.codecs.decisions import Sampled, parse_decision
 from intarsia.codecs.runtime_options import Options, RuntimeOptions, default_decision, runtime_config
-from intarsia.codecs.trials import Sampled
 
 
 def configuration():

@@ -7,12 +7,14 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.codecs import Crc32cCodec, GzipCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
 from intarsia.codecs import OffsetCodec, PadCodec, iter_chunk_slices
-from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, margins, stored_indices
+from intarsia.codecs.codec_path import stored_spec
+from intarsia.codecs.stored_chunks import bytes_before, read_parts, stored_indices, write_object
 from tests.codecs.stores import AsyncOnly
 
 
@@ -77,55 +79,30 @@ def test_the_chunks_of_an_array_further_below_are_not_its_own():
 CONTENT = bytes(range(100))
 
 
-def source(kind, tmp_path):
-    buffer = default_buffer_prototype().buffer.from_bytes(CONTENT)
-    if kind == "memory":
-        return MemoryObject(buffer)
+@pytest.mark.parametrize("kind", ["local store", "memory store", "asynchronous store"])
+def test_parts_of_an_object(kind, tmp_path):
     store = {
         "local store": lambda: LocalStore(tmp_path),
         "memory store": MemoryStore,
         "asynchronous store": lambda: AsyncOnly(MemoryStore()),
     }[kind]()
-    stored = StoredObject(StorePath(store, "some/key"))
-    stored.write(buffer)
-    assert stored.size() == 100
-    return stored
-
-
-KINDS = ["memory", "local store", "memory store", "asynchronous store"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("start", "trail"), [(0, 0), (7, 0), (0, 9), (7, 9)])
-def test_parts_of_an_object(kind, start, trail, tmp_path):
-    extent = Extent(source(kind, tmp_path)).without(start, trail)
-    inside = CONTENT[start : 100 - trail]
-    assert extent.all().to_bytes() == inside
-    assert extent.first(5).to_bytes() == inside[:5]
-    assert extent.last(5).to_bytes() == inside[-5:]
-    part = extent.part(10, 20)
-    assert part.all().to_bytes() == inside[10:20]
-    assert part.first(3).to_bytes() == inside[10:13]
-    assert part.first(30).to_bytes() == inside[10:20]
-    assert part.last(3).to_bytes() == inside[17:20]
-    assert part.last(30).to_bytes() == inside[10:20]
-    assert part.without(2, 3).all().to_bytes() == inside[12:17]
-
-
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_an_object_that_does_not_exist(kind, tmp_path):
-    missing = Extent(StoredObject(StorePath(source(kind, tmp_path).path.store, "other")))
-    assert missing.all() is missing.first(3) is missing.last(3) is None
+    path = StorePath(store, "some/key")
+    write_object(path, default_buffer_prototype().buffer.from_bytes(CONTENT))
+    requests = [None, RangeByteRequest(7, 20), SuffixByteRequest(5), RangeByteRequest(90, 120)]
+    parts = read_parts(path, requests)
+    assert [part.to_bytes() for part in parts] == [CONTENT, CONTENT[7:20], CONTENT[-5:], CONTENT[90:]]
+    assert read_parts(StorePath(store, "other"), requests) == [None] * 4
 
 
 @given(st.lists(st.sampled_from([Crc32cCodec(), OffsetCodec(offset=3), PadCodec(location="end", nbytes=2),
                                  PadCodec(location="start", nbytes=5)])))  # fmt: skip
-def test_margins_are_what_the_codecs_add(codecs):
-    before, after = margins(codecs)
-    assert before == sum(3 if isinstance(c, OffsetCodec) else 5 for c in codecs if isinstance(c, OffsetCodec)
-                         or getattr(c, "location", None) == "start")  # fmt: skip
-    assert before + after == sum(c.compute_encoded_size(0, None) for c in codecs)
-    assert margins([*codecs, GzipCodec()]) is None
+def test_what_codecs_put_before_their_input(codecs):
+    data = default_buffer_prototype().buffer.from_bytes(b"needle")
+    spec = stored_spec(zarr.create_array({}, shape=6, dtype="u1"), (6,))
+    for codec in codecs:
+        data = codec._encode_sync(data, spec)
+    assert data.to_bytes().index(b"needle") == bytes_before(codecs)
+    assert bytes_before([*codecs, GzipCodec()]) is None
 
 
 @pytest.mark.parametrize("shards", [None, (4, 4)])

@@ -28,6 +28,7 @@ from intarsia.codecs import (
     PadCodec,
     decision_of,
     masks,
+    rewrite,
     with_decision,
     with_padding,
 )
@@ -149,6 +150,91 @@ def test_a_codec_lends_its_decision():
     z = with_decision(create(), lender)
     z[:] = 1
     assert masks(z).tolist() == [0, 1] * 4
+
+
+TEXT = np.frombuffer(np.random.default_rng(0).choice(list(b"abcdefgh "), 1 << 16).tobytes()[::8] * 2, "u1")
+
+
+def at_level(level, decision="always_apply"):
+    return ConditionalCodec(codecs=[ZstdCodec(level=level)], decision=decision)
+
+
+def stored_bytes(z):
+    return sum(len(value) for key, value in z.store_path.store._store_dict.items() if "zarr.json" not in key)
+
+
+@SHARDED
+def test_another_level_of_the_same_codec_is_used_for_all_writes(sharded, our_pipeline):
+    fields = {"sharded": sharded, "shape": TEXT.size, "chunks": TEXT.size // 4}
+    fast, best = (
+        create(codecs=[ZstdCodec(level=-5)], **fields),
+        create(codecs=[ZstdCodec(level=19)], **fields),
+    )
+    with_decision(best, "always_apply")[:] = TEXT
+    with_decision(fast, "always_apply")[:] = TEXT
+    assert stored_bytes(fast) > stored_bytes(best)
+    other = pickle.loads(pickle.dumps(with_decision(fast, at_level(19))))
+    other.store_path.store._store_dict.update(fast.store_path.store._store_dict)
+    other[:] = TEXT
+    assert stored_bytes(other) == stored_bytes(best)
+    other.append(TEXT)
+    document = json.loads(other.store_path.store._store_dict["zarr.json"].to_bytes())
+    assert document["codecs"] == json.loads(json.dumps(fast.metadata.to_dict()["codecs"]))
+    assert stored_bytes(other) == 2 * stored_bytes(best)
+    np.testing.assert_array_equal(other[: TEXT.size], TEXT)
+
+
+@SHARDED
+def test_chunks_are_rewritten_at_another_level(sharded):
+    z = create(codecs=[ZstdCodec(level=-5)], sharded=sharded, shape=TEXT.size, chunks=TEXT.size // 4)
+    with_decision(z, "always_apply")[:] = TEXT
+    document = z.store_path.store._store_dict["zarr.json"].to_bytes()
+    done = rewrite(z, at_level(19))
+    assert (done.chunks, done.rewritten) == (4, 4)
+    assert done.bytes_after < done.bytes_before
+    assert rewrite(z, at_level(19)).rewritten == 0
+    assert z.store_path.store._store_dict["zarr.json"].to_bytes() == document
+    np.testing.assert_array_equal(z[:], TEXT)
+
+
+def test_another_level_without_a_decision_leaves_the_decision_to_the_array():
+    z = create(codecs=[ZstdCodec(level=-5)], shape=TEXT.size, chunks=TEXT.size, decision="always_apply")
+    z[:] = TEXT
+    before = stored_bytes(z)
+    with_decision(z, at_level(19, None))[:] = TEXT
+    assert stored_bytes(z) < before
+
+
+def test_another_level_in_a_logical_and_in_a_nullable_array():
+    codec = ConditionalCodec(codecs=[ZstdCodec(level=-5)])
+    array = intarsia.create({}, shape=(0,), chunks=(TEXT.size // 4,), dtype="u1")
+    array.append(TEXT, codecs=["bytes", codec])
+    with_decision(array, "always_apply")[...] = TEXT
+    (member,) = array.members.values()
+    before = stored_bytes(member)
+    with_decision(array, at_level(19))[...] = TEXT
+    assert stored_bytes(member) < before
+    np.testing.assert_array_equal(array[...], TEXT)
+    codec = ConditionalCodec(codecs=[ZstdCodec(level=-5)], decision="always_apply")
+    values = nullable.create_array({}, shape=TEXT.size, dtype="u1", data_codecs=["bytes", codec])
+    values[:] = TEXT
+    before = stored_bytes(values.zarr_array)
+    with_decision(values, at_level(19))[:] = TEXT
+    assert stored_bytes(values.zarr_array) < before
+
+
+def test_a_nested_conditional_codec_at_another_level():
+    inner = [ConditionalCodec(codecs=[ZstdCodec(level=-5)])]
+    z = create(codecs=inner, shape=TEXT.size, chunks=TEXT.size)
+    with_decision(z, "always_apply")[:] = TEXT
+    before = stored_bytes(z)
+    better = ConditionalCodec(
+        codecs=[ConditionalCodec(codecs=[ZstdCodec(level=19)])], decision="always_apply"
+    )
+    with_decision(z, better)[:] = TEXT
+    assert stored_bytes(z) < before
+    assert [int(mask[0]) for mask in masks(z).values()] == [1, 1]
+    np.testing.assert_array_equal(z[:], TEXT)
 
 
 @SHARDED
@@ -322,12 +408,13 @@ def test_nullable_arrays_take_both(made, tmp_path):
 @pytest.mark.parametrize(
     "other",
     [
-        {"codecs": [ZstdCodec(level=19)]},
+        {"codecs": []},
+        {"codecs": [ZstdCodec(level=1, checksum=True)]},
         {"codecs": [GzipCodec(level=9)]},
         {"codecs": [ZstdCodec(level=1), GzipCodec(level=1)]},
         {"codecs": [ZstdCodec(level=1)], "header_bits": 16},
     ],
-    ids=["level", "codec", "one more", "header"],
+    ids=["none", "setting", "codec", "one more", "header"],
 )
 @pytest.mark.parametrize("function", [with_decision, intarsia.codecs.rewrite])
 def test_a_codec_with_another_configuration_is_refused(function, other):

@@ -123,8 +123,6 @@ def test_whoever_waits_for_a_slot_does_not_stop_the_decision_that_holds_it(kind,
         other[:] = 1
 
         class Mine(intarsia.codecs.Decision):
-            bounds_size = True
-
             def encode(self, data, chain):
                 return (0, data) if other[:].all() else (1, chain.encode(0, data))
 

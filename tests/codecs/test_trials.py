@@ -9,7 +9,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.dtype import Float32
 
 from intarsia.codecs import ConditionalCodec, PadCodec, Sampled, ShuffleCodec, Smallest
-from intarsia.codecs.trials import CompressIfSmaller
+from intarsia.codecs.decisions import CompressIfSmaller
 from intarsia.errors import CodecConfigurationError
 
 LITTLE = BytesCodec(endian="little")

@@ -1,8 +1,8 @@
 from .base import CodecLike, parse_codecs
 from .chunk_files import ChunkHeader, n5_header, tiff_header
 from .chunk_rewrite import rewrite
-from .conditional import ConditionalCodec, OptionalCodec
-from .decisions import Decision, DecisionLike
+from .conditional import ConditionalCodec, OptionalCodec, one_of
+from .decisions import Decision, DecisionLike, OneOf, Sampled, Smallest
 from .packbits import PackBitsCodec
 from .pad import OffsetCodec, PadCodec
 from .reshape import ReshapeCodec
@@ -10,7 +10,6 @@ from .runtime_options import PaddingFunction
 from .shuffle import ShuffleCodec
 from .stored_chunks import iter_chunk_slices
 from .stored_decisions import decision_of, extend_codecs, masks, with_decision, with_padding
-from .trials import OneOf, Sampled, Smallest, one_of
 
 __all__ = [
     "ChunkHeader",

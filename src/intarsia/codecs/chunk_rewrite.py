@@ -6,7 +6,7 @@ not.
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from itertools import batched
 from operator import add
 from typing import Any, Self
@@ -16,14 +16,13 @@ import zarr
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import ArraySpec
-from intarsia.codecs.codec_path import EncodedPiece, Route, deciding_arrays, find_routes, stored_piece
+from intarsia.codecs.codec_path import ChunkWalk, StoredChunk, deciding_arrays, find_codecs
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import Grid, at_place, named_chunk
+from intarsia.codecs.context import Grid, named_chunk
 from intarsia.codecs.decisions import DecisionLike, apply
-from intarsia.codecs.nested import redo
 from intarsia.codecs.runtime_options import RuntimeOptions, options_in
-from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, margins, stored_indices
+from intarsia.codecs.stored_chunks import read_parts, stored_indices, write_object
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
 from intarsia.parallel import Client, run_on_workers
@@ -178,8 +177,6 @@ class _ArrayRewrite:
     """What the workers of one `rewrite` share."""
 
     array: zarr.Array[Any]
-    routes: list[Route]
-    """The routes to the codecs that decide, in the order of encoding."""
     grid: Grid
     stored: Sequence[tuple[int, ...]]
     """The places in the grid where there are chunks or shards."""
@@ -187,16 +184,16 @@ class _ArrayRewrite:
     @classmethod
     def of(cls, array: zarr.Array[Any], stored: Sequence[tuple[int, ...]]) -> Self:
         metadata: Any = array.metadata
-        return cls(array, find_routes(array, "rewrite"), Grid.of(metadata), stored)
+        return cls(array, Grid.of(metadata), stored)
 
     @classmethod
     def on(cls, array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None) -> Self:
         """The work on an array, after checking that it can be done."""
-        find_routes(array, "rewrite")  # its error says what the array has instead
+        find_codecs(array, "rewrite")  # its error says what the array has instead
         if decision is not None:
             array = with_decision(array, decision)
-        routes = find_routes(array, "rewrite")
-        if any(route.codec.effective_decision(route.spec(array, array.shape)) is None for route in routes):
+        paths = [each for each in find_codecs(array, "rewrite") if not each.nested]
+        if any(each.codec.effective_decision(each.spec) is None for each in paths):
             raise CodecConfigurationError("cannot rewrite: the array has no decision, so give one")
         if array.read_only:
             raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
@@ -210,116 +207,53 @@ class _ArrayRewrite:
             return Rewritten(0, 0, 0, 0), [error]
 
     def _rewrite(self, index: tuple[int, ...]) -> Rewritten:
-        metadata: Any = self.array.metadata
-        stored = StoredObject(self.array.store_path / metadata.encode_chunk_key(index))
-        piece = stored_piece(self.array, self.grid, index, Extent(stored))
-        mask = self._known_mask(piece)
-        if mask is not None and self._has_mask(piece, mask):
-            size = stored.size()
-            return Rewritten(1, 0, size, size)
-        data = piece.extent.all()
+        chunk = StoredChunk.of(self.array, self.grid, index)
+        data = read_parts(chunk.path, [None])[0]
         if data is None:
             return Rewritten(0, 0, 0, 0)
-        chunks, changed, new = 0, 0, data
-        for route in self.routes:
-            recoder = Recoder(route, mask)
-            recoded = recoder.recode(replace(piece, extent=Extent(MemoryObject(new))))
-            new = new if recoded is None else recoded
-            # Codecs after one that changed were called on the way, so nothing is left for them to change.
-            chunks, changed = max(chunks, recoder.chunks), max(changed, recoder.changed)
-        if changed:
-            stored.write(new)
-        return Rewritten(chunks, changed, len(data), len(new))
-
-    def _known_mask(self, piece: EncodedPiece) -> int | None:
-        """The mask that a chunk should have, if its header can be read and no data is needed to know it."""
-        (route, *others) = self.routes
-        codec, end = route.codec, route.end
-        if others or len(route.steps) > 1 or codec.holds_another or margins(end.after) is None:
-            return None
-        spec = end.spec(piece.spec)
-        decision = codec.effective_decision(spec)
-        if decision is None:
-            return None
-        with at_place(piece.place):
-            return decision.mask_unseen(codec.chain(spec, decision))
-
-    def _has_mask(self, piece: EncodedPiece, mask: int) -> bool:
-        end = self.routes[0].end
-        opened = end.uncover(piece)
-        header = None if opened is None else opened.extent.first(end.codec.header_bytes)
-        with at_place(piece.place):
-            return header is not None and bool(end.codec.read_mask(header) == mask)
+        walk = ChunkWalk(recode)
+        new = walk.through(chunk.codecs, data, chunk.spec, chunk.place)
+        if new is None:
+            return Rewritten(max(1, walk.chunks), 0, len(data), len(data))
+        write_object(chunk.path, new)
+        return Rewritten(max(1, walk.chunks), max(1, walk.changed), len(data), len(new))
 
 
-@dataclass
-class Recoder:
-    """Decides the chunks of one stored object again, and counts them."""
+def recode(codec: ConditionalCodec, _path: str, stored: Buffer, spec: ArraySpec) -> Buffer | None:
+    """What `codec` makes of a chunk that it encoded before, if it decides again; None if nothing changes.
 
-    route: Route
-    """The route to the codec that decides."""
-
-    mask: int | None = None
-    """The bitmask of the only chunk, if it is already decided."""
-
-    chunks: int = 0
-    """The number of chunks."""
-
-    changed: int = 0
-    """How many of them got another bitmask."""
-
-    def recode(self, piece: EncodedPiece, level: int = 0) -> Buffer | None:
-        """The new bytes of a piece, or None if nothing changes."""
-        if level == len(self.route.shards):
-            self.chunks += 1
-        step = self.route.steps[level]
-        if step is self.route.end:
-            return self._recode_chunk(piece)
-        pieces = step.open(piece, check=True)
-        contents: dict[Any, Any] = {name: inner.extent.all() for name, inner in pieces.items()}
-        unchanged = True
-        for name, inner in pieces.items():
-            new = self.recode(inner, level + 1) if step.leads_into(name) else None
-            if new is not None:
-                contents[name], unchanged = new, False
-        return None if unchanged else step.close(contents, piece)
-
-    def _recode_chunk(self, piece: EncodedPiece) -> Buffer | None:
-        codec, opened = self.route.codec, self.route.end.uncover(piece, check=True)
-        stored = None if opened is None else opened.extent.all()
-        if opened is None or stored is None:
-            return None
-        spec = opened.spec
-        with at_place(piece.place):
-            old = codec.read_mask(stored)
-            decision = codec.effective_decision(spec)
-            assert decision is not None  # rewriting requires one
-            chain = codec.chain(spec, decision)
-            # A decision is called once: what it says without the data is final.
-            known = decision.mask_unseen(chain) if self.mask is None else self.mask
-            if not codec.holds_another and known == old:
-                return None
-            raw, before = _decode(codec, stored, spec)
-            if known is None or not len(raw):
-                mask, encoded = codec.decide(raw, spec, decision)
-            else:
-                mask, encoded = apply(known, raw, chain)
-            new = codec.join(mask, encoded, spec)
-            if mask == old and not codec.holds_another:
-                return None
-            again, after = _decode(codec, new, spec)
-            # A nested codec that decides for itself may decide differently under the same mask. Bytes do not
-            # tell: gzip writes the time into them.
-            if before == after:
-                return None
-            # The old bytes are about to be lost: bytes that cannot be read back must not replace them.
-            if not _same(again, raw):
-                raise ChunkEncodeError(
-                    f"codec {codec.name!r}: the nested codecs of {mask:#b} do not restore the bytes"
-                    f"{named_chunk()}; the chunk was left as it is"
-                )
-            self.changed += 1
-            return redo(self.route.end.after, new, spec)
+    A `Visit` of `intarsia.codecs.codec_path`.
+    """
+    old, decision = codec.read_mask(stored), codec.effective_decision(spec)
+    assert decision is not None  # rewriting requires one
+    chain = codec.chain(spec, decision)
+    encoders = decision.encoders(chain)
+    # The same bitmask may stand for other bytes.
+    compare = codec.holds_another or encoders != chain
+    known = decision.mask_unseen(chain)
+    if known == old and not compare:
+        return None
+    raw, before = _decode(codec, stored, spec)
+    # A decision is called once: what it says without the data is final.
+    if known is None or not len(raw):
+        mask, encoded = codec.decide(raw, spec, decision)
+    else:
+        mask, encoded = apply(known, raw, encoders)
+    if mask == old and not compare:
+        return None
+    new = codec.join(mask, encoded, spec)
+    again, after = _decode(codec, new, spec)
+    # A nested codec that decides for itself may decide differently under the same mask. Bytes do not tell:
+    # gzip writes the time into them.
+    if before == after and (encoders == chain or _same(new, stored)):
+        return None
+    # The old bytes are about to be lost: bytes that cannot be read back must not replace them.
+    if not _same(again, raw):
+        raise ChunkEncodeError(
+            f"codec {codec.name!r}: the nested codecs of {mask:#b} do not restore the bytes"
+            f"{named_chunk()}; the chunk was left as it is"
+        )
+    return new
 
 
 def _decode(codec: ConditionalCodec, data: Buffer, spec: ArraySpec) -> tuple[Buffer, list[tuple[str, int]]]:

@@ -1,35 +1,28 @@
-"""The route from a stored chunk to a `conditional` codec: through which shards, past which codecs.
+"""The walk from an array, or from the bytes of one of its chunks, to its `conditional` codecs.
 
-`masks` follows it to read bitmasks, `rewrite` follows it and comes back with new bytes, `with_decision` and
-`extend_codecs` look at its end.
+`find_codecs` goes through zarr.json, through shards and the parts of nullable data. `visit_codecs` goes the
+same way through the bytes of a chunk, and back if a visit has replaced some. `masks`, `rewrite`,
+`with_decision` and `extend_codecs` do nothing else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, cast
 
 import zarr
-from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec, Codec
+from zarr.abc.codec import BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.storage import StorePath
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import (
-    ChunkPlace,
-    Grid,
-    Index,
-    InnerPlace,
-    StoredPlace,
-    at_place,
-    axes_after,
-    to_array_axes,
-)
+from intarsia.codecs.context import Grid, Index, Locate, at_place, axes_after, inner_place, to_array_axes
 from intarsia.codecs.nested import redo, undo
-from intarsia.codecs.runtime_options import config_of
+from intarsia.codecs.runtime_options import all_codecs, config_of
 from intarsia.codecs.shard_index import ShardIndex
-from intarsia.codecs.stored_chunks import Extent, MemoryObject, margins
 from intarsia.errors import CodecConfigurationError
 
 
@@ -55,164 +48,32 @@ class Divided(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedPiece:
-    """The bytes of a stored object, of a chunk in a shard, or of a part of a chunk."""
-
-    extent: Extent
-    """Where the bytes are."""
-
-    spec: ArraySpec
-    """What zarr tells the first codec of the piece."""
-
-    place: ChunkPlace
-    """Which chunk it belongs to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One codec on the route, and its neighbours in the same list of codecs."""
-
-    before: tuple[Codec, ...]
-    """The codecs that encode before it."""
-
-    codec: Any
-    """The codec itself: a shard, a codec whose chunks have parts, or at the end the `conditional` codec."""
-
-    after: tuple[BytesBytesCodec, ...]
-    """The codecs that encode after it, which have to be undone to reach it."""
-
-    part: str = ""
-    """The name of the part that the route leads through, if the codec has parts."""
-
-    @property
-    def is_shard(self) -> bool:
-        """Whether the codec is a shard."""
-        return isinstance(self.codec, ShardingCodec)
-
-    def leads_into(self, name: Any) -> bool:
-        """Whether the route leads through the inner piece of this name: every chunk of a shard, one part."""
-        return self.is_shard or name == self.part
-
-    def spec(self, spec: ArraySpec) -> ArraySpec:
-        """The codec's spec of a piece, given the one for the first codec of the list."""
-        for codec in self.before:
-            spec = codec.resolve_metadata(spec)
-        return spec
-
-    def uncover(self, piece: EncodedPiece, *, check: bool = False) -> EncodedPiece | None:
-        """The piece as the codec encoded it; None if it does not exist.
-
-        Bytes that the codecs after it only add, such as a checksum, are skipped without reading the piece,
-        unless it is to be checked.
-        """
-        spec, around = self.spec(piece.spec), margins(self.after)
-        if around is not None and not check:
-            return EncodedPiece(piece.extent.without(*around), spec, piece.place)
-        data = piece.extent.all()
-        if data is None:
-            return None
-        with at_place(piece.place):
-            return EncodedPiece(Extent(MemoryObject(undo(self.after, data, spec))), spec, piece.place)
-
-    def open(self, piece: EncodedPiece, *, check: bool = False) -> dict[Any, EncodedPiece]:
-        """The pieces inside a piece: the chunks of a shard by their positions, or parts by their names."""
-        opened = self.uncover(piece, check=check)
-        if opened is None:
-            return {}
-        with at_place(piece.place):
-            return self._chunks(opened) if self.is_shard else self._parts(opened)
-
-    def _chunks(self, shard: EncodedPiece) -> dict[Any, EncodedPiece]:
-        index = ShardIndex.of(self.codec, shard.spec.shape)
-        extent = shard.extent
-        stored = extent.first(index.nbytes) if index.first else extent.last(index.nbytes)
-        if stored is None:
-            return {}
-        spec = replace(shard.spec, shape=self.codec.chunk_shape)
-        arrays = array_codecs(self.codec.codecs)
-        extents = index.extents(index.decode(stored.as_numpy_array()), extent.nbytes)
-        return {
-            position: EncodedPiece(
-                extent.part(start, stop), spec, InnerPlace(shard.place, position, spec, arrays)
-            )
-            for position, (start, stop) in extents.items()
-        }
-
-    def _parts(self, chunk: EncodedPiece) -> dict[Any, EncodedPiece]:
-        data = chunk.extent.all()
-        parts = {} if data is None else self.codec.open_parts(data, chunk.spec)
-        return {
-            name: EncodedPiece(Extent(MemoryObject(part)), spec, chunk.place)
-            for name, (part, spec) in parts.items()
-        }
-
-    def close(self, pieces: Mapping[Any, Buffer], piece: EncodedPiece) -> Buffer:
-        """The bytes of `piece` with this content: what `open` undid, done again."""
-        spec = self.spec(piece.spec)
-        with at_place(piece.place):
-            if self.is_shard:
-                data = ShardIndex.of(self.codec, spec.shape).join(pieces)
-            else:
-                data = self.codec.close_parts(pieces, spec)
-            return redo(self.after, data, spec)
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """How to reach one `conditional` codec of an array."""
-
-    steps: tuple[Step, ...]
-    """The shards and parts around the codec, outermost first, and the codec itself."""
+class CodecPath:
+    """One `conditional` codec of an array."""
 
     path: str
     """The codec's place in zarr.json, leaving out `configuration`: "codecs[0].codecs[1]"."""
 
-    @property
-    def end(self) -> Step:
-        """The last step, to the `conditional` codec."""
-        return self.steps[-1]
+    codec: ConditionalCodec
+    """The codec."""
 
-    @property
-    def codec(self) -> ConditionalCodec:
-        """The `conditional` codec."""
-        codec: ConditionalCodec = self.end.codec
-        return codec
+    spec: ArraySpec
+    """What zarr tells the codec about the array; in shards, about a chunk."""
 
-    @property
-    def shards(self) -> tuple[Step, ...]:
-        """The shards on the way, outermost first."""
-        return tuple(step for step in self.steps if step.is_shard)
+    shards: tuple[ShardingCodec, ...]
+    """The shards around it, outermost first."""
 
-    def conditional_codecs(self) -> dict[str, ConditionalCodec]:
-        """The codec and those nested in it, by their place in zarr.json."""
-        codecs: dict[str, ConditionalCodec] = {}
+    axes: Index | None
+    """The axis of the array that each axis of a chunk in these shards is; None if that cannot be known."""
 
-        def add(path: str, codec: ConditionalCodec) -> None:
-            codecs[path] = codec
-            for position, nested in enumerate(codec.codecs):
-                if isinstance(nested, ConditionalCodec):
-                    add(f"{path}.codecs[{position}]", nested)
-
-        add(self.path, self.codec)
-        return codecs
-
-    def spec(self, array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
-        """The codec's spec for a chunk, given the shape of the stored chunk or shard around it."""
-        spec = stored_spec(array, shape)
-        for step in self.shards:
-            spec = replace(step.spec(spec), shape=step.codec.chunk_shape)
-        return self.end.spec(spec)
+    nested: bool
+    """Whether it is nested in another `conditional` codec."""
 
     def chunk_shape(self, array: zarr.Array[Any]) -> tuple[int, ...] | None:
         """The shape of the chunks it decides about, in the array's axes; None if that cannot be known."""
         if not self.shards:
             return array.chunks
-        axes: tuple[int, ...] | None = tuple(range(array.ndim))
-        spec = stored_spec(array, array.shape)
-        for step in self.shards:
-            axes = axes_after(array_codecs(step.before), spec, axes)
-            spec = replace(step.spec(spec), shape=step.codec.chunk_shape)
-        return None if axes is None else to_array_axes(spec.shape, axes)
+        return None if self.axes is None else to_array_axes(self.shards[-1].chunk_shape, self.axes)
 
     def grid_shape(self, array: zarr.Array[Any]) -> tuple[int, ...]:
         """The number of chunks that the codec decides about, along each axis of the array.
@@ -221,19 +82,23 @@ class Route:
         >>> from zarr.codecs import BytesCodec, ZstdCodec
         >>> codec = ConditionalCodec(codecs=[ZstdCodec()])
         >>> z = zarr.create(store={}, shape=(5, 9), chunks=(2, 3), dtype="u1", codecs=[BytesCodec(), codec])
-        >>> find_routes(z, "count")[0].grid_shape(z)
+        >>> find_codecs(z, "count")[0].grid_shape(z)
         (3, 3)
         """
         if not self.shards:
             return ChunkGrid.from_metadata(array.metadata).grid_shape
         chunk_shape = self.chunk_shape(array)
         if chunk_shape is None:
-            names = [codec.to_dict().get("name") for step in self.shards for codec in step.before]
             raise CodecConfigurationError(
                 "the chunks inside the shards of this array have no place in its chunk grid: of the codecs "
-                f"{names} before the shards, one does more than reorder the axes"
+                f"before the shards in {names_of(array.metadata)}, one does more than reorder the axes"
             )
         return tuple(ceil(n / size) for n, size in zip(array.shape, chunk_shape, strict=True))
+
+
+def names_of(metadata: Any) -> list[Any]:
+    """The names of the codecs in zarr.json, with those inside them."""
+    return [codec.to_dict().get("name") for codec in all_codecs(getattr(metadata, "codecs", ()))]
 
 
 def stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
@@ -244,50 +109,55 @@ def stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
     )
 
 
-def stored_piece(array: zarr.Array[Any], grid: Grid, index: Index, extent: Extent) -> EncodedPiece:
-    """The chunk or shard of `array` that is stored at `index`, with its bytes in `extent`."""
-    metadata: Any = array.metadata
-    # At the edge too, codecs see whole chunks.
-    shape = tuple(axis.chunk_size(i) for axis, i in zip(grid.chunks.dimensions, index, strict=True))
-    spec, path = stored_spec(array, shape), array.store_path / metadata.encode_chunk_key(index)
-    return EncodedPiece(extent, spec, StoredPlace(grid, path.path, spec, array_codecs(metadata.codecs)))
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """A chunk or shard of an array, as the store has it."""
+
+    path: StorePath
+    """Where its bytes are."""
+
+    codecs: tuple[Codec, ...]
+    """The codecs that encoded it."""
+
+    spec: ArraySpec
+    """What zarr tells the first of them."""
+
+    place: Locate
+    """Says where it is in the array."""
+
+    @classmethod
+    def of(cls, array: zarr.Array[Any], grid: Grid, index: Index) -> Self:
+        """The one at this index of the grid of `array`."""
+        metadata: Any = array.metadata
+        # At the edge too, codecs see whole chunks.
+        shape = tuple(axis.chunk_size(i) for axis, i in zip(grid.chunks.dimensions, index, strict=True))
+        spec, path = stored_spec(array, shape), array.store_path / metadata.encode_chunk_key(index)
+        place = partial(grid.place_of, path.path, spec, metadata.codecs)
+        return cls(path, metadata.codecs, spec, place)
 
 
-def array_codecs(codecs: tuple[Codec, ...]) -> tuple[ArrayArrayCodec, ...]:
-    """The `codecs` that work on arrays."""
-    return tuple(codec for codec in codecs if isinstance(codec, ArrayArrayCodec))
+def resolve(codecs: Iterable[Codec], spec: ArraySpec) -> ArraySpec:
+    """What zarr tells the codec after these, given what it tells the first of them."""
+    for codec in codecs:
+        spec = codec.resolve_metadata(spec)
+    return spec
 
 
-def routes(codecs: tuple[Codec, ...], at: str = "codecs") -> list[Route]:
-    """The routes to all `conditional` codecs in `codecs`, except those nested in another one.
+def has_conditional(codecs: Iterable[Codec]) -> bool:
+    """Whether a `conditional` codec is among or inside these.
 
-    >>> from zarr.codecs import BytesCodec, ZstdCodec
-    >>> inner = (BytesCodec(), ConditionalCodec(codecs=[ZstdCodec()]))
-    >>> [len(route.shards) for route in routes((ShardingCodec(chunk_shape=(2,), codecs=inner),))]
-    [1]
+    >>> from zarr.codecs import BytesCodec
+    >>> has_conditional([BytesCodec()])
+    False
     """
-    found: list[Route] = []
-    for position, codec in enumerate(codecs):
-        after = tuple(c for c in codecs[position + 1 :] if isinstance(c, BytesBytesCodec))
-        path, step = f"{at}[{position}]", Step(codecs[:position], codec, after)
-        if isinstance(codec, ConditionalCodec):
-            found.append(Route((step,), path))
-            continue
-        inside: Any = getattr(codec, "chains", {})
-        if isinstance(codec, ShardingCodec):
-            inside = {"codecs": codec.codecs}
-        for name, chain in inside.items():
-            outer = step if step.is_shard else replace(step, part=name)
-            inner = routes(chain, f"{path}.{name}")
-            found += [replace(route, steps=(outer, *route.steps)) for route in inner]
-    return found
+    return any(isinstance(codec, ConditionalCodec) for codec in all_codecs(codecs))
 
 
-def find_routes(array: zarr.Array[Any], purpose: str) -> list[Route]:
-    """The routes to all `conditional` codecs of `array`; an error if it has none.
+def find_codecs(array: zarr.Array[Any], purpose: str) -> list[CodecPath]:
+    """All `conditional` codecs of `array`, each before those nested in it; an error if it has none.
 
     >>> import zarr
-    >>> find_routes(zarr.create(store={}, shape=4, dtype="u1"), "read bitmasks")
+    >>> find_codecs(zarr.create(store={}, shape=4, dtype="u1"), "read bitmasks")
     Traceback (most recent call last):
     ...
     intarsia.errors.CodecConfigurationError: cannot read bitmasks: the array has no conditional codec; ...
@@ -297,20 +167,118 @@ def find_routes(array: zarr.Array[Any], purpose: str) -> list[Route]:
         raise CodecConfigurationError(
             f"cannot {purpose}: the array is in Zarr format 2, which has no such codec"
         )
-    found = routes(metadata.codecs)
-    if not found:
-        names = [codec.to_dict().get("name") for codec in metadata.codecs]
+    spec, axes = stored_spec(array, array.shape), tuple(range(array.ndim))
+    codecs = list(_find(metadata.codecs, "codecs", spec, (), axes))
+    if not codecs:
         raise CodecConfigurationError(
-            f"cannot {purpose}: the array has no conditional codec; its codecs are {names}"
+            f"cannot {purpose}: the array has no conditional codec; its codecs are {names_of(metadata)}"
         )
-    return found
+    return codecs
+
+
+def _find(
+    codecs: Sequence[Codec],
+    path: str,
+    first: ArraySpec,
+    shards: tuple[ShardingCodec, ...],
+    axes: Index | None,
+    *,
+    nested: bool = False,
+) -> Iterator[CodecPath]:
+    """The `conditional` codecs in the list of codecs at `path`; `first` is the spec of its first codec."""
+    for position, codec in enumerate(codecs):
+        spec, at = resolve(codecs[:position], first), f"{path}[{position}]"
+        if isinstance(codec, ConditionalCodec):
+            yield CodecPath(at, codec, spec, shards, axes, nested)
+            yield from _find(codec.codecs, f"{at}.codecs", spec, shards, axes, nested=True)
+        elif isinstance(codec, ShardingCodec):
+            inside, outer = replace(spec, shape=codec.chunk_shape), axes_after(codecs[:position], first, axes)
+            yield from _find(codec.codecs, f"{at}.codecs", inside, (*shards, codec), outer)
+        elif hasattr(codec, "chains"):
+            divided = cast("Divided", codec)
+            for name, (chain, part) in zip(divided.chains, divided.largest_parts(spec), strict=True):
+                yield from _find(chain, f"{at}.{name}", part, shards, axes)
+
+
+type Visit = Callable[[ConditionalCodec, str, Buffer, ArraySpec], Buffer | None]
+"""Gets a `conditional` codec, its place in zarr.json, the bytes that it encoded and its spec. It returns
+other bytes to put in their place, or None. Codecs nested in it are its business."""
+
+
+@dataclass
+class ChunkWalk:
+    """Goes through the bytes of chunks to their `conditional` codecs, and counts the chunks."""
+
+    visit: Visit
+    """Called for every codec, in the place of its chunk."""
+
+    chunks: int = 0
+    """The number of chunks; in shards, of inner chunks."""
+
+    changed: int = 0
+    """How many of them have other bytes now."""
+
+    def through(
+        self, codecs: Sequence[Codec], data: Buffer, spec: ArraySpec, place: Locate, path: str = "codecs"
+    ) -> Buffer | None:
+        """The new bytes of a chunk or shard that these codecs encoded; None if nothing changes."""
+        with at_place(place):
+            new = self._back(codecs, data, spec, place, path)
+        if not any(isinstance(codec, ShardingCodec) and has_conditional([codec]) for codec in codecs):
+            self.chunks += 1
+            self.changed += new is not None
+        return new
+
+    def _back(
+        self, codecs: Sequence[Codec], data: Buffer, spec: ArraySpec, place: Locate, path: str
+    ) -> Buffer | None:
+        """Undo the last codec, go on with those before it, and do it again if they changed anything."""
+        if not has_conditional(codecs):
+            return None
+        *before, codec = codecs
+        own, at = resolve(before, spec), f"{path}[{len(before)}]"
+        if isinstance(codec, ShardingCodec):
+            return self._shard(codec, data, own, place, at)
+        if hasattr(codec, "chains"):
+            return self._parts(cast("Divided", codec), data, own, place, at)
+        assert isinstance(codec, BytesBytesCodec)  # no other codec has a conditional one in or before it
+        if has_conditional(before):
+            new = self._back(before, undo((codec,), data, own), spec, place, path)
+            if new is not None:
+                return redo((codec,), new, own)
+        return self.visit(codec, at, data, own) if isinstance(codec, ConditionalCodec) else None
+
+    def _shard(
+        self, codec: ShardingCodec, data: Buffer, spec: ArraySpec, place: Locate, path: str
+    ) -> Buffer | None:
+        index = ShardIndex.of(codec, spec.shape)
+        inside = replace(spec, shape=codec.chunk_shape)
+        chunks, changed = index.split(data), False
+        for position, chunk in chunks.items():
+            inner = partial(inner_place, place, position, inside, codec.codecs)
+            new = self.through(codec.codecs, chunk, inside, inner, f"{path}.codecs")
+            if new is not None:
+                chunks[position], changed = new, True
+        return index.join(chunks) if changed else None
+
+    def _parts(
+        self, codec: Divided, data: Buffer, spec: ArraySpec, place: Locate, path: str
+    ) -> Buffer | None:
+        opened = codec.open_parts(data, spec)
+        new = {
+            name: self._back(codec.chains[name], part, own, place, f"{path}.{name}")
+            for name, (part, own) in opened.items()
+        }
+        changed = {name: part for name, part in new.items() if part is not None}
+        parts = {name: part for name, (part, _) in opened.items()}
+        return codec.close_parts(parts | changed, spec) if changed else None
 
 
 def deciding_members(array: Any, purpose: str) -> dict[str, zarr.Array[Any]]:
     """The members of a logical array that are in use and have a `conditional` codec; an error if none do."""
     names = dict.fromkeys(region.name for region in array.regions)
     members = {name: array.members[name] for name in names}
-    deciding = {name: member for name, member in members.items() if routes(member.metadata.codecs)}
+    deciding = {name: member for name, member in members.items() if has_conditional(member.metadata.codecs)}
     if not deciding:
         raise CodecConfigurationError(
             f"cannot {purpose}: none of the {len(members)} members of the logical array has a conditional "

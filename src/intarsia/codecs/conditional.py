@@ -181,10 +181,11 @@ class ConditionalCodec(base.SynchronousBytesCodec):
     @property
     def _sync_capable(self) -> bool:
         # Used by zarr's fused pipeline, whose threads should not wait for an asynchronous codec.
-        return all(codec.synchronous for codec in self._named)
+        return all(codec.synchronous for codec in self.named)
 
     @cached_property
-    def _named(self) -> tuple[NamedCodec, ...]:
+    def named(self) -> tuple[NamedCodec, ...]:
+        """The nested codecs as decisions see them."""
         return tuple(NamedCodec(codec) for codec in self.codecs)
 
     @cached_property
@@ -214,7 +215,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         """The nested codecs, ready to work on a chunk."""
         if self.holds_another:
             chunk_spec = runtime_options.for_nested(chunk_spec, decision)
-        return Chain(self.name, self._named, chunk_spec)
+        return Chain(self.name, self.named, chunk_spec)
 
     def read_mask(self, header: Buffer) -> int:
         """The bitmask at the start of an encoded chunk; raises `ChunkDecodeError` if it is impossible."""
@@ -353,6 +354,56 @@ def _choose(
     if trial_encode is not None:
         raise CodecConfigurationError(f"codec {name!r}: trial_encode belongs to a decision_function")
     return None if decision is None else decisions.parse_decision(decision)
+
+
+def one_of(
+    alternatives: Iterable[base.CodecLike | Iterable[base.CodecLike]], *, weight: decisions.Weight = "small"
+) -> ConditionalCodec:
+    """A `conditional` codec that applies exactly one of several pipelines to each chunk, or none.
+
+    Each alternative is a codec or a list of codecs (bytes → bytes). When a chunk is written, all of them are
+    tried, and the one that is cheapest to read is stored. The weight says what "cheap" means: "small" counts
+    only bytes; a number is how many stored bytes arrive per second, so that a pipeline costs its bytes
+    divided by the weight, plus the seconds to decode them, by a table of codecs; "fast" stands for 1e9, a
+    local disk. `intarsia.codecs.masks(array, names=True)` shows what was chosen.
+
+    The array is an ordinary one with the codec `conditional`. The choice is made at run time only: after
+    opening the array again, give it with `intarsia.codecs.with_decision(array, one_of([…]).decision)`.
+
+    Args:
+        alternatives: The pipelines to choose from.
+        weight: What counts as cheap, see above.
+
+    >>> import numpy as np, zarr, intarsia
+    >>> from intarsia.codecs import one_of
+    >>> from zarr.codecs import BytesCodec
+    >>> shuffle = {"name": "shuffle", "configuration": {"element_size": 4}}
+    >>> codec = one_of(["gzip", [shuffle, "zstd"]])
+    >>> z = zarr.create(store={}, shape=6000, chunks=2000, dtype="i4", codecs=[BytesCodec(), codec])
+    >>> z[:2000] = np.arange(2000) * 1000
+    >>> z[2000:4000] = np.random.default_rng(0).integers(-(2**31), 2**31, 2000)
+    >>> intarsia.codecs.masks(z, names=True).tolist()
+    ['shuffle+zstd', 'raw', None]
+    """
+    nested: list[Codec] = []
+    masks: list[int] = []
+    for alternative in alternatives:
+        pipeline = [base.parse_codec(codec) for codec in base.codec_list(alternative)]
+        mask, start = 0, 0
+        for codec in pipeline:
+            # a codec that is in the right place for an earlier alternative serves this one too
+            position = nested.index(codec, start) if codec in nested[start:] else len(nested)
+            nested[position:] = nested[position:] or [codec]
+            mask, start = mask | 1 << position, position + 1
+        if not mask or mask in masks:
+            what = (
+                "is listed twice" if mask else "has no codecs: storing a chunk unchanged is always possible"
+            )
+            raise CodecConfigurationError(f"alternative {len(masks)} of one_of {what}")
+        masks.append(mask)
+    if not masks:
+        raise CodecConfigurationError("one_of needs at least one alternative")
+    return ConditionalCodec(codecs=nested, decision=decisions.OneOf(tuple(masks), weight))
 
 
 KINDS: dict[str, str] = {

@@ -9,15 +9,13 @@ in users' configurations.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from abc import ABC, abstractmethod
-from collections import deque
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import zarr
@@ -34,7 +32,7 @@ from zarr.storage import StorePath
 
 from intarsia import _compat, errors
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
-from intarsia.codecs.base import in_own_thread, without_copies
+from intarsia.codecs.base import without_copies
 from intarsia.errors import ChunkIndexUnknownError
 
 type Index = tuple[int, ...]
@@ -43,42 +41,28 @@ SMALLEST_PROBE = 1009
 """The sizes of a probe's axes start here: no codec names such a size, which could pass for moved axes."""
 
 
-class ChunkPlace(ABC):
-    """A chunk being worked on.
+@dataclass(frozen=True, slots=True)
+class ChunkPlace:
+    """Where a chunk is in its array.
 
-    >>> KnownPlace((3, 1)).index()
+    >>> ChunkPlace(index=(3, 1)).index
     (3, 1)
     """
 
-    @abstractmethod
-    def index(self) -> Index | None:
-        """Its index in the chunk grid, in the order of the array's axes; None if it cannot be known."""
+    index: Index | None = None
+    """Its index in the chunk grid, in the order of the array's axes; None if it cannot be known."""
 
-    def origin(self) -> Index | None:
-        """Its first element in the array; None if it cannot be known."""
-        return None
+    origin: Index | None = None
+    """Its first element in the array; None if it cannot be known."""
 
-    def axes(self) -> Index | None:
-        """The axis of the array that each axis inside this chunk is, after its array -> array codecs."""
-        return None
+    axes: Index | None = None
+    """The axis of the array that each axis inside this chunk is, after its array -> array codecs."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownPlace(ChunkPlace):
-    """A chunk whose index the caller knows.
+type Locate = Callable[[], ChunkPlace]
+"""Says where a chunk is. It is called only if somebody asks."""
 
-    >>> KnownPlace(None).index() is None
-    True
-    """
-
-    known_index: Index | None
-    """The index, if anybody knows it."""
-
-    def index(self) -> Index | None:
-        return self.known_index
-
-
-UNKNOWN = KnownPlace(None)
+UNKNOWN: Locate = ChunkPlace
 
 
 @dataclass(frozen=True)
@@ -123,58 +107,23 @@ class Grid:
         except IndexError:  # beyond the edges that a rectilinear grid knows
             return None
 
-
-@dataclass(frozen=True, slots=True)
-class StoredPlace(ChunkPlace):
-    """A chunk or shard with its own key in the store."""
-
-    grid: Grid
-    path: str
-    """Where the store keeps it."""
-    spec: ArraySpec
-    codecs: tuple[ArrayArrayCodec, ...]
-    """The array -> array codecs between the chunk and what may be inside it."""
-
-    def index(self) -> Index | None:
-        return self.grid.index_of(self.path)
-
-    def origin(self) -> Index | None:
-        index = self.index()
-        return None if index is None else self.grid.origin_of(index)
-
-    def axes(self) -> Index | None:
-        return axes_after(self.codecs, self.spec, tuple(range(len(self.spec.shape))))
+    def place_of(self, path: str, spec: ArraySpec, codecs: Iterable[Codec]) -> ChunkPlace:
+        """The place of the chunk or shard stored under `path`, which these codecs encode."""
+        index = self.index_of(path)
+        origin = None if index is None else self.origin_of(index)
+        return ChunkPlace(index, origin, axes_after(codecs, spec, tuple(range(len(spec.shape)))))
 
 
-@dataclass(frozen=True, slots=True)
-class InnerPlace(ChunkPlace):
-    """A chunk inside a shard."""
-
-    shard: ChunkPlace
-    """The shard, which may be in another shard."""
-    coordinates: Index
-    """Its position among the chunks of the shard."""
-    spec: ArraySpec
-    codecs: tuple[ArrayArrayCodec, ...]
-    """The array -> array codecs between the chunk and what may be inside it."""
-
-    def index(self) -> Index | None:
-        origin, axes = self.origin(), self.shard.axes()
-        if origin is None or axes is None:
-            return None
-        shape = to_array_axes(self.spec.shape, axes)
-        return tuple(start // size for start, size in zip(origin, shape, strict=True))
-
-    def origin(self) -> Index | None:
-        start, axes = self.shard.origin(), self.shard.axes()
-        if start is None or axes is None or len(axes) != len(self.coordinates):
-            return None
-        shape = to_array_axes(self.spec.shape, axes)
-        coordinates = to_array_axes(self.coordinates, axes)
-        return tuple(s + c * size for s, c, size in zip(start, coordinates, shape, strict=True))
-
-    def axes(self) -> Index | None:
-        return axes_after(self.codecs, self.spec, self.shard.axes())
+def inner_place(shard: Locate, coordinates: Index, spec: ArraySpec, codecs: Iterable[Codec]) -> ChunkPlace:
+    """The place of the chunk at these coordinates in a shard, which these codecs encode."""
+    outer = shard()
+    start, axes = outer.origin, outer.axes
+    if start is None or axes is None or len(axes) != len(coordinates):
+        return ChunkPlace()
+    shape, steps = to_array_axes(spec.shape, axes), to_array_axes(coordinates, axes)
+    origin = tuple(s + step * size for s, step, size in zip(start, steps, shape, strict=True))
+    index = tuple(s // size for s, size in zip(origin, shape, strict=True))
+    return ChunkPlace(index, origin, axes_after(codecs, spec, axes))
 
 
 def to_array_axes(values: Sequence[int], axes: Index) -> Index:
@@ -189,8 +138,8 @@ def to_array_axes(values: Sequence[int], axes: Index) -> Index:
     return tuple(ordered)
 
 
-def axes_after(codecs: tuple[ArrayArrayCodec, ...], spec: ArraySpec, axes: Index | None) -> Index | None:
-    """Where `axes` go after array -> array codecs; None if a codec does more than reorder them.
+def axes_after(codecs: Iterable[Codec], spec: ArraySpec, axes: Index | None) -> Index | None:
+    """Where `axes` go after the array -> array codecs; None if one of them does more than reorder them.
 
     The codecs are tried on a chunk whose axes all differ in size.
 
@@ -203,12 +152,13 @@ def axes_after(codecs: tuple[ArrayArrayCodec, ...], spec: ArraySpec, axes: Index
     >>> axes_after((TransposeCodec(order=(2, 0, 1)),), spec, (0, 1, 2))
     (2, 0, 1)
     """
-    if axes is None or not codecs:
+    arrays = [codec for codec in codecs if isinstance(codec, ArrayArrayCodec)]
+    if axes is None or not arrays:
         return axes
     sizes = tuple(range(SMALLEST_PROBE, SMALLEST_PROBE + len(axes)))
     probe = replace(spec, shape=sizes)
     try:
-        for codec in codecs:
+        for codec in arrays:
             probe = codec.resolve_metadata(probe)
     except Exception:  # whatever a foreign codec raises for the probe, we learned nothing
         return None
@@ -217,8 +167,8 @@ def axes_after(codecs: tuple[ArrayArrayCodec, ...], spec: ArraySpec, axes: Index
     return tuple(axes[size - SMALLEST_PROBE] for size in probe.shape)
 
 
-current_place: ContextVar[ChunkPlace] = ContextVar("intarsia_place", default=UNKNOWN)
-"""Where the chunk being worked on is."""
+current_place: ContextVar[Locate] = ContextVar("intarsia_place", default=UNKNOWN)
+"""Says where the chunk being worked on is."""
 
 
 @contextmanager
@@ -229,12 +179,12 @@ def working_on(chunk_index: tuple[int, ...] | None) -> Iterator[None]:
     ...     current_chunk_index()
     (3, 1)
     """
-    with at_place(KnownPlace(chunk_index)):
+    with at_place(lambda: ChunkPlace(chunk_index)):
         yield
 
 
 @contextmanager
-def at_place(place: ChunkPlace) -> Iterator[None]:
+def at_place(place: Locate) -> Iterator[None]:
     """Like `working_on`, for callers that know where a chunk is, but need not know its index.
 
     >>> from intarsia.codecs.context import UNKNOWN
@@ -258,7 +208,7 @@ def current_chunk_index() -> tuple[int, ...]:
     ...     current_chunk_index()
     (0,)
     """
-    index = current_place.get().index()
+    index = current_place.get()().index
     if index is None:
         raise ChunkIndexUnknownError(
             "a function asks for chunk_index, or a plan needs it, but the codec pipeline that this array was "
@@ -279,7 +229,7 @@ def named_chunk() -> str:
     >>> named_chunk()
     ''
     """
-    index = current_place.get().index()
+    index = current_place.get()().index
     return "" if index is None else f" of chunk {index}"
 
 
@@ -340,7 +290,7 @@ def failed_to_encode(error: BaseException) -> bool:
 if TYPE_CHECKING:
     from intarsia.codecs.decisions import Decision
 
-    type Item = tuple[Any, _compat.ArraySpec, SelectorTuple, SelectorTuple, bool]
+    type Item = tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]
 
 
 def _merge_transposes(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
@@ -389,14 +339,12 @@ class ChunkIndexMixin:
         So arrays without our codecs never notice that the pipeline was switched.
         """
         chain = _merge_transposes(tuple(codecs))
-        if any(map(names_chunks, chain)):
-            return super().from_codecs(without_copies(chain), **options)  # type: ignore[misc]  # of zarr's pipeline
-        return cls.zarrs_own.from_codecs(chain, **options)
-
-    @property
-    def waits_for_locks(self) -> bool:
-        """Whether even reading may wait for encoding elsewhere; then it must not run in zarr's threads."""
-        return bool(getattr(self.array_bytes_codec, "waits_for_locks", False))
+        if not any(map(names_chunks, chain)):
+            return cls.zarrs_own.from_codecs(chain, **options)
+        if any(getattr(codec, "waits_for_locks", False) for codec in chain) and cls is not BatchedPipeline:
+            # Even reading may wait for encoding elsewhere, so it must not run in the threads that encode.
+            return BatchedPipeline.from_codecs(chain, **options)
+        return super().from_codecs(without_copies(chain), **options)  # type: ignore[misc]  # of zarr's pipeline
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
@@ -409,7 +357,7 @@ class ChunkIndexMixin:
 
         # As in zarr: codecs are shape-agnostic, so a grid without one shape gets a stand-in.
         shape = getattr(array_metadata.chunk_grid, "chunk_shape", (1,) * len(array_metadata.shape))
-        spec = _compat.ArraySpec(
+        spec = ArraySpec(
             shape=shape,
             dtype=array_metadata.data_type,
             fill_value=array_metadata.fill_value,
@@ -443,26 +391,19 @@ class ChunkIndexMixin:
         """Like zarr's own if no codec asks for the index; if one fails, again, to name the chunk."""
         switch_pipeline()
         batch = self.to_write(batch_info)
-        if batch and any(needs_chunk_index(codec, batch[0][1]) for codec in self._codecs):
-            return await self._write_with_chunk_index(batch, value, drop_axes)
-        try:
-            with at_place(UNKNOWN):
-                return await super().write(batch, value, drop_axes)  # type: ignore[misc, no-any-return]
-        except Exception as error:
-            if not _concerns_a_chunk(error):
-                raise
-            return await self._chunkwise.write_one_by_one(batch, value, drop_axes)
+        if not any(needs_chunk_index(codec, spec) for _, spec, *_ in batch[:1] for codec in self._codecs):
+            try:
+                with at_place(UNKNOWN):
+                    return await super().write(batch, value, drop_axes)  # type: ignore[misc, no-any-return]
+            except Exception as error:
+                if not _concerns_a_chunk(error):
+                    raise
+        return await self._chunkwise.write_one_by_one(batch, value, drop_axes)
 
     @property
     @abstractmethod
     def _chunkwise(self) -> BatchedPipeline:
         """A pipeline that goes chunk by chunk."""
-
-    @abstractmethod
-    async def _write_with_chunk_index(
-        self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]
-    ) -> None:
-        """Write with codecs that know which chunk they work on."""
 
     @property
     def _codecs(self) -> list[Codec]:
@@ -496,22 +437,22 @@ class ChunkIndexMixin:
             for setter, spec, *selections in batch_info
         ]
 
-    def places(self, batch: list[Item]) -> list[ChunkPlace]:
+    def places(self, batch: list[Item]) -> list[Locate]:
         """The place of every item; must be called before leaving the caller's context."""
-        outer = current_place.get()
         if isinstance(self.array_bytes_codec, ShardingCodec) and not issubclass(
             get_pipeline_class(), ChunkIndexMixin
         ):
             # The chunks inside would run in a pipeline that knows no more than this one.
             return [UNKNOWN] * len(batch)
-        return [self._place_of(getter, spec, outer) for getter, spec, *_ in batch]
+        shard = current_place.get()
+        return [self._place_of(getter, spec, shard) for getter, spec, *_ in batch]
 
-    def _place_of(self, getter: ByteGetter, spec: _compat.ArraySpec, outer: ChunkPlace) -> ChunkPlace:
+    def _place_of(self, getter: ByteGetter, spec: ArraySpec, shard: Locate) -> Locate:
         coordinates = getattr(getter, "chunk_coords", None)  # of an inner chunk of a shard
         if coordinates is not None:
-            return InnerPlace(outer, coordinates, spec, self.array_array_codecs)
+            return partial(inner_place, shard, coordinates, spec, self.array_array_codecs)
         if self.grid is not None and isinstance(getter, StorePath):
-            return StoredPlace(self.grid, getter.path, spec, self.array_array_codecs)
+            return partial(self.grid.place_of, getter.path, spec, self.array_array_codecs)
         return UNKNOWN
 
 
@@ -540,7 +481,7 @@ class BatchedPipeline(ChunkIndexMixin, _compat.BatchedCodecPipeline):
     ) -> tuple[GetResult, ...]:
         """Like `read`, but slower, and with errors that name the chunk."""
 
-        async def read_one(place: ChunkPlace, item: Item) -> GetResult:
+        async def read_one(place: Locate, item: Item) -> GetResult:
             current_place.set(place)  # of this task alone
             try:
                 (result,) = await self.read_batch([item], out, drop_axes)
@@ -563,13 +504,11 @@ class BatchedPipeline(ChunkIndexMixin, _compat.BatchedCodecPipeline):
     async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
         """Like `write`, with codecs that know which chunk they work on."""
 
-        async def write_one(place: ChunkPlace, item: Item) -> None:
+        async def write_one(place: Locate, item: Item) -> None:
             current_place.set(place)  # of this task alone
             await self.write_batch([item], value, drop_axes)
 
         await _compat.concurrent_map(list(zip(self.places(batch), batch, strict=True)), write_one, self.limit)
-
-    _write_with_chunk_index = write_one_by_one
 
     @property
     def limit(self) -> int:
@@ -582,9 +521,8 @@ class FusedPipeline(ChunkIndexMixin, _compat.FusedCodecPipeline):
     """zarr's fused pipeline, but it also tells codecs the index of the chunk they work on.
 
     Reads, and writes for which no codec has to know the index, are zarr's own; only if one fails is it
-    retried chunk by chunk, so that the error can name the chunk. Other writes into shards, or to stores
-    without synchronous methods, work as in `BatchedPipeline`: there zarr's fused pipeline calls codecs in
-    threads that know nothing of the chunk.
+    retried chunk by chunk, so that the error can name the chunk. Other writes work as in `BatchedPipeline`:
+    zarr's fused pipeline calls codecs in threads that know nothing of the chunk.
 
     >>> import intarsia, zarr
     >>> codecs = [{"name": "bytes"}, intarsia.codecs.PadCodec(location="end", nbytes=1)]
@@ -607,51 +545,6 @@ class FusedPipeline(ChunkIndexMixin, _compat.FusedCodecPipeline):
             grid=self.grid,
             default=self.default,
         )
-
-    async def read(
-        self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
-    ) -> tuple[GetResult, ...]:
-        if self.waits_for_locks:
-            return await self._chunkwise.read(batch_info, out, drop_axes)
-        return await super().read(batch_info, out, drop_axes)
-
-    async def write(
-        self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
-    ) -> None:
-        if self.waits_for_locks:
-            return await self._chunkwise.write(batch_info, value, drop_axes)
-        return await super().write(batch_info, value, drop_axes)
-
-    async def _write_with_chunk_index(
-        self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]
-    ) -> None:
-        setter = batch[0][0]
-        synchronous = (
-            _compat.store_supports_sync_io(setter.store)
-            if isinstance(setter, StorePath)
-            else isinstance(setter, _compat.SyncByteSetter)
-        )
-        if (
-            self.sync_transform is None
-            or not synchronous
-            or isinstance(self.array_bytes_codec, ShardingCodec)
-        ):
-            return await self._chunkwise.write_one_by_one(batch, value, drop_axes)
-        left = deque(zip(self.places(batch), batch, strict=True))
-        write_sync = super().write_sync
-
-        def write_what_is_left() -> None:
-            while left:
-                try:
-                    place, item = left.popleft()
-                except IndexError:  # another thread was faster
-                    return
-                with at_place(place):
-                    write_sync([item], value, drop_axes)
-
-        workers = min(_compat.resolve_max_workers(), len(batch))
-        await asyncio.gather(*(in_own_thread(write_what_is_left) for _ in range(workers)))
-        return None
 
 
 register_pipeline(BatchedPipeline)

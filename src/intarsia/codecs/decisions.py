@@ -1,20 +1,24 @@
 """Decisions: which nested codecs of a `conditional` codec apply to a chunk.
 
-A decision exists at run time only and is never written to zarr.json.
+A decision exists at run time only and is never written to zarr.json. Some look at the data: they try nested
+codecs, or whole pipelines, and keep the best. The result of the trial is stored; nothing is encoded twice.
 """
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
+from numcodecs import lz4
 from numpy.typing import ArrayLike
 from zarr.core.buffer import Buffer
 
+from intarsia.codecs.compressors import SECONDS, decoding_cost
 from intarsia.codecs.context import current_chunk_index, named_chunk
-from intarsia.codecs.nested import Chain
+from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 type DecisionLike = Decision | str | Callable[..., object] | ArrayLike
@@ -26,21 +30,15 @@ KEYWORDS = ("chunk_index", "codec_index", "codec", "unencoded_chunk", "trial_enc
 class Decision(ABC):
     """A rule that says for each chunk which nested codecs apply; `encode` carries it out.
 
-    >>> parse_decision("never_apply").bounds_size
+    >>> issubclass(type(parse_decision("never_apply")), Decision)
     True
     """
 
-    bounds_size: ClassVar[bool] = False
-    """Whether no chunk ever gets larger than its input and the header, no matter what nested codecs do."""
-
-    needs_index: ClassVar[bool] = False
+    needs_index: bool = False
     """Whether it must know which chunk it decides about."""
 
-    may_block: ClassVar[bool] = True
+    may_block: bool = True
     """Whether deciding may wait for zarr, for example to read another array; then not in zarr's threads."""
-
-    for_nested: ClassVar[bool] = True
-    """Whether a `conditional` codec inside another one may decide by the same rule."""
 
     @abstractmethod
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
@@ -50,60 +48,71 @@ class Decision(ABC):
         """The bitmask, if the decision does not need the chunk's data."""
         return None
 
+    def for_nested(self) -> "Decision | None":
+        """The rule by which a `conditional` codec inside another one decides, if this is the outer one's."""
+        return self
 
-@dataclass(frozen=True)
-class NeverApply(Decision):
-    """No nested codec applies: the fastest write.
-
-    >>> NeverApply() == parse_decision("never_apply")
-    True
-    """
-
-    bounds_size = True
-    may_block = False
-
-    def encode(self, data: Buffer, _chain: Chain) -> tuple[int, Buffer]:
-        return 0, data
-
-    def mask_unseen(self, _chain: Chain) -> int:
-        return 0
-
-
-@dataclass(frozen=True)
-class AlwaysApply(Decision):
-    """Every nested codec applies, even if that makes the chunk larger.
-
-    >>> AlwaysApply() == parse_decision("always_apply")
-    True
-    """
-
-    may_block = False
-
-    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        return apply(self.mask_unseen(chain), data, chain)
-
-    def mask_unseen(self, chain: Chain) -> int:
-        return (1 << len(chain)) - 1
+    def encoders(self, chain: Chain) -> Chain:
+        """The codecs that encode a chunk: the same, or at other levels."""
+        return chain
 
 
 def apply(mask: int, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
     """`mask`, and `data` encoded by the codecs it names."""
+    if mask >> len(chain):
+        raise ChunkEncodeError(
+            f"codec {chain.owner!r}: the decision{named_chunk()} is the bitmask {mask:#b}, but there are "
+            f"only {len(chain)} nested codecs"
+        )
     for position in range(len(chain)):
         if mask >> position & 1:
             data = chain.encode(position, data)
     return mask, data
 
 
+class _KnownMask(Decision):
+    """A decision that needs no data."""
+
+    may_block = False
+
+    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
+        return apply(self.mask_unseen(chain), data, chain)
+
+    @abstractmethod
+    def mask_unseen(self, chain: Chain) -> int: ...
+
+
 @dataclass(frozen=True)
-class SameMask(Decision):
+class NeverApply(_KnownMask):
+    """No nested codec applies: the fastest write.
+
+    >>> NeverApply() == parse_decision("never_apply")
+    True
+    """
+
+    def mask_unseen(self, _chain: Chain) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class AlwaysApply(_KnownMask):
+    """Every nested codec applies, even if that makes the chunk larger.
+
+    >>> AlwaysApply() == parse_decision("always_apply")
+    True
+    """
+
+    def mask_unseen(self, chain: Chain) -> int:
+        return (1 << len(chain)) - 1
+
+
+@dataclass(frozen=True)
+class SameMask(_KnownMask):
     """One bitmask for all chunks.
 
     >>> parse_decision(0b11)
     SameMask(mask=3)
     """
-
-    for_nested = False
-    may_block = False
 
     mask: int
     """Bit i says whether nested codec i applies."""
@@ -112,20 +121,15 @@ class SameMask(Decision):
         if self.mask < 0:
             raise CodecConfigurationError(f"a bitmask must not be negative, but is {self.mask}")
 
-    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        return apply(self.mask_unseen(chain), data, chain)
-
-    def mask_unseen(self, chain: Chain) -> int:
-        if self.mask >> len(chain):
-            raise ChunkEncodeError(
-                f"codec {chain.owner!r}: the decision is the bitmask {self.mask:#b}, but there are only "
-                f"{len(chain)} nested codecs"
-            )
+    def mask_unseen(self, _chain: Chain) -> int:
         return self.mask
+
+    def for_nested(self) -> None:
+        """Its bits are those of one codec."""
 
 
 @dataclass(frozen=True, eq=False)
-class MaskPerChunk(Decision):
+class MaskPerChunk(_KnownMask):
     """A bitmask for every chunk, computed in advance.
 
     >>> import numpy as np
@@ -133,8 +137,6 @@ class MaskPerChunk(Decision):
     (2, 2)
     """
 
-    for_nested = False
-    may_block = False
     needs_index = True
 
     masks: np.ndarray[Any, Any]
@@ -163,24 +165,52 @@ class MaskPerChunk(Decision):
         """The chunk grid that the plan covers."""
         return tuple(self.masks.shape)
 
-    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
-        return apply(self.mask_unseen(chain), data, chain)
-
     def mask_unseen(self, chain: Chain) -> int:
         index = current_chunk_index()
         if len(index) != self.masks.ndim or any(i >= n for i, n in zip(index, self.shape, strict=True)):
             raise ChunkEncodeError(
                 f"codec {chain.owner!r}: the plan has bitmasks for a chunk grid of {self.shape}, but chunk "
-                f"{index} "
-                "is written: give a plan that covers the chunk grid"
+                f"{index} is written: give a plan that covers the chunk grid"
             )
-        mask = int(self.masks[index])
-        if mask >> len(chain):
-            raise ChunkEncodeError(
-                f"codec {chain.owner!r}: the plan says {mask:#b} for chunk {index}, but there are only "
-                f"{len(chain)} nested codecs"
-            )
-        return mask
+        return int(self.masks[index])
+
+    def for_nested(self) -> None:
+        """Its bits are those of one codec."""
+
+
+@dataclass(frozen=True)
+class OtherLevels(Decision):
+    """A decision that is carried out by codecs at other levels than zarr.json says.
+
+    Any level decodes the same.
+    """
+
+    decision: Decision
+    """Decides which codecs apply."""
+
+    levels: tuple[tuple[tuple[NamedCodec, ...], tuple[NamedCodec, ...]], ...]
+    """Nested codecs of an array, and the ones that encode in their place."""
+
+    @property
+    def needs_index(self) -> bool:  # type: ignore[override]
+        return self.decision.needs_index
+
+    @property
+    def may_block(self) -> bool:  # type: ignore[override]
+        return self.decision.may_block
+
+    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
+        return self.decision.encode(data, self.encoders(chain))
+
+    def mask_unseen(self, chain: Chain) -> int | None:
+        return self.decision.mask_unseen(chain)
+
+    def for_nested(self) -> Decision | None:
+        return self.decision.for_nested()
+
+    def encoders(self, chain: Chain) -> Chain:
+        others = (others for own, others in self.levels if own == chain.codecs)
+        return replace(chain, codecs=next(others, chain.codecs))
 
 
 @dataclass(frozen=True)
@@ -195,7 +225,6 @@ class DecisionFunction(Decision):
     ('chunk_index', 'codec')
     """
 
-    for_nested = False
     needs_index = True  # even if it does not ask: its errors should name the chunk
 
     function: Callable[..., object]
@@ -257,6 +286,9 @@ class DecisionFunction(Decision):
         applied = (self._applies(position, chain, None, None) for position in range(len(chain)))
         return sum(1 << position for position, applies in enumerate(applied) if applies)
 
+    def for_nested(self) -> None:
+        """It knows the codecs of the outer one."""
+
     def _applies(self, position: int, chain: Chain, data: Buffer | None, trial: Buffer | None) -> bool:
         known: dict[str, object] = {"codec_index": position, "codec": chain.codecs[position]}
         if "chunk_index" in self.keywords:
@@ -282,16 +314,237 @@ class DecisionFunction(Decision):
         )
 
 
+type Octets = np.ndarray[Any, np.dtype[np.uint8]]
+
+COMB_PIECES, COMB_PIECE_BYTES = 256, 16
+"""Enough pieces to hit a stretch of 1/64 of a chunk several times, each long enough for LZ4 to recognise."""
+
+
+def attempt(chain: Chain, position: int, data: Buffer) -> Buffer | None:
+    """The codec's result, or None if it cannot work on these bytes: such a codec is skipped.
+
+    HDF5 treats its optional filters this way. An example is `shuffle` on a length that is not a multiple.
+    """
+    try:
+        return chain.encode(position, data)
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True)
+class CompressIfSmaller(Decision):
+    """A codec applies if its result is smaller than its input.
+
+    A codec that keeps the length, such as `shuffle`, applies if it is followed by one whose result is
+    smaller. In one pass, every codec is tried once, on the running bytes.
+
+    >>> CompressIfSmaller() == parse_decision("compress_if_smaller")
+    True
+    """
+
+    may_block = False
+
+    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
+        best_mask, best = 0, data
+        mask, running = 0, data
+        for position in range(len(chain)):
+            trial = attempt(chain, position, running)
+            if trial is None or len(trial) > len(running):
+                continue
+            mask, running = mask | 1 << position, trial
+            if len(running) < len(best):
+                best_mask, best = mask, running
+        return best_mask, best
+
+
+@dataclass(frozen=True)
+class Smallest(Decision):
+    """Tries combinations of the nested codecs and keeps the smallest result: slow and thorough.
+
+    Combinations with fewer codecs are tried first. A codec that makes the running bytes longer ends its
+    combination. Of two equally small results, the one with fewer codecs is kept.
+
+    >>> Smallest(trials=16)
+    Smallest(trials=16)
+    """
+
+    may_block = False
+
+    trials: int = 64
+    """How often a codec may be run for one chunk: enough for all combinations of six."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:
+            raise CodecConfigurationError(f"Smallest: trials must be a number above 0, got {self.trials!r}")
+
+    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
+        best_mask, best = 0, data
+        left = self.trials
+        level = [(0, 0, data)]  # the next codec's position, the mask, the running bytes
+        while level:
+            longer = []
+            for start, mask, running in level:
+                for position in range(start, len(chain)):
+                    if not left:
+                        return best_mask, best
+                    left -= 1
+                    trial = attempt(chain, position, running)
+                    if trial is None or len(trial) > len(running):
+                        continue
+                    applied = mask | 1 << position
+                    longer.append((position + 1, applied, trial))
+                    if len(trial) < len(best):
+                        best_mask, best = applied, trial
+            level = longer
+        return best_mask, best
+
+
+@dataclass(frozen=True)
+class Sampled(Decision):
+    """Like `compress_if_smaller`, but first estimates whether it is worth it, as ZFS does.
+
+    A few contiguous samples, evenly spread over the chunk, go through the nested codecs at their fastest
+    levels. If they promise nothing, LZ4 tries a comb of short pieces from all over the chunk, which reveals
+    stretches of equal bytes between the samples. The chunk is compressed only if one of the two saves at
+    least the fraction `min_saving`; noise is stored as it is, for little more than the price of a copy. The
+    same chunk always gets the same answer.
+
+    >>> Sampled(samples=8)
+    Sampled(samples=8, sample_bytes=2048, min_saving=0.015625)
+    """
+
+    may_block = False
+
+    samples: int = 4
+    """The number of samples; a chunk less than twice as long as all of them is not sampled."""
+
+    sample_bytes: int = 2048
+    """The length of one sample."""
+
+    min_saving: float = 1 / 64
+    """The fraction of a sample that must be saved."""
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "sample_bytes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise CodecConfigurationError(f"Sampled: {name} must be a number above 0, got {value!r}")
+        if not 0 <= self.min_saving < 1:
+            raise CodecConfigurationError(f"Sampled: min_saving must be in [0, 1), got {self.min_saving!r}")
+
+    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
+        if (
+            len(chain)
+            and len(data) >= 2 * self.samples * self.sample_bytes
+            and not self._promises(data, chain)
+        ):
+            return 0, data
+        return CompressIfSmaller().encode(data, chain)
+
+    def _promises(self, data: Buffer, chain: Chain) -> bool:
+        """Whether it is worth trying to compress all of `data`."""
+        unit = max(1, chain.spec.dtype.to_native_dtype().itemsize)  # filters need whole elements
+        content = data.as_numpy_array().view(np.uint8)
+        sample = self._samples(content, unit)
+        buffer = chain.spec.prototype.buffer.from_array_like(sample)
+        _, encoded = CompressIfSmaller().encode(buffer, chain.fastest())
+        if sample.size - len(encoded) >= self.min_saving * sample.size:
+            return True
+        comb = _comb(content, unit)
+        return comb.size - len(lz4.compress(comb)) >= self.min_saving * comb.size
+
+    def _samples(self, content: Octets, unit: int) -> Octets:
+        size = max(unit, self.sample_bytes // unit * unit)
+        last = content.size - size
+        starts = [last * k // max(1, self.samples - 1) // unit * unit for k in range(self.samples)]
+        return np.concatenate([content[start : start + size] for start in starts])
+
+
+def _comb(content: Octets, unit: int) -> Octets:
+    """Short pieces of whole elements, at equal distances."""
+    piece = max(unit, COMB_PIECE_BYTES // unit * unit)
+    distance = max(piece, content.size // COMB_PIECES // unit * unit)
+    pieces = content.size // distance
+    rows = content[: pieces * distance].reshape(pieces, distance)
+    return np.ascontiguousarray(rows[:, :piece]).reshape(-1)
+
+
+type Weight = Literal["small", "fast"] | float
+"""How much speed counts besides size: a name, or how many stored bytes arrive per second."""
+
+NAMED_WEIGHTS = {"small": 0.0, "fast": 1e9}
+"""Only size counts; or bytes come from a fast local disk, so that decoding takes most of the time."""
+
+
+@dataclass(frozen=True)
+class OneOf(Decision):
+    """Tries alternative pipelines and keeps the one that is cheapest to read; `one_of` makes it.
+
+    A pipeline costs the time until its bytes arrive, plus the time to decode them, by the table in
+    `codecs/compressors.py`. Storing the chunk as it is, is always an alternative. With the weight "small",
+    only size counts.
+
+    >>> from intarsia.codecs import one_of
+    >>> one_of(["gzip", "zstd"]).decision
+    OneOf(alternatives=(1, 2), weight='small')
+    """
+
+    may_block = False
+
+    alternatives: tuple[int, ...]
+    """The bitmask of each pipeline."""
+
+    weight: Weight = "small"
+    """How much speed counts besides size."""
+
+    _bytes_per_second: float = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        weight = NAMED_WEIGHTS.get(self.weight) if isinstance(self.weight, str) else self.weight
+        if weight is None or isinstance(weight, bool) or not 0 <= weight < math.inf:
+            raise CodecConfigurationError(
+                f"the weight {self.weight!r} is not 'small', 'fast' or a number of bytes per second"
+            )
+        object.__setattr__(self, "_bytes_per_second", float(weight))
+
+    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
+        best_mask, best, least = 0, data, self._cost(0, len(data), len(data), chain)
+        for mask in self.alternatives:
+            encoded = self._encoded(mask, data, chain)
+            if encoded is None or len(encoded) >= len(data):
+                continue
+            cost = self._cost(mask, len(encoded), len(data), chain)
+            if cost < least:
+                best_mask, best, least = mask, encoded, cost
+        return best_mask, best
+
+    def for_nested(self) -> None:
+        """Its bits are those of one codec."""
+
+    def _encoded(self, mask: int, data: Buffer, chain: Chain) -> Buffer | None:
+        running: Buffer | None = data
+        for position in range(len(chain)):
+            if running is not None and mask >> position & 1:
+                running = attempt(chain, position, running)
+        return running
+
+    def _cost(self, mask: int, stored: int, size: int, chain: Chain) -> float:
+        """The seconds until the chunk is read, or just its stored size if nothing else counts."""
+        if not self._bytes_per_second:
+            return stored
+        applied = [codec for position, codec in enumerate(chain.codecs) if mask >> position & 1]
+        decoding = sum(decoding_cost(codec.name, codec.configuration) for codec in applied)
+        return stored / self._bytes_per_second + decoding * SECONDS * size
+
+
 def named_decisions() -> Mapping[str, Decision]:
     """The decisions that have a name."""
-    from intarsia.codecs import trials
-
     return {
         "always_apply": AlwaysApply(),
-        "compress_if_smaller": trials.CompressIfSmaller(),
+        "compress_if_smaller": CompressIfSmaller(),
         "never_apply": NeverApply(),
-        "sampled": trials.Sampled(),
-        "smallest": trials.Smallest(),
+        "sampled": Sampled(),
+        "smallest": Smallest(),
     }
 
 

@@ -1,8 +1,9 @@
 """The codecs nested in a `conditional` codec, or around it, called one at a time on one chunk."""
 
 import asyncio
-import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,9 @@ from intarsia._compat import ArraySpec, codec_supports_sync
 from intarsia.codecs import compressors
 from intarsia.codecs.context import NOTE, named_chunk
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, has_panicked
+
+LEVELS = ("level", "clevel")
+"""The options of compressors that say how hard they try."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,21 @@ class NamedCodec:
     @cached_property
     def fastest(self) -> "NamedCodec":
         """The same codec at its fastest level, for a quick estimate."""
-        settings = {key: self.configuration.get(key) for key in ("level", "clevel")}
-        levels = {key: 1 for key, level in settings.items() if isinstance(level, int) and level > 1}
+        own = self.configuration
+        levels = {key: 1 for key in LEVELS if isinstance(own.get(key), int) and own[key] > 1}
         if not levels:
             return self
-        configuration = self.configuration | levels
-        return NamedCodec(type(self.codec).from_dict({"name": self.name, "configuration": configuration}))
+        return NamedCodec(type(self.codec).from_dict({"name": self.name, "configuration": own | levels}))
+
+    def decodes_like(self, other: "NamedCodec") -> bool:
+        """Whether it is the other one, except perhaps for the level, which decoding does not need.
+
+        >>> from zarr.codecs import GzipCodec, ZstdCodec
+        >>> three, nineteen = NamedCodec(ZstdCodec(level=3)), NamedCodec(ZstdCodec(level=19))
+        >>> three.decodes_like(nineteen), three.decodes_like(NamedCodec(GzipCodec(level=3)))
+        (True, False)
+        """
+        return bool(_without_levels(self.codec.to_dict()) == _without_levels(other.codec.to_dict()))
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -59,6 +72,12 @@ class NamedCodec:
         if name.startswith("__"):  # copying and pickling look for these before there is a codec
             raise AttributeError(name)
         return getattr(self.codec, name)
+
+
+def _without_levels(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _without_levels(value) for key, value in data.items() if key not in LEVELS}
+    return [_without_levels(each) for each in data] if isinstance(data, list) else data
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,23 +165,6 @@ def redo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> 
 
 
 def _run[T](coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a codec that can only work asynchronously."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    results: list[T] = []
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            results.append(asyncio.run(coroutine))
-        except BaseException as failure:
-            failures.append(failure)
-
-    thread = threading.Thread(target=work, name="intarsia-nested-codec")
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return results[0]
+    """The result of a codec that can only work asynchronously, in a thread that has no event loop yet."""
+    with ThreadPoolExecutor(1, thread_name_prefix="intarsia-nested-codec") as pool:
+        return pool.submit(copy_context().run, asyncio.run, coroutine).result()

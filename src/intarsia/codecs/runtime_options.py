@@ -156,7 +156,7 @@ def runtime_config(config: ArrayConfig, decision: DecisionLike | None) -> Runtim
 
 def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
     """The spec for a `conditional` codec inside one that decides by `decision`."""
-    inherited = decision if decision is not None and decision.for_nested else None
+    inherited = None if decision is None else decision.for_nested()
     options = replace(options_in(spec.config), decision=None)
     return replace(spec, config=RuntimeConfig(options=options, inherited=inherited, **spec.config.to_dict()))
 

@@ -4,18 +4,16 @@ A grid of millions of places may hold a single chunk. Code that goes over the ch
 """
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate, product
-from typing import Any, Self
+from typing import Any
 
 import zarr
-from zarr.abc.codec import BytesBytesCodec
+from zarr.abc.codec import Codec
 from zarr.abc.store import ByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.codecs import Crc32cCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.storage import LocalStore, MemoryStore, StorePath
+from zarr.storage import StorePath
 
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia.codecs.context import Grid, Index
@@ -83,161 +81,59 @@ async def _listed(store: Any, path: str, grid: Grid) -> list[Index]:
 CRC32C_BYTES = 4
 
 
-class Bytes(ABC):
-    """Something that can be read in parts."""
-
-    @abstractmethod
-    def read(self, parts: Sequence[ByteRequest | None]) -> list[Buffer | None]:
-        """Some parts, or None for each if the thing does not exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject(Bytes):
-    """One object of a store, used from a thread that is not zarr's event loop.
+def read_parts(path: StorePath, parts: Sequence[ByteRequest | None]) -> list[Buffer | None]:
+    """Parts of one object of a store, or None for each if it does not exist; not on zarr's event loop.
 
     >>> import zarr
     >>> z = zarr.create(store={}, shape=4, dtype="u1", codecs=[{"name": "bytes"}])
     >>> z[:] = [1, 2, 3, 4]
-    >>> StoredObject(z.store_path / "c/0").read([RangeByteRequest(1, 3)])[0].to_bytes()
+    >>> read_parts(z.store_path / "c/0", [RangeByteRequest(1, 3)])[0].to_bytes()
     b'\\x02\\x03'
     """
+    prototype = default_buffer_prototype()
+    if store_supports_sync_io(path.store):
+        return [path.get_sync(prototype=prototype, byte_range=part) for part in parts]
 
-    path: StorePath
-    """Where it is."""
+    async def read_all() -> list[Buffer | None]:
+        try:
+            return await asyncio.gather(*(path.get(prototype, part) for part in parts))
+        except Exception:
+            # Some stores refuse to read past the end of an object: then cut the whole instead.
+            whole = await path.get(prototype)
+            return [None if whole is None else _part(whole, part) for part in parts]
 
-    def read(self, parts: Sequence[ByteRequest | None]) -> list[Buffer | None]:
-        prototype = default_buffer_prototype()
-        if store_supports_sync_io(self.path.store):
-            return [self.path.get_sync(prototype=prototype, byte_range=part) for part in parts]
-
-        async def read_all() -> list[Buffer | None]:
-            try:
-                return await asyncio.gather(*(self.path.get(prototype, part) for part in parts))
-            except Exception:
-                # Some stores refuse to read past the end of an object: then cut the whole instead.
-                whole = await self.path.get(prototype)
-                return [None] * len(parts) if whole is None else MemoryObject(whole).read(parts)
-
-        return sync(read_all())
-
-    def write(self, value: Buffer) -> None:
-        """Replace it."""
-        if store_supports_sync_io(self.path.store):
-            self.path.set_sync(value)
-        else:
-            sync(self.path.set(value))
-
-    def size(self) -> int:
-        """Its length in bytes, without reading it if the store can tell."""
-        store = self.path.store
-        if isinstance(store, LocalStore):
-            return (store.root / self.path.path).stat().st_size
-        if isinstance(store, MemoryStore):
-            return len(self.read([None])[0] or b"")
-        return sync(store.getsize(self.path.path))
+    return sync(read_all())
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryObject(Bytes):
-    """Bytes that have already been read."""
-
-    content: Buffer
-    """All the bytes."""
-
-    def read(self, parts: Sequence[ByteRequest | None]) -> list[Buffer | None]:
-        return [self._part(part) for part in parts]
-
-    def _part(self, part: ByteRequest | None) -> Buffer:
-        if isinstance(part, RangeByteRequest):
-            return self.content[part.start : part.end]
-        if isinstance(part, SuffixByteRequest):
-            return self.content[max(0, len(self.content) - part.suffix) :]
-        return self.content
+def _part(whole: Buffer, part: ByteRequest | None) -> Buffer:
+    if isinstance(part, RangeByteRequest):
+        return whole[part.start : part.end]
+    if isinstance(part, SuffixByteRequest):
+        return whole[max(0, len(whole) - part.suffix) :]
+    return whole
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Bytes `start` to `stop` of an object; if `stop` is None, to `trail` bytes before its end."""
-
-    source: Bytes
-    """The object."""
-
-    start: int = 0
-    """Where it begins in the object."""
-
-    stop: int | None = None
-    """Where it ends in the object, if that is known."""
-
-    trail: int = 0
-    """How many bytes at the end of the object do not belong to it."""
-
-    def first(self, size: int) -> Buffer | None:
-        """Its first bytes; fewer if there are no more, None if there is no such object."""
-        return firsts([self], size)[0]
-
-    def last(self, size: int) -> Buffer | None:
-        """Its last bytes; fewer if there are no more, None if there is no such object."""
-        if self.stop is not None:
-            return self.source.read([RangeByteRequest(max(self.start, self.stop - size), self.stop)])[0]
-        tail = self.source.read([SuffixByteRequest(size + self.trail)])[0]
-        return None if tail is None else tail[: max(0, len(tail) - self.trail)]
-
-    def all(self) -> Buffer | None:
-        """All of it."""
-        if self.stop is not None:
-            return self.source.read([RangeByteRequest(self.start, self.stop)])[0]
-        whole = self.source.read([None])[0]
-        return None if whole is None else whole[self.start : max(self.start, len(whole) - self.trail)]
-
-    @property
-    def nbytes(self) -> int | None:
-        """Its length, if that is known without a request."""
-        if self.stop is not None:
-            return self.stop - self.start
-        if isinstance(self.source, MemoryObject):
-            return len(self.source.content) - self.trail - self.start
-        return None
-
-    def part(self, start: int, stop: int) -> Self:
-        """Bytes `start` to `stop` of it."""
-        return replace(self, start=self.start + start, stop=self.start + stop, trail=0)
-
-    def without(self, before: int, after: int) -> Self:
-        """What remains without some bytes at the start and at the end."""
-        if self.stop is None:
-            return replace(self, start=self.start + before, trail=self.trail + after)
-        return replace(self, start=self.start + before, stop=self.stop - after)
-
-    def _first(self, size: int) -> RangeByteRequest:
-        stop = self.start + size if self.stop is None else min(self.start + size, max(self.start, self.stop))
-        return RangeByteRequest(self.start, stop)
+def write_object(path: StorePath, value: Buffer) -> None:
+    """Replace one object of a store; not on zarr's event loop."""
+    if store_supports_sync_io(path.store):
+        path.set_sync(value)
+    else:
+        sync(path.set(value))
 
 
-def firsts(extents: Sequence[Extent], size: int) -> list[Buffer | None]:
-    """The first bytes of extents of one object, requested together."""
-    if not extents:
-        return []
-    return extents[0].source.read([extent._first(size) for extent in extents])
+def bytes_before(codecs: Sequence[Codec]) -> int | None:
+    """How many bytes `codecs` put before their input, if all they do is to put bytes around it.
 
-
-def margins(codecs: Sequence[BytesBytesCodec]) -> tuple[int, int] | None:
-    """How many bytes `codecs` add before and after their input, if that is all they do to it.
-
-    >>> from intarsia.codecs import OffsetCodec
-    >>> from zarr.codecs import Crc32cCodec, ZstdCodec
-    >>> margins([OffsetCodec(offset=16), Crc32cCodec()]), margins([ZstdCodec()])
-    ((16, 4), None)
+    >>> from zarr.codecs import ZstdCodec
+    >>> bytes_before([OffsetCodec(offset=16), Crc32cCodec()]), bytes_before([ZstdCodec()])
+    (16, None)
     """
-    before = after = 0
+    before = 0
     for codec in codecs:
-        if isinstance(codec, Crc32cCodec):
-            after += CRC32C_BYTES
-        elif isinstance(codec, OffsetCodec):
+        if isinstance(codec, OffsetCodec):
             before += codec.offset
-        elif isinstance(codec, PadCodec) and codec.location == "start":
-            before += codec.nbytes
         elif isinstance(codec, PadCodec):
-            after += codec.nbytes
-        else:
+            before += codec.nbytes if codec.location == "start" else 0
+        elif not isinstance(codec, Crc32cCodec):
             return None
-    return before, after
+    return before

@@ -5,32 +5,38 @@ headers of chunks alone.
 import copy
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Protocol, Self, cast
+from functools import partial
+from itertools import zip_longest
+from typing import Any, NoReturn, Protocol, Self, cast
 
 import numpy as np
 import zarr
-from zarr.core.buffer import default_buffer_prototype
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+from zarr.core.buffer import Buffer, default_buffer_prototype
 
-from intarsia._compat import ArrayV3Metadata, sync
-from intarsia.codecs import runtime_options
+from intarsia._compat import ArraySpec, ArrayV3Metadata, sync
+from intarsia.codecs import decisions, runtime_options
 from intarsia.codecs.base import CodecLike
 from intarsia.codecs.codec_path import (
-    EncodedPiece,
-    Route,
+    ChunkWalk,
+    CodecPath,
+    StoredChunk,
     deciding_arrays,
     deciding_members,
-    find_routes,
-    stored_piece,
+    find_codecs,
+    names_of,
+    resolve,
 )
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import Grid, Index, at_place, switch_pipeline_for
+from intarsia.codecs.context import Grid, Index, at_place, current_place, inner_place, switch_pipeline_for
 from intarsia.codecs.decisions import Decision, DecisionLike, MaskPerChunk, named_decisions, parse_decision
 from intarsia.codecs.pad import OffsetCodec, PadCodec
-from intarsia.codecs.stored_chunks import Extent, StoredObject, firsts, stored_indices
+from intarsia.codecs.shard_index import ShardIndex
+from intarsia.codecs.stored_chunks import bytes_before, read_parts, stored_indices
 from intarsia.errors import CodecConfigurationError, ReadOnlyError
 
 
@@ -66,7 +72,8 @@ def with_decision[T: AnyArray](
 
     Takes zarr arrays, logical arrays and nullable arrays. zarr.json stays as it is. The decision goes with
     the array when it is pickled, appended to or resized. None removes a decision that was given here. If you
-    give a `ConditionalCodec`, its decision is used; it must have the nested codecs of the array.
+    give a `ConditionalCodec`, its decision is used, and its nested codecs encode what is written. They must
+    be those of the array, except for their levels, which nobody needs to decode a chunk.
 
     `remember=True` writes the name of the decision into the attributes of the array (`intarsia_decision`).
     Everybody who opens the array then uses it, unless they give their own decision. Only decisions that have
@@ -81,19 +88,16 @@ def with_decision[T: AnyArray](
     >>> len(store["c/0"]) < 30
     True
     """
+    parsed: Decision | None
     if isinstance(decision, ConditionalCodec):
-        for each in deciding_arrays(array, "set a decision"):
-            _check_codec(each, decision)
-        decision = decision.decision
-    parsed = None if decision is None else parse_decision(decision)
+        parsed = _decision_in(deciding_arrays(array, PURPOSE), decision)
+    else:
+        parsed = None if decision is None else parse_decision(decision)
     name = _name_of(parsed) if remember else None
     result: Any
     if isinstance(array, zarr.Array):
         _check_decision(array, parsed)
-        switch_pipeline_for(array)
-        result = _Array(
-            array.async_array.with_config(runtime_options.runtime_config(array.async_array.config, parsed))
-        )
+        result = _with_options(array, decision=parsed)
     else:
         result = array.with_config(decision=parsed)
     if name is not None:
@@ -103,20 +107,52 @@ def with_decision[T: AnyArray](
     return cast("T", result)
 
 
-def _check_codec(array: zarr.Array[Any], codec: ConditionalCodec) -> None:
-    """Raise unless a codec of the array has the configuration of `codec`: zarr.json stays as it is."""
-    routes = find_routes(array, "set a decision")
-    for route in routes:
-        # As when an array is opened: some codecs take a setting from the data type.
-        evolved = codec.evolve_from_array_spec(route.spec(array, array.shape))
-        same_bits = evolved.header_bits == route.codec.header_bits or not codec.has_own_header_bits
-        if same_bits and evolved.codecs == route.codec.codecs:
-            return
-    own = routes[0].codec
+PURPOSE = "set a decision"
+
+
+def _with_options(array: zarr.Array[Any], **changes: Any) -> zarr.Array[Any]:
+    """The array with other run-time options."""
+    switch_pipeline_for(array)
+    config = array.async_array.config
+    options = replace(runtime_options.options_in(config), **changes)
+    return _Array(array.async_array.with_config(runtime_options.with_options(config, options)))
+
+
+def _decision_in(arrays: list[zarr.Array[Any]], codec: ConditionalCodec) -> Decision | None:
+    """The decision of `codec`, carried out by its nested codecs if their levels are not those of the arrays.
+
+    If it has none, those that apply anyway are carried out so.
+    """
+    levels, decision = [], codec.decision
+    for array in arrays:
+        matches = [each for each in find_codecs(array, PURPOSE) if _matches(codec, each)]
+        if not matches:
+            _refuse(codec, find_codecs(array, PURPOSE)[0].codec)
+        for each in matches:
+            levels.append((each.codec.named, _as_opened(codec, each).named))
+            decision = each.codec.effective_decision(each.spec) if decision is None else decision
+    levels = [(own, others) for own, others in levels if own != others]
+    return decisions.OtherLevels(decision, tuple(levels)) if decision and levels else codec.decision
+
+
+def _as_opened(codec: ConditionalCodec, own: CodecPath) -> ConditionalCodec:
+    """The codec as if the array were opened with it: some take a setting from the data type."""
+    return codec.evolve_from_array_spec(own.spec)
+
+
+def _matches(codec: ConditionalCodec, own: CodecPath) -> bool:
+    """Whether the array can be written with `codec` in the place of its own, and zarr.json stays true."""
+    evolved = _as_opened(codec, own)
+    same_bits = evolved.header_bits == own.codec.header_bits or not codec.has_own_header_bits
+    pairs = zip_longest(evolved.named, own.codec.named)
+    return same_bits and all(a and b and a.decodes_like(b) for a, b in pairs)
+
+
+def _refuse(codec: ConditionalCodec, own: ConditionalCodec) -> NoReturn:
     raise CodecConfigurationError(
-        f"cannot set a decision: the codec that was given has {_configuration(codec)}, but that of the array "
+        f"cannot {PURPOSE}: the codec that was given has {_configuration(codec)}, but that of the array "
         f"has {_configuration(own)}.\n"
-        "  Give a codec with the configuration of the array, or the decision alone. To add nested codecs: "
+        "  Give the codecs of the array, at any level, or the decision alone. To add nested codecs: "
         "intarsia.codecs.extend_codecs(array, codecs); to store a logical array in others: intarsia.recode"
     )
 
@@ -127,11 +163,10 @@ def _configuration(codec: ConditionalCodec) -> str:
 
 def _check_decision(array: zarr.Array[Any], decision: Decision | None) -> None:
     """Raise unless the array has a codec that can follow this decision."""
-    codecs = runtime_options.all_codecs(getattr(array.metadata, "codecs", ()))
-    if isinstance(decision, MaskPerChunk):
-        check_plan(decision, array, find_routes(array, "set a decision"))
-    elif not any(isinstance(codec, ConditionalCodec) for codec in codecs):
-        find_routes(array, "set a decision")  # its error says what the array has instead
+    codecs = find_codecs(array, PURPOSE)  # its error says what the array has instead
+    plan = decision.decision if isinstance(decision, decisions.OtherLevels) else decision
+    if isinstance(plan, MaskPerChunk):
+        _check_plan(plan, array, [each for each in codecs if not each.nested])
 
 
 def _name_of(decision: Decision | None) -> str | None:
@@ -171,19 +206,15 @@ def with_padding[T: AnyArray](
     runtime_options.check_padding(padding)
     if not isinstance(array, zarr.Array):
         return array.with_config(padding=padding, verify_header=verify_header)
-    metadata: Any = array.metadata
-    codecs = getattr(metadata, "codecs", ())
-    count = sum(isinstance(codec, PadCodec | OffsetCodec) for codec in runtime_options.all_codecs(codecs))
+    codecs = runtime_options.all_codecs(getattr(array.metadata, "codecs", ()))
+    count = sum(isinstance(codec, PadCodec | OffsetCodec) for codec in codecs)
     if count != 1:
-        names = [codec.to_dict().get("name") for codec in codecs]
+        names = names_of(array.metadata)
         raise CodecConfigurationError(
             f"cannot set a padding: the array has {count or 'no'} pad or offset codecs"
             + (", so it is not clear which one is meant" if count else f"; its codecs are {names}")
         )
-    switch_pipeline_for(array)
-    config = array.async_array.config
-    options = replace(runtime_options.options_in(config), padding=padding, verify_header=verify_header)
-    padded: Any = _Array(array.async_array.with_config(runtime_options.with_options(config, options)))
+    padded: Any = _with_options(array, padding=padding, verify_header=verify_header)
     return cast("T", padded)
 
 
@@ -194,21 +225,20 @@ def decision_of(array: zarr.Array[Any]) -> Decision | None:
     >>> from zarr.codecs import BytesCodec, ZstdCodec
     >>> codec = ConditionalCodec(codecs=[ZstdCodec()], decision="smallest")
     >>> z = zarr.create(store={}, shape=1000, dtype="u1", codecs=[BytesCodec(), codec])
-    >>> decision_of(z).bounds_size
-    True
+    >>> decision_of(z)
+    Smallest(trials=64)
     """
-    route = find_routes(array, "find the decision")[0]
-    spec = route.spec(array, array.shape)
-    return route.codec.effective_decision(spec)
+    first = find_codecs(array, "find the decision")[0]
+    return first.codec.effective_decision(first.spec)
 
 
-def check_plan(plan: MaskPerChunk, array: zarr.Array[Any], routes: list[Route]) -> None:
+def _check_plan(plan: MaskPerChunk, array: zarr.Array[Any], paths: list[CodecPath]) -> None:
     """Raise unless `plan` has a bitmask for every chunk of `array`, and each fits its codec."""
-    if len(routes) > 1:
+    if len(paths) > 1:
         raise CodecConfigurationError(
-            f"the array has {len(routes)} conditional codecs, but a plan of bitmasks is for one"
+            f"the array has {len(paths)} conditional codecs, but a plan of bitmasks is for one"
         )
-    shape, codecs = routes[0].grid_shape(array), len(routes[0].codec.codecs)
+    shape, codecs = paths[0].grid_shape(array), len(paths[0].codec.codecs)
     if len(plan.shape) != len(shape) or any(n < m for n, m in zip(plan.shape, shape, strict=True)):
         raise CodecConfigurationError(
             f"the plan has bitmasks for a chunk grid of {plan.shape}, but that of the array is {shape}"
@@ -218,9 +248,6 @@ def check_plan(plan: MaskPerChunk, array: zarr.Array[Any], routes: list[Route]) 
         raise CodecConfigurationError(
             f"the plan has the bitmask {largest:#b}, but the array has only {codecs} nested codecs"
         )
-
-
-PURPOSE = "add nested codecs"
 
 
 def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = None) -> T:
@@ -250,7 +277,7 @@ def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = 
     added = list(codecs)
     kind: Any = array
     if hasattr(kind, "regions"):  # a logical array
-        members = deciding_members(kind, PURPOSE).values()
+        members = deciding_members(kind, EXTENDING).values()
         for extension in [_Extension(member, added, at) for member in members]:  # all are checked first
             extension.carry_out()
         return copy.copy(array)  # opens the members again
@@ -262,35 +289,36 @@ def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = 
     return cast("T", extended)
 
 
+EXTENDING = "add nested codecs"
+
+
 class _Extension:
     """A change to one array's zarr.json, checked before anything is written."""
 
     def __init__(self, array: zarr.Array[Any], added: list[CodecLike], at: str | None) -> None:
         if array.read_only:
             raise ReadOnlyError(
-                f"cannot {PURPOSE}: the array is open for reading only; open it with mode='r+'"
+                f"cannot {EXTENDING}: the array is open for reading only; open it with mode='r+'"
             )
         self.array = array
-        route, path, self.codec = _choose_codec(array, at)
-        _check_room(self.codec, len(added))
+        chosen = _choose_codec(array, at)
+        codec = chosen.codec
+        _check_room(codec, len(added))
         extended = ConditionalCodec(
-            codecs=[*self.codec.codecs, *added], header_bits=self.codec.header_bits, name=self.codec.name
+            codecs=[*codec.codecs, *added], header_bits=codec.header_bits, name=codec.name
         )
-        if not any(
-            step.part for step in route.steps
-        ):  # as when an array is created: some codecs check the data type
-            extended = extended.evolve_from_array_spec(route.spec(array, array.shape))
+        extended = _as_opened(extended, chosen)  # some codecs check the data type
         self.key = array.store_path / "zarr.json"
         stored = sync(self.key.get(default_buffer_prototype()))
         if stored is None:
             raise CodecConfigurationError(
-                f"cannot {PURPOSE}: the array at {array.store_path} no longer exists"
+                f"cannot {EXTENDING}: the array at {array.store_path} no longer exists"
             )
         self.document: dict[str, Any] = json.loads(stored.to_bytes())
-        nested = _find(self.document, path)["configuration"]["codecs"]
-        if nested != _as_json(self.codec):
+        nested = _object_at(self.document, chosen.path)["configuration"]["codecs"]
+        if nested != _as_json(codec):
             raise CodecConfigurationError(
-                f"cannot {PURPOSE}: the codecs in zarr.json are no longer those of this handle; open the "
+                f"cannot {EXTENDING}: the codecs in zarr.json are no longer those of this handle; open the "
                 "array again"
             )
         nested += _as_json(extended)[len(nested) :]
@@ -303,24 +331,20 @@ class _Extension:
         fresh = zarr.open_array(self.array.store_path, mode="r+", zarr_format=3)
         metadata: Any = self.array.metadata
         carried = runtime_options.options_of(metadata.codecs)
-        if len(find_routes(self.array, PURPOSE)) > 1:  # each may have its own decision, but an array has one
-            carried = replace(carried, decision=None)
+        if sum(not each.nested for each in find_codecs(self.array, EXTENDING)) > 1:
+            carried = replace(carried, decision=None)  # each may have its own, but an array has one
         return runtime_options.options_in(self.array.async_array.config).over(carried).on(fresh)
 
 
-def _choose_codec(array: zarr.Array[Any], at: str | None) -> tuple[Route, str, ConditionalCodec]:
-    """The route to the codec that is meant, its place in zarr.json, and the codec."""
-    candidates = {
-        path: (route, path, codec)
-        for route in find_routes(array, PURPOSE)
-        for path, codec in route.conditional_codecs().items()
-    }
+def _choose_codec(array: zarr.Array[Any], at: str | None) -> CodecPath:
+    """The codec that is meant."""
+    candidates = {each.path: each for each in find_codecs(array, EXTENDING)}
     if at is None and len(candidates) == 1:
         return next(iter(candidates.values()))
     if at not in candidates:
         reason = "say which one is meant" if at is None else f"there is none at {at!r}"
         raise CodecConfigurationError(
-            f"cannot {PURPOSE}: the array has {len(candidates)} conditional codecs, and {reason}.\n"
+            f"cannot {EXTENDING}: the array has {len(candidates)} conditional codecs, and {reason}.\n"
             f"  Give at= one of {', '.join(map(repr, candidates))}"
         )
     return candidates[at]
@@ -330,7 +354,7 @@ def _check_room(codec: ConditionalCodec, added: int) -> None:
     count = len(codec.codecs) + added
     if count > codec.header_bits:
         raise CodecConfigurationError(
-            f"cannot {PURPOSE}: the header of a chunk has {codec.header_bits} bits, but {count} nested "
+            f"cannot {EXTENDING}: the header of a chunk has {codec.header_bits} bits, but {count} nested "
             "codecs need one bit each. A longer header would make the stored chunks unreadable.\n"
             f"  Create an array with header_bits={(count + 7) // 8 * 8} or more, and copy the values"
         )
@@ -341,7 +365,7 @@ def _as_json(codec: ConditionalCodec) -> Any:
     return json.loads(json.dumps([nested.to_dict() for nested in codec.codecs]))
 
 
-def _find(document: Any, path: str) -> Any:
+def _object_at(document: Any, path: str) -> Any:
     """The codec object of zarr.json at "codecs[0].codecs[1]"."""
     node = document
     for step, (name, position) in enumerate(re.findall(r"(\w+)\[(\d+)\]", path)):
@@ -354,6 +378,8 @@ type Masks = np.ma.MaskedArray[Any, np.dtype[Any]]
 type Bitmask = tuple[str, Index, int]
 """The place of a codec in zarr.json, the index of a chunk, and that codec's bitmask in the chunk."""
 
+READING = "read bitmasks"
+
 LARGEST_INTEGER_BITS = 64
 """Longer bitmasks are Python integers in an object array."""
 
@@ -363,7 +389,7 @@ def masks(array: Any, *, names: bool = False) -> Any:
 
     Chunks that are not stored are masked. Only the header of each stored chunk is read; for a shard, its
     index and the headers in it. (Whole chunks have to be read if a codec after the conditional one compresses
-    the header, if the codec is inside the `optional` codec of nulls, or if another one is nested in it.)
+    the header, if there are several such codecs, and in shards inside shards or with codecs around them.)
     The result can be used as a decision.
 
     For an array with several `conditional` codecs, including nested ones, the result is a dict by the place
@@ -388,7 +414,7 @@ def masks(array: Any, *, names: bool = False) -> Any:
     """
     if hasattr(array, "regions"):  # a logical array, about which this room knows no more
         return _of_regions(array, names)
-    (zarr_array,) = deciding_arrays(array, "read bitmasks")
+    (zarr_array,) = deciding_arrays(array, READING)
     return _only_or_all(masks_by_codec(zarr_array, names=names))
 
 
@@ -403,21 +429,15 @@ def _named(bitmasks: Masks, codec: ConditionalCodec) -> Masks:
 
 
 def _of_regions(array: Any, names: bool) -> dict[Bounds, Any]:
-    members = deciding_members(array, "read bitmasks")
-    bitmasks = {name: masks_by_codec(member, names=names) for name, member in members.items()}
-    chunk_shapes = {
-        (name, path): route.chunk_shape(member) or member.chunks
-        for name, member in members.items()
-        for route in find_routes(member, "read bitmasks")
-        for path in route.conditional_codecs()
-    }
+    members = deciding_members(array, READING)
+    by_member = {name: _masks_by_path(member, names=names) for name, member in members.items()}
     by_region: dict[Bounds, Any] = {}
     for region in array.regions:
         if region.name in members:
-            by_codec = {}
-            for path, whole in bitmasks[region.name].items():
-                sides = zip(region.member_bounds, chunk_shapes[region.name, path], strict=True)
-                by_codec[path] = whole[tuple(slice(a // size, -(-b // size)) for (a, b), size in sides)]
+            member, by_codec = members[region.name], {}
+            for own, whole in by_member[region.name]:
+                sides = zip(region.member_bounds, own.chunk_shape(member) or member.chunks, strict=True)
+                by_codec[own.path] = whole[tuple(slice(a // size, -(-b // size)) for (a, b), size in sides)]
             by_region[region.bounds] = _only_or_all(by_codec)
     return by_region
 
@@ -436,36 +456,26 @@ def masks_by_codec(array: zarr.Array[Any], *, names: bool = False) -> dict[str, 
     >>> list(masks_by_codec(zarr.create(store={}, shape=6, dtype="u1", codecs=codecs)))
     ['codecs[1]', 'codecs[1].codecs[0]']
     """
-    by_codec: dict[str, Masks] = {}
-    routes = find_routes(array, "read bitmasks")
-    stored = stored_indices(array)
-    for route in routes:
-        for path, bitmasks in _on_route(array, route, stored).items():
-            codec = route.conditional_codecs()[path]
-            by_codec[path] = _named(bitmasks, codec) if names else bitmasks
-    return by_codec
+    return {own.path: bitmasks for own, bitmasks in _masks_by_path(array, names=names)}
 
 
-def _on_route(array: zarr.Array[Any], route: Route, stored: Sequence[Index]) -> dict[str, Masks]:
-    shape = route.grid_shape(array)
-    bitmasks = {
-        path: np.ma.masked_all(shape, dtype=_dtype(codec))
-        for path, codec in route.conditional_codecs().items()
-    }
+def _masks_by_path(array: zarr.Array[Any], *, names: bool) -> list[tuple[CodecPath, Masks]]:
+    paths = find_codecs(array, READING)
+    bitmasks = {own.path: np.ma.masked_all(own.grid_shape(array), _dtype(own.codec)) for own in paths}
     metadata: Any = array.metadata
     grid = Grid.of(metadata)
+    read_one = _reader_of_headers(array, paths) or _read_whole
 
     def read(index: Index) -> list[Bitmask]:
-        extent = Extent(StoredObject(array.store_path / metadata.encode_chunk_key(index)))
-        return list(_read(route, stored_piece(array, grid, index, extent)))
+        return read_one(StoredChunk.of(array, grid, index))
 
     with ThreadPoolExecutor(zarr.config.get("async.concurrency")) as pool:
-        for found in pool.map(read, stored):
+        for found in pool.map(read, stored_indices(array)):
             for path, index, mask in found:
                 # A shard at the edge of the array may hold chunks beyond it.
-                if all(i < n for i, n in zip(index, shape, strict=True)):
+                if all(i < n for i, n in zip(index, bitmasks[path].shape, strict=True)):
                     bitmasks[path][index] = mask
-    return bitmasks
+    return [(own, _named(bitmasks[own.path], own.codec) if names else bitmasks[own.path]) for own in paths]
 
 
 def _dtype(codec: ConditionalCodec) -> np.dtype[Any]:
@@ -473,51 +483,68 @@ def _dtype(codec: ConditionalCodec) -> np.dtype[Any]:
     return np.dtype(f"u{next(sizes) // 8}") if codec.header_bits <= LARGEST_INTEGER_BITS else np.dtype(object)
 
 
-def _read(route: Route, piece: EncodedPiece, level: int = 0) -> Iterator[Bitmask]:
-    """The bitmasks in every chunk of the stored object, or in the one chunk that it is."""
-    pieces = [piece]
-    if level < len(route.steps) - 1:
-        step = route.steps[level]
-        pieces = [inner for name, inner in step.open(piece).items() if step.leads_into(name)]
-        level += 1
-    if level < len(route.steps) - 1:
-        for inner in pieces:
-            yield from _read(route, inner, level)
-    elif route.codec.holds_another:
-        for inner in pieces:
-            yield from _read_nested(route, inner)
-    else:
-        yield from _read_headers(route, pieces)
-
-
-def _read_headers(route: Route, pieces: list[EncodedPiece]) -> Iterator[Bitmask]:
-    by_source: dict[int, list[EncodedPiece]] = {}
-    for piece in pieces:
-        opened = route.end.uncover(piece)
-        if opened is not None:
-            by_source.setdefault(id(opened.extent.source), []).append(opened)
-    for group in by_source.values():
-        headers = firsts([piece.extent for piece in group], route.codec.header_bytes)
-        for header, piece in zip(headers, group, strict=True):
-            index = piece.place.index()
-            if header is not None and index is not None:
-                with at_place(piece.place):
-                    yield route.path, index, route.codec.read_mask(header)
-
-
-def _read_nested(route: Route, piece: EncodedPiece) -> Iterator[Bitmask]:
-    """Like `_read_headers`, for a codec with others nested in it, whose headers are inside its data."""
-    opened, index = route.end.uncover(piece), piece.place.index()
-    data = None if opened is None else opened.extent.all()
-    if opened is None or data is None or index is None:
-        return
+def _read_whole(chunk: StoredChunk) -> list[Bitmask]:
+    """The bitmasks in a stored chunk or shard, which is read and decoded as far as needed."""
     found: list[Bitmask] = []
-    with at_place(piece.place):
-        route.codec.decode_at_most(
-            data,
-            opened.spec,
-            likely_bound(opened.spec),
-            lambda path, mask: found.append((path, index, mask)),
-            route.path,
-        )
-    yield from found
+
+    def visit(codec: ConditionalCodec, path: str, data: Buffer, spec: ArraySpec) -> None:
+        here = current_place.get()().index
+        if here is not None and codec.holds_another:
+            codec.decode_at_most(
+                data, spec, likely_bound(spec), lambda at, mask: found.append((at, here, mask)), path
+            )
+        elif here is not None:
+            found.append((path, here, codec.read_mask(data)))
+
+    data = read_parts(chunk.path, [None])[0]
+    if data is not None:
+        ChunkWalk(visit).through(chunk.codecs, data, chunk.spec, chunk.place)
+    return found
+
+
+def _reader_of_headers(
+    array: zarr.Array[Any], paths: list[CodecPath]
+) -> Callable[[StoredChunk], list[Bitmask]] | None:
+    """A function that reads bitmasks from headers alone; None if that is impossible.
+
+    It is possible for one codec, if nothing after it changes its header, in chunks or in shards of chunks.
+    """
+    metadata: Any = array.metadata
+    own, shard = paths[0], paths[0].shards[0] if paths[0].shards else None
+    codecs = metadata.codecs if shard is None else shard.codecs
+    position = next((i for i, codec in enumerate(codecs) if codec is own.codec), None)
+    if len(paths) > 1 or position is None or (shard is not None and metadata.codecs[-1] is not shard):
+        return None
+    before = bytes_before(codecs[position + 1 :])
+    if before is None:
+        return None
+
+    def header(start: int, stop: int | None = None) -> RangeByteRequest:
+        end = start + before + own.codec.header_bytes
+        return RangeByteRequest(start + before, end if stop is None else max(start + before, min(end, stop)))
+
+    def read(chunk: StoredChunk) -> list[Bitmask]:
+        places, requests = [chunk.place], [header(0)]
+        if shard is not None:
+            outer = resolve(metadata.codecs[:-1], chunk.spec)
+            entries = ShardIndex.of(shard, outer.shape)
+            table = (
+                RangeByteRequest(0, entries.nbytes) if entries.first else SuffixByteRequest(entries.nbytes)
+            )
+            stored = read_parts(chunk.path, [table])[0]
+            if stored is None:
+                return []
+            inside = replace(outer, shape=shard.chunk_shape)
+            with at_place(chunk.place):
+                extents = entries.extents(entries.decode(stored.as_numpy_array()))
+            places = [partial(inner_place, chunk.place, at, inside, shard.codecs) for at in extents]
+            requests = [header(*extent) for extent in extents.values()]
+        found: list[Bitmask] = []
+        for place, data in zip(places, read_parts(chunk.path, requests), strict=True):
+            here = place().index
+            if data is not None and here is not None:
+                with at_place(place):
+                    found.append((own.path, here, own.codec.read_mask(data)))
+        return found
+
+    return read

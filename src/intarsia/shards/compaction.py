@@ -5,17 +5,16 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Semaphore
 
 import numpy as np
 
-from intarsia.codecs.chunk_rewrite import Recoder
-from intarsia.codecs.codec_path import EncodedPiece, Route, array_codecs, routes
-from intarsia.codecs.context import Grid, InnerPlace, StoredPlace
+from intarsia.codecs.chunk_rewrite import recode
+from intarsia.codecs.codec_path import ChunkWalk
+from intarsia.codecs.context import Grid, inner_place
 from intarsia.codecs.decisions import DecisionLike
-from intarsia.codecs.stored_chunks import Extent, MemoryObject
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
 from intarsia.file_io import read_exactly
@@ -174,11 +173,6 @@ class Recoding:
     """The array, with the decision that the chunks are to follow."""
 
     @cached_property
-    def _routes(self) -> list[Route]:
-        """The routes from an inner chunk to the codecs that decide, in the order of encoding."""
-        return routes(self.sharded.inner_codecs)
-
-    @cached_property
     def _grid(self) -> Grid:
         return Grid.of(self.sharded.metadata)
 
@@ -216,16 +210,15 @@ class Recoding:
     def _recode(self, path: Path, number: int, stored: bytes) -> bytes | None:
         """The chunk's new bytes; None if it stays as it is, as damaged chunks do."""
         sharded, spec = self.sharded, self.sharded.chunk_spec
-        shard = StoredPlace(self._grid, path.as_posix(), sharded.shard_spec, ())
-        place = InnerPlace(shard, sharded.index.coordinates(number), spec, array_codecs(sharded.inner_codecs))
-        data, changed = spec.prototype.buffer.from_bytes(stored), False
+        shard = partial(self._grid.place_of, path.as_posix(), sharded.shard_spec, ())
+        codecs, coordinates = sharded.inner_codecs, sharded.index.coordinates(number)
+        place = partial(inner_place, shard, coordinates, spec, codecs)
         try:
-            for route in self._routes:
-                new = Recoder(route).recode(EncodedPiece(Extent(MemoryObject(data)), spec, place))
-                data, changed = (data, changed) if new is None else (new, True)
+            data = spec.prototype.buffer.from_bytes(stored)
+            new = ChunkWalk(recode).through(codecs, data, spec, place)
         except ChunkDecodeError:
             return None
-        return data.to_bytes() if changed else None
+        return None if new is None else new.to_bytes()
 
 
 def _digest(stored: bytes) -> bytes:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Self, cast
 
 from zarr.abc.codec import BytesBytesCodec, Codec
@@ -11,9 +12,9 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
 from intarsia import _compat
-from intarsia.codecs.codec_path import Divided, array_codecs
+from intarsia.codecs.codec_path import Divided
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import InnerPlace, at_place, current_place
+from intarsia.codecs.context import Locate, at_place, current_place, inner_place
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import NoSlotBoundError
 
@@ -178,22 +179,23 @@ class NestedShard(ShardingCodec):
         same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
         return cls(**same | {"codecs": with_places(codec.codecs)})
 
-    def _chunks(self, shard_spec: ArraySpec) -> Iterator[tuple[InnerPlace, dict[str, Any]]]:
+    def _chunks(self, shard_spec: ArraySpec) -> Iterator[tuple[tuple[int, ...], Locate, dict[str, Any]]]:
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
-        shard, arrays = current_place.get(), array_codecs(self.codecs)
+        shard = current_place.get()
         everything = tuple(slice(0, size) for size in shard_spec.shape)
         grid = _compat.ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
         for coordinates, inside, outside, _ in _compat.get_indexer(
             everything, shape=shard_spec.shape, chunk_grid=grid
         ):
             selections = {"chunk_selection": inside, "out_selection": outside, "chunk_spec": chunk_spec}
-            yield InnerPlace(shard, coordinates, chunk_spec, arrays), selections
+            place = partial(inner_place, shard, coordinates, chunk_spec, self.codecs)
+            yield coordinates, place, selections
 
     def _encode_sync(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
         transform = self._get_inner_chunk_transform(shard_spec)
         index = ShardIndex.of(self, shard_spec.shape)
         chunks: dict[tuple[int, ...], Buffer] = {}
-        for place, selections in self._chunks(shard_spec):
+        for coordinates, place, selections in self._chunks(shard_spec):
             with at_place(place):
                 encoded = _compat.merge_and_encode_chunk(
                     None,
@@ -204,7 +206,7 @@ class NestedShard(ShardingCodec):
                     **selections,
                 )
             if encoded is not None:
-                chunks[place.coordinates] = encoded
+                chunks[coordinates] = encoded
         order = _compat.morton_order_coords(index.grid)
         return index.join({at: chunks[at] for at in order if at in chunks}) if chunks else None
 
@@ -214,10 +216,10 @@ class NestedShard(ShardingCodec):
         out = shard_spec.prototype.nd_buffer.empty(
             shape=shard_spec.shape, dtype=shard_spec.dtype.to_native_dtype(), order=shard_spec.order
         )
-        for place, selections in self._chunks(shard_spec):
+        for coordinates, place, selections in self._chunks(shard_spec):
             with at_place(place):
                 _compat.decode_and_scatter_chunk(
-                    chunks.get(place.coordinates),
+                    chunks.get(coordinates),
                     out,
                     decode=transform.decode_chunk,
                     **selections,

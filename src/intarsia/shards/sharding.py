@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,10 +15,8 @@ from zarr.storage import StorePath
 
 from intarsia import _compat
 from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs
-from intarsia.codecs.codec_path import array_codecs
-from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import ChunkPlace, InnerPlace, at_place, current_place, needs_chunk_index
-from intarsia.codecs.runtime_options import all_codecs
+from intarsia.codecs.codec_path import has_conditional
+from intarsia.codecs.context import Locate, at_place, current_place, inner_place, needs_chunk_index
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
 from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.chunks import Payload, SlotWrite, in_batches, read_chunks, write_slots
@@ -125,7 +123,7 @@ class SlottedSharding(ShardingCodec):
         index = self._index(shard_spec)
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         bound = encoded_bound(self.codecs, chunk_spec)
-        decides = any(isinstance(codec, ConditionalCodec) for codec in all_codecs(self.codecs))
+        decides = has_conditional(self.codecs)
         functions = any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
         return SlotSettings(
             index, bound, safe_readers=self.safe_readers, fsync=self.fsync, quick=not (decides or functions)
@@ -260,10 +258,10 @@ class SlottedSharding(ShardingCodec):
         data = np.ascontiguousarray(encoded.as_numpy_array()).view(np.uint8)
         return (data.data, checksum_of(data)) if self._ends_in_checksum else (data.data,)
 
-    def _places(self, chunk_spec: ArraySpec) -> Callable[[tuple[int, ...]], ChunkPlace]:
+    def _places(self, chunk_spec: ArraySpec) -> Callable[[tuple[int, ...]], Locate]:
         """Where an inner chunk lies, for codecs that ask which chunk they work on."""
-        shard, arrays = current_place.get(), array_codecs(self.codecs)
-        return lambda coordinates: InnerPlace(shard, coordinates, chunk_spec, arrays)
+        shard = current_place.get()
+        return lambda coordinates: partial(inner_place, shard, coordinates, chunk_spec, self.codecs)
 
     def _encode_sync(self, _shard_array: NDBuffer, _shard_spec: ArraySpec) -> Buffer | None:
         raise SlotsUnsupportedError(
