@@ -24,8 +24,7 @@ from intarsia.errors import (
     PackingError,
     PolicyError,
 )
-from intarsia.logical.policy import Policy
-from intarsia.logical.replicas import gaps
+from intarsia.logical.replicas import Policy, gaps
 from tests.logical import strategies as s
 from tests.logical.test_machine import InARepository, LogicalArrayMachine, OfReferences
 

@@ -13,8 +13,7 @@ from intarsia.errors import IntarsiaError, NotLogicalArrayError, ReadOnlyError, 
 from intarsia.inspect.survey import survey
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.policy import Policy
-from intarsia.logical.replicas import gaps
+from intarsia.logical.replicas import Policy, gaps
 from intarsia.progress import Progress, part_of
 from intarsia.versions.collect import leftovers, repository_problems
 from intarsia.versions.replicate import Upkeep

@@ -15,15 +15,15 @@ from intarsia.engine.config import LogicalConfig
 from intarsia.engine.request import Request
 from intarsia.engine.stored_array import StoredArray
 from intarsia.engine.write import write_request
-from intarsia.errors import BoundsError, PolicyError
+from intarsia.errors import BoundsError
 from intarsia.logical import edit, replicas
 from intarsia.logical.append import append
 from intarsia.logical.attributes import Attributes
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding, Live, Members, choose_codecs
-from intarsia.logical.policy import Policy
 from intarsia.logical.recode import StoredNumbers, as_stored, recode
 from intarsia.logical.region import Region, Regions
+from intarsia.logical.replicas import Policy
 from intarsia.logical.staging import keep_layout, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.packing import Packing
@@ -452,12 +452,7 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.policy["replicas"][0]["after"]
         30
         """
-        unknown = sorted(set(policy) - {"replica", "recode"})
-        if unknown or not policy:
-            raise PolicyError(f"set_policy({', '.join(unknown)}): give replica={{…}}, recode={{…}}, or both")
-        replicas.set_policy(
-            self._logical, policy.get("replica"), policy.get("recode"), names=frozenset(policy)
-        )
+        replicas.set_policy(self._logical, policy)
 
     def with_config(self, **settings: Any) -> LogicalArray:
         """A new handle with other run-time `settings`, the fields of `intarsia.types.LogicalConfig`.

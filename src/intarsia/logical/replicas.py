@@ -1,25 +1,34 @@
-"""Replicas of a logical array: added, dropped, and restored where writes have cut them.
+"""Replicas of a logical array, and its policy: what it should look like as it grows.
 
-The values of a box are copied from layer 0 into a new member, as in a recode, but the manifest then shows
-both.
+To make a replica, the values of a box are copied from layer 0 into a new member, as in a recode, but the
+manifest then shows both. A policy, kept among the attributes, says which replicas there should be, and how
+new data is encoded in the end. Reading the array does not need it; `refresh_replicas` and `intarsia.maintain`
+carry it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from intarsia.codecs import parse_codecs
+from intarsia.display import one_line
 from intarsia.errors import BoundsError, NoRegionError, PolicyError
-from intarsia.logical.policy import EncodingPolicy, Policy, ReplicaPolicy, growing
+from intarsia.logical.members import Encoding, create_member
 from intarsia.logical.recode import copy_values, reserve_copy
 from intarsia.logical.staging import Reservation, lattice_box
-from intarsia.manifest.box import BoundsLike, Box, blocks
+from intarsia.manifest.box import BoundsLike, Box, blocks, sizes_of
+from intarsia.manifest.coercion import serializer_of
+from intarsia.manifest.document import POLICY_KEY
 from intarsia.manifest.region_table import MOST_LAYERS, RegionTable
 from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from zarr.dtype import ZDType
+
     from intarsia.logical.logical_state import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
     from intarsia.parallel import Client
@@ -28,43 +37,258 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1 << 30
 """A replica is made in pieces of about this size, each a commit, so that finished pieces stay."""
 
+ENDLESS = 1 << 61
+"""The end of a box that grows with the array; further than any array reaches."""
+
+AFTER = re.compile(r"\s*(\d+)\s*(?:chunks?)?\s*\Z")
+
+
+@dataclass(frozen=True)
+class EncodingPolicy:
+    """How part of an array should be encoded, and when.
+
+    >>> EncodingPolicy.from_fields({"codecs": ["zstd"], "after": "30 chunks"}, "recode").after
+    30
+    """
+
+    codecs: tuple[Any, ...] | None = None
+    """The codecs, as in zarr.json; None means zarr's own choice."""
+
+    chunks: tuple[int, ...] | None = None
+    """The member's chunk shape; None means the logical one."""
+
+    shards: tuple[int, ...] | None = None
+    """The member's shard shape, if it is to be sharded."""
+
+    packing: str | None = "keep"
+    """Whether packed regions stay packed: "keep", or None."""
+
+    after: int = 1
+    """How many logical chunks must be due, along the axis on which the array grows."""
+
+    axis: int = 0
+    """The axis on which the array grows."""
+
+    @classmethod
+    def from_fields(
+        cls, fields: Mapping[str, Any], what: str, data_type: ZDType[Any, Any] | None = None, **more: Any
+    ) -> Any:
+        """The policy from its fields; refused if it is not one.
+
+        A codec list without a serializer gets the one for `data_type`; lists that are stored have one.
+        """
+        known = {"codecs", "chunks", "shards", "packing", "after", "axis", *more}
+        unknown = sorted(set(fields) - known)
+        if unknown:
+            raise PolicyError(
+                f"{what}={dict(fields)!r}: {unknown[0]!r} is unknown; there are {', '.join(sorted(known))}"
+            )
+        after = fields.get("after", 1)
+        counted = AFTER.match(str(after))
+        if counted is None or isinstance(after, bool) or int(counted[1]) < 1:
+            raise PolicyError(f"{what}: after={after!r}: give a number of logical chunks: '30 chunks'")
+        packing = fields.get("packing", "keep")
+        if packing not in ("keep", None):
+            raise PolicyError(f'{what}: packing={packing!r}: give "keep" or None')
+        codecs = fields.get("codecs")
+        sizes = {
+            name: None if fields.get(name) is None else sizes_of(fields[name], name)
+            for name in ("chunks", "shards")
+        }
+        serializer = None if data_type is None else serializer_of(data_type)
+        listed = (
+            None if codecs is None else tuple(codec.to_dict() for codec in parse_codecs(codecs, serializer))
+        )
+        axis = int(fields.get("axis", 0))
+        return cls(listed, **sizes, packing=packing, after=int(counted[1]), axis=axis, **more)
+
+    @property
+    def encoding(self) -> Encoding:
+        """The encoding for new members."""
+        keeps = self.packing == "keep"
+        return Encoding(self.codecs, self.chunks, self.shards, keep_packing=keeps)
+
+    def check(self, manifest: Manifest, what: str) -> None:
+        """Refuse a policy that cannot be carried out for an array."""
+        if not 0 <= self.axis < max(manifest.ndim, 1):
+            raise PolicyError(f"{what}: axis={self.axis}: the array has {manifest.ndim} axes")
+        try:
+            create_member({}, None, manifest, manifest.shape, replace(self.encoding, keep_packing=False))
+        except Exception as error:  # anything that zarr and codecs may raise
+            raise PolicyError(f"{what}: {one_line(error)}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the attributes."""
+        sizes = {
+            name: None if (v := getattr(self, name)) is None else list(v) for name in ("chunks", "shards")
+        }
+        codecs = None if self.codecs is None else list(self.codecs)
+        return {"codecs": codecs, **sizes, "packing": self.packing, "after": self.after, "axis": self.axis}
+
+
+@dataclass(frozen=True)
+class ReplicaPolicy(EncodingPolicy):
+    """One replica that should exist: its number, its encoding, and what it holds.
+
+    >>> ReplicaPolicy.from_fields({"chunks": (8, 2)}, "replica", layer=1, boxes=()).chunks
+    (8, 2)
+    """
+
+    layer: int = 1
+    """The number of the layer."""
+
+    boxes: tuple[Box, ...] = ()
+    """The boxes of elements that it holds; those that end at `ENDLESS` grow with the array."""
+
+    def target_boxes(self, manifest: Manifest) -> list[Box]:
+        """The logical chunks that the replica should hold, in the array's current state."""
+        whole = Box.sized(manifest.shape)
+        inside = (box.intersect(whole) for box in self.boxes)
+        return [manifest.cells(box) for box in inside if box is not None]
+
+    def subtract(self, elements: Box | None) -> ReplicaPolicy:
+        """The same without a box; None means all of it."""
+        left = (
+            () if elements is None else tuple(part for box in self.boxes for part in box.subtract(elements))
+        )
+        return replace(self, boxes=tuple(left))
+
+    def also(self, elements: Box) -> ReplicaPolicy:
+        """The same with one more box."""
+        parts = [elements]
+        for box in self.boxes:
+            parts = [left for part in parts for left in part.subtract(box)]
+        return replace(self, boxes=(*self.boxes, *parts))
+
+    def is_like(self, other: ReplicaPolicy) -> bool:
+        """Whether both have one encoding, so that they can be one layer."""
+        return self.encoding == other.encoding
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the attributes; null is an end that moves."""
+        bounds = [[[a, None if b >= ENDLESS else b] for a, b in box.bounds] for box in self.boxes]
+        return {"layer": self.layer, **super().to_json(), "bounds": bounds}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Everything that an array should look like.
+
+    >>> Policy().to_json()
+    {'replicas': []}
+    """
+
+    replicas: tuple[ReplicaPolicy, ...] = ()
+    """One for each layer."""
+
+    recode: EncodingPolicy | None = None
+    """How regions of layer 0 that were written in haste should be encoded; None leaves them alone."""
+
+    @classmethod
+    def of(cls, logical: LogicalArrayHandle) -> Policy:
+        """The policy of an array; an empty one if it has none."""
+        document: Any = logical.group.metadata.attributes.get(POLICY_KEY)
+        if document is None:
+            return cls()
+        try:
+            return cls._parsed(document)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PolicyError(
+                f"the attribute {POLICY_KEY!r} of {logical.group.path!r} does not hold a policy: "
+                f"{one_line(error)}"
+            ) from error
+
+    @classmethod
+    def _parsed(cls, document: Mapping[str, Any]) -> Policy:
+        replicas = []
+        for fields in document["replicas"]:
+            encoding = {name: value for name, value in fields.items() if name not in ("layer", "bounds")}
+            boxes = tuple(
+                Box.of((a, ENDLESS if b is None else b) for a, b in bounds) for bounds in fields["bounds"]
+            )
+            replicas.append(
+                ReplicaPolicy.from_fields(encoding, "replica", layer=int(fields["layer"]), boxes=boxes)
+            )
+        recode = document.get("recode")
+        return cls(tuple(replicas), None if recode is None else EncodingPolicy.from_fields(recode, "recode"))
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the attributes."""
+        document: dict[str, Any] = {"replicas": [replica.to_json() for replica in self.replicas]}
+        return document if self.recode is None else document | {"recode": self.recode.to_json()}
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attribute that holds it."""
+        return {POLICY_KEY: self.to_json()}
+
+    def replica(self, layer: int) -> ReplicaPolicy | None:
+        """The policy of a layer, if there is one."""
+        return next((one for one in self.replicas if one.layer == layer), None)
+
+    def with_replica(self, replica: ReplicaPolicy) -> Policy:
+        """The same with the policy of one layer replaced; an empty one is left out."""
+        others = [one for one in self.replicas if one.layer != replica.layer]
+        listed = [*others, replica] if replica.boxes else others
+        return replace(self, replicas=tuple(sorted(listed, key=lambda one: one.layer)))
+
+
+def growing(elements: Box, shape: Sequence[int]) -> Box:
+    """A box of elements; if it is all of an array, it grows with it.
+
+    >>> growing(Box((0,), (4,)), (4,)).stop[0] == ENDLESS, growing(Box((0,), (2,)), (4,))
+    (True, Box(start=(0,), stop=(2,)))
+    """
+    ndim = len(elements.start)
+    return Box((0,) * ndim, (ENDLESS,) * ndim) if elements == Box.sized(shape) else elements
+
 
 def plan_replica(
-    logical: LogicalArrayHandle, bounds: BoundsLike | None, fields: dict[str, Any], layer: int | None = None
+    logical: LogicalArrayHandle, bounds: BoundsLike | None, fields: Mapping[str, Any], layer: int | None
 ) -> tuple[ReplicaPolicy, Box]:
     """The layer of a replica, everything that it should hold, and the logical chunks to begin with.
 
     A layer with the same encoding takes one more box; otherwise it is a new one.
     """
     manifest, policy = logical.manifest, Policy.of(logical)
-    whole = Box.sized(manifest.shape)
     if bounds is None and not prod(manifest.shape):
         raise NoRegionError(
             "the array holds nothing yet, so there is nothing to replicate.\n"
             "  Say what to replicate as it grows: arr.set_policy(replica={…})"
         )
-    box = lattice_box(manifest, whole.bounds if bounds is None else bounds)
+    box = lattice_box(manifest, Box.sized(manifest.shape).bounds if bounds is None else bounds)
     if not manifest.regions.touching(box).size:
         raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to replicate")
-    # A box that reaches the array's end on an axis grows there only if it is all of the array.
-    elements = growing(manifest.elements(box), manifest.shape)
-    fresh: ReplicaPolicy = ReplicaPolicy.from_fields(
-        fields, "replica", manifest.data_type, layer=layer or 0, boxes=(elements,)
-    )
-    fresh.check(manifest, "replica")
-    alike = [one for one in policy.replicas if one.is_like(fresh) and layer in (None, one.layer)]
-    if alike:
-        return replace(alike[0].also(elements), after=fresh.after, axis=fresh.axis), box
-    used = {*manifest.layers, *(one.layer for one in policy.replicas)}
-    if layer is not None and (layer in used or not 0 < layer < MOST_LAYERS):
+    fresh, alike = _replica_policy(manifest, policy, fields, box, layer)
+    if alike is not None:
+        return replace(alike.also(fresh.boxes[0]), after=fresh.after, axis=fresh.axis), box
+    if fresh.layer in {*manifest.layers, *(one.layer for one in policy.replicas)}:
         raise BoundsError(
-            f"layer {layer}: it already holds a replica with another encoding, or is not a layer that can "
-            f"exist; layers are numbered from 1 to {MOST_LAYERS - 1}.\n  Leave it out to use a free one"
+            f"layer {fresh.layer}: it already holds a replica with another encoding.\n"
+            "  Leave it out to use a free one"
         )
-    free = next((number for number in range(1, MOST_LAYERS) if number not in used), None)
-    if free is None:
-        raise BoundsError(f"the array has {len(used)} layers and cannot have more: drop a replica first")
-    return replace(fresh, layer=layer or free), box
+    return fresh, box
+
+
+def _replica_policy(
+    manifest: Manifest, policy: Policy, fields: Mapping[str, Any], box: Box, layer: int | None
+) -> tuple[ReplicaPolicy, ReplicaPolicy | None]:
+    """The policy of a replica with these fields, and the existing one with the same encoding, if any."""
+    # A box that reaches the array's end on an axis grows there only if it is all of the array.
+    boxes = (growing(manifest.elements(box), manifest.shape),)
+    fresh = ReplicaPolicy.from_fields(fields, "replica", manifest.data_type, layer=0, boxes=boxes)
+    fresh.check(manifest, "replica")
+    replicas = [one for one in policy.replicas if one.is_like(fresh) and layer in (None, one.layer)]
+    alike = next(iter(replicas), None)
+    if layer is None:
+        used = {*manifest.layers, *(one.layer for one in policy.replicas)}
+        free = next((number for number in range(1, MOST_LAYERS) if number not in used), None)
+        layer = free if alike is None else alike.layer
+        if layer is None:
+            raise BoundsError(f"the array has {len(used)} layers and cannot have more: drop a replica first")
+    if not isinstance(layer, int) or not 0 < layer < MOST_LAYERS:
+        raise BoundsError(f"layer {layer!r}: layers are numbered from 1 to {MOST_LAYERS - 1}")
+    return replace(fresh, layer=layer), alike
 
 
 def reserve_replica(
@@ -177,44 +401,26 @@ def refresh_replicas(
         count += 1
 
 
-def set_policy(logical: LogicalArrayHandle, replica: Any, recode: Any, *, names: frozenset[str]) -> None:
+def set_policy(logical: LogicalArrayHandle, policy: Mapping[str, Any]) -> None:
     """Say what the array should look like; nothing is built."""
+    unknown = sorted(set(policy) - {"replica", "recode"})
+    if unknown or not policy:
+        raise PolicyError(f"set_policy({', '.join(unknown)}): give replica={{…}}, recode={{…}}, or both")
     logical.begin_edit()
-    manifest, policy = logical.manifest, Policy.of(logical)
-    if "recode" in names:
-        chosen = None if recode is None else _encoding_policy(manifest, recode)
-        policy = replace(policy, recode=chosen)
-    if "replica" in names:
-        if replica is None:
-            policy = replace(policy, replicas=())
-        else:
-            policy = policy.with_replica(_replica_policy(logical, policy, replica))
+    manifest, chosen = logical.manifest, Policy.of(logical)
+    if "recode" in policy:
+        recode = None
+        if policy["recode"] is not None:
+            recode = EncodingPolicy.from_fields(policy["recode"], "recode", manifest.data_type)
+            recode.check(manifest, "recode")
+        chosen = replace(chosen, recode=recode)
+    if "replica" in policy and policy["replica"] is None:
+        chosen = replace(chosen, replicas=())
+    elif "replica" in policy:
+        fields = dict(policy["replica"])
+        layer, bounds = fields.pop("layer", None), fields.pop("bounds", None)
+        box = Box.sized(manifest.lattice) if bounds is None else lattice_box(manifest, bounds)
+        chosen = chosen.with_replica(_replica_policy(manifest, chosen, fields, box, layer)[0])
     logical.group = logical.group.update_attributes(
-        {**dict(logical.group.metadata.attributes), **policy.attributes}
+        {**dict(logical.group.metadata.attributes), **chosen.attributes}
     )
-
-
-def _encoding_policy(manifest: Manifest, fields: Any) -> EncodingPolicy:
-    chosen: EncodingPolicy = EncodingPolicy.from_fields(fields, "recode", manifest.data_type)
-    chosen.check(manifest, "recode")
-    return chosen
-
-
-def _replica_policy(logical: LogicalArrayHandle, policy: Policy, fields: Any) -> ReplicaPolicy:
-    """The replica that the fields describe: of everything, or of the `bounds` among them."""
-    manifest, encoding = logical.manifest, dict(fields)
-    layer, bounds = encoding.pop("layer", None), encoding.pop("bounds", None)
-    whole = growing(Box.sized(manifest.shape), manifest.shape)
-    elements = whole if bounds is None else manifest.elements(lattice_box(manifest, bounds))
-    new_policy: ReplicaPolicy = ReplicaPolicy.from_fields(
-        encoding, "replica", manifest.data_type, layer=layer or 0, boxes=(elements,)
-    )
-    new_policy.check(manifest, "replica")
-    if layer is None:
-        alike = next((one for one in policy.replicas if one.is_like(new_policy)), None)
-        used = {*manifest.layers, *(one.layer for one in policy.replicas)}
-        free = next((n for n in range(1, MOST_LAYERS) if n not in used), None)
-        layer = alike.layer if alike is not None else free
-    if not isinstance(layer, int) or not 0 < layer < MOST_LAYERS:
-        raise PolicyError(f"replica: layer={layer!r}: layers are numbered from 1 to {MOST_LAYERS - 1}")
-    return replace(new_policy, layer=layer)

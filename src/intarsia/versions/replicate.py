@@ -22,9 +22,16 @@ from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.members import Encoding, choose_codecs, encoding_of, planned_metadata
-from intarsia.logical.policy import EncodingPolicy, Policy, ReplicaPolicy
 from intarsia.logical.recode import reserve_copy
-from intarsia.logical.replicas import gaps, piece_of, plan_replica, reserve_replica
+from intarsia.logical.replicas import (
+    EncodingPolicy,
+    Policy,
+    ReplicaPolicy,
+    gaps,
+    piece_of,
+    plan_replica,
+    reserve_replica,
+)
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
