@@ -296,8 +296,11 @@ DAMAGE = {
         {"regions__start": [[0, 0]]},
         r"regions.start: expected integers of shape \(2, 2\)",
     ),
-    "rows of different lengths": ({"regions__start": [[0, 0], [1]]}, "rows of different lengths"),
-    "fractions": ({"regions__start": [[0, 0], [2.5, 0]]}, "expected integers"),
+    "rows of different lengths": (
+        {"regions__start": [[0, 0], [1]]},
+        "regions.start: expected integers of shape",
+    ),
+    "fractions": ({"regions__start": [[0, 0], [2.5, 0]]}, r"regions.start\[1\]\[0\]: 2.5: Expected int"),
     "text": ({"regions__stop": "much"}, "regions"),
     "an empty region": ({"regions__stop": [[2, 2], [2, 1]]}, "row 1 is not above start"),
     "a region outside": ({"regions__stop": [[2, 2], [6, 1]]}, "row 1 lies beyond the"),

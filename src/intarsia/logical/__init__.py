@@ -3,7 +3,7 @@
 - `logical_array` is the public class; `opening` creates and opens, `hierarchy` finds arrays in a store.
 - `logical_state` holds the manifest and the members; `members` creates and opens them,
   `stored_members` looks at many without opening them.
-- Edits: `staging` is the one way for data to get in; `append`, `recode`, `edit`, `replicas` (with the policy).
+- Edits: `staging` is the one way for data to get in; `append`, `recode`, `edit`, `replicas` (and the policy).
 - `verify` finds what is wrong, `explain` says what a read does, `advice` and `optimization` choose encodings.
 """
 

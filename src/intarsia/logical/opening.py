@@ -95,7 +95,7 @@ def create(
     if taken:
         raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
     manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
-    manifest.check()
+    manifest = Manifest.from_json(manifest.to_json())  # anything that a reader would refuse is refused
     try:
         group = open_group(_place_of(store), path, "w" if overwrite else "w-")
     except (FileExistsError, ContainsArrayError, ContainsGroupError) as error:

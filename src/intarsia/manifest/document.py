@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import zarr
-from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, structs
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from zarr.dtype import parse_dtype
 
 from intarsia.display import one_line
@@ -18,6 +18,7 @@ from intarsia.errors import ManifestError, ManifestVersionError, PackingError, S
 from intarsia.manifest.coercion import zarr_type
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings, can_hold
 from intarsia.manifest.region_table import MOST_LAYERS, MOST_REGIONS, NONE, Ints, RegionTable
+from intarsia.manifest.typed_json import decode
 from intarsia.manifest.view import MOST_AXES, View
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ VERSIONS = (1, 2)
 """The versions that are read; the lowest sufficient one is written."""
 
 NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,255}\Z")
-INDEX = re.compile(r"\[(\d+)\]\Z")
 COLUMNS = ("member", "start", "stop", "member_start")
 MORE_COLUMNS = {"packing": -1, "view": -1, "layer": 0}
 """The columns of version 2, and the values they stand for when left out."""
@@ -59,31 +59,22 @@ def convention(version: int) -> dict[str, str]:
     }
 
 
-class Columns(NamedTuple):
-    """What a manifest says about its regions."""
-
-    regions: RegionTable
-    replicas: RegionTable
-    packings: Packings
-    views: tuple[View, ...]
-
-
 Size = Annotated[int, Meta(ge=0)]
 
 
-class ListedColumns(Struct, forbid_unknown_fields=True):
-    """The regions as columns in the attributes; the contents of columns are checked as arrays."""
+class Columns(Struct, forbid_unknown_fields=True):
+    """The regions as columns in the attributes."""
 
-    member: list[Any]
-    start: list[Any]
-    stop: list[Any]
-    member_start: list[Any]
-    packing: list[Any] | UnsetType = UNSET
-    view: list[Any] | UnsetType = UNSET
-    layer: list[Any] | UnsetType = UNSET
+    member: list[int]
+    start: list[list[int]]
+    stop: list[list[int]]
+    member_start: list[list[int]]
+    packing: list[int] | UnsetType = UNSET
+    view: list[int] | UnsetType = UNSET
+    layer: list[int] | UnsetType = UNSET
 
 
-class Document(Struct):
+class Document(Struct, forbid_unknown_fields=True):
     """The grammar of a manifest; only version 2 has the fields that may be absent."""
 
     version: int
@@ -94,173 +85,162 @@ class Document(Struct):
     fill_value: Any
     dimension_names: Annotated[list[str | None], Meta(max_length=MOST_AXES)] | None
     members: list[Any]
-    regions: str | ListedColumns
+    regions: str | Columns
     packings: dict[str, Any] | UnsetType = UNSET
     views: list[Any] | UnsetType = UNSET
 
 
-FIELDS = {field.name: field for field in structs.fields(Document)}
-
-
-def problems_of_fields(document: object) -> list[str]:
-    """Everything wrong with the fields but the columns, which are checked as arrays."""
+def parse_document(document: object) -> Document:
+    """The fields of a manifest; raises everything that is wrong with them at once."""
     if not isinstance(document, Mapping):
-        return [f"the attribute {MANIFEST_KEY!r} holds {type(document).__name__}, not an object"]
-    version, regions, members = (document.get(name) for name in ("version", "regions", "members"))
+        problem = f"the attribute {MANIFEST_KEY!r} holds {type(document).__name__}, not an object"
+        raise ManifestError([problem])
+    version = document.get("version")
     if type(version) is int and version not in VERSIONS:
         raise ManifestVersionError(version, max(VERSIONS))
-    found = [f"{name!s:.200}: there is no such field" for name in document if name not in FIELDS]
-    for name, field in FIELDS.items():
-        if name in document:
-            found += _problems_of_field(name, document[name], field.type)
-        elif field.required:
-            found.append(f"{name}: the field is missing")
-    if version == 1:
-        listed = regions if isinstance(regions, Mapping) else {}
-        later = [name for name in ("packings", "views") if name in document]
-        later += [f"regions.{name}" for name in MORE_COLUMNS if name in listed]
-        found += [f"{name}: only a manifest of version 2 has this field" for name in later]
-    if isinstance(regions, str) and not NAME.match(regions):
-        found.append(f"regions: {regions!r} is not a name of one path segment")
-    if isinstance(members, list):
-        bad = [i for i, name in enumerate(members) if not (isinstance(name, str) and NAME.match(name))]
-        found += [f"members[{i}]: {members[i]!r} is not a name of one path segment" for i in bad]
-        if not bad and len(set(members)) != len(members):
-            found.append("members: a name is listed twice")
-    return (found or _problems_of_axes(document))[:SHOWN_PROBLEMS]
-
-
-def _problems_of_field(name: str, value: Any, form: Any) -> list[str]:
-    """What is wrong with one field, where, and what stands there instead."""
     try:
-        convert(value, form)
-    except RecursionError:
-        return [f"{name}: nested too deeply"]
-    except UnicodeEncodeError:
-        return [f"{name}: {value!r:.200}: not valid Unicode"]
-    except ValidationError as error:
-        expected, _, place = str(error).replace("`", "").partition(" - at $")
-        if index := INDEX.match(place):
-            value = value[int(index[1])]
-        elif isinstance(value, list) and len(value) > MOST_AXES:
-            return [f"{name}: {len(value)} axes; at most {MOST_AXES} are possible"]
-        shown = "" if isinstance(value, Mapping) else f"{value!r:.200}: "
-        return [f"{name}{place}: {shown}{expected}"]
-    return []
+        parsed: Document | None = decode(document, Document, ValueError)
+        found = []
+    except ValueError:
+        parsed, found = None, [*_problems_of_fields(document)]
+    found += problems_of_names(document.get("members"), document.get("regions"))
+    if parsed is not None and not found:
+        found = [*_problems_of_version(parsed), *_problems_of_axes(parsed)]
+    if parsed is None or found:
+        raise ManifestError(found[:SHOWN_PROBLEMS])
+    return parsed
 
 
-def _problems_of_axes(document: Mapping[str, Any]) -> list[str]:
-    """Fields that disagree about the axes, or have more elements than can be counted."""
-    shape, chunk_shape = document["shape"], document["chunk_shape"]
+def _problems_of_fields(document: Mapping[str, Any]) -> Iterator[str]:
+    """Fields that are unknown, missing, or of another type."""
+    fields = {field.name: field for field in structs.fields(Document)}
+    yield from (f"{name!s:.200}: there is no such field" for name in document if name not in fields)
+    for name, field in fields.items():
+        if name in document:
+            try:
+                decode(document[name], field.type, ValueError, name)
+            except ValueError as error:
+                yield str(error)
+        elif field.required:
+            yield f"{name}: the field is missing"
+
+
+def problems_of_names(members: Any, table: Any = None) -> list[str]:
+    """Names of members, or of the table of the regions, that no store can have."""
+    listed = members if isinstance(members, list | tuple) else ()
+    named = [(f"members[{i}]", name) for i, name in enumerate(listed)]
+    named += [("regions", table)] if isinstance(table, str) else []
     found = [
-        f"{name}: {len(document[name])} axes, but shape has {len(shape)}"
-        for name in ("chunk_shape", "dimension_names")
-        if document[name] is not None and len(document[name]) != len(shape)
+        f"{what}: {name!r:.300} is not a name of one path segment"
+        for what, name in named
+        if not (isinstance(name, str) and NAME.match(name))
     ]
+    return found or ["members: a name is listed twice"] * (len(set(listed)) != len(listed))
+
+
+def _problems_of_version(document: Document) -> Iterator[str]:
+    if document.version == 1:
+        later = [(name, getattr(document, name)) for name in ("packings", "views")]
+        if isinstance(document.regions, Columns):
+            later += [(f"regions.{name}", getattr(document.regions, name)) for name in MORE_COLUMNS]
+        for name, value in later:
+            if value is not UNSET:
+                yield f"{name}: only a manifest of version 2 has this field"
+
+
+def _problems_of_axes(document: Document) -> Iterator[str]:
+    """Fields that disagree about the axes, or have more elements than can be counted."""
+    for name in ("chunk_shape", "dimension_names"):
+        axes = getattr(document, name)
+        if axes is not None and len(axes) != len(document.shape):
+            yield f"{name}: {len(axes)} axes, but shape has {len(document.shape)}"
+    yield from problems_of_size(document.shape, document.chunk_shape)
+
+
+def problems_of_size(shape: Sequence[int], chunk_shape: Sequence[int]) -> Iterator[str]:
+    """Shapes whose elements cannot be counted with 64 bits."""
     if max(prod(shape), *shape, *chunk_shape, 0) >= MOST_ELEMENTS:
-        found.append(
-            f"shape, chunk_shape: {shape} in chunks of {chunk_shape} has more elements than can be counted"
-        )
-    return found
+        shapes = f"{list(shape)} in chunks of {list(chunk_shape)}"
+        yield f"shape, chunk_shape: {shapes} has more elements than can be counted"
 
 
 def parse_fields(
     document: object, table: Ints | zarr.Array[Any] | None, read: Callable[[], Manifest] | None = None
 ) -> dict[str, Any]:
-    """The fields of a `Manifest`; of its regions, only the form is checked. See `parse_columns`."""
-    problems = problems_of_fields(document)
-    if problems:
-        raise ManifestError(problems)
-    assert isinstance(document, Mapping)
-    columns, problems = parse_columns(document, table, read)
-    try:
-        named = document["data_type"]
-        data_type = zarr_type(named) if isinstance(named, str) else parse_dtype(named, zarr_format=3)
-        fill_value = data_type.from_json_scalar(document["fill_value"], zarr_format=3)
-    except Exception as error:  # anything that data types may raise for documents that are not theirs
-        problems.append(f"data_type, fill_value: {one_line(error)}")
-    if problems:
-        raise ManifestError(problems)
-    names = document["dimension_names"]
-    return {
-        "generation": document["generation"],
-        "shape": tuple(document["shape"]),
-        "chunk_shape": tuple(document["chunk_shape"]),
-        "data_type": data_type,
-        "fill_value": fill_value,
-        "dimension_names": None if names is None else tuple(names),
-        "members": tuple(document["members"]),
-        "regions": columns.regions,
-        "packings": columns.packings,
-        "views": columns.views,
-        "replicas": columns.replicas,
-    }
+    """The fields of a `Manifest`; of its regions, only the form is checked.
 
-
-def parse_columns(
-    document: Mapping[str, Any], table: Any, read: Callable[[], Manifest] | None = None
-) -> tuple[Columns, list[str]]:
-    """The columns in the attributes, or in the array beside the members, and what is wrong with them.
-
-    With `read`, the array is left unread until its columns are needed.
+    The columns are in the attributes, or in the array beside the members. With `read`, the array is left
+    unread until its columns are needed.
     """
-    ndim = len(document["shape"])
-    problems: list[str] = []
+    parsed, problems = parse_document(document), list[str]()
     stored: Ints | None = None
-    regions, replicas = RegionTable.from_rows([], ndim), RegionTable.from_rows([], 0)
+    regions, replicas = RegionTable.from_rows([], len(parsed.shape)), RegionTable.from_rows([], 0)
     if read is not None:
         regions = RegionTable.later(lambda: read().regions)
         replicas = RegionTable.later(lambda: read().replicas)
-    elif isinstance(document["regions"], str):
-        stored = _read_table(document, table)
-        regions = RegionTable.from_columns(stored, ndim)
-    else:
-        columns, problems = _listed_columns(document["regions"], ndim)
+    elif isinstance(parsed.regions, Columns):
+        columns, problems = _listed_columns(parsed.regions, len(parsed.shape))
         if not problems:
             regions = RegionTable.of(**columns)
+    else:
+        stored = _read_table(parsed, table)
+        regions = RegionTable.from_columns(stored, len(parsed.shape))
     if read is None and regions.layer.any():
         replicas = regions.select(np.flatnonzero(regions.layer != 0))
         regions = regions.select(np.flatnonzero(regions.layer == 0))
-    packings = NO_PACKINGS
-    if "packings" in document:
+    packings, views = NO_PACKINGS, []
+    if parsed.packings is not UNSET:
         try:
             if read is not None:
-                packings = Packings.described(document["packings"], lambda: read().packings)
+                packings = Packings.described(parsed.packings, lambda: read().packings)
             else:
-                beside = None if stored is None else stored[:, -3:]
-                packings = Packings.from_json(document["packings"], beside)
+                packings = Packings.from_json(parsed.packings, None if stored is None else stored[:, -3:])
         except PackingError as error:
             problems.append(f"packings: {error}")
-    views = []
-    for i, view in enumerate(document.get("views", ())):
+    for i, view in enumerate(() if parsed.views is UNSET else parsed.views[:MOST_REGIONS]):
         try:
             views.append(View.from_json(view))
         except ShapeError as error:
             problems.append(f"views[{i}]: {error}")
-        if len(problems) >= SHOWN_PROBLEMS:
-            break
-    return Columns(regions, replicas, packings, tuple(views)), problems[:SHOWN_PROBLEMS]
+            if len(problems) >= SHOWN_PROBLEMS:
+                break
+    try:
+        named = parsed.data_type
+        data_type = zarr_type(named) if isinstance(named, str) else parse_dtype(named, zarr_format=3)
+        fill_value = data_type.from_json_scalar(parsed.fill_value, zarr_format=3)
+    except Exception as error:  # anything that data types may raise for documents that are not theirs
+        problems.append(f"data_type, fill_value: {one_line(error)}")
+    if problems:
+        raise ManifestError(problems[:SHOWN_PROBLEMS])
+    return {
+        "generation": parsed.generation,
+        "shape": tuple(parsed.shape),
+        "chunk_shape": tuple(parsed.chunk_shape),
+        "data_type": data_type,
+        "fill_value": fill_value,
+        "dimension_names": None if parsed.dimension_names is None else tuple(parsed.dimension_names),
+        "members": tuple(parsed.members),
+        "regions": regions,
+        "packings": packings,
+        "views": tuple(views),
+        "replicas": replicas,
+    }
 
 
-def _read_table(document: Mapping[str, Any], table: Any) -> Ints:
+def _read_table(document: Document, table: Any) -> Ints:
     """The rows of the array beside the members; its shape is checked before it is read."""
-    width, name = 1 + 3 * len(document["shape"]), document["regions"]
-    if document["version"] > 1:
-        width += len(MORE_COLUMNS) + 3
+    width, name = 1 + 3 * len(document.shape), document.regions
+    cells = prod(-(-n // c) for n, c in zip(document.shape, document.chunk_shape, strict=True))
+    if document.version > 1:
+        width, cells = width + len(MORE_COLUMNS) + 3, cells * MOST_LAYERS
     if table is None or table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != width:
         what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
         raise ManifestError([f"regions: the table {name!r} {what}; expected int64 with {width} columns"])
-    cells = prod(-(-n // c) for n, c in zip(document["shape"], document["chunk_shape"], strict=True))
-    if document["version"] > 1:
-        cells *= MOST_LAYERS
     if table.shape[0] > min(cells, MOST_REGIONS):
-        raise ManifestError(
-            [f"regions: the table {name!r} has {table.shape[0]} rows, but there is room for {cells} regions"]
-            if cells <= MOST_REGIONS
-            else [
-                f"regions: the table {name!r} has {table.shape[0]} rows; at most {MOST_REGIONS} are possible"
-            ]
-        )
+        most = f", but there is room for {cells} regions"
+        if cells > MOST_REGIONS:
+            most = f"; at most {MOST_REGIONS} are possible"
+        raise ManifestError([f"regions: the table {name!r} has {table.shape[0]} rows{most}"])
     try:
         rows: Ints = np.asarray(table[...])
     except Exception as error:
@@ -270,29 +250,26 @@ def _read_table(document: Mapping[str, Any], table: Any) -> Ints:
     return rows
 
 
-def _listed_columns(regions: Mapping[str, Any], ndim: int) -> tuple[dict[str, Ints], list[str]]:
+def _listed_columns(regions: Columns, ndim: int) -> tuple[dict[str, Ints], list[str]]:
     """The columns of the region table as arrays; those of version 2 only if they are present."""
     columns: dict[str, Ints] = {}
     problems = []
-    count = len(regions["member"])
-    for name in (*COLUMNS, *(name for name in MORE_COLUMNS if name in regions)):
+    count = len(regions.member)
+    for name, column in structs.asdict(regions).items():
+        if column is UNSET:
+            continue
         expected = (count,) if name in MORE_COLUMNS or name == "member" else (count, ndim)
         try:
-            values = np.array(regions[name])
-        except (ValueError, RecursionError):  # rows of different lengths, or nested without end
-            problems.append(f"regions.{name}: rows of different lengths")
+            values = np.array(column, dtype=np.int64)
+        except (ValueError, OverflowError):  # rows of different lengths, or numbers of more than 64 bits
+            problems.append(f"regions.{name}: expected integers of shape {expected}, of up to 64 bits")
             continue
-        if values.size == 0 and len(regions[name]) == count and ndim * count == 0:
-            values = values.reshape(expected).astype(np.int64)
-        rows = [regions[name]] if values.ndim == 1 else regions[name]
-        mixed = values.dtype.kind == "i" and any(bool in set(map(type, row)) for row in rows)
-        if values.dtype.kind != "i" or values.shape != expected or mixed:
-            problems.append(
-                f"regions.{name}: expected integers of shape {expected}, "
-                f"got {values.dtype}{' and bool' * mixed} of shape {values.shape}"
-            )
-            continue
-        columns[name] = values.astype(np.int64, copy=False)
+        if not column and not count:
+            values = values.reshape(expected)
+        if values.shape == expected:
+            columns[name] = values
+        else:
+            problems.append(f"regions.{name}: expected integers of shape {expected}, got {values.shape}")
     return columns, problems
 
 

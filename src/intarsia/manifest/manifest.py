@@ -23,8 +23,9 @@ from intarsia.manifest.document import (
     MANIFEST_KEY,
     MORE_COLUMNS,
     parse_fields,
-    problems_of_fields,
+    problems_of_names,
     problems_of_regions,
+    problems_of_size,
 )
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
 from intarsia.manifest.region_table import NONE, Ints, RegionTable, Row
@@ -404,8 +405,10 @@ class Manifest:
         return replace(self.changed(regions=table, replicas=NO_REPLICAS), generation=self.generation)
 
     def check(self) -> None:
-        """Raise any error that a reader of this manifest would raise."""
-        problems = problems_of_fields(self._document("table")) or problems_of_regions(self)
+        """Raise any error that a reader of this manifest would raise, if its other fields are those of one
+        that was read."""
+        problems = problems_of_names(self.members)
+        problems = problems or [*problems_of_size(self.shape, self.chunk_shape)] or problems_of_regions(self)
         if problems:
             raise ManifestError(problems)
 

@@ -43,12 +43,6 @@ def known_type(given: Any, what: str) -> np.dtype[Any]:
     return dtype
 
 
-def named_type(name: Any, what: str) -> np.dtype[Any]:
-    if not isinstance(name, str) or name not in KINDS:
-        raise PackingError(f"{what}: {name!r:.200} is not one of {', '.join(KINDS)}")
-    return KINDS[name]
-
-
 def numbers_of(stored: np.dtype[Any], unsigned: bool | None) -> np.dtype[Any]:
     """The type that stored numbers are read as."""
     return stored if unsigned is None else np.dtype(f"{'u' if unsigned else 'i'}{stored.itemsize}")
@@ -64,79 +58,6 @@ def exact(mark: Any, numbers: np.dtype[Any], what: str = "missing") -> Number:
     except (OverflowError, ValueError, TypeError):
         pass
     raise PackingError(f"{what}: {mark!r:.200} is not a value of {numbers}")
-
-
-def bits_of(number: Number) -> str:
-    """The bytes of a number, written as Zarr writes those of a float: most significant first.
-
-    >>> bits_of(np.float32(1))
-    '0x3f800000'
-    """
-    return f"0x{np.array(number, dtype=number.dtype.newbyteorder('>')).tobytes().hex()}"
-
-
-def number_of(text: Any, dtype: np.dtype[Any], what: str) -> Number:
-    """The number with these bytes.
-
-    >>> number_of("0x3f800000", np.dtype("float32"), "scale")
-    np.float32(1.0)
-    """
-    if not isinstance(text, str) or len(text) != 2 + 2 * dtype.itemsize or not text.startswith("0x"):
-        raise PackingError(f"{what}: {text!r:.200} is not the bytes of a {dtype}: write 0x… in hexadecimal")
-    try:
-        data = bytes.fromhex(text[2:])
-    except ValueError:
-        data = b""
-    if len(data) != dtype.itemsize:  # fromhex skips blanks
-        raise PackingError(f"{what}: {text!r} is not the bytes of a {dtype}: write 0x… in hexadecimal")
-    number: Number = np.frombuffer(data, dtype=dtype.newbyteorder(">")).astype(dtype)[0]
-    return number
-
-
-def mark_of(mark: Any, numbers: np.dtype[Any]) -> Number:
-    """A missing value from JSON: integers as they are, floats as their bytes."""
-    if numbers.kind == "f":
-        number = number_of(mark, numbers, "missing")
-        if np.isnan(number):
-            raise PackingError("missing: NaN is missing anyway")
-        return number
-    if type(mark) is not int:
-        raise PackingError(f"missing: {mark!r:.200} is not an integer")
-    return exact(mark, numbers)
-
-
-def factor_of(document: Any, what: str) -> Number | None:
-    """A scale or an offset from JSON: its type and its bytes."""
-    if document is None:
-        return None
-    if not isinstance(document, list) or len(document) != 2:
-        raise PackingError(f"{what}: {document!r:.200} is not a data type and its bytes")
-    return number_of(document[1], named_type(document[0], what), what)
-
-
-def arguments_of_json(document: Any) -> dict[str, Any]:
-    """The arguments of a packing from its JSON, checked."""
-    fields = ("stored", "unsigned", "values", "missing", "scale", "offset")
-    if not isinstance(document, dict) or set(document) != set(fields):
-        raise PackingError(f"a packing is an object with {', '.join(fields)}, not {document!r:.200}")
-    given = dict(document)
-    stored = named_type(given["stored"], "stored")
-    if given["unsigned"] is not None and type(given["unsigned"]) is not bool:
-        raise PackingError(f"unsigned: {given['unsigned']!r} is not true, false or null")
-    if stored.kind != {None: stored.kind, True: "i", False: "u"}[given["unsigned"]]:
-        raise PackingError(f"unsigned: {given['unsigned']!r} means nothing for {stored}")
-    if not isinstance(given["missing"], list):
-        raise PackingError(f"missing: {given['missing']!r:.200} is not a list")
-    numbers = numbers_of(stored, given["unsigned"])
-    marks = [mark_of(mark, numbers) for mark in given["missing"]]
-    return {
-        "stored": stored,
-        "scale": factor_of(given["scale"], "scale"),
-        "offset": factor_of(given["offset"], "offset"),
-        "missing": np.array(marks, dtype=numbers) if marks else (),
-        "unsigned": given["unsigned"],
-        "values": named_type(given["values"], "values"),
-    }
 
 
 def _attribute_type(value: Any) -> np.dtype[Any] | None:
@@ -582,32 +503,6 @@ class Packing:
     def _is_scaled(self) -> bool:
         return self.scale is not None or self.offset is not None
 
-    def to_json(self) -> dict[str, Any]:
-        """As JSON that any program can read back to the bit: floats are written as their bytes, as in Zarr.
-
-        >>> Packing("int16", scale=0.01, missing=-1).to_json()  # doctest: +NORMALIZE_WHITESPACE
-        {'stored': 'int16', 'unsigned': None, 'values': 'float64', 'missing': [-1],
-         'scale': ['float64', '0x3f847ae147ae147b'], 'offset': None}
-        """
-        return {
-            "stored": self.stored.name,
-            "unsigned": self.unsigned,
-            "values": self.values.name,
-            "missing": [mark.item() if mark.dtype.kind in "iu" else bits_of(mark) for mark in self.missing],
-            "scale": None if self.scale is None else [self.scale.dtype.name, bits_of(self.scale)],
-            "offset": None if self.offset is None else [self.offset.dtype.name, bits_of(self.offset)],
-        }
-
-    @classmethod
-    def from_json(cls, document: Any) -> Self:
-        """The packing that a JSON document describes.
-
-        >>> packing = Packing("int16", scale=0.01, missing=-1)
-        >>> Packing.from_json(packing.to_json()) == packing
-        True
-        """
-        return cls(**arguments_of_json(document))
-
     @cached_property
     def _key(self) -> tuple[Any, ...]:
         # By their bits: 0.5 computes differently as float32 and as float64, and so do 0.0 and -0.0.
@@ -625,8 +520,8 @@ class Packing:
     def _hash(self) -> int:
         return hash(self._key)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Packing.from_json, (self.to_json(),)  # without the hash, which differs between processes
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self._kind, "scale": self.scale, "offset": self.offset}  # a hash differs between processes
 
     def __repr__(self) -> str:
         parts = [repr(self.stored.name)]

@@ -12,19 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta, Struct
 
 from intarsia.errors import PackingError
 from intarsia.manifest.coercion import is_nullable, type_text, values_dtype
-from intarsia.manifest.packing import KINDS, Packing
+from intarsia.manifest.packing import KINDS, Number, Packing, exact, numbers_of
 from intarsia.manifest.region_table import MOST_REGIONS, NONE, Ints, ReadLater
+from intarsia.manifest.typed_json import decode
 
 if TYPE_CHECKING:
     from intarsia.manifest.manifest import Manifest
 
 FACTORS = ("scale", "offset")
+HEXADECIMAL = re.compile("0x[0-9a-fA-F]+")
 MOST_MISSING = 1_000
 """The most missing values of one packing; files have one or two."""
 
@@ -142,17 +145,14 @@ class Packings(ReadLater):
                     'scale': 'float64', 'offset': None}],
          'kind': [0], 'scale': ['0x3fe0000000000000'], 'offset': [None]}
         """
-        kinds = [
-            kind.to_json() | {name: _type_name(getattr(kind, name)) for name in FACTORS}
-            for kind in self.kinds
-        ]
+        kinds = [_kind_to_json(kind) for kind in self.kinds]
         if in_table:
             return {"kinds": kinds, "count": len(self)}
         listed: dict[str, Any] = {"kinds": kinds, "kind": self.kind.tolist()}
         for name in FACTORS:
-            digits = [_digits(getattr(kind, name)) for kind in self.kinds]
+            sizes = [_itemsize(getattr(kind, name)) for kind in self.kinds]
             listed[name] = [
-                f"0x{bits & 0xFFFFFFFFFFFFFFFF:0{digits[kind]}x}" if digits[kind] else None
+                _hexadecimal(bits, sizes[kind]) if sizes[kind] else None
                 for kind, bits in zip(listed["kind"], getattr(self, name).tolist(), strict=True)
             ]
         return listed
@@ -168,13 +168,12 @@ class Packings(ReadLater):
         True
         """
         if table is None:
-            fields, kinds = _parsed_kinds(document, {"kinds", "kind", *FACTORS})
-            found = cls(kinds, *_parsed_columns(fields, kinds))
+            listed: ListedPackings = decode(document, ListedPackings, PackingError)
+            kinds = _parse_kinds(listed.kinds)
+            found = cls(kinds, *_parse_columns(listed, kinds))
         else:
-            fields, kinds = _parsed_kinds(document, {"kinds", "count"})
-            count = _parsed_count(fields, len(table))
-            kind, scale, offset = np.ascontiguousarray(table[:count].T)
-            found = cls(kinds, kind, scale, offset)
+            kinds, count = _parse_description(document, len(table))
+            found = cls(kinds, *np.ascontiguousarray(table[:count].T))
         found._check()
         return found
 
@@ -187,8 +186,8 @@ class Packings(ReadLater):
         >>> len(columns), columns.kinds == packings.kinds, columns[1].scale.item()
         (2, True, 0.25)
         """
-        fields, kinds = _parsed_kinds(document, {"kinds", "count"})
-        return cls.later(read, kinds=kinds, _count=_parsed_count(fields, MOST_REGIONS))
+        kinds, count = _parse_description(document, MOST_REGIONS)
+        return cls.later(read, kinds=kinds, _count=count)
 
     def _check(self) -> None:
         """What may be wrong with the columns."""
@@ -230,12 +229,13 @@ def _type(factor: Any) -> np.dtype[Any] | None:
     return None if factor is None else factor.dtype
 
 
-def _type_name(factor: Any) -> str | None:
-    return None if factor is None else factor.dtype.name
+def _itemsize(factor: Any) -> int:
+    return 0 if factor is None else int(factor.dtype.itemsize)
 
 
-def _digits(factor: Any) -> int:
-    return 0 if factor is None else 2 * factor.dtype.itemsize
+def _hexadecimal(bits: int, itemsize: int) -> str:
+    """The bytes of a number as Zarr writes those of a float: most significant first."""
+    return f"0x{bits & 0xFFFFFFFFFFFFFFFF:0{2 * itemsize}x}"
 
 
 def _bits(factor: Any) -> int:
@@ -255,77 +255,120 @@ def _numbers(bits: Ints, factor: Any) -> Iterable[Any]:
     return numbers
 
 
-def _parsed_kinds(document: object, fields: set[str]) -> tuple[Mapping[str, Any], tuple[Packing, ...]]:
-    """The object itself, which has these fields, and the kinds in it."""
-    if not isinstance(document, Mapping):
-        raise PackingError(f"expected an object of {', '.join(sorted(fields))}; got {document!r:.200}")
-    for name in sorted(fields ^ set(document), key=str):
-        what = "is missing" if name in fields else "is not expected here"
-        raise PackingError(f"{name!s:.200}: the field {what}; there are {', '.join(sorted(fields))}")
-    kinds = document["kinds"]
-    if not isinstance(kinds, list):
-        raise PackingError(f"kinds: {kinds!r:.200} is not a list")
-    parsed = tuple(_parsed_kind(kind, i) for i, kind in enumerate(kinds))
-    if len(set(parsed)) != len(parsed):
+class KindDocument(Struct, forbid_unknown_fields=True):
+    """What packings of one kind share; of scale and offset only the types."""
+
+    stored: str
+    unsigned: bool | None
+    values: str
+    missing: Annotated[list[int | str], Meta(max_length=MOST_MISSING)]
+    scale: str | None
+    offset: str | None
+
+
+class ListedPackings(Struct, forbid_unknown_fields=True):
+    """The packings of a manifest, with their columns."""
+
+    kinds: list[KindDocument]
+    kind: list[int]
+    scale: list[str | None]
+    offset: list[str | None]
+
+
+class PackingsInTable(Struct, forbid_unknown_fields=True):
+    """The packings of a manifest whose columns are in a table."""
+
+    kinds: list[KindDocument]
+    count: int
+
+
+def _parse_description(document: object, most: int) -> tuple[tuple[Packing, ...], int]:
+    parsed: PackingsInTable = decode(document, PackingsInTable, PackingError)
+    if not 0 < parsed.count <= most:
+        raise PackingError(f"count: {parsed.count} is not a number from 1 to {most}")
+    return _parse_kinds(parsed.kinds), parsed.count
+
+
+def _parse_kinds(documents: list[KindDocument]) -> tuple[Packing, ...]:
+    kinds = []
+    for i, document in enumerate(documents):
+        try:
+            kinds.append(_parse_kind(document))
+        except PackingError as error:
+            raise PackingError(f"kinds[{i}].{error}") from None
+    if len(set(kinds)) != len(kinds):
         raise PackingError("kinds: one is listed twice")
-    return document, parsed
+    return tuple(kinds)
 
 
-def _parsed_count(fields: Mapping[str, Any], most: int) -> int:
-    count = fields["count"]
-    if type(count) is not int or not 0 < count <= most:
-        raise PackingError(f"count: {count!r:.200} is not a number from 1 to {most}")
-    return count
+def _parse_kind(document: KindDocument) -> Packing:
+    types = {}
+    for name in ("stored", "values", *FACTORS):
+        type_name = getattr(document, name)
+        if type_name is not None and type_name not in KINDS:
+            raise PackingError(f"{name}: {type_name!r:.200} is not one of {', '.join(KINDS)}")
+        types[name] = KINDS.get(type_name)
+    stored = KINDS[document.stored]
+    if stored.kind != {None: stored.kind, True: "i", False: "u"}[document.unsigned]:
+        raise PackingError(f"unsigned: {document.unsigned!r} means nothing for {stored}")
+    numbers = numbers_of(stored, document.unsigned)
+    marks = [_parse_mark(mark, numbers) for mark in document.missing]
+    factors = {name: None if (dtype := types[name]) is None else dtype.type(0) for name in FACTORS}
+    missing = np.array(marks, dtype=numbers) if marks else ()
+    values = types["values"]
+    return Packing(stored, missing=missing, unsigned=document.unsigned, values=values, **factors)
 
 
-def _parsed_kind(document: object, i: int) -> Packing:
-    if not isinstance(document, Mapping):
-        raise PackingError(f"kinds[{i}]: {document!r:.200} is not an object")
-    factors: dict[str, Any] = {}
-    for name in FACTORS:
-        type_name = document.get(name)
-        if type_name is not None and (not isinstance(type_name, str) or type_name not in KINDS):
-            raise PackingError(f"kinds[{i}].{name}: {type_name!r:.200} is not one of {', '.join(KINDS)}")
-        if type_name is not None:
-            factors[name] = [type_name, "0x" + "00" * KINDS[type_name].itemsize]
-    missing = document.get("missing")
-    if isinstance(missing, list) and len(missing) > MOST_MISSING:
-        raise PackingError(f"kinds[{i}].missing: {len(missing)} values; at most {MOST_MISSING} are possible")
-    try:
-        return Packing.from_json({**document, **factors})
-    except PackingError as error:
-        raise PackingError(f"kinds[{i}].{error}") from None
+def _parse_mark(mark: int | str, numbers: np.dtype[Any]) -> Number:
+    """A missing value: integers as they are, floats as their bytes."""
+    if numbers.kind != "f":
+        if not isinstance(mark, int):
+            raise PackingError(f"missing: {mark!r:.200} is not an integer")
+        return exact(mark, numbers)
+    number: Number
+    (number,) = _numbers(np.array([_parse_bits(mark, numbers.itemsize, "missing:")]), numbers.type(0))
+    if np.isnan(number):
+        raise PackingError("missing: NaN is missing anyway")
+    return number
 
 
-def _parsed_columns(document: Mapping[str, Any], kinds: tuple[Packing, ...]) -> tuple[Ints, Ints, Ints]:
-    kind = document["kind"]
-    if not isinstance(kind, list) or not set(map(type, kind)) <= {int}:
-        raise PackingError("kind: expected a list of integers")
+def _parse_bits(text: Any, itemsize: int, what: str) -> int:
+    """The bits of a number of this size, as a 64-bit integer; 0 if there is none."""
+    if not itemsize:
+        if text is not None:
+            raise PackingError(f"{what} {text!r:.200}, not null")
+        return 0
+    if not isinstance(text, str) or len(text) != 2 + 2 * itemsize or not HEXADECIMAL.fullmatch(text):
+        raise PackingError(f"{what} {text!r:.200}, not 0x and {2 * itemsize} hexadecimal digits")
+    bits = int(text, 16)
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+def _kind_to_json(kind: Packing) -> dict[str, Any]:
+    types = {name: None if (factor := getattr(kind, name)) is None else factor.dtype.name for name in FACTORS}
+    marks = [
+        mark.item() if mark.dtype.kind in "iu" else _hexadecimal(_bits(mark), mark.dtype.itemsize)
+        for mark in kind.missing
+    ]
+    fields = {"stored": kind.stored.name, "unsigned": kind.unsigned, "values": kind.values.name}
+    return {**fields, "missing": marks, **types}
+
+
+def _parse_columns(document: ListedPackings, kinds: tuple[Packing, ...]) -> Iterator[Ints]:
+    kind = document.kind
     if not all(0 <= k < len(kinds) for k in kind):
         raise PackingError(f"kind: it refers past the list of {len(kinds)} kinds")
-    columns = [np.array(kind, dtype=np.int64)]
+    yield np.array(kind, dtype=np.int64)
     for name in FACTORS:
-        listed = document[name]
-        if not isinstance(listed, list) or len(listed) != len(kind):
+        listed = getattr(document, name)
+        if len(listed) != len(kind):
             raise PackingError(
                 f"{name}: expected a list of {len(kind)} strings or nulls, as many as kind has"
             )
-        digits = [_digits(getattr(k, name)) for k in kinds]
-        spelled = [re.compile(f"0x[0-9a-fA-F]{{{n}}}") if n else None for n in digits]
-        bits = np.zeros(len(kind), dtype=np.uint64)
-        for row, (k, text) in enumerate(zip(kind, listed, strict=True)):
-            pattern = spelled[k]
-            if pattern is None:
-                if text is not None:
-                    raise PackingError(f"{name}: row {row} holds {text!r:.200}, where its kind has none")
-            elif not isinstance(text, str) or not pattern.fullmatch(text):
-                raise PackingError(
-                    f"{name}: row {row} holds {text!r:.200}, not 0x and {digits[k]} hexadecimal digits"
-                )
-            else:
-                bits[row] = int(text, 16)
-        columns.append(bits.view(np.int64))
-    return columns[0], columns[1], columns[2]
+        sizes = [_itemsize(getattr(one, name)) for one in kinds]
+        rows = enumerate(zip(kind, listed, strict=True))
+        bits = [_parse_bits(text, sizes[k], f"{name}: row {row} holds") for row, (k, text) in rows]
+        yield np.array(bits, dtype=np.int64)
 
 
 NO_PACKINGS = Packings((), *np.zeros((3, 0), dtype=np.int64))

@@ -13,18 +13,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from intarsia.errors import ShapeError
 from intarsia.manifest.box import Box
+from intarsia.manifest.typed_json import decode
 
 MOST_AXES = 64
 """The most axes of a view, as in NumPy arrays."""
 
 FARTHEST = 1 << 62
 """Positions of elements stay below this, so that sums fit 64 bits."""
+
+
+class AxisDocument(Struct, forbid_unknown_fields=True):
+    """An output index map of a TensorStore index transform, as far as views have them."""
+
+    offset: int = 0
+    stride: int | UnsetType = UNSET
+    input_dimension: int | UnsetType = UNSET
+
+
+class ViewDocument(Struct, forbid_unknown_fields=True):
+    """A view in the manifest."""
+
+    input_rank: Annotated[int, Meta(ge=0, le=MOST_AXES)]
+    output: Annotated[list[AxisDocument], Meta(max_length=MOST_AXES)]
 
 
 class MemberAxis(NamedTuple):
@@ -311,27 +328,14 @@ class View:
         ...
         intarsia.errors.ShapeError: axis 0 of the member: there is no axis 3 among 1
         """
-        if not isinstance(document, Mapping) or set(document) != {"input_rank", "output"}:
-            raise ShapeError(f"a view is an object with input_rank and output, not {document!r:.200}")
-        rank, output = document["input_rank"], document["output"]
-        if type(rank) is not int:
-            raise ShapeError(f"input_rank: {rank!r:.200} is not an integer")
-        if not 0 <= rank <= MOST_AXES:
-            raise ShapeError(f"input_rank: {rank!s:.200} is not a number of axes from 0 to {MOST_AXES}")
-        if not isinstance(output, list) or len(output) > MOST_AXES:
-            raise ShapeError(f"output: {output!r:.200} is not a list of up to {MOST_AXES} axes")
+        parsed: ViewDocument = decode(document, ViewDocument, ShapeError)
         axes = []
-        for i, entry in enumerate(output):
-            if not isinstance(entry, Mapping) or not set(entry) <= {"offset", "stride", "input_dimension"}:
-                raise ShapeError(
-                    f"output[{i}]: {entry!r:.200} is not an object with offset, stride and input_dimension"
-                )
-            for name, value in entry.items():
-                if type(value) is not int:
-                    raise ShapeError(f"output[{i}].{name}: {value!r:.200} is not an integer")
-            if "stride" in entry and "input_dimension" not in entry:
-                raise ShapeError(f"output[{i}]: a stride without an input_dimension")
-            axes.append(
-                MemberAxis(entry.get("input_dimension"), entry.get("offset", 0), entry.get("stride", 1))
-            )
-        return cls(rank, tuple(axes))
+        for i, axis in enumerate(parsed.output):
+            if axis.input_dimension is UNSET:
+                if axis.stride is not UNSET:
+                    raise ShapeError(f"output[{i}]: a stride without an input_dimension")
+                axes.append(MemberAxis(None, axis.offset))
+            else:
+                stride = 1 if axis.stride is UNSET else axis.stride
+                axes.append(MemberAxis(axis.input_dimension, axis.offset, stride))
+        return cls(parsed.input_rank, tuple(axes))
