@@ -124,7 +124,10 @@ def _with_member(
 
 def _parse_view(manifest: Manifest, view: View | Mapping[str, Any] | None) -> View | None:
     """A view of an existing array; None for the identity."""
-    parsed = view if view is None or isinstance(view, View) else View.from_json(view)
+    try:
+        parsed = view if view is None or isinstance(view, View) else View.from_json(view)
+    except ShapeError as error:
+        raise ShapeError(f"view={view!r:.200}: {error}") from None
     if parsed is not None and parsed.ndim != manifest.ndim and not parsed.is_identity:
         raise ShapeError(f"the view {parsed} shows {parsed.ndim} axes, but the array has {manifest.ndim}")
     return None if parsed is None or parsed.is_identity else parsed
