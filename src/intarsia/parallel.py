@@ -144,8 +144,9 @@ class StoreHandle:
         return WriteResult(_worker_name(), None if self.fork is None else pickle.dumps(store.session))
 
 
-def fork_of(session: Any) -> icechunk.ForkSession:
-    """A fork of a writable session; a fork is its own."""
+def fork_of(store: Any) -> icechunk.ForkSession:
+    """A fork of the writable session of an Icechunk store; a fork is its own."""
+    session = store.session
     return session if isinstance(session, icechunk.ForkSession) else session.fork()
 
 
@@ -180,7 +181,7 @@ class WriterPool:
                 "  Write with threads, or to a store on disk or in the cloud"
             )
         if not self.in_process and isinstance(self.store, icechunk.IcechunkStore):
-            self.handle = StoreHandle(fork=pickle.dumps(fork_of(self.store.session)))
+            self.handle = StoreHandle(fork=pickle.dumps(fork_of(self.store)))
         else:
             self.handle = StoreHandle(store=self.store)
 

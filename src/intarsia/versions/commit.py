@@ -226,11 +226,11 @@ def publish(commit: Commit, prepare: Callable[[], PreparedChange | str], *, agai
 SHOWN_CHUNKS = 4
 
 
-def chunks_text(path: str, chunks: Iterable[tuple[int, ...]]) -> str:
-    """A few of these chunks of an array, for messages."""
+def chunks_text(chunks: Iterable[tuple[int, ...]]) -> str:
+    """A few of these chunks, for messages."""
     listed = sorted(chunks)
     more = f" and {len(listed) - SHOWN_CHUNKS} more" if len(listed) > SHOWN_CHUNKS else ""
-    return f"{path}: chunks {', '.join(map(str, listed[:SHOWN_CHUNKS]))}{more}"
+    return f"{', '.join(map(str, listed[:SHOWN_CHUNKS]))}{more}"
 
 
 def _group_of(path: str) -> str:
@@ -289,7 +289,7 @@ class Changes:
         twice = {path: self.chunks[path] & theirs.chunks[path] for path in sorted(written & rewritten)}
         return [
             *(f"{path}: layout or attributes" for path in sorted(both)),
-            *(chunks_text(path, chunks) for path, chunks in twice.items() if chunks),
+            *(f"{path}: chunks {chunks_text(chunks)}" for path, chunks in twice.items() if chunks),
         ]
 
 

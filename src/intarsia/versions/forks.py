@@ -16,7 +16,7 @@ from intarsia.codecs import Decision
 from intarsia.codecs.runtime_options import default_decision
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import grain
-from intarsia.engine.plan import Part, plan
+from intarsia.engine.plan import Part, chunks_along, chunks_of_points, plan
 from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import ForkError
 from intarsia.logical.chunk_copies import chunk_refs
@@ -27,15 +27,13 @@ from intarsia.logical.members import Live
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.routing import rows_of, shown_in
-from intarsia.versions.commit import Basis
+from intarsia.versions.commit import Basis, Changes, chunks_text
 from intarsia.versions.version import same_node
 
 type Chunks = dict[str, frozenset[tuple[int, ...]]]
 """Chunks (or shards, if there are any) by member."""
 type Places = dict[tuple[str, str], dict[tuple[int, ...], Any]]
 """Where the chunks of arrays are stored, by snapshot ("" for the session itself) and path."""
-
-SHOWN_CHUNKS = 3
 
 
 @dataclass(eq=False, repr=False)
@@ -181,28 +179,16 @@ def _outside(array: LogicalArray, request: Request, chunks: Chunks) -> str:
     manifest = array.manifest
     for part in plan(manifest, request).parts:
         name = manifest.members[manifest.regions.row(part.row).member]
-        extra = sorted(_touched(array.members[name], request, part) - chunks.get(name, frozenset()))
+        extra = _touched(array.members[name], request, part) - chunks.get(name, frozenset())
         if extra:
-            return _chunks_text(name, extra)
+            return f"{chunks_text(extra)} of {name}"
     return ""
 
 
 def _touched(member: zarr.Array[Any], request: Request, part: Part) -> set[tuple[int, ...]]:
-    size = grain(member)
     if request.axes is None:
-        columns = [np.asarray(p) // g for p, g in zip(part.source, size, strict=True)]
-        return set(zip(*(column.tolist() for column in columns), strict=True))
-    axes = []
-    for selector, g in zip(part.source, size, strict=True):
-        if isinstance(selector, slice):
-            selector = np.arange(selector.start, selector.stop, selector.step)
-        axes.append(np.unique(selector // g).tolist())
-    return set(product(*axes))
-
-
-def _chunks_text(name: str, chunks: list[tuple[int, ...]]) -> str:
-    more = f" and {len(chunks) - SHOWN_CHUNKS} more" if len(chunks) > SHOWN_CHUNKS else ""
-    return f"{', '.join(map(str, chunks[:SHOWN_CHUNKS]))}{more} of {name}"
+        return {tuple(index) for index in chunks_of_points(part.source, grain(member))}
+    return set(product(*map(chunks_along, part.source, grain(member))))
 
 
 def merge_forks(
@@ -215,24 +201,31 @@ def merge_forks(
 
     `merged` holds the chunks merged before, by path, and is updated.
     """
-    listed = list(forks)
+    sessions: list[icechunk.ForkSession] = []
     known: Places = {}
     taken = {path: set(indices) for path, indices in merged.items()}
-    for fork in listed:
-        base = fork.base if isinstance(fork, Share) else _emptied(repo, fork)
-        _check_base(session, base, fork)
-        for path, indices in _written(fork).items():
-            twice = sorted(taken.setdefault(path, set()) & indices)
+    for each in forks:
+        share = each if isinstance(each, Share) else None
+        fork = each if isinstance(each, icechunk.ForkSession) else each.fork
+        base = _emptied(repo, fork) if share is None else share.base
+        diff = fork.status()
+        changes = Changes.of(diff)
+        _check_nodes(session, base, diff)
+        if share is not None:
+            _check_share(share, session, changes)
+        for path, indices in changes.chunks.items():
+            twice = taken.setdefault(path, set()) & indices
             if twice:
                 raise ForkError(
-                    f"two workers wrote the same chunks, {_chunks_text(path, twice)}: one would overwrite "
+                    f"two workers wrote the same chunks, {chunks_text(twice)} of {path}: one would overwrite "
                     "the other.\n  Nothing was merged. Give every worker its own share: array.fork_for(n)"
                 )
             if base is not fork:
                 _check_chunks(session, base, path, indices, known)
             taken[path] |= indices
+        sessions.append(fork)
     with writing(session):
-        session.merge(*(fork.fork if isinstance(fork, Share) else fork for fork in listed))
+        session.merge(*sessions)
     merged.clear()
     merged.update(taken)
 
@@ -244,6 +237,41 @@ def _emptied(repo: icechunk.Repository, fork: icechunk.ForkSession) -> icechunk.
     copied: icechunk.ForkSession = pickle.loads(pickle.dumps(fork))
     copied.discard_changes()
     return copied
+
+
+def _check_nodes(session: icechunk.Session, base: icechunk.ForkSession, diff: icechunk.Diff) -> None:
+    """Refuse changes to nodes that are not, or no longer, the session's: Icechunk accepts them silently."""
+    known = set(diff.updated_chunks) | diff.updated_arrays | diff.updated_groups
+    created = diff.new_arrays | diff.new_groups
+    parents = {path.rpartition("/")[0] or "/" for path in created} - created
+    for path in sorted((known - created) | parents):
+        if not same_node(session, base, path):
+            raise ForkError(
+                f"{path} is not what it was when the work was divided: it was removed or recreated.\n"
+                "  Nothing was merged. Divide the work again: array.fork_for(n)"
+            )
+
+
+def _check_share(share: Share, session: icechunk.Session, changes: Changes) -> None:
+    """Refuse anything but values in the chunks of the share, for the layout that was divided."""
+    if Basis.of(share.base, share.path).changed_in(session, {}):
+        raise ForkError(
+            f"the layout of {share.path!r} changed after the work was divided.\n"
+            "  Nothing was merged. Change the layout first, then divide the work: array.fork_for(n)"
+        )
+    if changes.groups or changes.arrays:
+        raise ForkError(
+            f"a worker changed more than values: {min(changes.groups | changes.arrays)}.\n"
+            "  Nothing was merged. Change layout and attributes in the transaction itself"
+        )
+    for path, indices in changes.chunks.items():
+        group, _, name = path.strip("/").rpartition("/")
+        extra = indices - (share.chunks.get(name, frozenset()) if group == share.path else frozenset())
+        if extra:
+            raise ForkError(
+                f"a worker wrote chunks that are not in its share: {chunks_text(extra)} of {path}.\n"
+                "  Nothing was merged"
+            )
 
 
 def _check_chunks(
@@ -264,59 +292,9 @@ def _check_chunks(
         if (snapshot, path) not in known:
             known[snapshot, path] = chunk_refs(one.store, path.strip("/")).places
     before, now = known[base.snapshot_id, path], known["", path]
-    changed = sorted(index for index in indices if before.get(index) != now.get(index))
+    changed = [index for index in indices if before.get(index) != now.get(index)]
     if changed:
         raise ForkError(
-            f"chunks were written after the work was divided, {_chunks_text(path, changed)}: the worker's "
+            f"chunks were written after the work was divided, {chunks_text(changed)} of {path}: the worker's "
             "would overwrite them.\n  Nothing was merged. Divide the work again: array.fork_for(n)"
-        )
-
-
-def _written(fork: Share | icechunk.ForkSession) -> dict[str, set[tuple[int, ...]]]:
-    """The chunks that a worker wrote, by path; refused if a share did anything else."""
-    changes = (fork.fork if isinstance(fork, Share) else fork).status()
-    written = {path: {tuple(i) for i in indices} for path, indices in changes.updated_chunks.items()}
-    if isinstance(fork, Share):
-        other = (
-            changes.new_groups
-            | changes.updated_groups
-            | changes.deleted_groups
-            | changes.new_arrays
-            | changes.updated_arrays
-            | changes.deleted_arrays
-        )
-        if other:
-            raise ForkError(
-                f"a worker changed more than values: {', '.join(sorted(other)[:SHOWN_CHUNKS])}.\n"
-                "  Nothing was merged. Change layout and attributes in the transaction itself"
-            )
-        for path, indices in written.items():
-            group, _, name = path.strip("/").rpartition("/")
-            allowed = fork.chunks.get(name, frozenset()) if group == fork.path else frozenset()
-            if indices - allowed:
-                raise ForkError(
-                    "a worker wrote chunks that are not in its share: "
-                    f"{_chunks_text(path, sorted(indices - allowed))}.\n  Nothing was merged"
-                )
-    return written
-
-
-def _check_base(
-    session: icechunk.Session, base: icechunk.ForkSession, fork: Share | icechunk.ForkSession
-) -> None:
-    """Refuse changes to nodes that are not, or no longer, the session's: Icechunk accepts them silently."""
-    changes = (fork.fork if isinstance(fork, Share) else fork).status()
-    known = set(changes.updated_chunks) | changes.updated_arrays | changes.updated_groups
-    created = changes.new_arrays | changes.new_groups
-    parents = {path.rpartition("/")[0] or "/" for path in created} - created
-    for path in sorted((known - created) | parents):
-        if not same_node(session, base, path):
-            raise ForkError(
-                f"{path} is not what it was when the work was divided: it was removed or recreated.\n"
-                "  Nothing was merged. Divide the work again: array.fork_for(n)"
-            )
-    if isinstance(fork, Share) and Basis.of(base, fork.path).changed_in(session, {}):
-        raise ForkError(
-            f"the layout of {fork.path!r} changed after the work was divided.\n"
-            "  Nothing was merged. Change the layout first, then divide the work: array.fork_for(n)"
         )

@@ -10,17 +10,18 @@ import numpy as np
 
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import codec_list
-from intarsia.engine.member_source import grain
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
 from intarsia.interop import write_jobs
+from intarsia.interop.dask.to_dask import to_dask
 from intarsia.logical.append import Addition
 from intarsia.logical.hierarchy import open_group
+from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, Members, choose_codecs
+from intarsia.logical.members import Encoding, choose_codecs
 from intarsia.logical.staging import Reservation, nothing_left
 from intarsia.manifest.coercion import as_values, shown
-from intarsia.nullable import NullableArray, OptionalDType
+from intarsia.manifest.manifest import NewRegion
 from intarsia.parallel import fork_of
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Commit
@@ -241,8 +242,8 @@ class _DeferredAppend:
     head: np.ndarray[Any, Any] | None = None
     """The part for the partial last chunk: computed with the upload, because workers cannot write later."""
 
-    stored: tuple[Reservation, int] | None = None
-    """Where it was written, and on which axis. If it has to move, it is read back, not computed again."""
+    stored: tuple[Reservation, Addition] | None = None
+    """Where it was written. If it has to move, it is read back, not computed again."""
 
     def addition(self, logical: LogicalArrayHandle) -> Addition:
         """Where the data would go."""
@@ -257,36 +258,28 @@ class _DeferredAppend:
         """Compute everything: the reserved part into members, the part before it into memory."""
         if self.stored is not None:
             self.source = self._read_back(*self.stored)
-        axis = self.addition(room.logical).axis
+        addition = self.addition(room.logical)
+        axis = addition.axis
         split = min([piece.source.start[axis] for piece in room.pieces], default=self.source.shape[axis])
         head = self.source[(slice(None),) * axis + (slice(0, split),)]
         self.head = as_values(room.logical.manifest, np.asanyarray(head.compute())) if split else None
         self.cluster.write([(self.source, room)])
-        self.stored = room, axis
+        self.stored = room, addition
 
     def fill_head(self, room: Reservation) -> None:
         """Write the part that was computed into memory."""
         head: Any = self.head
         room.fill(lambda source: head[source.slices])
 
-    def _read_back(self, room: Reservation, axis: int) -> Any:
-        """The data as it is stored now."""
-        logical = room.logical
+    def _read_back(self, room: Reservation, addition: Addition) -> Any:
+        """The data as it is stored now: the part before the reserved one is still in memory."""
         da = extra("dask.array", "dask")
-        store: Any = logical.group.store  # of Icechunk
-        members = Members(open_group(fork_of(store.session).store, logical.group.path, "r"), ())
-        parts = [] if self.head is None else [da.from_array(shown(self.head), name=False)]
-        for piece in room.pieces:
-            member: Any = members.child(piece.member)
-            nothing: Any = np.empty((0,) * member.ndim, dtype=member.dtype)
-            readable, chunks = member, grain(member)
-            if isinstance(member.metadata.dtype, OptionalDType):
-                readable, nothing = NullableArray(member), np.ma.masked_array(nothing)
-            stored = da.from_array(readable, chunks=chunks, name=False, asarray=False, meta=nothing)
-            part = stored[piece.target.slices]
-            if piece.view is not None:
-                part = piece.view.seen(part)
-            if piece.packing is not None:
-                part = part.map_blocks(piece.packing.decode, dtype=piece.packing.values)
-            parts.append(part)
-        return da.concatenate(parts, axis=axis)
+        manifest, store, axis = room.manifest, room.logical.group.store, addition.axis
+        if manifest is None:  # it was uploaded apart
+            new = [NewRegion(addition.rest, piece.member, packing=piece.packing) for piece in room.pieces]
+            manifest = addition.before.replace_boxes([], new, shape=addition.grown.shape)
+        group = open_group(fork_of(store).store, room.logical.group.path, "r")
+        stored = to_dask(LogicalArray(LogicalArrayHandle(group, manifest)))
+        head = [] if self.head is None else [da.from_array(shown(self.head), name=False)]
+        first = addition.old + sum(part.shape[axis] for part in head)
+        return da.concatenate([*head, stored[(slice(None),) * axis + (slice(first, None),)]], axis=axis)
