@@ -100,8 +100,8 @@ class Commit:
     backoff: Backoff | None = None
     """How often it is tried; None for the default."""
 
-    mark: int = field(default_factory=lambda: secrets.randbits(48))
-    """Unique among recent commits; short, since every later commit stores it again."""
+    mark: int = field(default_factory=lambda: secrets.randbits(48), init=False)
+    """Unique among recent commits, and new in every copy; short, since every later commit stores it again."""
 
     @property
     def where(self) -> str:

@@ -5,12 +5,11 @@ uploaded first; if others change what it was made from, it is made again. Finish
 ended early or killed, the next one continues it, and a run that finds nothing to do commits nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-import icechunk
 import numpy as np
 
 from intarsia._icechunk import VIRTUAL, chunk_table
@@ -21,23 +20,23 @@ from intarsia.logical.edit import consolidate
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, choose_codecs, encoding_of, planned_metadata
+from intarsia.logical.members import choose_codecs, encoding_of, planned_metadata
 from intarsia.logical.recode import reserve_copy
 from intarsia.logical.replicas import (
     EncodingPolicy,
     Policy,
-    ReplicaPolicy,
     gaps,
     piece_of,
     plan_replica,
     reserve_replica,
 )
 from intarsia.manifest.box import BoundsLike, Box
+from intarsia.manifest.region_table import Row
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Backoff, Commit, publish
 from intarsia.versions.repository import RepositoryLike, describe, explain_errors, open_repository
-from intarsia.versions.transaction import Transaction, retry
+from intarsia.versions.transaction import Transaction, commit_change
 from intarsia.versions.uploads import Reserve, Upload
 from intarsia.versions.version import group_at, group_to_edit
 
@@ -189,111 +188,83 @@ def maintain(
     >>> intarsia.maintain(repo)
     ()
     """
-    opened, done = open_repository(store), list[Upkeep]()
+    opened = open_repository(store)
     with explain_errors(describe(opened)):
-        paths = logical_arrays(opened.readonly_session(branch).store, path)
+        session = opened.readonly_session(branch)
+        paths = logical_arrays(session.store, path)
     if path and not paths:
         raise NotLogicalArrayError(f"there is no logical array at {path!r} or below it")
+    commit, done = Commit(opened, branch, "maintain", metadata, backoff), list[Upkeep]()
     for each in paths:
-        work = _Work(opened, each.strip("/"), branch, metadata, backoff, client, progress)
-        done += work.planned() if dry_run else work.carried_out()
+        logical = group_at(session, each)
+        if dry_run and logical is not None:
+            done += [step.upkeep for step in _steps(logical)]
+        elif logical is not None and Policy.of(logical) != Policy():
+            done += _maintain_array(commit, each.strip("/"), client, progress)
     return tuple(done)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """The upkeep of one array."""
+def _maintain_array(commit: Commit, path: str, client: Client | None, progress: Progress) -> Iterator[Upkeep]:
+    """Do the steps of one array, one commit at a time."""
+    last = None
+    while (made := _do_next_step(commit, path, client, progress)) is not None:
+        yield made
+        # A step that is due twice in a row was undone by others meanwhile: the next run will do it.
+        if replace(made, snapshot_id=None) == last:
+            break
+        last = replace(made, snapshot_id=None)
+    consolidated: Upkeep | None = None
 
-    repo: icechunk.Repository
-    path: str
-    branch: str
-    metadata: Mapping[str, Any] | None
-    backoff: Backoff | None
-    client: Client | None
-    progress: Progress
+    def change(tx: Transaction) -> None:
+        nonlocal consolidated
+        logical = group_to_edit(tx.session, path)
+        bounds = Box.sized(logical.manifest.shape).bounds
+        consolidated = Upkeep(path, "consolidate", 0, bounds) if consolidate(logical) else None
 
-    def _now(self) -> LogicalArrayHandle | None:
-        return group_at(self.repo.readonly_session(self.branch), self.path)
-
-    def planned(self) -> list[Upkeep]:
-        """The steps to do, without those that follow from them."""
-        logical = self._now()
-        if logical is None:
-            return []
-        manifest, listed = logical.manifest, []
-        for step, box, _, replica in _steps(logical):
-            layer = 0 if replica is None else replica.layer
-            listed.append(Upkeep(self.path, step, layer, manifest.elements(box).bounds))
-        return listed
-
-    def carried_out(self) -> Iterator[Upkeep]:
-        """Do the steps, one commit at a time."""
-        logical = self._now()
-        if logical is None or Policy.of(logical) == Policy():
-            return
-        last = None
-        while (made := self._step()) is not None:
-            yield made
-            # A step that is due twice in a row was undone by others meanwhile: the next run will do it.
-            if (made.what, made.layer, made.bounds) == last:
-                break
-            last = made.what, made.layer, made.bounds
-        yield from self._joined()
-
-    def _step(self) -> Upkeep | None:
-        """Do the next step; None if there is none."""
-        made: list[Upkeep] = []
-        commit = Commit(self.repo, self.branch, "", self.metadata, self.backoff)
-
-        def prepare() -> Upload | str:
-            session = self.repo.writable_session(self.branch)
-            logical = group_to_edit(session, self.path)
-            step = next(iter(_steps(logical)), None)
-            made.clear()
-            if step is None:
-                return session.snapshot_id
-            what, box, encoding, replica = step
-            bounds, layer = logical.manifest.elements(box).bounds, 0 if replica is None else replica.layer
-            made.append(Upkeep(self.path, what, layer, bounds))
-            commit.message = f"maintain: {made[0]}"
-            reserve: Reserve = partial(reserve_copy, boxes=[box], encoding=encoding)
-            if replica is not None:
-                reserve = partial(reserve_replica, box=box, replica=replica)
-            return Upload.copy(commit, session, logical, box, reserve, self.client, self.progress)
-
-        snapshot = publish(commit, prepare)
-        return replace(made[0], snapshot_id=snapshot) if made else None
-
-    def _joined(self) -> Iterator[Upkeep]:
-        """Join neighbours that are encoded alike, if there are any."""
-        before, joined = self.repo.lookup_branch(self.branch), 0
-
-        def change(tx: Transaction) -> None:
-            nonlocal joined
-            joined = consolidate(group_to_edit(tx.session, self.path))
-
-        text = f"maintain: consolidate {self.path}"
-        snapshot = retry(
-            self.repo, change, branch=self.branch, message=text, metadata=self.metadata, backoff=self.backoff
-        )
-        logical = self._now()
-        if joined and snapshot != before and logical is not None:
-            bounds = Box.sized(logical.manifest.shape).bounds
-            yield Upkeep(self.path, "consolidate", 0, bounds, snapshot)
+    snapshot = commit_change(replace(commit, message=f"maintain: consolidate {path}"), change)
+    if consolidated is not None:
+        yield replace(consolidated, snapshot_id=snapshot)
 
 
-type Step = tuple[Literal["replica", "recode"], Box, Encoding, ReplicaPolicy | None]
+class _Step(NamedTuple):
+    """One commit that a policy asks for."""
+
+    upkeep: Upkeep
+    box: Box
+    reserve: Reserve
 
 
-def _steps(logical: LogicalArrayHandle) -> Iterator[Step]:
+def _do_next_step(commit: Commit, path: str, client: Client | None, progress: Progress) -> Upkeep | None:
+    """Do the next step of an array; None if there is none."""
+    commit, made = replace(commit), None
+
+    def prepare() -> Upload | str:
+        nonlocal made
+        session = commit.repo.writable_session(commit.branch)
+        logical = group_to_edit(session, path)
+        step = next(_steps(logical), None)
+        made = None if step is None else step.upkeep
+        if step is None:
+            return session.snapshot_id
+        commit.message = f"maintain: {made}"
+        return Upload.copy(commit, session, logical, step.box, step.reserve, client, progress)
+
+    snapshot = publish(commit, prepare)
+    return None if made is None else replace(made, snapshot_id=snapshot)
+
+
+def _steps(logical: LogicalArrayHandle) -> Iterator[_Step]:
     """What a policy wants and the array lacks, one commit each; layer 0 first, since others copy it."""
-    policy = Policy.of(logical)
+    policy, manifest, path = Policy.of(logical), logical.manifest, logical.group.path
     if policy.recode is not None:
         for box in _regions_due_for_recoding(logical, policy.recode):
-            yield "recode", box, policy.recode.encoding, None
+            reserve = partial(reserve_copy, boxes=[box], encoding=policy.recode.encoding)
+            yield _Step(Upkeep(path, "recode", 0, manifest.elements(box).bounds), box, reserve)
     for replica in policy.replicas:
-        for gap in gaps(logical.manifest, replica, least=replica.after):
-            yield "replica", piece_of(logical.manifest, replica, gap), replica.encoding, replica
+        for gap in gaps(manifest, replica, least=replica.after):
+            box = piece_of(manifest, replica, gap)
+            reserve = partial(reserve_replica, box=box, replica=replica)
+            yield _Step(Upkeep(path, "replica", replica.layer, manifest.elements(box).bounds), box, reserve)
 
 
 def _regions_due_for_recoding(logical: LogicalArrayHandle, policy: EncodingPolicy) -> Iterator[Box]:
@@ -302,7 +273,9 @@ def _regions_due_for_recoding(logical: LogicalArrayHandle, policy: EncodingPolic
     table = manifest.regions
     if not len(table) or not manifest.ndim:
         return
-    other = _members(logical, lambda name, row: _is_other(logical, name, row, policy))
+    positions, first = np.unique(table.member, return_index=True)
+    pairs = zip(positions.tolist(), first.tolist(), strict=True)
+    other = [member for member, row in pairs if _is_other(logical, table.row(row), policy)]
     table = table.select(np.isin(table.member, other))
     for run in table.runs(axis):
         box = table.row(run[0]).box
@@ -311,25 +284,15 @@ def _regions_due_for_recoding(logical: LogicalArrayHandle, policy: EncodingPolic
             yield box
 
 
-def _members(logical: LogicalArrayHandle, chosen: Callable[[str, int], bool]) -> list[int]:
-    """The members of layer 0 for which `chosen` is true, each called with the first of its rows."""
-    positions, first = np.unique(logical.manifest.regions.member, return_index=True)
-    names = logical.manifest.members
-    pairs = zip(positions.tolist(), first.tolist(), strict=True)
-    return [position for position, row in pairs if chosen(names[position], row)]
-
-
-def _is_other(logical: LogicalArrayHandle, name: str, row: int, policy: EncodingPolicy) -> bool:
-    """Whether a member is not encoded as it should be, and holds its own chunks."""
-    manifest, member = logical.manifest, logical.members[name]
-    region = manifest.regions.row(row)
-    packing = manifest.packing_of(region) if policy.packing == "keep" else None
-    if manifest.view_of(region) is None:
+def _is_other(logical: LogicalArrayHandle, row: Row, policy: EncodingPolicy) -> bool:
+    """Whether the member of a region is not encoded as it should be, and holds its own chunks."""
+    manifest, member = logical.manifest, logical.member_of(row)
+    if manifest.view_of(row) is None:
+        packing = manifest.packing_of(row) if policy.packing == "keep" else None
         encoding = replace(policy.encoding, packing=packing, keep_packing=False)
         planned = planned_metadata(manifest, member.shape, encoding)
         mine, other = encoding_of(member.metadata), encoding_of(planned)
         if all(mine[key] == other[key] for key in ("data_type", "chunk_grid", "codecs")):
             return False
-    path = f"{logical.group.path}/{name}".lstrip("/")
     store: Any = logical.group.store
-    return not bool((chunk_table(store, path, member.ndim).kind == VIRTUAL).any())
+    return not bool((chunk_table(store, member.path, member.ndim).kind == VIRTUAL).any())

@@ -197,14 +197,19 @@ def retry(
     >>> intarsia.open(repo, "n")[...].tolist()
     [42]
     """
-    commit = Commit(open_repository(store), branch, message or "intarsia transaction", metadata, backoff)
+    text = message or "intarsia transaction"
+    return commit_change(Commit(open_repository(store), branch, text, metadata, backoff), change)
 
-    def changed() -> SessionChanges | str:
+
+def commit_change(commit: Commit, change: Callable[[Transaction], object]) -> str:
+    """Make a change in a transaction, as often as it takes, and return the snapshot id."""
+
+    def prepare() -> SessionChanges | str:
         tx = Transaction(commit).begin()
         change(tx)
         return tx.prepared()
 
-    return publish(commit, changed)
+    return publish(commit, prepare)
 
 
 def write(
