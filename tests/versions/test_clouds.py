@@ -7,6 +7,7 @@ import pytest
 import intarsia
 from intarsia.errors import ReadError
 from intarsia.versions.access import for_obstore
+from intarsia.versions.repository import CLOUDS
 from tests import servers
 from tests.archives.files import netcdf
 
@@ -50,6 +51,5 @@ def test_sources_in_a_container_of_azure(azure, tmp_path):
 )
 def test_a_repository_on_google_cloud_storage_is_built(options):
     """No registry has a server that speaks its protocol: what can be shown is that the options are taken."""
-    place = intarsia.versions.repository.Location.parse("gs://bucket/some/prefix", options)
-    assert place.writable
-    assert "some/prefix" in str(place.storage)
+    storage = CLOUDS["gs"]("bucket", "some/prefix", options)
+    assert "some/prefix" in str(storage)

@@ -4,10 +4,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import icechunk
@@ -113,42 +112,45 @@ def open_repository(
         return allowed(repo, authorize, settings, shared)
     if create:
         check_name(store)
-    place = Location.parse(store, settings)
-    if create and not place.writable:
-        raise ReadOnlyError(f"{place.text} can only be read: no repository can be created over HTTP")
-    if create or place.settings is not None:
+    text = os.fspath(store)
+    scheme, path = _scheme(text), local_directory(text)
+    where = text if path is None else str(path)
+    storage = _storage(text, scheme, settings)
+    if create and scheme.startswith("http"):
+        raise ReadOnlyError(f"{where} can only be read: no repository can be created over HTTP")
+    if create or scheme in CLOUDS:
         defaults = icechunk.RepositoryConfig(
-            storage=place.settings, num_updates_per_repo_info_file=LOG_ENTRIES if create else None
+            storage=REMOTE if scheme in CLOUDS else None,
+            num_updates_per_repo_info_file=LOG_ENTRIES if create else None,
         )
         config = defaults if config is None else defaults.merge(config)
     arguments: dict[str, Any] = {
         "config": config,
         "authorize_virtual_chunk_access": authorize_virtual_chunk_access,
     }
-    if not create and place.path is not None and is_plain_zarr(place.path):
+    if not create and path is not None and is_plain_zarr(path):
         raise RepositoryNotFoundError(
-            f"{place.text} is a plain Zarr store, not an Icechunk repository.\n"
+            f"{where} is a plain Zarr store, not an Icechunk repository.\n"
             "  Arrays in it are opened with intarsia.open(path, name) or intarsia.reader(path, name)"
         )
-    with explain_errors(place.text):
-        if place.path is None:
-            opener = icechunk.Repository.open_or_create if create else icechunk.Repository.open
-            return opener(place.storage, **arguments)
-        if not create or icechunk.Repository.exists(place.storage):
-            return icechunk.Repository.open(place.storage, **arguments)
+    with explain_errors(where):
+        if not create:
+            return icechunk.Repository.open(storage, **arguments)
+        if path is None or icechunk.Repository.exists(storage):
+            return icechunk.Repository.open_or_create(storage, **arguments)
         try:
-            place.path.mkdir(parents=True, exist_ok=True)
-            foreign = not lock_file(place.path).exists() and any(place.path.iterdir())
+            path.mkdir(parents=True, exist_ok=True)
+            foreign = not lock_file(path).exists() and any(path.iterdir())
         except OSError as error:
-            raise RepositoryError(f"cannot create a repository at {place.text}: {error}") from error
+            raise RepositoryError(f"cannot create a repository at {where}: {error}") from error
         if foreign:
             raise RepositoryError(
-                f"{place.text} holds something other than an Icechunk repository: a new one needs an empty "
+                f"{where} holds something other than an Icechunk repository: a new one needs an empty "
                 "place.\n"
                 "  Files come first, the store last"
             )
-        with locked(place.path):  # two processes may try to be the first
-            return icechunk.Repository.open_or_create(place.storage, **arguments)
+        with locked(path):  # two processes may try to be the first
+            return icechunk.Repository.open_or_create(storage, **arguments)
 
 
 WILDCARDS = "*?[]"
@@ -221,66 +223,40 @@ def is_url(text: str) -> bool:
     return urlsplit(text).scheme in SCHEMES and "://" in text
 
 
-@dataclass(frozen=True)
-class Location:
-    """A place for a repository: its name, and how to reach it.
+def _scheme(text: str) -> str:
+    """The scheme of the place of a repository; paths have that of `file://`."""
+    if is_url(text):
+        return urlsplit(text).scheme
+    if "://" in text:
+        raise ValueError(
+            f"{text!r}: repositories are at paths or at {', '.join(s + '://' for s in SCHEMES)}.\n"
+            "  For other storage, open it with icechunk and pass the icechunk.Repository"
+        )
+    return "file"
 
-    >>> Location.parse("s3://bucket/some/prefix", {"region": "eu-central-1"}).text
-    's3://bucket/some/prefix'
-    """
 
-    text: str
-    """Its name in messages."""
+def local_directory(text: str) -> Path | None:
+    """The directory that a path or a `file://` URL means; None for other URLs."""
+    if _scheme(text) != "file":
+        return None
+    return Path(os.path.realpath(Path(unquote(urlsplit(text).path) if is_url(text) else text).expanduser()))
 
-    storage: icechunk.Storage
-    """Icechunk's storage for it."""
 
-    settings: icechunk.StorageSettings | None
-    """How long to retry; None if there is nothing to wait for."""
-
-    writable: bool
-    """Whether it can be written to, or only read."""
-
-    path: Path | None = None
-    """The directory of a local repository."""
-
-    @classmethod
-    def parse(cls, location: str | os.PathLike[str], options: Mapping[str, Any]) -> Self:
-        """The location for a path or a URL."""
-        text = os.fspath(location)
-        if not is_url(text):
-            if "://" in text:
-                raise ValueError(
-                    f"{text!r}: repositories are at paths or at {', '.join(s + '://' for s in SCHEMES)}.\n"
-                    "  For other storage, open it with icechunk and pass the icechunk.Repository"
-                )
-            return cls._local(text, options)
-        parts = urlsplit(text)
-        match parts.scheme:
-            case "file":
-                return cls._local(unquote(parts.path), options)
-            case "memory":
-                check_options(text, "memory", options)
-                name = parts.netloc + parts.path
-                storage = icechunk.in_memory_storage()
-                return cls(text, _memories.setdefault(name, storage) if name else storage, None, True)
-            case "s3":
-                return cls(text, _s3(text, parts.netloc, parts.path.strip("/"), options), REMOTE, True)
-            case "gs":
-                return cls(text, _gs(text, parts.netloc, parts.path.strip("/"), options), REMOTE, True)
-            case "az":
-                return cls(text, _az(text, parts.netloc, parts.path.strip("/"), options), REMOTE, True)
-            case scheme:
-                check_options(text, scheme, options)
-                headers = headers_of(options) or None
-                return cls(text, icechunk.http_storage(text, headers=headers), None, False)
-
-    @classmethod
-    def _local(cls, text: str, options: Mapping[str, Any]) -> Self:
-        check_options(text, "file", options)
+def _storage(text: str, scheme: str, options: Mapping[str, Any]) -> icechunk.Storage:
+    """Icechunk's storage for a path or a URL."""
+    check_options(text, scheme, options)
+    bucket, prefix = urlsplit(text).netloc, urlsplit(text).path.strip("/")
+    if scheme in CLOUDS:
+        if not bucket or not prefix:
+            raise ValueError(f"{text!r}: give a bucket and a prefix in it, {scheme}://bucket/prefix")
+        return CLOUDS[scheme](bucket, prefix, options)
+    if scheme == "memory":
+        storage = icechunk.in_memory_storage()
+        return _memories.setdefault(f"{bucket}/{prefix}", storage) if bucket or prefix else storage
+    if scheme == "file":
         _expect_local_storage()
-        path = Path(os.path.realpath(Path(text).expanduser()))
-        return cls(str(path), icechunk.local_filesystem_storage(str(path)), None, True, path)
+        return icechunk.local_filesystem_storage(str(local_directory(text)))
+    return icechunk.http_storage(text, headers=headers_of(options) or None)
 
 
 @cache
@@ -290,13 +266,9 @@ def _expect_local_storage() -> None:
         icechunk.set_logs_filter(ANSWERED_WARNINGS)
 
 
-def _s3(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
+def _s3(bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
     """S3 and its relatives; missing options come from the environment, as in other AWS programs."""
-    check_options(text, "s3", options)
-    if not bucket or not prefix:
-        raise ValueError(f"{text!r}: give a bucket and a prefix in it, s3://bucket/prefix")
-    arguments = dict(options)
-    environment = os.environ
+    arguments, environment = dict(options), os.environ
     endpoint = arguments.pop(
         "endpoint_url", environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     )
@@ -312,32 +284,29 @@ def _s3(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icec
     return icechunk.s3_storage(bucket=bucket, prefix=prefix, endpoint_url=endpoint, **arguments)
 
 
-def _gs(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
+def _gs(bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
     """Google Cloud Storage; missing options come from the environment, as in Google's own programs."""
-    check_options(text, "gs", options)
-    if not bucket or not prefix:
-        raise ValueError(f"{text!r}: give a bucket and a prefix in it, gs://bucket/prefix")
     arguments = {k: v for k, v in options.items() if k not in ("endpoint_url", "allow_http")}
     config = cloud_config(options, "google_base_url")
     return icechunk.gcs_storage(bucket=bucket, prefix=prefix, config=config, **arguments)
 
 
-def _az(text: str, container: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
+def _az(container: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
     """Azure Blob Storage; missing options come from the environment, as in Azure's own programs."""
-    check_options(text, "az", options)
-    if not container or not prefix:
-        raise ValueError(f"{text!r}: give a container and a prefix in it, az://container/prefix")
     arguments = {k: v for k, v in options.items() if k not in ("endpoint_url", "allow_http")}
     account = arguments.pop("account", None) or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
     if not account:
         raise ValueError(
-            f"{text!r}: say whose container it is, with the option account= or the environment variable "
-            "AZURE_STORAGE_ACCOUNT_NAME"
+            f"'az://{container}/{prefix}': say whose container it is, with the option account= or the "
+            "environment variable AZURE_STORAGE_ACCOUNT_NAME"
         )
     config = cloud_config(options)
     return icechunk.azure_storage(
         account=account, container=container, prefix=prefix, config=config, **arguments
     )
+
+
+CLOUDS = {"s3": _s3, "gs": _gs, "az": _az}
 
 
 def clock_is_behind(error: icechunk.IcechunkError) -> bool:

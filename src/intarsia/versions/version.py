@@ -26,11 +26,11 @@ from intarsia.logical.opening import Readers
 from intarsia.manifest.manifest import Manifest
 from intarsia.versions.access import Allowed
 from intarsia.versions.repository import (
-    Location,
     describe,
     explain_errors,
     is_repository,
     is_url,
+    local_directory,
     open_repository,
 )
 
@@ -238,11 +238,9 @@ def as_repository(
     text = os.fspath(store)
     if "://" in text and not is_url(text):
         return None
-    if not is_url(text) or text.startswith("file://"):
-        place = Location.parse(text, {})
-        assert place.path is not None
-        if not is_repository(place.path):
-            return None  # checked by looking, because Icechunk would make the directory
+    directory = local_directory(text)
+    if directory is not None and not is_repository(directory):
+        return None  # checked by looking, because Icechunk would make the directory
     try:
         return open_repository(text, authorize=authorize, storage_options=storage_options)
     except RepositoryNotFoundError:
