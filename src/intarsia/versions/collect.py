@@ -1,12 +1,9 @@
-"""Files of a repository that claim more than they can hold, noticed before anybody makes room for it.
-
-Looking after a repository: finding what is wrong, and removing what nobody needs any more.
-"""
+"""Looking after a repository: finding what is wrong, and removing what nobody needs any more."""
 
 import asyncio
 import datetime
 import os
-from collections.abc import Callable
+from collections.abc import Iterable
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,6 +12,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import icechunk
+import zarr
 from zarr.errors import GroupNotFoundError
 
 from intarsia._compat import event_loop
@@ -30,7 +28,7 @@ from intarsia.versions.commit import Backoff
 from intarsia.versions.locking import commit_lock, directory_of
 from intarsia.versions.repository import RepositoryLike, describe, explain_errors, open_repository
 from intarsia.versions.transaction import transaction
-from intarsia.versions.version import Version, as_repository, moment
+from intarsia.versions.version import Version, as_repository, moment, resolve
 
 ICECHUNK_HEADER = 39
 """Bytes of Icechunk's files before their content, which is a frame of zstd."""
@@ -139,30 +137,28 @@ def verify(
     >>> intarsia.verify(repo)
     ()
     """
-    if isinstance(store, LogicalArray):
-        return verify_array(store, path, data=data, deep=deep, progress=progress)
-    if isinstance(store, icechunk.Session):
-        store = store.store
-    repo = as_repository(store)
+    repo = None
+    if not isinstance(store, LogicalArray | zarr.Array):
+        resolved = resolve(store, Version(branch, tag, snapshot_id, as_of))
+        store, repo = resolved.store, resolved.repo
     if repo is None:
         return verify_array(store, path, data=data, deep=deep, progress=progress)
-    session = Version(branch, tag, snapshot_id, as_of).session(repo)
     with explain_errors(describe(repo)):
         try:
-            group = open_group(session.store, path, "r")
+            group = open_group(store, path, "r")
         except GroupNotFoundError as error:
             if path:
                 raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
             return repository_problems(repo)  # nothing was ever created
-        except ManifestError as error:
-            return _damaged(path, error)
+        except ManifestError as error:  # the hierarchy cannot be walked
+            return tuple(Problem("manifest", path or "/", problem) for problem in error.problems)
         damaged: dict[str, list[str]] = {}
         paths = logical_paths(group, inside_arrays=True, damaged=damaged)
         problems = dict.fromkeys(  # missing authorisation is reported once, not for every array
             problem
             for i, inner in enumerate(paths)
             for problem in verify_array(
-                session.store,
+                store,
                 inner,
                 data=data,
                 deep=deep,
@@ -283,11 +279,6 @@ def _vacuum_repository(
         return vacuum_array(changing.store, path)
 
 
-def _damaged(path: str, error: ManifestError) -> tuple[Problem, ...]:
-    """The problem with a hierarchy that cannot be walked, which is all that can be text about it."""
-    return tuple(Problem("manifest", path or "/", problem) for problem in error.problems)
-
-
 def repository_problems(repo: icechunk.Repository) -> tuple[Problem, ...]:
     """Files of a repository that are too damaged to be read."""
     return tuple(
@@ -315,13 +306,22 @@ NOTED_COPIES = 16 * 1024 * 1024
 
 
 def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetime.datetime) -> Collected:
-    """Forget versions before the cut-off, and remove everything that no version refers to."""
+    """Forget versions before the cut-off, and remove everything that no version refers to.
+
+    If others change the list of snapshots at the same moment, it is tried again.
+    """
+    expired: set[str] = set()
     with explain_errors(describe(repo)):
-        expired = _in_the_end(lambda: _expire(repo, cut_off))
-        summary = _in_the_end(lambda: _collect_garbage(repo, cut_off))
-        copies = _copies(repo, max(cut_off, now - MINIMUM_AGE))
-    removed = [_remove(copy) for copy in copies]
-    return _collected(summary, frozenset(expired), [size for size in removed if size is not None])
+        for _ in Backoff().tries():
+            with suppress(icechunk.ConflictError):
+                expired |= _expire(repo, cut_off)
+                summary = _collect_garbage(repo, cut_off)
+                copies = _copies(repo, max(cut_off, now - MINIMUM_AGE))
+                return _collected(summary, expired, [_remove(copy) for copy in copies])
+    raise RepositoryError(
+        "others changed the repository every time, so nothing old was removed.\n"
+        "  Call vacuum again when there are fewer writers"
+    )
 
 
 def _cut_off(
@@ -360,20 +360,6 @@ def _cut_off(
             command="Give an earlier time",
         )
     return cut_off
-
-
-def _in_the_end[T](change: Callable[[], T]) -> T:
-    """Change the list of snapshots; if others change it at the same moment, try again."""
-    last = None
-    for _ in Backoff().tries():
-        try:
-            return change()
-        except icechunk.ConflictError as error:
-            last = error
-    raise RepositoryError(
-        "others changed the repository every time, so nothing old was removed.\n"
-        "  Call vacuum again when there are fewer writers"
-    ) from last
 
 
 def _expire(repo: icechunk.Repository, cut_off: datetime.datetime) -> set[str]:
@@ -434,13 +420,13 @@ def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> list[Path]
     return [copy for copy in folder.iterdir() if copy.stat().st_mtime < cut_off.timestamp()]
 
 
-def _remove(copy: Path) -> int | None:
-    """Remove a file, and return its size, or None if somebody else was faster."""
+def _remove(copy: Path) -> int:
+    """Remove a file, and return its size; 0 if somebody else was faster."""
     with suppress(FileNotFoundError):
         size = copy.stat().st_size
         copy.unlink()
         return size
-    return None
+    return 0
 
 
 def leftovers(repo: RepositoryLike) -> Collected:
@@ -454,13 +440,13 @@ def leftovers(repo: RepositoryLike) -> Collected:
     with explain_errors(describe(opened)):
         summary = opened.garbage_collect(now, dry_run=True)
         copies = [copy.stat().st_size for copy in _copies(opened, now - MINIMUM_AGE)]
-    return _collected(summary, frozenset(), copies if sum(copies) > NOTED_COPIES else [])
+    return _collected(summary, (), copies if sum(copies) > NOTED_COPIES else [])
 
 
-def _collected(summary: icechunk.GCSummary, expired: frozenset[str], copies: list[int]) -> Collected:
+def _collected(summary: icechunk.GCSummary, expired: Iterable[str], copies: list[int]) -> Collected:
     files = summary.manifests_deleted + summary.attributes_deleted + summary.transaction_logs_deleted
     return Collected(
-        expired=expired,
+        expired=frozenset(expired),
         chunks=summary.chunks_deleted,
         snapshots=summary.snapshots_deleted,
         other=files + len(copies),
