@@ -13,7 +13,7 @@ import numpy as np
 from intarsia.engine.request import Axis, Request, turned, turned_points
 from intarsia.errors import BoundsError
 from intarsia.manifest.box import Box
-from intarsia.manifest.region_table import NONE, Ints
+from intarsia.manifest.region_table import NONE, Ints, runs_along
 
 if TYPE_CHECKING:
     from intarsia.engine.replica_choice import Chooser
@@ -238,14 +238,9 @@ def in_strips(manifest: Manifest, touched: Touched) -> Touched:
     if rows.size < 2:
         return touched
     along = manifest.regions.along
-    across = np.arange(table.ndim) != along
     numbers = table.member[rows], table.view[rows], table.packing[rows] == NONE
-    alike = np.column_stack([*numbers, shift, start[:, across], stop[:, across]])
-    order = np.lexsort((start[:, along], *alike.T))
-    alike, rows, start, stop, shift = (column[order] for column in (alike, rows, start, stop, shift))
-    goes_on = (alike[1:] == alike[:-1]).all(axis=1) & (start[1:, along] == stop[:-1, along])
-    ends = np.append(np.flatnonzero(~goes_on), rows.size - 1)
-    begins = np.append(0, ends[:-1] + 1)
+    order, begins, ends = runs_along(along, start, stop, *numbers, shift)
+    rows, start, stop, shift = (column[order] for column in (rows, start, stop, shift))
     places = start[:, along] + shift[:, along]
     strips = [
         Strip(rows[i : j + 1], along, places[i + 1 : j + 1]) if j > i else None

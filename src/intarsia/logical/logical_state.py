@@ -24,7 +24,7 @@ from intarsia.logical.members import Members, create_member
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention, new_name
 from intarsia.manifest.manifest import INLINE_REGIONS, Manifest
 from intarsia.manifest.routing import keeps_routing
-from intarsia.manifest.stored_table import TableEnd, most_inline, store_table
+from intarsia.manifest.stored_table import extend_table, most_inline, store_table
 
 if TYPE_CHECKING:
     from zarr.storage import StorePath
@@ -239,11 +239,11 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         with self._turn:
             attributes: dict[str, Any] = dict(self.group.metadata.attributes)
             known: Any = attributes.get(MANIFEST_KEY)
-            end = TableEnd.of(self.manifest, self._open_table(self.group, known, "r+"), axis)
-            more = None if end is None else end.part.rows_for(regions)
-            if end is None or more is None or not end.takes(more):
+            table = self._open_table(self.group, known, "r+")
+            extended = extend_table(self.manifest, table, axis, shape, regions)
+            if extended is None:
                 return None
-            part, changes = end.store(shape, more)
+            part, changes = extended
             attributes[MANIFEST_KEY] = {**known, **changes, "generation": known["generation"] + 1}
             self.group = self.group.update_attributes(attributes)
             manifest = self._read_manifest(self.group, later=True)

@@ -334,21 +334,8 @@ class RegionTable(ReadLater):
         >>> RegionTable.from_rows(rows, ndim=1).runs(0)
         [[1, 2, 0], [3]]
         """
-        if not len(self):
-            return []
-        order, follows = self._followers(axis)
-        return [run.tolist() for run in np.split(order, np.flatnonzero(~follows) + 1)]
-
-    def _followers(self, axis: int) -> tuple[Ints, np.ndarray[Any, np.dtype[np.bool_]]]:
-        """The rows along an axis; and for each but the first, whether it continues the one before it."""
-        cross = np.arange(self.ndim) != axis
-        borders = [*self.stop[:, cross].T[::-1], *self.start[:, cross].T[::-1]]
-        order = np.lexsort([self.start[:, axis], *borders, self.layer])
-        start, stop, layer = self.start[order], self.stop[order], self.layer[order]
-        follows = (start[1:, axis] == stop[:-1, axis]) & (layer[1:] == layer[:-1])
-        for edge in (start[:, cross], stop[:, cross]):
-            follows &= (edge[1:] == edge[:-1]).all(axis=1)
-        return order, follows
+        order, begins, _ = runs_along(axis, self.start, self.stop, self.layer)
+        return [run.tolist() for run in np.split(order, begins[1:])] if len(self) else []
 
     def merge_neighbours(self, axis: int) -> RegionTable:
         """The table with rows merged that continue one another along an axis, in the array and in the member.
@@ -357,17 +344,11 @@ class RegionTable(ReadLater):
         >>> RegionTable.from_rows(rows, ndim=1).merge_neighbours(0).row(0).box
         Box(start=(0,), stop=(6,))
         """
-        if len(self) < 2:
-            return self
-        order, follows = self._followers(axis)
-        ordered = self.select(order)
-        shift = ordered.member_start - ordered.start  # this stays the same where a member continues
-        follows &= (shift[1:] == shift[:-1]).all(axis=1)
-        for numbers in (ordered.member, ordered.packing, ordered.view):
-            follows &= numbers[1:] == numbers[:-1]
-        firsts = np.flatnonzero(np.concatenate([[True], ~follows]))
-        merged = ordered.select(firsts)
-        merged.stop[:, axis] = ordered.stop[np.append(firsts[1:], len(ordered)) - 1, axis]
+        shift = self.member_start - self.start  # this stays the same where a member continues
+        alike = self.layer, self.member, self.packing, self.view, shift
+        order, begins, ends = runs_along(axis, self.start, self.stop, *alike)
+        merged = self.select(order[begins])
+        merged.stop[:, axis] = self.stop[order[ends], axis]
         return merged.select(np.argsort(merged.start[:, axis], kind="stable"))
 
     def move(self, axis: int, places: Ints) -> RegionTable:
@@ -470,3 +451,23 @@ class RegionTable(ReadLater):
                 rival = int(rivals[np.argmax(hit)])
                 return min(i, rival), max(i, rival)
         return None
+
+
+def runs_along(axis: int, start: Ints, stop: Ints, *alike: Ints) -> tuple[Ints, Ints, Ints]:
+    """Boxes, by column, that continue one another along an axis and are equal in other columns.
+
+    Returns the boxes in an order in which such runs stand together; where each run begins in it, and where
+    it ends (included).
+
+    >>> start, stop = np.array([[4], [0], [1], [7]]), np.array([[6], [1], [4], [8]])
+    >>> [places.tolist() for places in runs_along(0, start, stop)]
+    [[1, 2, 0, 3], [0, 3], [2, 3]]
+    """
+    across = np.arange(start.shape[1]) != axis
+    columns = np.column_stack([*alike, start[:, across], stop[:, across]])
+    order = np.lexsort((start[:, axis], *columns.T[::-1]))
+    columns, first, last = columns[order], start[order, axis], stop[order, axis]
+    ends_here = (columns[1:] != columns[:-1]).any(axis=1) | (first[1:] != last[:-1])
+    breaks = np.flatnonzero(ends_here)
+    whole = np.arange(min(len(order), 1))
+    return order, np.append(whole, breaks + 1), np.append(breaks, whole + len(order) - 1)

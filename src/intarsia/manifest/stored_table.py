@@ -3,14 +3,15 @@
 In a store with transactions, rows are changed in place, so that an append costs only what it adds. Elsewhere,
 a reader could see a mix of old and new rows; there, a changed table is a new array.
 
-Regions after all others are added without reading those (`TableEnd`). Nothing can overlap: new regions begin
-where the array ended, and the last ones at most grow beyond that end.
+Regions after all others are added without reading those (`extend_table`). Nothing can overlap: new regions
+begin where the array ended, and the last ones at most grow beyond that end.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import icechunk
 import numpy as np
@@ -24,7 +25,7 @@ from intarsia.manifest.region_table import NONE, Ints, RegionTable
 if TYPE_CHECKING:
     from zarr.storage import StorePath
 
-    from intarsia.manifest.manifest import Manifest, MoreRegions
+    from intarsia.manifest.manifest import Manifest, NewRegion
 
 
 ROWS_PER_CHUNK = 1 << 11
@@ -87,104 +88,82 @@ FACTORS = 3
 """Columns at the end of a row: the kind, scale and offset of the packing with the row's number."""
 
 
-@dataclass(frozen=True)
-class TableEnd:
-    """The regions of a stored table that reach the end of the array, along one axis."""
+def extend_table(
+    whole: Manifest,
+    table: zarr.Array[Any] | None,
+    axis: int,
+    shape: tuple[int, ...],
+    new: Sequence[NewRegion],
+) -> tuple[Manifest, dict[str, Any]] | None:
+    """Store regions after all others in the table of an array, without reading those; refuse anything that a
+    reader would refuse.
 
-    table: zarr.Array[Any]
-    axis: int
-
-    whole: Manifest
-    """The array; its table is not read."""
-
-    part: Manifest
-    """The array with only these regions, whose packings are numbered from 0."""
-
-    first: int
-    """The first row of the table's last chunk."""
-
-    block: Ints
-    """The rows of that chunk."""
-
-    rows: Ints
-    """Which of these rows are the regions."""
-
-    numbers: Ints
-    """The packings of those regions, by their numbers in the table."""
-
-    @classmethod
-    def of(cls, whole: Manifest, table: zarr.Array[Any] | None, axis: int) -> Self | None:
-        """The end of a table; None if the table can only be changed as a whole."""
-        packed = bool(whole.packings.kinds) or bool(whole.views)
-        width = 1 + 3 * whole.ndim + 2 * FACTORS * packed
-        if table is None or not can_change(table, width) or whole.chunk_shape[axis] != 1:
-            return None
-        first = (table.shape[0] - 1) // table.chunks[0] * table.chunks[0]
-        block = np.asarray(table[first:])
-        regions = RegionTable.from_columns(block[:, : width - FACTORS * packed], whole.ndim)
-        # Replicas of what is there stay what they are, whatever comes after.
-        rows = np.flatnonzero((regions.stop[:, axis] == whole.shape[axis]) & (regions.layer == 0))
-        last, packings = regions.select(rows), NO_PACKINGS
-        numbers = np.unique(last.packing[last.packing != NONE])
-        if numbers.size:
-            stored = np.asarray(table.oindex[numbers, slice(width - FACTORS, width)])
-            packings = Packings(whole.packings.kinds, *np.ascontiguousarray(stored.T))
-        local = np.where(last.packing == NONE, NONE, np.searchsorted(numbers, last.packing))
-        last = replace(last, packing=local)
-        part = replace(whole, regions=last, packings=packings, replicas=regions.select(slice(0)))
-        return cls(table, axis, whole, part, first, block, rows, numbers)
-
-    def takes(self, more: MoreRegions) -> bool:
-        """Whether the table has the columns that these regions need."""
-        _, _, packings, views = more
-        return self.block.shape[1] > 1 + 3 * self.whole.ndim or not (len(packings) or views)
-
-    def store(self, shape: tuple[int, ...], more: MoreRegions) -> tuple[Manifest, dict[str, Any]]:
-        """Store more regions, for an array with a new shape; refuse anything that a reader would refuse.
-
-        Returns the array with only its last regions, and changes to the manifest.
-        """
-        (fresh, names, packings, views), known = more, self.whole.packings
-        regions = self.part.regions.concat(fresh).merge_neighbours(self.axis)
-        part = replace(self.part, shape=shape)
-        part = part.changed(regions=regions, members=names, packings=packings, views=views)
-        part.check()
-        kinds = dict.fromkeys((*known.kinds, *packings.kinds))
-        added = packings.select(np.arange(len(self.numbers), len(packings)))
-        numbers = np.concatenate([self.numbers, np.arange(len(known), len(known) + len(added)), [NONE]])
-        self._write(replace(regions, packing=numbers[regions.packing]), _factors(added, list(kinds)))
-        changes: dict[str, Any] = {"shape": list(shape), "members": list(names)}
-        if len(known) or len(added):
-            described = replace(packings, kinds=tuple(kinds)).to_json(in_table=True)
-            changes["packings"] = described | {"count": len(known) + len(added)}
-        if views:
-            changes["views"] = [view.to_json() for view in views]
-        return part, changes
-
-    def _write(self, regions: RegionTable, factors: Ints) -> None:
-        """Put regions into their rows, and new packings into theirs."""
-        table, width = self.table, self.block.shape[1]
-        own = width if width == 1 + 3 * self.whole.ndim else width - FACTORS
-        known = {tuple(self.block[i, 1 : 1 + self.whole.ndim].tolist()): i for i in self.rows.tolist()}
-        columns, block = regions.columns()[:, :own], self.block.copy()
-        places = [known.get(tuple(start)) for start in regions.start.tolist()]
-        for place, row in zip(places, columns, strict=True):
-            if place is not None:  # one of the last regions, which may have grown
-                block[place, :own] = row
-        fresh = columns[[place is None for place in places]]
-        block = np.concatenate([block, np.zeros((len(fresh), width), dtype=np.int64)])
-        block[len(block) - len(fresh) :, :own] = fresh
-        at = len(self.whole.packings)
-        earlier = max(0, min(self.first - at, len(factors)))
-        if len(factors) > earlier:
-            block[at + earlier - self.first :, own:][: len(factors) - earlier] = factors[earlier:]
-        table.resize((self.first + len(block), width))
-        table[self.first :] = block
-        if earlier:
-            table[at : at + earlier, own:] = factors[:earlier]
+    Returns the array with only its last regions, and changes to the manifest; None, and nothing is done, if
+    the table can only be changed as a whole.
+    """
+    ndim, known = whole.ndim, whole.packings
+    packed = bool(known.kinds) or bool(whole.views)
+    own = 1 + 3 * ndim + FACTORS * packed
+    width = own + FACTORS * packed
+    if table is None or not can_change(table, width) or whole.chunk_shape[axis] != 1:
+        return None
+    first = (table.shape[0] - 1) // table.chunks[0] * table.chunks[0]
+    block = np.asarray(table[first:])  # the last chunk
+    regions = RegionTable.from_columns(block[:, :own], ndim)
+    # Replicas of what is there stay what they are, whatever comes after.
+    rows = np.flatnonzero((regions.stop[:, axis] == whole.shape[axis]) & (regions.layer == 0))
+    last, packings = regions.select(rows), NO_PACKINGS
+    numbers = np.unique(last.packing[last.packing != NONE])
+    if numbers.size:
+        stored = np.asarray(table.oindex[numbers, slice(own, width)])
+        packings = Packings(known.kinds, *np.ascontiguousarray(stored.T))
+    # Of the last regions alone, packings are numbered from 0.
+    last = replace(last, packing=np.where(last.packing == NONE, NONE, np.searchsorted(numbers, last.packing)))
+    part = replace(whole, regions=last, packings=packings, replicas=regions.select(slice(0)))
+    fresh, names, packings, views = part.rows_for(new)
+    if not packed and (len(packings) or views):
+        return None  # the table lacks the columns for them
+    regions = last.concat(fresh).merge_neighbours(axis)
+    part = replace(part, shape=shape)
+    part = part.changed(regions=regions, members=names, packings=packings, views=views)
+    part.check()
+    kinds = tuple(dict.fromkeys((*known.kinds, *packings.kinds)))
+    added = packings.select(np.arange(len(numbers), len(packings)))
+    count = len(known) + len(added)
+    numbers = np.concatenate([numbers, np.arange(len(known), count), [NONE]])
+    columns = replace(regions, packing=numbers[regions.packing]).columns()[:, :own]
+    block = _put_rows(block, columns, {tuple(block[i, 1 : 1 + ndim].tolist()): i for i in rows.tolist()})
+    factors = _factors(added, kinds)
+    earlier = max(0, min(first - len(known), len(factors)))  # a packing may belong to a row before the chunk
+    if len(factors) > earlier:
+        block[len(known) + earlier - first :, own:][: len(factors) - earlier] = factors[earlier:]
+    table.resize((first + len(block), width))
+    table[first:] = block
+    if earlier:
+        table[len(known) : len(known) + earlier, own:] = factors[:earlier]
+    changes: dict[str, Any] = {"shape": list(shape), "members": list(names)}
+    if count:
+        changes["packings"] = replace(packings, kinds=kinds).to_json(in_table=True) | {"count": count}
+    if views:
+        changes["views"] = [view.to_json() for view in views]
+    return part, changes
 
 
-def _factors(packings: Packings, kinds: list[Any]) -> Ints:
+def _put_rows(block: Ints, columns: Ints, known: Mapping[tuple[int, ...], int]) -> Ints:
+    """The rows of a chunk with these regions: in their place if it is known by their start, or at the end."""
+    ndim = len(next(iter(known), ()))
+    places = [known.get(tuple(row[1 : 1 + ndim].tolist())) for row in columns]
+    grown = block.copy()
+    for place, row in zip(places, columns, strict=True):
+        if place is not None:  # one of the last regions, which may be longer now
+            grown[place, : len(row)] = row
+    fresh = columns[[place is None for place in places]]
+    more = np.zeros((len(fresh), block.shape[1]), dtype=np.int64)
+    more[:, : columns.shape[1]] = fresh
+    return np.concatenate([grown, more])
+
+
+def _factors(packings: Packings, kinds: Sequence[Any]) -> Ints:
     """The columns of packings in a table with these kinds."""
     places = np.array([kinds.index(kind) for kind in packings.kinds], dtype=np.int64)
     return np.stack([places[packings.kind], packings.scale, packings.offset], axis=1)
