@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -99,6 +99,17 @@ class Dataset:
         dataset.origin = axis.shape[0] - END_STEPS
         return dataset
 
+    def in_session(self, store: Any, path: str) -> Dataset:
+        """The same dataset in another session of the same snapshot: its arrays are written through that."""
+        group = _group(store, path)
+        if group is None:
+            return self
+        arrays = {
+            name: LogicalArrayHandle(open_group(group, name, "r+"), known.manifest)
+            for name, known in self.logical_groups.items()
+        }
+        return replace(self, logical_groups=arrays)
+
     @staticmethod
     def entries(store: Any, path: str, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
         """Which of these sources the dataset knows: their numbers, and what identified their content."""
@@ -106,10 +117,10 @@ class Dataset:
         return {} if group is None else entries_of(group, urls)
 
     @staticmethod
-    def read_ledger(store: Any, path: str) -> Ledger:
-        """Only the ledger of the dataset."""
+    def read_ledger(store: Any, path: str, *, rows: bool = True) -> Ledger:
+        """Only the ledger of the dataset, or without its `rows` only the small parts."""
         group = _group(store, path)
-        return Ledger() if group is None else read_ledger(group)
+        return Ledger() if group is None else read_ledger(group, rows=rows)
 
     def all_attrs(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The attributes of everything in it, by name; an empty name stands for the dataset itself."""

@@ -277,36 +277,72 @@ class IngestReport:
         return "".join(parts)
 
 
+def report_files(plan: IngestPlan, urls: Iterable[str], known: Iterable[str]) -> tuple[FileReport, ...]:
+    """What a plan does with files; those in `known` were in the dataset before."""
+    places = {each.file.url: (each.box.start[0], len(each.positions[0])) for each in plan.placed_files}
+    copy_reasons, before = plan.copy_reasons(), set(known)
+    files = []
+    for url in urls:
+        if url in places:
+            status: Status = "added"
+            if url in before:
+                status = "extended" if url in plan.unchanged else "replaced"
+            files.append(FileReport(url, status, *places[url], copy_reasons.get(url, "")))
+        elif url in plan.refused:
+            files.append(FileReport(url, "failed", reason=plan.refused[url]))
+        elif url in plan.unchanged:
+            files.append(FileReport(url, "unchanged"))
+    return tuple(files)
+
+
 def find_runs(plan: IngestPlan) -> Runs:
     """Consecutive files with equal encoding, along the first dimension that grows."""
-    rows: list[Run] = []
+    every = []
     for array in plan.arrays.values():
-        runs: list[list[Any]] = []  # the first contribution, its key, start, stop, files
         for each in array.contributions:
             own = each.spans[array.growing[0]]
-            if not each.chunk_sets or not own:  # an axis of length 0
-                continue
-            start, stop, key = min(span.start for span in own), max(span.stop for span in own), each.key
-            if runs and runs[-1][1] == key and runs[-1][2] <= start <= runs[-1][3]:
-                runs[-1][3:] = max(stop, runs[-1][3]), runs[-1][4] + 1
-            else:
-                runs.append([each, key, start, stop, 1])
-        rows += [_run(first, start, stop, files) for first, _, start, stop, files in runs]
-    texts = plan.cube.axes[0].labels([end for run in rows for end in (run.start, run.stop - 1)])
-    named = zip(rows, texts[::2], texts[1::2], strict=True)
+            if each.chunk_sets and own:  # otherwise an axis has length 0
+                every.append(_run(each, min(span.start for span in own), max(span.stop for span in own)))
+    runs = merge_runs(every)
+    texts = plan.cube.axes[0].labels([end for run in runs for end in (run.start, run.stop - 1)])
+    named = zip(runs, texts[::2], texts[1::2], strict=True)
     return Runs(tuple(replace(run, first=first, last=last) for run, first, last in named))
 
 
-def _run(contribution: Contribution, start: int, stop: int, files: int) -> Run:
+def _run(contribution: Contribution, start: int, stop: int) -> Run:
+    """The run of a single file; its coordinates are not known yet."""
     main, *others = (chunks.encoding for chunks in contribution.chunk_sets)
     codecs, decoding = main.short_codecs, contribution.decoding
     if others:
         codecs += f" (some chunks: {', '.join(sorted({other.short_codecs for other in others}))})"
     codecs, stored = map(intern, (codecs, str(decoding.numbers)))  # most of a million runs are alike
     return Run(
-        contribution.variable.name, start, stop, "", "", files, main.chunks, codecs, stored,
-        str(decoding), main.copy_reason, contribution.file.url,
+        contribution.variable.name, start, stop, "", "", 1, main.chunks, codecs, stored, str(decoding),
+        main.copy_reason, contribution.file.url,
     )  # fmt: skip
+
+
+def merge_runs(runs: Sequence[Run]) -> list[Run]:
+    """Runs as one run where one continues another in the same way."""
+    order = {name: i for i, name in enumerate(dict.fromkeys(run.variable for run in runs))}
+    groups: list[list[Run]] = []
+    stop = 0
+    for run in sorted(runs, key=lambda run: (order[run.variable], run.start)):
+        if groups and stop >= run.start and _alike(groups[-1][0]) == _alike(run):
+            groups[-1].append(run)
+            stop = max(stop, run.stop)
+        else:
+            groups.append([run])
+            stop = run.stop
+    merged = []
+    for group in groups:
+        end, files = max(group, key=lambda run: run.stop), sum(run.files for run in group)
+        merged.append(replace(group[0], stop=end.stop, last=end.last, files=files))
+    return merged
+
+
+def _alike(run: Run) -> tuple[Any, ...]:
+    return run.variable, run.chunks, run.codecs, run.stored, run.packing, run.copied
 
 
 def refusal_text(refused: Mapping[str, str], total: int, before: int = 0) -> str:
@@ -389,23 +425,6 @@ class BatchReports:
         )
 
 
-def merge_runs(runs: Sequence[Run]) -> list[Run]:
-    """Runs of several batches as one run where one continues another in the same way."""
-    order = {name: i for i, name in enumerate(dict.fromkeys(run.variable for run in runs))}
-    found: list[Run] = []
-    for run in sorted(runs, key=lambda run: (order[run.variable], run.start)):
-        last = found[-1] if found else None
-        if last is not None and last.stop == run.start and _alike(last) == _alike(run):
-            found[-1] = replace(last, stop=run.stop, last=run.last, files=last.files + run.files)
-        else:
-            found.append(run)
-    return found
-
-
-def _alike(run: Run) -> tuple[Any, ...]:
-    return run.variable, run.chunks, run.codecs, run.stored, run.packing, run.copied
-
-
 def merge_reports(reports: Mapping[str, IngestReport], left_out: Mapping[str, str]) -> IngestReport:
     """One report of several datasets, with variables named by their paths in the files, as in `left_out`."""
     first, *others = reports.values()
@@ -426,6 +445,11 @@ def merge_reports(reports: Mapping[str, IngestReport], left_out: Mapping[str, st
         first,
         runs=Runs(tuple(rows)),
         files=tuple(files.values()),
+        drifts=tuple(
+            replace(drift, variable=joined_path(path, drift.variable)) if drift.variable else drift
+            for path, report in reports.items()
+            for drift in report.drifts
+        ),
         left_out=dict(left_out)
         | {
             joined_path(path, name): why

@@ -16,8 +16,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from fnmatch import fnmatchcase
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import icechunk
 
@@ -38,12 +37,12 @@ from intarsia.archives.ingest_arguments import (
 )
 from intarsia.archives.ingest_report import (
     BatchReports,
-    FileReport,
     IngestReport,
     Runs,
     find_runs,
     merge_reports,
     refusal_text,
+    report_files,
 )
 from intarsia.archives.locations import (
     WILDCARDS,
@@ -57,7 +56,7 @@ from intarsia.archives.locations import (
 from intarsia.archives.parse import add_coordinates, parse_all, parse_one
 from intarsia.archives.parse_pool import Engine, check_engine
 from intarsia.archives.parsed_file import Failure, ParsedFile, ParseRequest
-from intarsia.archives.plan.attribute_merging import WORDS, Rule
+from intarsia.archives.plan.attribute_merging import Rule
 from intarsia.archives.plan.axis_union import GrownAxis
 from intarsia.archives.plan.compatibility import Rules
 from intarsia.archives.plan.cube import WholeDatasetNeededError
@@ -79,7 +78,6 @@ from intarsia.versions.repository import check_name, open_repository
 
 if TYPE_CHECKING:
     from intarsia.archives.ledger import Ledger
-    from intarsia.archives.plan.axis_union import GrownAxis
 
 
 def ingest(
@@ -225,16 +223,7 @@ def ingest(
         raise IngestError(
             "coordinate= is for one dimension that nothing else describes: dims={'name': …} says which"
         )
-    for name, value, allowed in (
-        ("copy", copy, ("needed", "all", "never")),
-        ("errors", errors, ("raise", "skip")),
-        ("missing", missing, ("raise", "fill")),
-        ("units", units, ("equal", "ignore")),
-        ("overlap", overlap, ("refuse", "first", "last", "newest")),
-        ("combine_attrs", WORDS[0] if callable(combine_attrs) else combine_attrs, WORDS),
-    ):
-        if value not in allowed:
-            raise IngestError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
+    _check_choices(locals())
     if convert_units and units == "ignore":
         raise IngestError(
             "units='ignore' keeps numbers as they are, but convert_units=True changes them: choose one"
@@ -257,10 +246,12 @@ def ingest(
         stacks=stacks, overlap=overlap, tolerance=tolerance, indices=places,
     )  # fmt: skip
     whole = DatasetIngestion(
-        Target(store, branch), urls, sources, request, rules, parser, group, errors, replace,
-        coordinate_sources, schema, engine, coordinate,
+        group, urls, sources, request, rules, parser, errors, replace, coordinate_sources, schema, engine,
+        coordinate,
     )  # fmt: skip
-    ingestion = Ingestion.of_all_groups(whole) if request.group == ALL else Ingestion([whole])
+    ingestion = Ingestion(store, branch, [whole])
+    if request.group == ALL:
+        ingestion.split_groups()
     # All files have to be known before the first goes anywhere if they determine the dimensions, or if nested
     # lists give their order, or a function combines all of their attributes.
     together = dry_run or not request.dims or bool(places) or callable(combine_attrs)
@@ -271,43 +262,32 @@ def ingest(
     return ingestion.commit(batches, urls, message)
 
 
-def lint(
-    files: str | os.PathLike[str] | Iterable[Any],
-    store: Any = None,
-    *,
-    concat_dim: str | Sequence[str] | None = None,
-    combine: Literal["nested", "by_coords"] | None = None,
-    dims: Mapping[str, CoordinateSource] | None = None,
-    stack: Mapping[str, Any] | None = None,
-    rename: Mapping[str, str] | None = None,
-    preprocess: Preprocess | None = None,
-    schema: Any = None,
-    variables: Iterable[str] | None = None,
-    group: str = "",
-    source_group: str = "",
-    copy: Literal["needed", "all", "never"] = "needed",
-    errors: Literal["raise", "skip"] = "raise",
-    missing: Literal["raise", "fill"] = "raise",
-    add_variables: bool = False,
-    units: Literal["equal", "ignore"] = "equal",
-    convert_units: bool = False,
-    combine_attrs: Rule = "override",
-    overlap: Literal["refuse", "first", "last", "newest"] = "refuse",
-    tolerance: float | None = None,
-    replace: bool = False,
-    nulls: bool = False,
-    dtype: Any = None,
-    load: Iterable[str] = (),
-    coordinate: Callable[[str], Any] | None = None,
-    order_by: str | None = None,
-    parser: Any = None,
-    storage_options: Mapping[str, Any] | None = None,
-    authorize: Authorized = None,
-    client: Engine = None,
-    batch: int | None = None,
-    progress: Progress = silent,
-    branch: str = "main",
-) -> IngestReport:
+def _check_choices(arguments: Mapping[str, Any]) -> None:
+    """Refuse an argument of `ingest` that is none of the words in its annotation."""
+    for name, annotation in get_type_hints(ingest).items():
+        choices = (annotation, *get_args(annotation))
+        words = [word for choice in choices if get_origin(choice) is Literal for word in get_args(choice)]
+        value = arguments.get(name)
+        if words and value is not None and not callable(value) and value not in words:
+            raise IngestError(f"{name}={value!r} is not one of {', '.join(map(repr, words))}")
+
+
+def _dry_run_of[**P](
+    function: Callable[P, IngestReport],
+) -> Callable[[Callable[..., IngestReport]], Callable[P, IngestReport]]:
+    """Give a function the signature of another, without the arguments that are about a commit."""
+    signature = inspect.signature(function)
+    parameters = [each for name, each in signature.parameters.items() if name not in ("message", "dry_run")]
+
+    def with_signature(lint: Any) -> Callable[P, IngestReport]:
+        lint.__signature__ = signature.replace(parameters=parameters)
+        return cast(Callable[P, IngestReport], lint)
+
+    return with_signature
+
+
+@_dry_run_of(ingest)
+def lint(*arguments: Any, **options: Any) -> IngestReport:
     """Say what differs between files, and what an ingest would do about it; nothing is written.
 
     This is a dry run of `ingest` and takes the same arguments: give those that you would use, and it says
@@ -332,10 +312,10 @@ def lint(
     >>> [drift.options for drift in report.drifts if drift.refused]
     [('overlap', 'order_by')]
     """
-    arguments = dict(locals())  # all of them are for `ingest`
-    if not (concat_dim or combine or dims):
-        arguments["combine"] = "by_coords"
-    return ingest(**arguments, dry_run=True)
+    bound = inspect.signature(lint).bind(*arguments, **options)
+    if not any(map(bound.arguments.get, ("concat_dim", "combine", "dims"))):
+        bound.arguments["combine"] = "by_coords"
+    return ingest(*bound.args, **bound.kwargs, dry_run=True)
 
 
 BATCH_FILES = 2_000
@@ -390,37 +370,14 @@ class RepositoryAddress:
 
 
 @dataclass
-class Target:
-    """The branch that an ingest commits to; its repository may not exist yet."""
+class Ingestion:
+    """One call of `ingest`: the datasets that the files go into, and their commits, one per batch."""
 
-    repository: Any
+    store: Any
     """The repository, or where it is or will be; None for a dry run without one."""
 
     branch: str
-
-    def open(self, *, create: bool = False) -> icechunk.Repository | None:
-        """The repository, opened once; None if it does not exist and is not to be created."""
-        if self.repository is not None and not isinstance(self.repository, icechunk.Repository):
-            try:
-                if isinstance(self.repository, RepositoryAddress):
-                    place, options = self.repository.store, self.repository.storage_options
-                else:
-                    place, options = self.repository, {}
-                self.repository = open_repository(place, create=create, storage_options=options)
-            except RepositoryNotFoundError:
-                return None
-        repo: icechunk.Repository | None = self.repository
-        return repo
-
-    def session(self) -> icechunk.Session | None:
-        """The newest state of the branch, for reading; None if there is no repository."""
-        repo = self.open()
-        return None if repo is None else repo.readonly_session(self.branch)
-
-
-@dataclass
-class Ingestion:
-    """One call of `ingest`: the datasets that the files go into, and their commits, one per batch."""
+    """The branch that commits go to."""
 
     parts: list[DatasetIngestion]
     """One dataset, or one for every group of the files that has data."""
@@ -431,18 +388,18 @@ class Ingestion:
     above: str | None = None
     """The group that holds the datasets of all groups; None if only one group is ingested."""
 
-    grown: GrownAxis | None = field(init=False, default=None)
+    axis: GrownAxis | None = field(init=False, default=None)
     """What the last commit did to the first dimension; None if there are several datasets."""
 
-    @classmethod
-    def of_all_groups(cls, whole: DatasetIngestion) -> Ingestion:
+    def split_groups(self) -> None:
         """Take every group of the files, each as its own dataset."""
+        (whole,) = self.parts
         if not whole.request.dims:
             raise IngestError("source_group='*' needs concat_dim=: each group has its own coordinates")
         groups = Groups.of(whole.urls, whole.sources, with_fields(whole.request, group=""), whole.parser)
         if not groups.with_data:
             raise IngestError(groups.no_data_text(whole.urls))
-        parts = [
+        self.parts = [
             with_fields(
                 whole,
                 request=with_fields(whole.request, group=path),
@@ -452,22 +409,20 @@ class Ingestion:
             )
             for path, urls in groups.with_data.items()
         ]
-        return cls(parts, groups.without_data, whole.group)
+        self.without_data, self.above = groups.without_data, whole.group
 
-    @property
-    def first(self) -> DatasetIngestion:
-        """The dataset, or that of the first group."""
-        return self.parts[0]
-
-    @property
-    def target(self) -> Target:
-        """Where everything is committed."""
-        return self.first.target
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether there is one dataset."""
-        return len(self.parts) == 1
+    def open(self, *, create: bool = False) -> icechunk.Repository | None:
+        """The repository, opened once; None if it does not exist and is not to be created."""
+        place, options = self.store, None
+        if isinstance(place, RepositoryAddress):
+            place, options = self.store.store, self.store.storage_options
+        if place is not None and not isinstance(place, icechunk.Repository):
+            try:
+                self.store = open_repository(place, create=create, storage_options=options)
+            except RepositoryNotFoundError:
+                return None
+        repo: icechunk.Repository | None = self.store
+        return repo
 
     def batches(
         self, urls: Sequence[str], most: int | None, progress: Progress, *, bounded: bool
@@ -476,39 +431,40 @@ class Ingestion:
 
         There is at least one batch, which may be empty. It has at most `most` files, or the default number.
         """
-        for part in self.parts:
-            part.compare()
-        fresh = {part.request.group: dict.fromkeys(part.fresh()) for part in self.parts}
-        new = [url for url in urls if any(url in own for own in fresh.values())]
+        repo = self.open()
+        session = None if repo is None else repo.readonly_session(self.branch)
+        streams = [(part, *part.begin(session)) for part in self.parts]
+        new = [url for url in urls if any(url in fresh for _, fresh, _ in streams)]
         steps = len(new) + 1  # parsing every file, and the commit
         progress(0, steps)
-        streams = [
-            (part, fresh[part.request.group], part.parse(fresh[part.request.group])) for part in self.parts
-        ]
         count = nbytes = 0
         for done, url in enumerate(new, start=1):
-            for part, own, results in streams:
-                if url in own:
+            for part, fresh, results in streams:
+                if url in fresh:
                     nbytes += part.take(next(results))
             count += 1
             progress(done, steps)
             full = count >= (most or usual_files(done - count)) or (bounded and nbytes >= BATCH_BYTES)
             if done < len(new) and full:
-                self._declare()
                 yield
                 count = nbytes = 0
-        self._declare()
         yield
         progress(steps, steps)
 
-    def _declare(self) -> None:
-        for part in self.parts:
-            part.declare()
-
-    def preview(self, batches: Generator[None], options: Iterable[str]) -> IngestReport:
-        """What a commit would do; nothing is written or raised."""
+    def preview(self, batches: Iterable[None], options: Iterable[str]) -> IngestReport:
+        """What a commit would do, and which options of `ingest` would change that; nothing is written."""
         for _ in batches:  # there is only one
-            reports = {part.request.group: part.preview(options) for part in self.parts}
+            repo = self.open()
+            session = None if repo is None else repo.readonly_session(self.branch)
+            plans = []
+            for part in self.parts:
+                dataset = Dataset() if session is None else Dataset.read(session.store, part.group)
+                plans.append((part, part.plan(dataset), dataset))
+        reports = {}
+        for part, plan, dataset in plans:
+            report = part.report(plan, dataset, repo)
+            drifts = find_drifts(plan, dataset, part.rules, report.runs, options)
+            reports[part.request.group] = with_fields(report, drifts=drifts)
         return merge_reports(reports, left_out_variables(self.without_data))
 
     def commit(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
@@ -516,59 +472,52 @@ class Ingestion:
         reports = BatchReports()
         with closing(batches):  # whatever happens, parsing stops
             for number, _ in enumerate(batches):
-                if number:
-                    self._release_references()
+                repo = self.open()
+                if number and repo is not None:
+                    # otherwise Icechunk would keep the references of earlier batches in memory
+                    self.store = reopen_without_cache(repo)
                 self._accept_restored()
                 report = self._commit_batch(message)
-                reports.add(report, self.grown)
-                self.target.repository = report.repository or self.target.repository
+                reports.add(report, self.axis)
+                self.store = report.repository or self.store
                 for part in self.parts:
                     part.begin_batch(reports.added)
         unchanged = {url for part in self.parts for url in part.unchanged}
         return reports.merge(report, urls, unchanged)
 
-    def _release_references(self) -> None:
-        """Open the repository again: Icechunk would keep the references of earlier batches in memory."""
-        repo = self.target.open()
-        self.target.repository = (
-            None if repo is None else reopen_without_cache(repo)
-        ) or self.target.repository
-
     def _accept_restored(self) -> None:
         """First of all, make files readable again that were restored without their times."""
         restored = {url: identity for part in self.parts for url, identity in part.restored.items()}
-        repo = self.target.open() if restored else None
+        repo = self.open() if restored else None
         if repo is not None:
-            sources = self.first.sources
-            self.target.repository = accept_restored(repo, restored, self.target.branch, sources)
+            self.store = accept_restored(repo, restored, self.branch, self.parts[0].sources)
             for part in self.parts:
                 part.restored = {}
 
     def _commit_batch(self, message: str | None) -> IngestReport:
         """Write a batch in one commit; a repository is created only if something goes into it."""
-        repo = self.target.open()
+        repo = self.open()
         ready: list[IngestPlan] | None = None
         if repo is None:
-            if self.target.branch != "main":
+            if self.branch != "main":
                 raise VersionNotFoundError(
-                    f"a new repository has no branch {self.target.branch!r}, only 'main': name that one"
+                    f"a new repository has no branch {self.branch!r}, only 'main': name that one"
                 )
             datasets = [Dataset() for _ in self.parts]
-            ready = self._plan_together(datasets)
-            self._raise_refusals(ready)
+            ready = self._plan(datasets)
             if not any(plan.placed_files for plan in ready):
                 return self._report(ready, datasets, None)
-        repo = repo or self.target.open(create=True)
-        assert repo is not None
-        commit = Commit(repo, self.target.branch, message or "ingest")
+            repo = self.open(create=True)
+            assert repo is not None
+        commit = Commit(repo, self.branch, message or "ingest")
         attempts: list[tuple[IngestReport, UncommittedChange | str]] = []
 
         def prepare() -> UncommittedChange | str:
             nonlocal ready
-            report, change = self._write(commit.repo, ready)
+            attempts.append(self._write(commit.repo, ready))
             ready = None  # it was written into, and another writer was faster
+            report, change = attempts[-1]
             commit.message = message or f"ingest: {report.summary}"
-            attempts.append((report, change))
             return change
 
         snapshot = publish(commit, prepare)
@@ -576,34 +525,29 @@ class Ingestion:
         return report if isinstance(change, str) else with_fields(report, snapshot_id=snapshot)
 
     def _write(
-        self, repo: icechunk.Repository, ready: list[IngestPlan] | None = None
+        self, repo: icechunk.Repository, ready: list[IngestPlan] | None
     ) -> tuple[IngestReport, UncommittedChange | str]:
         """Plan everything and write it into a session; if nothing is new, return the current snapshot.
 
         `ready` are the plans of new datasets, if they were already made.
         """
-        branch = self.target.branch
         while True:
-            session = repo.writable_session(branch)
+            session = repo.writable_session(self.branch)
             datasets, plans = self._plan_in(session, ready)
-            self._raise_refusals(plans)
-            locations = {url for plan in plans for url in plan.locations()}
-            split, options = partial(self._split, plans), self.first.sources.options
-            reopened, prefixes = with_containers(repo, locations, self._folders(), options, split)
-            report = with_fields(self._report(plans, datasets, reopened), containers=prefixes)
-            self.grown = plans[0].cube.axes[0] if self.is_alone else None
+            handle, allowed, prefixes = self._configure(repo, plans)
+            report = with_fields(self._report(plans, datasets, allowed), containers=prefixes)
+            self.axis = plans[0].cube.axes[0] if len(plans) == 1 else None
             if not any(plan.placed_files for plan in plans):
                 return report, session.snapshot_id
-            handle = self._handle_for_full_members(reopened, plans)
-            if handle is not repo:  # a session keeps the configuration that it began with
-                planned_at, repo = session.snapshot_id, reopened
-                session = handle.writable_session(branch)
+            if handle.config != repo.config:  # a session keeps the configuration that it began with
+                planned_at, repo = session.snapshot_id, allowed
+                session = handle.writable_session(self.branch)
                 if session.snapshot_id != planned_at:
                     continue
-                if datasets[0].origin:
-                    datasets = [self.first.read_end(session) or datasets[0]]
-                else:
-                    datasets = [part.read(session) for part in self.parts]
+                datasets = [
+                    dataset.in_session(session.store, part.group)
+                    for part, dataset in zip(self.parts, datasets, strict=True)
+                ]
             store, opens = safe_store(session.store), True
             for part, plan, dataset in zip(self.parts, plans, datasets, strict=True):
                 opens &= not plan.placed_files or part.write(store, plan, dataset)
@@ -613,9 +557,65 @@ class Ingestion:
                 return report, UncommittedChange(session)
             ready = None  # without what was left out, everything may be different
 
-    def _raise_refusals(self, plans: Sequence[IngestPlan]) -> None:
+    def _plan_in(
+        self, session: icechunk.Session, ready: list[IngestPlan] | None
+    ) -> tuple[list[Dataset], list[IngestPlan]]:
+        """The datasets as they are in a session, and their plans; `ready` are those of new ones.
+
+        Files that go after all others need only the end of the dataset, whatever its length.
+        """
+        if len(self.parts) == 1 and not self.parts[0].again:
+            end = self.parts[0].read_end(session)
+            if end is not None:
+                with suppress(WholeDatasetNeededError):
+                    return [end], self._plan([end])
+        datasets = [Dataset.read(session.store, part.group) for part in self.parts]
+        if ready and all(dataset.is_new for dataset in datasets):
+            return datasets, ready
+        return datasets, self._plan(datasets)
+
+    def _plan(self, datasets: Sequence[Dataset]) -> list[IngestPlan]:
+        """The plans of all datasets; a file that one of them refuses goes into none."""
+        while True:
+            plans = [part.plan(dataset) for part, dataset in zip(self.parts, datasets, strict=True)]
+            refused = {url: why for plan in plans for url, why in plan.refused.items()}
+            affected = [part for part in self.parts if any(file.url in refused for file in part.parsed)]
+            if len(plans) == 1 or not affected:
+                break
+            for part in affected:
+                part.failures |= {file.url: refused[file.url] for file in part.parsed if file.url in refused}
+                part.parsed = [file for file in part.parsed if file.url not in refused]
         for part, plan in zip(self.parts, plans, strict=True):
-            part.raise_refusals(plan)
+            if plan.refused and part.errors != "skip":
+                raise IngestError(refusal_text(plan.refused, len(part.urls), part.before))
+        return plans
+
+    def _configure(
+        self, repo: icechunk.Repository, plans: Sequence[IngestPlan]
+    ) -> tuple[icechunk.Repository, icechunk.Repository, tuple[str, ...]]:
+        """The handle to write these plans with, one that may read their sources, and those sources' prefixes.
+
+        They differ if the commit fills members: each of them then gets one manifest of references.
+        """
+        locations = {url for plan in plans for url in plan.locations()}
+        folders = {url.rpartition("/")[0] + "/" for url in self.parts[0].urls}
+        written = [each for each in zip(self.parts, plans, strict=True) if each[1].placed_files]
+
+        def split(config: icechunk.RepositoryConfig) -> bool:
+            changes = [
+                with_splitting(config, part.group, plan.arrays.values(), plan.cube.dims)
+                for part, plan in written
+            ]
+            return any(changes)
+
+        options = self.parts[0].sources.options
+        allowed, prefixes = with_containers(repo, locations, folders, options, split)
+        config, fills = allowed.config, False
+        for part, plan in written:
+            full = [array for array in plan.arrays.values() if array.full_members]
+            if full:
+                config, fills = with_whole_members(config, part.group, full), True
+        return allowed.reopen(config=config) if fills else allowed, allowed, prefixes
 
     def _report(
         self, plans: Sequence[IngestPlan], datasets: Sequence[Dataset], repo: icechunk.Repository | None
@@ -638,68 +638,14 @@ class Ingestion:
                 "  Ingest such groups one by one: source_group= names one, and group= where it goes"
             )
 
-    def _plan_in(
-        self, session: icechunk.Session, ready: list[IngestPlan] | None
-    ) -> tuple[list[Dataset], list[IngestPlan]]:
-        """The datasets as they are in a session, and their plans; `ready` are those of new ones.
-
-        Files that go after all others need only the end of the dataset, whatever its length.
-        """
-        end = self.first.read_end(session) if self.is_alone and not self.first.again else None
-        if end is not None:
-            with suppress(WholeDatasetNeededError):
-                return [end], self._plan_together([end])
-        datasets = [part.read(session) for part in self.parts]
-        if ready and all(dataset.is_new for dataset in datasets):
-            return datasets, ready
-        return datasets, self._plan_together(datasets)
-
-    def _plan_together(self, datasets: Sequence[Dataset]) -> list[IngestPlan]:
-        """The plans of all datasets; a file that one of them refuses goes into none."""
-        while True:
-            plans = [part.plan(dataset) for part, dataset in zip(self.parts, datasets, strict=True)]
-            refused = {url: why for plan in plans for url, why in plan.refused.items()}
-            affected = [part for part in self.parts if any(file.url in refused for file in part.parsed)]
-            if len(plans) == 1 or not affected:
-                return plans
-            for part in affected:
-                part.failures |= {file.url: refused[file.url] for file in part.parsed if file.url in refused}
-                part.parsed = [file for file in part.parsed if file.url not in refused]
-
-    def _split(self, plans: Sequence[IngestPlan], config: icechunk.RepositoryConfig) -> bool:
-        """Split manifests of references along the dimension that grows; returns whether `config` changed."""
-        changes = [
-            with_splitting(config, part.group, plan.arrays.values(), plan.cube.dims)
-            for part, plan in zip(self.parts, plans, strict=True)
-            if plan.placed_files
-        ]
-        return any(changes)
-
-    def _handle_for_full_members(
-        self, repo: icechunk.Repository, plans: Sequence[IngestPlan]
-    ) -> icechunk.Repository:
-        """The repository; if this commit fills members, a handle that gives each of them one manifest."""
-        config, fills = repo.config, False
-        for part, plan in zip(self.parts, plans, strict=True):
-            full = [
-                (array, names)
-                for array in plan.arrays.values()
-                if (names := [member.name for member in array.members.values() if member.is_full])
-            ]
-            if full:
-                config, fills = with_whole_members(config, part.group, full), True
-        return repo.reopen(config=config) if fills else repo
-
-    def _folders(self) -> set[str]:
-        """The directories of all files."""
-        return {url.rpartition("/")[0] + "/" for url in self.first.urls}
-
 
 @dataclass
 class DatasetIngestion:
     """Files that were named, on their way into one dataset, batch by batch."""
 
-    target: Target
+    group: str
+    """The group that holds the dataset."""
+
     urls: list[str]
     """All files that were named."""
 
@@ -709,25 +655,22 @@ class DatasetIngestion:
     parser: Any
     """The caller's own parser, if given."""
 
-    group: str
-    """The group that holds the dataset."""
-
     errors: str
     """Whether files that cannot be taken `raise` or are `skip`ped."""
 
     replace: bool
     """Whether changed files are taken again."""
 
-    coordinate_sources: Mapping[str, CoordinateSource] = field(default_factory=dict)
+    coordinate_sources: Mapping[str, CoordinateSource]
     """Where coordinates that are not in the files come from."""
 
-    schema: Any = None
+    schema: Any
     """What the caller declared; files are checked against it."""
 
-    engine: Engine = None
+    engine: Engine
     """What parses the files."""
 
-    coordinate: Callable[[str], Any] | None = None
+    coordinate: Callable[[str], Any] | None
     """Returns the coordinate of a file from its URL; if it returns None, the file's own stays."""
 
     unreadable: Mapping[str, str] = field(default_factory=dict)
@@ -757,11 +700,22 @@ class DatasetIngestion:
     before: int = field(init=False, default=0)
     """How many files the earlier batches added."""
 
-    def compare(self) -> None:
+    def begin(
+        self, session: icechunk.Session | None
+    ) -> tuple[dict[str, None], Iterator[ParsedFile | Failure]]:
+        """Compare files with the dataset as it is in a session; returns those to parse, and what is found."""
+        dims: tuple[str, ...] = ()
+        if session is not None:
+            self._compare(session)
+            dims = (
+                () if self.request.dims else Dataset.read_ledger(session.store, self.group, rows=False).dims
+            )
+        known = set() if self.rules.add_variables else self.unchanged
+        fresh = [url for url in self.urls if url not in known]
+        return dict.fromkeys(fresh), self._parse(fresh, dims)
+
+    def _compare(self, session: icechunk.Session) -> None:
         """Find out which files are in the dataset, with the same or with different content."""
-        session = self.target.session()
-        if session is None:
-            return
         self.compared = session.snapshot_id
         known = Dataset.entries(session.store, self.group, self.urls)
         states = locations.check_states(self.sources, {url: content for url, (_, content) in known.items()})
@@ -771,14 +725,8 @@ class DatasetIngestion:
         self.unchanged |= self.restored.keys()
         self.changed = set(states) - self.unchanged
 
-    def fresh(self) -> list[str]:
-        """The files that are to be parsed."""
-        known = set() if self.rules.add_variables else self.unchanged
-        return [url for url in self.urls if url not in known]
-
-    def parse(self, fresh: Iterable[str]) -> Iterator[ParsedFile | Failure]:
+    def _parse(self, urls: list[str], known_dims: tuple[str, ...]) -> Iterator[ParsedFile | Failure]:
         """Parse every file; if no dimensions were named, their coordinates determine them."""
-        urls = list(fresh)
         results = parse_all(urls, self.sources, self.request, self.parser, self.engine)
         if self.request.dims or not urls:
             yield from results
@@ -788,7 +736,7 @@ class DatasetIngestion:
         if not files:  # all that can be said is what is wrong with each
             yield from found
             return
-        dims = self._known_dims() or find_concat_dims(files, self.rules.tolerance, self.rules.convert_units)
+        dims = known_dims or find_concat_dims(files, self.rules.tolerance, self.rules.convert_units)
         if not dims:
             failed = next((each for each in found if isinstance(each, Failure)), None)
             why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
@@ -799,17 +747,8 @@ class DatasetIngestion:
             self.request, dims=(*dims, *(dim for dim in self.coordinate_sources if dim not in dims))
         )
         for each in found:
-            yield self._with_roles(each)
-
-    def _with_roles(self, result: ParsedFile | Failure) -> ParsedFile | Failure:
-        if isinstance(result, Failure):
-            return result
-        known = assign_roles(result, self.request)
-        return known or parse_one(result.url, self.sources, self.request, self.parser)
-
-    def _known_dims(self) -> tuple[str, ...]:
-        session = self.target.session()
-        return () if session is None else Dataset.read_ledger(session.store, self.group).dims
+            again = each if isinstance(each, Failure) else assign_roles(each, self.request)
+            yield again or parse_one(each.url, self.sources, self.request, self.parser)
 
     def take(self, parsed: ParsedFile | Failure) -> int:
         """Put a parsed file where it belongs; returns roughly how much memory it takes."""
@@ -826,22 +765,10 @@ class DatasetIngestion:
             self.failures[result.url] = "it has changed since it was ingested (replace=True ingests it again)"
         return bytes_held(result)
 
-    def declare(self) -> None:
-        """Process what the caller declared: only now do we know which dimensions grow from file to file."""
-        if self.schema is not None and self.rules.schema is None:
-            declared = read_schema(
-                self.schema, self.request, self.sources, self.parser, self.coordinate_sources
-            )
-            self.rules = with_fields(self.rules, schema=declared)
-
     def begin_batch(self, before: int) -> None:
         """Forget the files of the committed batch; all batches so far added `before` files."""
         self.before = before
         self.parsed, self.again, self.failures = [], [], {}
-
-    def read(self, session: icechunk.Session) -> Dataset:
-        """The dataset as a session sees it."""
-        return Dataset.read(session.store, self.group)
 
     def read_end(self, session: icechunk.Session) -> Dataset | None:
         """The end of the dataset, if the files of this batch need no more; otherwise None."""
@@ -852,6 +779,11 @@ class DatasetIngestion:
 
     def plan(self, dataset: Dataset) -> IngestPlan:
         """What goes where; files that are there, or that another process has added since, are unchanged."""
+        if self.schema is not None and self.rules.schema is None:  # now the dimensions are known
+            schema = read_schema(
+                self.schema, self.request, self.sources, self.parser, self.coordinate_sources
+            )
+            self.rules = with_fields(self.rules, schema=schema)
         plan = plan_ingest(
             self.parsed, dataset, self.request, self.rules, again=self.again, replaces=self.replace
         )
@@ -859,24 +791,16 @@ class DatasetIngestion:
         plan.unchanged |= self.unchanged
         return plan
 
-    def preview(self, options: Iterable[str]) -> IngestReport:
-        """What a commit would do, and which options of `ingest` would change that."""
-        session = self.target.session()
-        dataset = Dataset() if session is None else self.read(session)
-        plan = self.plan(dataset)
-        report = self.report(plan, dataset, self.target.open())
-        return with_fields(report, drifts=find_drifts(plan, dataset, self.rules, report.runs, options))
-
     def write(self, store: Any, plan: IngestPlan, dataset: Dataset) -> bool:
         """Write a plan; returns whether everything in it opens. What does not is removed from the files."""
-        source_group = self.request.group
-        writer = Writer(store, self.group, plan, dataset, self.sources, self.parser, source_group)
+        writer = Writer(store, self.group, plan, dataset, self.sources, self.parser, self.request.group)
         problems = writer.write()
         before = [*dataset.plain, *dataset.logical_groups]
-        written = [*plan.coordinates, *plan.static, *plan.arrays]
-        if not problems and not (plan.cube.axes[0].origin and set(written) <= set(before) and not plan.attrs):
+        written = {*plan.coordinates, *plan.static, *plan.arrays}
+        if not problems and not (dataset.origin and written <= set(before) and not plan.attrs):
             problems |= variable_problems(store, self.group, before, written)
-        problems = {name: why for name, why in problems.items() if name in set(written)}
+        problems = {name: why for name, why in problems.items() if name in written}
+        declared = [] if self.rules.schema is None else [self.rules.schema.file]
         for name, why in problems.items():
             if name in before:
                 raise IngestError(
@@ -884,39 +808,18 @@ class DatasetIngestion:
                     f"written: {why}"
                 )
             parts = [part for part, stack in self.rules.stacks.items() if stack.array == name] or [name]
-            declared = [] if self.rules.schema is None else [self.rules.schema.file]
             for file in (*self.parsed, *self.again, *declared):
                 for part in parts:
                     if file.variables.pop(part, None) is not None:
                         file.left_out[part] = why
         return not problems
 
-    def raise_refusals(self, plan: IngestPlan) -> None:
-        """Raise an error for files that cannot be taken, unless they are to be skipped."""
-        if self.errors == "skip" or not plan.refused:
-            return
-        raise IngestError(refusal_text(plan.refused, len(self.urls), self.before))
-
     def report(self, plan: IngestPlan, dataset: Dataset, repo: icechunk.Repository | None) -> IngestReport:
         """What a plan does with every file, as the report that the caller gets."""
-        unchanged = plan.unchanged
-        places = {each.file.url: (each.box.start[0], len(each.positions[0])) for each in plan.placed_files}
-        before = set(dataset.ledger.locations)
-        copy_reasons = plan.copy_reasons()
-        files = []
         batch = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *plan.refused))
-        for url in batch if self.before else self.urls:
-            if url in places:
-                status: Any = "added"
-                if url in before:
-                    status = "extended" if url in unchanged else "replaced"
-                files.append(FileReport(url, status, *places[url], copy_reasons.get(url, "")))
-            elif url in plan.refused:
-                files.append(FileReport(url, "failed", reason=plan.refused[url]))
-            elif url in unchanged:
-                files.append(FileReport(url, "unchanged"))
+        files = report_files(plan, batch if self.before else self.urls, dataset.ledger.locations)
         runs = find_runs(plan) if plan.placed_files else Runs(())
-        return IngestReport(runs, tuple(files), repository=repo, left_out=plan.left_out, copied=plan.copied())
+        return IngestReport(runs, files, repository=repo, left_out=plan.left_out, copied=plan.copied())
 
 
 def remove(

@@ -439,9 +439,9 @@ def with_splitting(
 
 
 def with_whole_members(
-    config: icechunk.RepositoryConfig, group: str, full: Sequence[tuple[ArrayPlan, Sequence[str]]]
+    config: icechunk.RepositoryConfig, group: str, arrays: Sequence[ArrayPlan]
 ) -> icechunk.RepositoryConfig:
-    """The configuration for a commit that fills these members of arrays: each of them gets one manifest.
+    """The configuration for a commit that fills members of these arrays: each of them gets one manifest.
 
     Icechunk applies the first rule that fits, so this one goes before the known ones. It names the members:
     others stay split, including the one after a full one, which the next file adds to.
@@ -449,8 +449,8 @@ def with_whole_members(
     manifest = config.manifest or ManifestConfig()
     known = {} if manifest.splitting is None else manifest.splitting.to_dict()
     # the last file may have made it longer; a part is written as a whole
-    names = _by_size([array for array, _ in full], 2 * FULL)
-    members = {array.name: own for array, own in full}
+    names = _by_size(arrays, 2 * FULL)
+    members = {array.name: array.full_members for array in arrays}
     rules = {
         _path(group, _any_of(f"{name}/{own}" for name in names[each] for own in members[name])): _along(
             re.escape(each[0]), each[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.archives.cf import clean
 from intarsia.archives.parsed_file import MENTIONS, ParsedFile
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
 
 OVERRIDE = "override"
-WORDS = (OVERRIDE, "drop", "drop_conflicts", "no_conflicts", "identical")
 
 KEPT = frozenset((*MEANING, *MENTIONS))
 """Attributes that say what numbers mean or belong to: always those of the first file, whatever the rule."""
@@ -26,7 +25,10 @@ WHOLE = ""
 
 ADVICE = "combine_attrs='drop_conflicts' leaves out what differs"
 
-type Rule = str | Callable[..., dict[str, Any]]
+Rule = (
+    Literal["override", "drop", "drop_conflicts", "no_conflicts", "identical"] | Callable[..., dict[str, Any]]
+)
+"""A rule of xarray's, or a function of a list of attributes."""
 
 
 @dataclass

@@ -395,6 +395,11 @@ class ArrayPlan:
     encodings: dict[str, str] = field(default_factory=dict)
     """The member of every known encoding, by the encoding's digest."""
 
+    @property
+    def full_members(self) -> list[str]:
+        """Members that the contributions fill."""
+        return [member.name for member in self.members.values() if member.is_full]
+
     def box(self, cell: Box, part: str) -> Box:
         """A box of the cube as a box of the array, for one of its variables."""
         bounds = [(0, n) for n in self.shape]
