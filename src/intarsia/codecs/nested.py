@@ -108,7 +108,7 @@ class Chain:
             encoded = (
                 codec._encode_sync(data, self.spec)  # type: ignore[attr-defined]  # as it says
                 if named.synchronous
-                else _run(codec._encode_single(data, self.spec))
+                else run_coroutine(codec._encode_single(data, self.spec))
             )
         except Exception as error:
             error.add_note(f"{NOTE} {self._say(position)}{named_chunk()}")
@@ -128,7 +128,7 @@ class Chain:
             decoded: Buffer = (
                 compressors.decode(codec, data, self.spec, most)
                 if named.synchronous
-                else _run(codec._decode_single(data, self.spec))
+                else run_coroutine(codec._decode_single(data, self.spec))
             )
         except BaseException as error:
             if not (isinstance(error, Exception) or has_panicked(error)):
@@ -164,7 +164,7 @@ def redo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> 
     return data
 
 
-def _run[T](coroutine: Coroutine[Any, Any, T]) -> T:
+def run_coroutine[T](coroutine: Coroutine[Any, Any, T]) -> T:
     """The result of a codec that can only work asynchronously, in a thread that has no event loop yet."""
     with ThreadPoolExecutor(1, thread_name_prefix="intarsia-nested-codec") as pool:
         return pool.submit(copy_context().run, asyncio.run, coroutine).result()

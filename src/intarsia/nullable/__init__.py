@@ -1,7 +1,7 @@
 """Missing values without a sentinel: the `optional` data type, its codec, and arrays that use them.
 
 - `array` is what people create and open; `representation` is the Python type of its selections.
-- On disk: `dtype`, `codec` and `encoding` (a chunk's mask and values). `present_values` holds codecs in front
+- On disk: `dtype` and `codec` (a chunk's mask and values). `present_values` holds codecs in front
   of it, and `sentinel` a codec for files that mark missing values by a number.
 - In memory: `values` (arrays), `elements` (`NULL`, `Some`), `buffer` (what zarr allocates).
 - Computing: `computing`, `dask_blocks`.

@@ -1,6 +1,13 @@
-"""The `optional` codec for nullable data: it stores which elements are present, and only those."""
+"""The `optional` codec for nullable data: it stores which elements are present, and only those.
+
+A chunk consists of two lengths, the encoded mask and the encoded values. Each of the two parts has a chain of
+codecs, nested in the `optional` codec.
+"""
+
+from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,16 +21,29 @@ from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import Bool, VariableLengthBytes, VariableLengthUTF8, ZDType
 
-from intarsia._compat import JSON, ArrayConfig, ArraySpec
+from intarsia._compat import (
+    JSON,
+    ArrayConfig,
+    ArraySpec,
+    Stages,
+    codec_supports_sync,
+    evolve_codecs,
+    resolve_aa_specs,
+    stages,
+)
+from intarsia.codecs import compressors
 from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs, read_configuration
 from intarsia.codecs.context import named_chunk, needs_chunk_index
+from intarsia.codecs.nested import run_coroutine
 from intarsia.codecs.packbits import PackBitsCodec
-from intarsia.errors import ChunkDecodeError, CodecConfigurationError
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError, has_panicked
 from intarsia.nullable.buffer import CompactChunk, NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
 from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling
 from intarsia.nullable.elements import Some
-from intarsia.nullable.encoding import HEADER, NestedCodecs, check_mask, join_parts, run_now, split_parts
 from intarsia.nullable.values import NullableValues
+
+HEADER = struct.Struct("<QQ")
+"""The lengths of the encoded mask and the encoded data, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -107,18 +127,18 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     def open_parts(self, data: Buffer, spec: ArraySpec) -> dict[str, tuple[Buffer, ArraySpec]]:
         """The encoded parts of a chunk, each with the spec for its codecs; no data where all is null."""
-        raw, mask_length = split_parts(data)
+        raw, mask_length = _split_parts(data)
         mask_spec, _ = self._specs(spec, 0)
         mask = _bytes(raw[:mask_length], spec)
-        _, count = check_mask(run_now(self._mask.decode(mask, mask_spec, wait=False)))
+        _, count = _check_mask(self._mask.decode(mask, mask_spec), raw.size - mask_length)
         parts = {"mask_codecs": (mask, mask_spec)}
-        if self._has_data(raw.size - mask_length, count):
+        if count:
             parts["data_codecs"] = (_bytes(raw[mask_length:], spec), self._specs(spec, count)[1])
         return parts
 
     def close_parts(self, parts: Mapping[str, Buffer], spec: ArraySpec) -> Buffer:
         """The chunk with these encoded parts."""
-        return join_parts(parts["mask_codecs"], parts.get("data_codecs"), spec)
+        return _join_parts(parts["mask_codecs"], parts.get("data_codecs"), spec)
 
     # -- for slotted shards: see `intarsia.shards.inner_codecs`
 
@@ -138,8 +158,8 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         if data is None:
             data = (default_serializer(dtype.inner, self.name),)
         return type(self)(
-            mask_codecs=NestedCodecs("mask", self.mask_codecs).evolve(mask_spec),
-            data_codecs=NestedCodecs("data", data).evolve(data_spec),
+            mask_codecs=evolve_codecs(self.mask_codecs, mask_spec),
+            data_codecs=evolve_codecs(data, data_spec),
             name=self.name,
         )
 
@@ -168,11 +188,6 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
             )
         return NestedCodecs("data", self.data_codecs)
 
-    @property
-    def _sync_capable(self) -> bool:
-        """Whether zarr's fused pipeline can call it; a nested codec may need an event loop."""
-        return self._mask.synchronous and self._data.synchronous
-
     def _specs(self, spec: ArraySpec, count: int) -> tuple[ArraySpec, ArraySpec]:
         """What the two nested chains get: bools in the chunk's shape, and `count` elements in a row."""
         dtype = _optional(spec.dtype)
@@ -182,26 +197,19 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     # -- encoding
 
-    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        return run_now(self._encode_chunk(chunk_data, chunk_spec, wait=False))
-
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        if self._sync_capable:
-            run = in_own_thread if self.needs_chunk_index(chunk_spec) else asyncio.to_thread
-            return await run(self._encode_sync, chunk_data, chunk_spec)
-        return await self._encode_chunk(chunk_data, chunk_spec, wait=True)
+        run = in_own_thread if self.needs_chunk_index(chunk_spec) else asyncio.to_thread
+        return await run(self._encode_sync, chunk_data, chunk_spec)
 
-    async def _encode_chunk(self, chunk_data: NDBuffer, chunk_spec: ArraySpec, *, wait: bool) -> Buffer:
+    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         nullable, present, count = self._find_present(chunk_data, chunk_spec)
         mask_spec, data_spec = self._specs(chunk_spec, count)
-        mask = await self._mask.encode(NullableNDBuffer(present), mask_spec, wait=wait)
+        mask = self._mask.encode(NullableNDBuffer(present), mask_spec)
         raw = self._encode_raw(nullable, present, count, mask)
         if raw is not None:
             return _bytes(raw, chunk_spec)
-        data = None
-        if count:
-            data = await self._data.encode(_gather_present(nullable, present, count), data_spec, wait=wait)
-        return join_parts(mask, data, chunk_spec)
+        data = self._data.encode(_gather_present(nullable, present, count), data_spec) if count else None
+        return _join_parts(mask, data, chunk_spec)
 
     def _find_present(
         self, chunk_data: NDBuffer, chunk_spec: ArraySpec
@@ -220,9 +228,10 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         self, nullable: NullableValues, present: np.ndarray[Any, Any], count: int, mask: Buffer
     ) -> np.ndarray[Any, Any] | None:
         """The whole chunk, gathered in place, if its values are stored as they lie in memory."""
-        codec = self._data.only(BytesCodec)
-        values = nullable.values
-        if codec is None or nullable.depth > 1 or values.dtype.hasobject or not count:
+        codec, values = self._data.codecs[0], nullable.values
+        if len(self._data.codecs) > 1 or not isinstance(codec, BytesCodec):
+            return None
+        if nullable.depth > 1 or values.dtype.hasobject or not count:
             return None
         if values.dtype.itemsize > 1 and codec.endian is not None:
             stored = values.dtype.newbyteorder(codec.endian)
@@ -239,32 +248,19 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     # -- decoding
 
-    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return run_now(self._decode_chunk(chunk_data, chunk_spec, wait=False))
-
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        if self._sync_capable:
-            return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
-        return await self._decode_chunk(chunk_data, chunk_spec, wait=True)
+        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
 
-    async def _decode_chunk(self, chunk_data: Buffer, chunk_spec: ArraySpec, *, wait: bool) -> NDBuffer:
-        raw, mask_length = split_parts(chunk_data)
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        raw, mask_length = _split_parts(chunk_data)
         mask_spec, _ = self._specs(chunk_spec, 0)
-        mask = await self._mask.decode(_bytes(raw[:mask_length], chunk_spec), mask_spec, wait=wait)
-        present, count = check_mask(mask)
+        mask = self._mask.decode(_bytes(raw[:mask_length], chunk_spec), mask_spec)
+        present, count = _check_mask(mask, raw.size - mask_length)
         data = None
-        if self._has_data(raw.size - mask_length, count):
+        if count:
             _, data_spec = self._specs(chunk_spec, count)
-            data = await self._data.decode(_bytes(raw[mask_length:], chunk_spec), data_spec, wait=wait)
+            data = self._data.decode(_bytes(raw[mask_length:], chunk_spec), data_spec)
         return self._combine(present, count, data, chunk_spec)
-
-    def _has_data(self, nbytes: int, count: int) -> bool:
-        if count == 0 and nbytes:
-            raise ChunkDecodeError(
-                f"codec 'optional': the mask{named_chunk()} says that nothing is present, "
-                f"but there are {nbytes} bytes of data"
-            )
-        return count > 0
 
     def _combine(
         self, present: np.ndarray[Any, Any], count: int, data: NDBuffer | None, chunk_spec: ArraySpec
@@ -280,6 +276,153 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
             if decoded.dtype != element.dtype:
                 decoded = decoded.astype(element.dtype)
         return OptionalNDBuffer.from_compact(CompactChunk(present, decoded, element, count))
+
+
+@dataclass(frozen=True)
+class NestedCodecs:
+    """The codecs of one part of a chunk.
+
+    Unlike zarr's own chains, it checks what it can before a codec allocates anything, and says which codec
+    failed on which part.
+    """
+
+    part: str
+    """The name of the part in errors: mask or data."""
+
+    codecs: tuple[Codec, ...]
+    """The chain, as in zarr.json."""
+
+    @cached_property
+    def _stages(self) -> Stages:
+        return stages(self.codecs)
+
+    def validate(self, spec: ArraySpec, chunk_grid: Any) -> None:
+        """Let each codec check whether it can work on data of `spec`."""
+        for codec in self.codecs:
+            codec.validate(shape=spec.shape, dtype=spec.dtype, chunk_grid=chunk_grid)
+            spec = codec.resolve_metadata(spec)
+
+    def encode(self, data: NDBuffer, spec: ArraySpec) -> Buffer:
+        """The encoded part."""
+        arrays, serializer, compressed = self._stages
+        before, inner = resolve_aa_specs(arrays, spec)
+        encoded: Any = data
+        for codec, codec_spec in zip(arrays, before, strict=True):
+            encoded = _call(codec, "encode", encoded, codec_spec)
+        for codec in (serializer, *compressed):
+            encoded = _call(codec, "encode", encoded, inner)
+        part: Buffer = encoded
+        return part
+
+    def decode(self, data: Buffer, spec: ArraySpec) -> NDBuffer:
+        """The decoded part, in the shape that `spec` gives."""
+        arrays, serializer, compressed = self._stages
+        before, inner = resolve_aa_specs(arrays, spec)
+        bounds = compressors.decoded_bounds((serializer, *compressed), inner)
+        unknown = compressors.unknown_bound(inner, len(data))  # by the stored size, however compressed
+        decoded: Any = data
+        codec: Any = serializer
+        try:
+            for codec, bound in zip(reversed(compressed), reversed(bounds), strict=True):
+                decoded = _decompress(codec, decoded, inner, unknown if bound is None else bound)
+            codec = serializer
+            if serializer.is_fixed_size:
+                self._check_size(len(decoded), serializer, inner)
+                decoded = _align(decoded, inner)
+            else:
+                compressors.check_count(serializer, decoded, prod(inner.shape))
+            decoded = _call(serializer, "decode", decoded, inner)
+            for codec, codec_spec in zip(reversed(arrays), reversed(before), strict=True):
+                decoded = _call(codec, "decode", decoded, codec_spec)
+        except BaseException as error:
+            passes = not isinstance(error, Exception) and not has_panicked(error)
+            if passes or isinstance(error, ChunkDecodeError):
+                raise
+            name = codec.to_dict().get("name", type(codec).__name__)
+            raise ChunkDecodeError(
+                f"codec 'optional': the {self.part} part{named_chunk()} is damaged: {name}: "
+                f"{error or type(error).__name__}"
+            ) from error
+        if decoded.shape != spec.shape:
+            raise ChunkDecodeError(
+                f"codec 'optional': the {self.part} part{named_chunk()} has shape {decoded.shape}, "
+                f"but {spec.shape} is expected"
+            )
+        part: NDBuffer = decoded
+        return part
+
+    def _check_size(self, nbytes: int, serializer: Codec, spec: ArraySpec) -> None:
+        raw = prod(spec.shape) * spec.dtype.to_native_dtype().itemsize
+        expected = serializer.compute_encoded_size(raw, spec)
+        if nbytes != expected:
+            raise ChunkDecodeError(
+                f"codec 'optional': the {self.part} part{named_chunk()} has {nbytes} bytes, "
+                f"but {prod(spec.shape)} elements of {spec.dtype.to_native_dtype()} need {expected}"
+            )
+
+
+def _call(codec: Any, verb: str, data: Any, spec: ArraySpec) -> Any:
+    """What a codec encodes or decodes; some only work inside an event loop."""
+    if codec_supports_sync(codec):
+        return getattr(codec, f"_{verb}_sync")(data, spec)
+    return run_coroutine(getattr(codec, f"_{verb}_single")(data, spec))
+
+
+def _decompress(codec: Any, data: Buffer, spec: ArraySpec, most: int) -> Any:
+    if codec_supports_sync(codec):
+        return compressors.decode(codec, data, spec, most)
+    return _call(codec, "decode", data, spec)
+
+
+def _join_parts(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:
+    """The two encoded parts as one chunk."""
+    header = HEADER.pack(len(mask), 0 if data is None else len(data))
+    parts = [np.frombuffer(header, dtype=np.uint8), mask.as_numpy_array()]
+    if data is not None:
+        parts.append(data.as_numpy_array())
+    return spec.prototype.buffer.from_array_like(np.concatenate(parts))
+
+
+def _split_parts(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
+    """The chunk without its header, and where the mask ends. Nothing is allocated until this is checked."""
+    raw = chunk_data.as_numpy_array()
+    if raw.size < HEADER.size:
+        raise ChunkDecodeError(
+            f"codec 'optional': {raw.size} bytes{named_chunk()}, but the header alone needs {HEADER.size}"
+        )
+    mask_length, data_length = HEADER.unpack_from(raw)
+    if mask_length + data_length != raw.size - HEADER.size:
+        raise ChunkDecodeError(
+            f"codec 'optional': the header{named_chunk()} says {mask_length} bytes of mask and {data_length} "
+            f"of data, but {raw.size - HEADER.size} follow"
+        )
+    return raw[HEADER.size :], mask_length
+
+
+def _check_mask(mask: NDBuffer, nbytes: int) -> tuple[np.ndarray[Any, Any], int]:
+    """The mask as bools, and how many are true; `nbytes` is the size of the data that follows.
+
+    Bytes other than 0 and 1 would be miscounted.
+    """
+    present = mask.as_numpy_array()
+    if present.size and present.view(np.uint8).max() > 1:
+        raise ChunkDecodeError(
+            f"codec 'optional': the mask{named_chunk()} holds bytes that are neither true nor false"
+        )
+    count = int(np.count_nonzero(present))
+    if count == 0 and nbytes:
+        raise ChunkDecodeError(
+            f"codec 'optional': the mask{named_chunk()} says that nothing is present, "
+            f"but there are {nbytes} bytes of data"
+        )
+    return present, count
+
+
+def _align(data: Buffer, spec: ArraySpec) -> Buffer:
+    """`data`, copied if it is not aligned for its elements: a part may start anywhere in its chunk."""
+    raw = data.as_numpy_array()
+    alignment = spec.dtype.to_native_dtype().alignment
+    return data if raw.ctypes.data % alignment == 0 else type(data).from_array_like(raw.copy())
 
 
 def _optional(dtype: Any) -> OptionalDType:

@@ -121,14 +121,13 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
         return NullableValues(_records_from_arrow(array, missing), missing)
     if types.is_boolean(kind):
         return NullableValues(array.fill_null(False).to_numpy(zero_copy_only=False), missing)
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        objects = np.array(["" if text is None else text for text in array.to_pylist()], dtype=object)
-        return NullableValues(objects.astype(np.dtypes.StringDType()), missing)
+    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     binary = types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary
-    if any(is_binary(kind) for is_binary in binary):
+    if is_text or any(is_binary(kind) for is_binary in binary):
+        empty = "" if is_text else b""
         objects = np.empty(size, dtype=object)
-        objects[:] = [b"" if element is None else element for element in array.to_pylist()]
-        return NullableValues(objects, missing)
+        objects[:] = [empty if element is None else element for element in array.to_pylist()]
+        return NullableValues(objects.astype(np.dtypes.StringDType()) if is_text else objects, missing)
     if types.is_date(kind):
         array = array.cast(pa.timestamp("s" if types.is_date32(kind) else "ms"))
         kind = array.type
@@ -203,20 +202,20 @@ def from_polars(series: Any) -> NullableValues:
     NullableValues([1.5, NULL], dtype=float64)
     """
     pl = extra("polars", "nullable")
-    if isinstance(series, pl.DataFrame):
-        columns = [from_polars(series[name]) for name in series.columns]
-        return stack_columns(columns, series.columns)
     if isinstance(series, pl.LazyFrame):
         raise DataTypeError("a LazyFrame has no values yet: call collect() first")
-    if not isinstance(series, pl.Series):
+    if not isinstance(series, pl.Series | pl.DataFrame):
         raise DataTypeError(f"from_polars takes a series or a data frame, not {type(series).__name__}")
-    if series.dtype.base_type() is pl.Object or (series.dtype.is_nested() and "Object" in str(series.dtype)):
-        # Polars exports the addresses of the objects.
-        raise DataTypeError(f"a series of {series.dtype} has no equivalent in an array: cast it first")
+    dtypes = series.dtypes if isinstance(series, pl.DataFrame) else [series.dtype]
+    for dtype in dtypes:
+        if dtype == pl.Object or (dtype.is_nested() and "Object" in str(dtype)):
+            # Polars exports the addresses of the objects.
+            raise DataTypeError(f"a series of {dtype} has no equivalent in an array: cast it first")
     try:
         exported = series.to_arrow()
     except ValueError as error:
-        raise DataTypeError(f"a series of {series.dtype} does not exist in Arrow: cast it first") from error
+        names = ", ".join(map(str, dtypes))
+        raise DataTypeError(f"data of {names} does not exist in Arrow: cast it first") from error
     return from_arrow(exported)
 
 
@@ -297,10 +296,8 @@ def _column(pd: ModuleType, data: NullableValues) -> Any:
     values, missing = data.values, data.is_null()
     dtype = values.dtype if is_string(values.dtype) else values.dtype.newbyteorder("=")
     kind = dtype.kind
-    if is_string(dtype) or kind == "U":
-        objects = values.astype(object)
-        objects[missing] = pd.NA
-        return pd.array(objects, dtype=pd.StringDtype(na_value=pd.NA))
+    if kind in "TU":
+        return pd.StringDtype(na_value=pd.NA).__from_arrow__(to_arrow(data))
     if kind in "OS" or dtype.names or dtype == np.float16:
         return pd.arrays.ArrowExtensionArray(to_arrow(data))
     if kind in "mM":
@@ -342,14 +339,8 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     array = data.array if isinstance(data, pd.Series | pd.Index) else data
     if isinstance(array, pd.arrays.BooleanArray | pd.arrays.IntegerArray | pd.arrays.FloatingArray):
         return NullableValues(*pandas_memory(array))
-    if isinstance(array, pd.arrays.ArrowExtensionArray) and not isinstance(array.dtype, pd.StringDtype):
-        return from_arrow(array.__arrow_array__())
-    if isinstance(array.dtype, pd.StringDtype):
-        missing = np.asarray(array.isna())
-        text = array.to_numpy(dtype=object, na_value="").astype(np.dtypes.StringDType())
-        return NullableValues(text, missing)
-    if isinstance(array, pd.Categorical):  # it would give floats, with NaN for what is missing
-        return _decode_categories(from_pandas(array.categories), np.asarray(array.codes))
+    if isinstance(array.dtype, pd.ArrowDtype | pd.StringDtype | pd.CategoricalDtype):
+        return from_arrow(extra("pyarrow", "nullable").array(array))
     if getattr(array.dtype, "tz", None) is not None:
         array = array.tz_convert("UTC").tz_localize(None)
     plain = array.to_numpy()
@@ -361,11 +352,3 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     raise DataTypeError(
         f"a column of {array.dtype} has no equivalent in an array: give it a type with convert_dtypes()"
     )
-
-
-def _decode_categories(categories: NullableValues, codes: np.ndarray[Any, Any]) -> NullableValues:
-    """The category that each code stands for; -1 is null."""
-    missing = codes < 0
-    if not len(categories):
-        return NullableValues(np.zeros(codes.shape, dtype=categories.values.dtype), missing)
-    return NullableValues(categories.values[np.where(missing, 0, codes)], missing)
