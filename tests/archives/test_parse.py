@@ -216,8 +216,8 @@ def test_any_virtualizarr_parser_can_be_given(tmp_path):
         (b"", "the file is empty"),
         (b"not a data file at all", "none of HDF5, NetCDF"),
         (b"CDF\x01trunc", "truncated|header"),
-        (b"{}", "KerchunkJSONParser cannot find 'refs' in it"),
-        (b'{"refs": []}', "KerchunkJSONParser cannot read it"),
+        (b"{}", "KerchunkParser cannot find 'refs' in it"),
+        (b'{"refs": []}', "KerchunkParser cannot read it"),
         (b'{"refs": {".zgroup": "{}", "v/.zarray": "{}"}}', "cannot find '_ARRAY_DIMENSIONS' in it"),
         (b"II*\0\x08\0\0\0", "."),
         (b"\x89HDF\r\n\x1a\n" + bytes(10), "."),
@@ -306,7 +306,7 @@ def test_an_hdf5_file_behind_a_user_block_is_recognised(tmp_path):
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("v/5.0", r"KerchunkJSONParser cannot read it: one of its arrays has a chunk outside of its shape"),
+        ("v/5.0", r"KerchunkParser cannot read it: one of its arrays has a chunk outside of its shape"),
         ("v/0", r"the reference 'v/0' does not name a chunk of an array with 2 axes"),
     ],
 )

@@ -10,7 +10,6 @@ from intarsia.archives.cf import clean
 from intarsia.archives.ingest_report import refusal_text
 from intarsia.archives.parse import failure_text, format_of, no_variables_text
 from intarsia.archives.write_plan import write_concat, write_plain
-from intarsia.errors import IngestError
 from intarsia.logical.hierarchy import joined_path, open_group
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Groups:
         unreadable: dict[str, str] = {}
         for url in urls:
             try:
-                paths = _groups_in(url, sources, parser)
+                paths = format_of(url, sources, parser).groups(url, sources)
                 more = {
                     path: _parsed(url, path, sources, request, parser) for path in paths if path not in firsts
                 }
@@ -110,14 +109,6 @@ def left_out_variables(groups: Iterable[GroupWithoutData]) -> dict[str, str]:
     return {
         joined_path(group.path, name): why for group in groups for name, why in group.file.left_out.items()
     }
-
-
-def _groups_in(url: str, sources: Sources, parser: Any) -> list[str]:
-    format: Any = format_of(url, sources, parser)
-    if not hasattr(format, "groups"):
-        raise IngestError(f"the parser {type(format).__name__} does not say which groups it has")
-    paths: list[str] = format.groups(url, sources)
-    return paths
 
 
 def _parsed(url: str, path: str, sources: Sources, request: ParseRequest, parser: Any) -> ParsedFile:

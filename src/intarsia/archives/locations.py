@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,6 +35,12 @@ SCHEMES = ("file", "s3", "gs", "az", "http", "https")
 
 WHOLE_BYTES = 4 << 20
 """Remote objects up to this size are fetched whole: a second request would cost more than the bytes."""
+
+HEAD_BYTES = 8200
+"""How many bytes of a file tell its format: HDF5 may begin at byte 8192."""
+
+DIRECTORIES = (".zarr", ".n5", ".parq", ".parquet")
+"""How the names of directories in object stores end."""
 
 DIGEST = " blake2b:"
 """Precedes the digest of a content in ledgers."""
@@ -134,6 +140,29 @@ def identity_in(url: str, meta: Any) -> Identity:
     # Icechunk strips the quotes from a mark: only S3 accepts it like that
     etag = (meta["e_tag"] or "").strip('"') if scheme_of(url) == "s3" else ""
     return Identity(meta["size"], meta["last_modified"], etag or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What tells the format of a source: the first bytes of a file, or the names in a directory."""
+
+    url: str
+    head: bytes = b""
+    names: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, url: str, sources: Sources) -> Beginning:
+        """Read the beginning of a source."""
+        path, last = local_path(url), url.rsplit("/", 1)[-1]
+        may_be_directory = path.is_dir() if path else last.endswith(DIRECTORIES) or "." not in last
+        names = sources.names_in(url) if may_be_directory else []
+        if names:
+            return cls(url, names=names)
+        with sources.reader(url) as reader:
+            head = reader.read(HEAD_BYTES)
+        if not head:
+            raise IngestError("the file is empty")
+        return cls(url, head)
 
 
 class ReaderAround(io.RawIOBase):

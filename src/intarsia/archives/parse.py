@@ -3,7 +3,6 @@
 A bad file never stops the rest: what is wrong with it is returned as a result.
 """
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,11 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from intarsia.archives.cf import PACKING, packing_of
-from intarsia.archives.formats.hdf5 import HDF5
-from intarsia.archives.formats.tiff import TIFFParser
+from intarsia.archives.formats import hdf5, kerchunk, n5, netcdf3, tiff, zarr
 from intarsia.archives.formats.virtualizarr import VirtualFormat
-from intarsia.archives.formats.zarr import N5_ATTRIBUTES, N5Parser, ZarrArrayParser, ZarrV2Parser, is_n5
-from intarsia.archives.locations import Sources, local_path
+from intarsia.archives.locations import Beginning, Sources
 from intarsia.archives.parse_pool import Engine, parse_with
 from intarsia.archives.parsed_file import Failure, ParsedFile, ParsedVariable, ParseRequest, rename_variables
 from intarsia.archives.plan.coordinates import has_time_units
@@ -28,15 +25,10 @@ from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.preprocess import as_stored, run_preprocess
 from intarsia.display import is_misspelt, names_text
 from intarsia.errors import IngestError, MissingExtraError
-from intarsia.extras import extra
 from intarsia.versions.access import scheme_of
 
-HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-USER_BLOCKS = (0, 512, 1024, 2048, 4096, 8192)
-"""Where HDF5's signature may be."""
-
-ZARR_V2_FILES = frozenset((".zgroup", ".zmetadata", ".zarray", ".zattrs"))
+FORMATS = (hdf5, netcdf3, tiff, kerchunk, zarr, n5)
+"""Modules that recognise a format, in this order; `recognise` returns what parses it."""
 
 SHOWN_GROUPS = 8
 TRIED_GROUPS = 64
@@ -64,6 +56,9 @@ class Format(Protocol):
     def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
         """The wanted variables of one source."""
 
+    def groups(self, url: str, sources: Sources) -> list[str]:
+        """The paths of all groups."""
+
     def opened(self, url: str, sources: Sources, name: str) -> AbstractContextManager[Any]:
         """A variable's stored numbers, to be read in slices, for a copy."""
 
@@ -75,63 +70,27 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
     """
     if parser is not None:
         return _format_for(parser, group)
-    names = sources.names_in(url) if _may_be_directory(url) else []
-    if names:
-        return _format_of_directory(url, names, sources, group)
-    with sources.reader(url) as reader:
-        head = reader.read(8)
-        if not head:
-            raise IngestError("the file is empty")
-        for start in USER_BLOCKS:
-            reader.seek(start)
-            if reader.read(8) == HDF5_MAGIC:
-                return HDF5(group)
-    if head[:3] == b"CDF":
-        return VirtualFormat("netcdf3", _virtualizarr("NetCDF3Parser"), group)
-    if head[:4] in TIFF_MAGIC:
-        return VirtualFormat("tiff", TIFFParser(sources), group)
-    if head.lstrip()[:1] == b"{":
-        return VirtualFormat("kerchunk", _virtualizarr("KerchunkJSONParser"), group)
+    beginning = Beginning.of(url, sources)
+    for module in FORMATS:
+        format: Format | None = module.recognise(beginning, sources, group)
+        if format is not None:
+            return format
+    if beginning.names:
+        listed = ", ".join(beginning.names[:6])
+        raise IngestError(f"the directory is neither Zarr nor N5 (it holds {listed})")
     raise IngestError(
-        f"it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references: it starts with {head!r} "
-        "(a parser of VirtualiZarr may read it)"
+        "it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references: it starts with "
+        f"{beginning.head[:8]!r} (a parser of VirtualiZarr may read it)"
     )
-
-
-def _virtualizarr(parser: str) -> Any:
-    return getattr(extra("virtualizarr.parsers", "virtual"), parser)()
-
-
-def _may_be_directory(url: str) -> bool:
-    path = local_path(url)
-    if path is not None:
-        return path.is_dir()
-    return url.endswith(("/", ".zarr", ".n5", ".parq", ".parquet")) or "." not in url.rsplit("/", 1)[-1]
-
-
-def _format_of_directory(url: str, names: list[str], sources: Sources, group: str) -> Format:
-    if ".zmetadata" in names and url.rstrip("/").endswith((".parq", ".parquet")):
-        return VirtualFormat("kerchunk", _virtualizarr("KerchunkParquetParser"), group)
-    if "zarr.json" in names:
-        if json.loads(sources.get(f"{url.rstrip('/')}/zarr.json")).get("node_type") == "array":
-            return VirtualFormat("zarr", ZarrArrayParser(sources), group)
-        return VirtualFormat("zarr", _virtualizarr("ZarrParser"), group)
-    if ZARR_V2_FILES & set(names):
-        return VirtualFormat("zarr", ZarrV2Parser(sources), group)
-    if N5_ATTRIBUTES in names:
-        document = json.loads(sources.get(f"{url.rstrip('/')}/{N5_ATTRIBUTES}"))
-        if is_n5(document):
-            return VirtualFormat("n5", N5Parser(sources), group)
-    raise IngestError(f"the directory is neither Zarr nor N5 (it holds {', '.join(names[:6])})")
 
 
 def _format_for(parser: Any, group: str) -> Format:
     """The format for a caller's parser: one of ours, or any of VirtualiZarr's."""
     if hasattr(parser, "parse") and hasattr(parser, "opened"):
-        format: Format = parser
-        return format
+        own: Format = parser
+        return own
     if type(parser).__name__ == "HDFParser":  # ours reads what it leaves out
-        return HDF5(group or parser.group or "/", tuple(parser.drop_variables or ()))
+        return hdf5.HDF5(group or parser.group or "/", tuple(parser.drop_variables or ()))
     return VirtualFormat(type(parser).__name__, parser, group)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.archives.formats.virtualizarr import netcdf3_attributes
+from intarsia.archives.formats.netcdf3 import read_attributes
 from intarsia.errors import IngestError
 from tests.archives.files import netcdf
 
@@ -32,7 +32,7 @@ def test_types_and_values_are_netcdfs(tmp_path, version):
             variable.units = "kelvin"
             variable.setncattr("flag", np.int8(3))
     with (tmp_path / "a.nc").open("rb") as file:
-        whole, variables = netcdf3_attributes(file)
+        whole, variables = read_attributes(file)
     with netCDF4.Dataset(tmp_path / "a.nc") as file:
         for ours, theirs in ((whole, file), *((variables[name], file[name]) for name in file.variables)):
             assert ours.keys() == set(theirs.ncattrs())
@@ -46,7 +46,7 @@ def test_types_and_values_are_netcdfs(tmp_path, version):
 @given(st.binary(max_size=200), st.sampled_from([1, 2, 5]))
 def test_garbage_is_an_error_not_a_crash(garbage, version):
     with pytest.raises(ValueError):
-        netcdf3_attributes(io.BytesIO(b"CDF" + bytes([version]) + garbage + b"\xff" * 8))
+        read_attributes(io.BytesIO(b"CDF" + bytes([version]) + garbage + b"\xff" * 8))
 
 
 @pytest.mark.parametrize("kind", ["dimension", "variable", "attribute", "attribute of all"])
@@ -69,7 +69,7 @@ def test_names_that_are_not_utf8_are_refused_as_by_netcdf(tmp_path, kind):
 
 def test_another_file_is_told_apart():
     with pytest.raises(ValueError, match="not a NetCDF classic file"):
-        netcdf3_attributes(io.BytesIO(b"HDF\x01"))
+        read_attributes(io.BytesIO(b"HDF\x01"))
 
 
 @pytest.mark.parametrize("version", VERSIONS)

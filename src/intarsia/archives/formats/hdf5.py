@@ -29,7 +29,7 @@ import numpy as np
 
 from intarsia.archives.cf import FILE_MATTERS, loaded, with_texts
 from intarsia.archives.formats.virtualizarr import specified_codec
-from intarsia.archives.locations import ReaderAround, Sources, folder_of, url_of
+from intarsia.archives.locations import Beginning, ReaderAround, Sources, folder_of, url_of
 from intarsia.archives.parsed_file import (
     PHONY,
     ChunkRanges,
@@ -45,9 +45,18 @@ from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
 from intarsia.manifest.box import chunk_grid
 
+MAGIC = b"\x89HDF\r\n\x1a\n"
+USER_BLOCKS = (0, 512, 1024, 2048, 4096, 8192)
+"""Where the signature may be."""
+
 NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 NON_COORDINATE = "_nc4_non_coord_"
 """The prefix of a NetCDF variable that has the name of a dimension but is not its coordinate."""
+
+
+def recognise(beginning: Beginning, sources: Sources, group: str) -> HDF5 | None:
+    """The format, if a file has the signature of HDF5 where it may be."""
+    return HDF5(group) if any(beginning.head.startswith(MAGIC, start) for start in USER_BLOCKS) else None
 
 
 class HDF5:

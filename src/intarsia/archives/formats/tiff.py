@@ -15,9 +15,12 @@ from typing import IO, Any, NamedTuple
 from zarr.codecs import BytesCodec, TransposeCodec
 
 from intarsia._compat import manifest_table, parse_tiff, parsed_group
-from intarsia.archives.locations import Sources
+from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
+from intarsia.archives.locations import Beginning, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import extra
+
+MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +286,13 @@ def _value_problem(number: int, values: Sequence[int], place: str) -> str:
     return f"its tag {tag.name} ({number}){place} is {listed}, and {rule}: {ADVICE}"
 
 
-class TIFFParser:
-    """The first image of a TIFF file; `VirtualFormat` uses it like one of VirtualiZarr's parsers."""
+def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualFormat | None:
+    """The format, if a file is TIFF or BigTIFF."""
+    return VirtualFormat("tiff", TIFFParser(sources), group) if beginning.head.startswith(MAGIC) else None
 
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
+
+class TIFFParser(SourceParser):
+    """The first image of a TIFF file."""
 
     def __call__(self, url: str, registry: Any) -> Any:
         with self.sources.reader(url) as reader:

@@ -1,15 +1,8 @@
-"""What VirtualiZarr parses: its parsers as formats, and the one place that looks inside its manifests.
+"""Parsers of VirtualiZarr as formats, and the one place that looks inside its manifests."""
 
-Its parser for NetCDF classic files forgets the types of attributes, and allocates as many records as the
-header claims. So the header is read here first.
-"""
-
-import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace as with_fields
-from typing import IO, Any
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -42,6 +35,23 @@ TREES = frozenset(("zarr", "n5"))
 """Formats that are a directory of chunks, in which only links lead to other files."""
 
 
+class SourceParser:
+    """A parser of ours: called like one of VirtualiZarr's, it says more about what it parsed."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+        self.unread: dict[str, str] = {}
+        """Arrays that cannot be translated, by path, and why."""
+
+        self.attributes: dict[str, Mapping[str, Any]] = {}
+        """Attributes that take the place of those in the store, by the path of an array or a group."""
+
+    def __call__(self, url: str, registry: Any) -> Any:
+        """The arrays of a source as a `ManifestStore`."""
+        raise NotImplementedError
+
+
 class VirtualFormat:
     """Any VirtualiZarr parser: called with a URL and a registry of stores, it returns a `ManifestStore`."""
 
@@ -65,18 +75,18 @@ class VirtualFormat:
     def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
         """The wanted variables of one source."""
         linked = self._has_links(url, sources)
-        attrs, typed = self._typed_attributes(url, sources)  # first: it checks whether the header can be true
         store = self._store(url, sources)
-        arrays = arrays_of(store, self.group)
-        described = {name: _described(array, typed.get(name)) for name, array in arrays.items()}
-        if self.name == "kerchunk":
-            self._add_fill_values(url, sources, described)
+        node = group_of(store, self.group)
+        typed: Mapping[str, Any] = getattr(self.parser, "attributes", {})
+        described = {
+            name: _described(array, typed.get(self._path(name))) for name, array in node.arrays.items()
+        }
         described = with_texts(described, request)
         taken, left_out = roles(described, request)
         left_out |= self._unread()
         variables: dict[str, ParsedVariable] = {}
         for name, role in taken.items():
-            variable = parsed_variable(name, role, arrays[name], described[name])
+            variable = _parsed_variable(name, role, node.arrays[name], described[name])
             assert variable.ranges is not None
             locations = variable.ranges.urls()
             moved = self._moved(locations, url, sources, linked)
@@ -90,9 +100,7 @@ class VirtualFormat:
                 variable.values = loaded(array, described[name])
                 variable.ranges = None
             variables[name] = variable
-        node = group_of(store, self.group)
-        if attrs is None:
-            attrs = dict(node.metadata.attributes or {})
+        attrs = dict(typed.get(self._path(""), node.metadata.attributes or {}))
         has_data = any(variable.role == "data" for variable in variables.values())
         groups = () if has_data else tuple(_groups_below(node, self.group.strip("/"), with_arrays=True))
         new_dims = lacking(described, request)
@@ -123,8 +131,6 @@ class VirtualFormat:
 
     def groups(self, url: str, sources: Sources) -> list[str]:
         """The paths of all groups."""
-        if self.name == "netcdf3":
-            return [""]  # such files have none
         return ["", *_groups_below(parsed_group(self._store(url, sources)), "")]
 
     def _unread(self) -> dict[str, str]:
@@ -135,27 +141,6 @@ class VirtualFormat:
             name: unread[path] for path, (group, _, name) in paths.items() if group == self.group.strip("/")
         }
 
-    def _typed_attributes(
-        self, url: str, sources: Sources
-    ) -> tuple[dict[str, Any] | None, Mapping[str, dict[str, Any]]]:
-        if self.name != "netcdf3":
-            return None, {}
-        with sources.reader(url) as reader:
-            return netcdf3_attributes(reader)
-
-    def _add_fill_values(self, url: str, sources: Sources, described: dict[str, Description]) -> None:
-        """Add fill values: in references, which are Zarr v2, they mean "missing", as in xarray."""
-        documents = _references(url, sources)
-        group = self.group.strip("/")
-        _check_keys(f"{group}/" if group else "", documents, described)
-        for name, description in described.items():
-            document = documents.get(f"{self._path(name)}/.zarray", {})
-            document = json.loads(document) if isinstance(document, str) else document
-            fill = document.get("fill_value")
-            if fill is not None and "_FillValue" not in description.attrs and description.dtype.kind in "iuf":
-                attrs = {**description.attrs, "_FillValue": description.dtype.type(fill)}
-                described[name] = with_fields(description, attrs=attrs)
-
     def _path(self, name: str) -> str:
         return "/".join(part for part in (self.group.strip("/"), name) if part)
 
@@ -164,7 +149,7 @@ class VirtualFormat:
         """A variable's stored numbers, to be read in slices, for a copy."""
         linked = self._has_links(url, sources)
         store = self._store(url, sources)
-        locations = set(arrays_of(store, self.group)[name].manifest.iter_nonempty_paths())
+        locations = set(group_of(store, self.group).arrays[name].manifest.iter_nonempty_paths())
         self._moved(locations, url, sources, linked)
         for location in locations:
             sources.resolve(location)
@@ -176,32 +161,6 @@ def parser_error_text(error: Exception) -> str:
     text = " ".join(str(error).split())
     outside = isinstance(error, IndexError) or text.startswith("invalid entry in coordinates")
     return f"one of its arrays has a chunk outside of its shape ({text})" if outside else text
-
-
-def _check_keys(group: str, documents: Mapping[str, Any], described: Mapping[str, Description]) -> None:
-    """Refuse keys of chunks with too few or too many numbers: VirtualiZarr would show a chunk repeatedly."""
-    for key in documents:
-        name, _, place = key.removeprefix(group).partition("/")
-        parts = place.replace("/", ".").split(".")
-        if not key.startswith(group) or name not in described or not all(map(str.isdecimal, parts)):
-            continue
-        ndim = len(described[name].shape)
-        if len(parts) != max(ndim, 1):
-            raise IngestError(f"the reference {key!r} does not name a chunk of an array with {ndim} axes")
-
-
-def _references(url: str, sources: Sources) -> Mapping[str, Any]:
-    """What kerchunk wrote: one JSON file, or a directory of Parquet files."""
-    if sources.names_in(url) if url.endswith((".parq", ".parquet", "/")) else ():
-        found: Mapping[str, Any] = json.loads(sources.get(f"{url.rstrip('/')}/.zmetadata"))["metadata"]
-        return found
-    document = json.loads(sources.get(url))
-    if document.get("gen"):
-        raise IngestError(
-            "its references are generated from a pattern ('gen'), which is not supported: write each one out"
-        )
-    references: Mapping[str, Any] = document.get("refs", document)
-    return references
 
 
 def _elsewhere(parsed: ParsedFile, sources: Sources) -> Identity | None:
@@ -239,12 +198,6 @@ def _rename(variable: ParsedVariable, old: str, new: str) -> None:
         ranges.locations = ranges.locations.replace(old, new, 1)
     else:
         ranges.locations = np.strings.replace(ranges.locations, old, new, 1)
-
-
-def arrays_of(store: Any, group: str = "") -> Mapping[str, Any]:
-    """The manifest arrays of one group of a VirtualiZarr `ManifestStore`, by name."""
-    arrays: Mapping[str, Any] = group_of(store, group).arrays
-    return arrays
 
 
 def group_of(store: Any, path: str) -> Any:
@@ -288,7 +241,7 @@ def specified_codec(document: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "configuration": configuration} if "configuration" in document else {"name": name}
 
 
-def parsed_variable(name: str, role: Role, array: Any, description: Description) -> ParsedVariable:
+def _parsed_variable(name: str, role: Role, array: Any, description: Description) -> ParsedVariable:
     """A manifest array with the ranges of its chunks."""
     metadata, manifest = array.metadata, array.manifest
     chunks = tuple(int(size) for size in metadata.chunk_grid.chunk_shape)
@@ -318,125 +271,3 @@ def _only(urls: np.ndarray[Any, Any]) -> str | None:
     if not urls.size:
         return ""
     return str(urls[0]) if bool((urls == urls[0]).all()) else None
-
-
-NETCDF3_TYPES = dict(
-    enumerate(["i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8"], start=1)
-)
-NETCDF3_TEXT = 2
-NETCDF3_DIMENSIONS, NETCDF3_VARIABLES, NETCDF3_ATTRIBUTES = 10, 11, 12
-NETCDF3_MOST_BYTES = 1 << 28
-"""No header has longer names or attributes: a larger length means a damaged file."""
-
-
-class _NetCDF3Header:
-    """The big-endian header of a NetCDF classic file, read from front to back; CDF-5 has wider counts."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        file.seek(0)
-        magic = file.read(4)
-        if len(magic) < 4 or magic[:3] != b"CDF" or magic[3] not in (1, 2, 5):
-            raise IngestError(f"not a NetCDF classic file: it starts with {magic!r}")
-        self._file, self._version = file, magic[3]
-        self.size = file.seek(0, 2)
-        file.seek(len(magic))
-
-    def bytes(self, count: int) -> bytes:
-        if not 0 <= count <= NETCDF3_MOST_BYTES:
-            raise IngestError(f"the header is damaged: a field of {count} bytes")
-        data = self._file.read(count)
-        if len(data) < count:
-            raise IngestError(f"the header is truncated: {count} bytes expected, {len(data)} found")
-        self._file.read(-count % 4)
-        return data
-
-    def number(self, width: int) -> int:
-        return int.from_bytes(self.bytes(width), "big", signed=True)
-
-    def count(self) -> int:
-        return self.number(8 if self._version == 5 else 4)
-
-    def offset(self) -> int:
-        return self.number(4 if self._version == 1 else 8)
-
-    def name(self) -> str:
-        name = self.bytes(self.count())
-        try:
-            return name.decode()
-        except UnicodeDecodeError as error:
-            raise IngestError(
-                f"its name {name!r} is not UTF-8, which NetCDF requires: rename it in a copy, which "
-                "xarray.open_dataset(…, engine='scipy') can read"
-            ) from error
-
-    def entries(self, tag: int) -> range:
-        own, count = self.number(4), self.count()
-        if own not in (0, tag) or (own == 0 and count):
-            raise IngestError(f"the header is damaged: list {tag} expected, {own} found")
-        return range(count)
-
-    def attributes(self) -> dict[str, Any]:
-        attributes: dict[str, Any] = {}
-        for _ in self.entries(NETCDF3_ATTRIBUTES):
-            name, kind = self.name(), self.number(4)
-            if kind not in NETCDF3_TYPES:
-                raise IngestError(f"the attribute {name!r} has the unknown type {kind}")
-            dtype = np.dtype(NETCDF3_TYPES[kind])
-            count = self.count()
-            data = self.bytes(count * dtype.itemsize)
-            if kind == NETCDF3_TEXT:
-                attributes[name] = data.decode("utf-8", "replace").rstrip("\x00")
-                continue
-            values = np.frombuffer(data, dtype=dtype).astype(dtype.newbyteorder("="))
-            attributes[name] = values[0] if values.size == 1 else values
-        return attributes
-
-
-def netcdf3_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The attributes of the file, and those of every variable by its name.
-
-    Raises `IngestError` if the header is damaged, or if it counts more records than the file can hold.
-    """
-    header = _NetCDF3Header(file)
-    records = header.count()
-    lengths = []
-    for _ in header.entries(NETCDF3_DIMENSIONS):
-        header.name()
-        lengths.append(header.count())
-    whole = header.attributes()
-    variables = {}
-    starts, record_bytes = [], 0
-    for _ in header.entries(NETCDF3_VARIABLES):
-        name = header.name()
-        dimensions = [header.count() for _ in range(header.count())]
-        variables[name] = header.attributes()
-        kind = header.number(4)
-        _check_fill_value(name, NETCDF3_TYPES.get(kind, "i1"), variables[name].get("_FillValue"))
-        header.count()  # its size, which is wrong for large variables
-        start = header.offset()
-        if dimensions and all(0 <= d < len(lengths) for d in dimensions) and lengths[dimensions[0]] == 0:
-            starts.append(start)
-            itemsize = np.dtype(NETCDF3_TYPES.get(kind, "i1")).itemsize
-            record_bytes += math.prod(lengths[d] for d in dimensions[1:]) * itemsize
-    if starts and records > 1:
-        _check_records(records, min(starts), record_bytes, header.size)
-    return whole, variables
-
-
-def _check_fill_value(name: str, kind: str, fill: Any) -> None:
-    """Refuse integers with a `_FillValue` that is none: VirtualiZarr cannot read the whole file then."""
-    if np.dtype(kind).kind in "iu" and isinstance(fill, np.floating) and not fill.is_integer():
-        raise IngestError(
-            f"the variable {name!r} has integers, but its _FillValue is {fill}. Remove it: "
-            f"ncatted -a _FillValue,{name},d,, FILE"
-        )
-
-
-def _check_records(count: int, start: int, nbytes: int, size: int) -> None:
-    """Raise `IngestError` if the last record would begin after the end of the file."""
-    last = start + (count - 1) * max(nbytes, 1)
-    if last >= size:
-        raise IngestError(
-            f"it is truncated, or its header is damaged: it has {size:,} bytes, and the last of its "
-            f"{count:,} records would begin at {last:,}"
-        )

@@ -1,8 +1,8 @@
-"""Zarr that VirtualiZarr does not parse: format 2 with any filter, a lone array of format 3, and N5.
+"""Zarr: groups of format 3, which VirtualiZarr parses; lone arrays of format 3, and format 2 with any filter.
 
 Arrays of format 2 become format 3 one by one, so one that cannot be translated does not affect the others.
 zarr's own translation, which VirtualiZarr relies on, has no filters that work on bytes, such as `shuffle`,
-and no texts. In N5, every block is a file, which zarr-n5's `n5_default` decodes.
+and no texts.
 """
 
 from __future__ import annotations
@@ -18,25 +18,32 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia._compat import sync
 from intarsia.archives.cf import encoded_fill_attribute
-from intarsia.archives.formats.virtualizarr import parser_error_text
-from intarsia.archives.locations import Sources
+from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat, parser_error_text
+from intarsia.archives.locations import Beginning, Sources
 from intarsia.archives.plan.encodings import is_bytes_codec
 from intarsia.errors import IngestError
 from intarsia.extras import extra
-from intarsia.manifest.box import chunk_grid
 
 ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED = ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 TEXTS = "vlen-utf8"
 
 
-class ZarrV2Parser:
-    """The arrays of a Zarr v2 hierarchy; `VirtualFormat` uses it like one of VirtualiZarr's parsers."""
+def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualFormat | None:
+    """The format, if a directory is Zarr."""
+    parser: Any = None
+    if "zarr.json" in beginning.names:
+        document = json.loads(sources.get(f"{beginning.url.rstrip('/')}/zarr.json"))
+        is_array = document.get("node_type") == "array"
+        parser = (
+            ZarrArrayParser(sources) if is_array else extra("virtualizarr.parsers", "virtual").ZarrParser()
+        )
+    elif not {ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED}.isdisjoint(beginning.names):
+        parser = ZarrV2Parser(sources)
+    return parser and VirtualFormat("zarr", parser, group)
 
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
 
-        self.unread: dict[str, str] = {}
-        """Arrays that cannot be translated, by path, and why."""
+class ZarrV2Parser(SourceParser):
+    """The arrays of a Zarr v2 hierarchy."""
 
     def __call__(self, url: str, registry: Any) -> Any:
         manifests = extra("virtualizarr.manifests", "virtual")
@@ -84,16 +91,19 @@ class ZarrV2Parser:
         return manifests.ManifestGroup(arrays=arrays, groups=groups, attributes=attributes)
 
     def _array(self, url: str, prefix: str, documents: Mapping[str, Any]) -> Any:
-        manifests = extra("virtualizarr.manifests", "virtual")
-        parsers = extra("virtualizarr.parsers.zarr.zarr", "virtual")
         document = documents[f"{prefix}{ARRAY}"]
         metadata = translated(document, documents.get(f"{prefix}{ATTRIBUTES}", {}))
-        store, inside = self.sources.resolve(url)
-        listed = parsers.build_chunk_manifest(
-            store, inside, unquote(url).removesuffix(inside), metadata, parsers.ZarrFormat.V2,
-            document.get("dimension_separator") or ".",
-        )  # fmt: skip
-        return manifests.ManifestArray(metadata=metadata, chunkmanifest=sync(listed))
+        return _manifest_array(self.sources, url, metadata, 2, document.get("dimension_separator") or ".")
+
+
+def _manifest_array(sources: Sources, url: str, metadata: Any, form: int, separator: str) -> Any:
+    """An array of this metadata, with the chunks that are stored below its directory in a Zarr format."""
+    parser = extra("virtualizarr.parsers.zarr.zarr", "virtual")
+    store, inside = sources.resolve(url)
+    chunks = parser.build_chunk_manifest(
+        store, inside, unquote(url).removesuffix(inside), metadata, parser.ZarrFormat(form), separator
+    )
+    return parser.ManifestArray(metadata=metadata, chunkmanifest=sync(chunks))
 
 
 def translated(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> ArrayV3Metadata:
@@ -141,107 +151,14 @@ def _with_fill_value(document: Mapping[str, Any], attributes: dict[str, Any]) ->
     return attributes | {"_FillValue": encoded_fill_attribute(kind.type(fill), kind)}
 
 
-class ZarrArrayParser:
-    """A Zarr v3 array without a group around it: one variable, named after its directory.
-
-    `VirtualFormat` uses it like one of VirtualiZarr's parsers.
-    """
-
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
+class ZarrArrayParser(SourceParser):
+    """A Zarr v3 array without a group around it: one variable, named after its directory."""
 
     def __call__(self, url: str, registry: Any) -> Any:
         manifests = extra("virtualizarr.manifests", "virtual")
-        parsers = extra("virtualizarr.parsers.zarr.zarr", "virtual")
         root = url.rstrip("/")
         metadata = ArrayV3Metadata.from_dict(json.loads(self.sources.get(f"{root}/zarr.json")))
-        store, inside = self.sources.resolve(root)
         separator = getattr(metadata.chunk_key_encoding, "separator", "/")
-        listed = parsers.build_chunk_manifest(
-            store, inside, unquote(root).removesuffix(inside), metadata, parsers.ZarrFormat.V3, separator
-        )
-        array = manifests.ManifestArray(metadata=metadata, chunkmanifest=sync(listed))
+        array = _manifest_array(self.sources, root, metadata, 3, separator)
         name = unquote(root).rsplit("/", 1)[-1].removesuffix(".zarr")
         return manifests.ManifestStore(group=manifests.ManifestGroup(arrays={name: array}), registry=registry)
-
-
-N5_ATTRIBUTES = "attributes.json"
-N5_NEEDED = {"dimensions", "blockSize", "dataType", "compression"}
-
-
-def is_n5(document: Any) -> bool:
-    """Whether an attributes.json belongs to N5."""
-    return isinstance(document, dict) and ("n5" in document or document.keys() >= N5_NEEDED)
-
-
-class N5Parser:
-    """Parses the datasets of one N5 group, or one dataset.
-
-    Axes are in N5's own order, the fastest first, as in zarr-n5. Their names come from the attribute `axes`,
-    if there is one.
-    """
-
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
-
-    def __call__(self, url: str, registry: Any) -> Any:
-        manifests = extra("virtualizarr.manifests", "virtual")
-        url = url.rstrip("/")
-        arrays = {}
-        if (document := self._attributes(url)) is not None and document.keys() >= N5_NEEDED:
-            arrays[url.rsplit("/", 1)[-1].removesuffix(".n5")] = self._array(url, document)
-        else:
-            for name in self.sources.names_in(url):
-                inner = self._attributes(f"{url}/{quote(name)}")
-                if inner is not None and inner.keys() >= N5_NEEDED:
-                    arrays[name] = self._array(f"{url}/{quote(name)}", inner)
-        if not arrays:
-            raise IngestError("it holds no N5 dataset")
-        return manifests.ManifestStore(group=manifests.ManifestGroup(arrays=arrays), registry=registry)
-
-    def _attributes(self, url: str) -> dict[str, Any] | None:
-        try:
-            document = json.loads(self.sources.get(f"{url}/{N5_ATTRIBUTES}"))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return document if isinstance(document, dict) else None
-
-    def _array(self, url: str, document: dict[str, Any]) -> Any:
-        manifests = extra("virtualizarr.manifests", "virtual")
-        axes = document.get("axes")
-        n5 = extra("zarr_n5.metadata", "n5")
-        if document["dataType"] not in n5.COMPATIBLE_DATA_TYPES:
-            raise IngestError(
-                f"its data type {document['dataType']!r} is not supported, only numbers are: "
-                f"{', '.join(n5.COMPATIBLE_DATA_TYPES)}"
-            )
-        # through the group: the other constructor of zarr-n5 0.3 calls itself with too few arguments
-        array = n5.N5ArrayMetadata.from_group(n5.N5GroupMetadata.from_jso(dict(document)))
-        metadata: dict[str, Any] = array.to_zarr().to_dict()
-        compression = document["compression"]
-        if compression["type"] == "gzip" and compression.get("useZlib"):  # zarr-n5 0.3 takes it for gzip
-            *others, gzip = metadata["codecs"][0]["configuration"]["codecs"]
-            zlib = {"name": "numcodecs.zlib", "configuration": {"level": gzip["configuration"]["level"]}}
-            metadata["codecs"][0]["configuration"]["codecs"] = [*others, zlib]
-        metadata["attributes"] = {k: v for k, v in document.items() if k not in N5_NEEDED | {"n5", "axes"}}
-        ndim = len(metadata["shape"])
-        if isinstance(axes, list) and len(axes) == ndim and all(isinstance(axis, str) for axis in axes):
-            metadata["dimension_names"] = axes
-        metadata["chunk_key_encoding"] = {"name": "default", "configuration": {"separator": "."}}
-        chunk_shape = metadata["chunk_grid"]["configuration"]["chunk_shape"]
-        grid = chunk_grid(metadata["shape"], chunk_shape)
-        paths = np.full(grid, "", dtype=np.dtypes.StringDType())
-        lengths = np.zeros(grid, dtype=np.uint64)
-        store, root = self.sources.resolve(url)
-        for batch in extra("obstore", "virtual").list(store, root.rstrip("/") + "/"):
-            for meta in batch:
-                parts = meta["path"].removeprefix(root.rstrip("/") + "/").split("/")
-                if len(parts) == ndim and all(part.isdecimal() for part in parts):
-                    index = tuple(int(part) for part in parts)
-                    if all(i < n for i, n in zip(index, grid, strict=True)):
-                        paths[index] = f"{url}/{'/'.join(parts)}"
-                        lengths[index] = meta["size"]
-        manifest = manifests.ChunkManifest.from_arrays(
-            paths=paths, offsets=np.zeros(grid, dtype=np.uint64), lengths=lengths
-        )
-        return manifests.ManifestArray(metadata=ArrayV3Metadata.from_dict(metadata), chunkmanifest=manifest)

@@ -1,0 +1,98 @@
+"""N5: every block is a file, which zarr-n5's `n5_default` decodes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from zarr.core.metadata.v3 import ArrayV3Metadata
+
+from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
+from intarsia.archives.locations import Beginning, Sources
+from intarsia.errors import IngestError
+from intarsia.extras import extra
+from intarsia.manifest.box import chunk_grid
+
+ATTRIBUTES = "attributes.json"
+NEEDED = {"dimensions", "blockSize", "dataType", "compression"}
+
+
+def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualFormat | None:
+    """The format, if a directory is N5."""
+    if ATTRIBUTES not in beginning.names:
+        return None
+    document = json.loads(sources.get(f"{beginning.url.rstrip('/')}/{ATTRIBUTES}"))
+    is_n5 = isinstance(document, dict) and ("n5" in document or document.keys() >= NEEDED)
+    return VirtualFormat("n5", N5Parser(sources), group) if is_n5 else None
+
+
+class N5Parser(SourceParser):
+    """Parses the datasets of one N5 group, or one dataset.
+
+    Axes are in N5's own order, the fastest first, as in zarr-n5. Their names come from the attribute `axes`,
+    if there is one.
+    """
+
+    def __call__(self, url: str, registry: Any) -> Any:
+        manifests = extra("virtualizarr.manifests", "virtual")
+        url = url.rstrip("/")
+        arrays = {}
+        if (document := self._attributes(url)) is not None and document.keys() >= NEEDED:
+            arrays[url.rsplit("/", 1)[-1].removesuffix(".n5")] = self._array(url, document)
+        else:
+            for name in self.sources.names_in(url):
+                inner = self._attributes(f"{url}/{quote(name)}")
+                if inner is not None and inner.keys() >= NEEDED:
+                    arrays[name] = self._array(f"{url}/{quote(name)}", inner)
+        if not arrays:
+            raise IngestError("it holds no N5 dataset")
+        return manifests.ManifestStore(group=manifests.ManifestGroup(arrays=arrays), registry=registry)
+
+    def _attributes(self, url: str) -> dict[str, Any] | None:
+        try:
+            document = json.loads(self.sources.get(f"{url}/{ATTRIBUTES}"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return document if isinstance(document, dict) else None
+
+    def _array(self, url: str, document: dict[str, Any]) -> Any:
+        manifests = extra("virtualizarr.manifests", "virtual")
+        axes = document.get("axes")
+        n5 = extra("zarr_n5.metadata", "n5")
+        if document["dataType"] not in n5.COMPATIBLE_DATA_TYPES:
+            raise IngestError(
+                f"its data type {document['dataType']!r} is not supported, only numbers are: "
+                f"{', '.join(n5.COMPATIBLE_DATA_TYPES)}"
+            )
+        # through the group: the other constructor of zarr-n5 0.3 calls itself with too few arguments
+        array = n5.N5ArrayMetadata.from_group(n5.N5GroupMetadata.from_jso(dict(document)))
+        metadata: dict[str, Any] = array.to_zarr().to_dict()
+        compression = document["compression"]
+        if compression["type"] == "gzip" and compression.get("useZlib"):  # zarr-n5 0.3 takes it for gzip
+            *others, gzip = metadata["codecs"][0]["configuration"]["codecs"]
+            zlib = {"name": "numcodecs.zlib", "configuration": {"level": gzip["configuration"]["level"]}}
+            metadata["codecs"][0]["configuration"]["codecs"] = [*others, zlib]
+        metadata["attributes"] = {k: v for k, v in document.items() if k not in NEEDED | {"n5", "axes"}}
+        ndim = len(metadata["shape"])
+        if isinstance(axes, list) and len(axes) == ndim and all(isinstance(axis, str) for axis in axes):
+            metadata["dimension_names"] = axes
+        metadata["chunk_key_encoding"] = {"name": "default", "configuration": {"separator": "."}}
+        chunk_shape = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        grid = chunk_grid(metadata["shape"], chunk_shape)
+        paths = np.full(grid, "", dtype=np.dtypes.StringDType())
+        lengths = np.zeros(grid, dtype=np.uint64)
+        store, root = self.sources.resolve(url)
+        for batch in extra("obstore", "virtual").list(store, root.rstrip("/") + "/"):
+            for meta in batch:
+                parts = meta["path"].removeprefix(root.rstrip("/") + "/").split("/")
+                if len(parts) == ndim and all(part.isdecimal() for part in parts):
+                    index = tuple(int(part) for part in parts)
+                    if all(i < n for i, n in zip(index, grid, strict=True)):
+                        paths[index] = f"{url}/{'/'.join(parts)}"
+                        lengths[index] = meta["size"]
+        manifest = manifests.ChunkManifest.from_arrays(
+            paths=paths, offsets=np.zeros(grid, dtype=np.uint64), lengths=lengths
+        )
+        return manifests.ManifestArray(metadata=ArrayV3Metadata.from_dict(metadata), chunkmanifest=manifest)

@@ -1,0 +1,152 @@
+"""NetCDF classic files, which VirtualiZarr parses.
+
+Its parser forgets the types of attributes, and allocates as many records as the header claims. So the header
+is read here first.
+"""
+
+import math
+from typing import IO, Any
+
+import numpy as np
+
+from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
+from intarsia.archives.locations import Beginning, Sources
+from intarsia.errors import IngestError
+from intarsia.extras import extra
+
+
+def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualFormat | None:
+    """The format, if a file is NetCDF classic."""
+    if not beginning.head.startswith(b"CDF"):
+        return None
+    return VirtualFormat("netcdf3", NetCDF3Parser(sources), group)
+
+
+class NetCDF3Parser(SourceParser):
+    """The variables of a file, with attributes that have their types."""
+
+    def __call__(self, url: str, registry: Any) -> Any:
+        with self.sources.reader(url) as reader:
+            self.attributes[""], variables = read_attributes(reader)
+        self.attributes |= variables
+        return extra("virtualizarr.parsers", "virtual").NetCDF3Parser()(url, registry)
+
+
+TYPES = dict(enumerate(["i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8"], start=1))
+TEXT = 2
+DIMENSIONS, VARIABLES, ATTRIBUTES = 10, 11, 12
+MOST_BYTES = 1 << 28
+"""No header has longer names or attributes: a larger length means a damaged file."""
+
+
+class _Header:
+    """The big-endian header of a NetCDF classic file, read from front to back; CDF-5 has wider counts."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        file.seek(0)
+        magic = file.read(4)
+        if len(magic) < 4 or magic[:3] != b"CDF" or magic[3] not in (1, 2, 5):
+            raise IngestError(f"not a NetCDF classic file: it starts with {magic!r}")
+        self._file, self._version = file, magic[3]
+        self.size = file.seek(0, 2)
+        file.seek(len(magic))
+
+    def bytes(self, count: int) -> bytes:
+        if not 0 <= count <= MOST_BYTES:
+            raise IngestError(f"the header is damaged: a field of {count} bytes")
+        data = self._file.read(count)
+        if len(data) < count:
+            raise IngestError(f"the header is truncated: {count} bytes expected, {len(data)} found")
+        self._file.read(-count % 4)
+        return data
+
+    def number(self, width: int) -> int:
+        return int.from_bytes(self.bytes(width), "big", signed=True)
+
+    def count(self) -> int:
+        return self.number(8 if self._version == 5 else 4)
+
+    def offset(self) -> int:
+        return self.number(4 if self._version == 1 else 8)
+
+    def name(self) -> str:
+        name = self.bytes(self.count())
+        try:
+            return name.decode()
+        except UnicodeDecodeError as error:
+            raise IngestError(
+                f"its name {name!r} is not UTF-8, which NetCDF requires: rename it in a copy, which "
+                "xarray.open_dataset(…, engine='scipy') can read"
+            ) from error
+
+    def entries(self, tag: int) -> range:
+        own, count = self.number(4), self.count()
+        if own not in (0, tag) or (own == 0 and count):
+            raise IngestError(f"the header is damaged: list {tag} expected, {own} found")
+        return range(count)
+
+    def attributes(self) -> dict[str, Any]:
+        attributes: dict[str, Any] = {}
+        for _ in self.entries(ATTRIBUTES):
+            name, kind = self.name(), self.number(4)
+            if kind not in TYPES:
+                raise IngestError(f"the attribute {name!r} has the unknown type {kind}")
+            dtype = np.dtype(TYPES[kind])
+            count = self.count()
+            data = self.bytes(count * dtype.itemsize)
+            if kind == TEXT:
+                attributes[name] = data.decode("utf-8", "replace").rstrip("\x00")
+                continue
+            values = np.frombuffer(data, dtype=dtype).astype(dtype.newbyteorder("="))
+            attributes[name] = values[0] if values.size == 1 else values
+        return attributes
+
+
+def read_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The attributes of the file, and those of every variable by its name.
+
+    Raises `IngestError` if the header is damaged, or if it counts more records than the file can hold.
+    """
+    header = _Header(file)
+    records = header.count()
+    lengths = []
+    for _ in header.entries(DIMENSIONS):
+        header.name()
+        lengths.append(header.count())
+    whole = header.attributes()
+    variables = {}
+    starts, record_bytes = [], 0
+    for _ in header.entries(VARIABLES):
+        name = header.name()
+        dimensions = [header.count() for _ in range(header.count())]
+        variables[name] = header.attributes()
+        kind = header.number(4)
+        _check_fill_value(name, TYPES.get(kind, "i1"), variables[name].get("_FillValue"))
+        header.count()  # its size, which is wrong for large variables
+        start = header.offset()
+        if dimensions and all(0 <= d < len(lengths) for d in dimensions) and lengths[dimensions[0]] == 0:
+            starts.append(start)
+            itemsize = np.dtype(TYPES.get(kind, "i1")).itemsize
+            record_bytes += math.prod(lengths[d] for d in dimensions[1:]) * itemsize
+    if starts and records > 1:
+        _check_records(records, min(starts), record_bytes, header.size)
+    return whole, variables
+
+
+def _check_fill_value(name: str, kind: str, fill: Any) -> None:
+    """Refuse integers with a `_FillValue` that is none: VirtualiZarr cannot read the whole file then."""
+    if np.dtype(kind).kind in "iu" and isinstance(fill, np.floating) and not fill.is_integer():
+        raise IngestError(
+            f"the variable {name!r} has integers, but its _FillValue is {fill}. Remove it: "
+            f"ncatted -a _FillValue,{name},d,, FILE"
+        )
+
+
+def _check_records(count: int, start: int, nbytes: int, size: int) -> None:
+    """Raise `IngestError` if the last record would begin after the end of the file."""
+    last = start + (count - 1) * max(nbytes, 1)
+    if last >= size:
+        raise IngestError(
+            f"it is truncated, or its header is damaged: it has {size:,} bytes, and the last of its "
+            f"{count:,} records would begin at {last:,}"
+        )
