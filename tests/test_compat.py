@@ -216,3 +216,33 @@ def test_slotted_shards_are_refused_if_zarr_no_longer_calls_them(monkeypatch):
     monkeypatch.setattr(compat, "SHARDING_METHODS", ("_a_method_of_the_past",))
     with pytest.raises(SlotsUnsupportedError, match=r"ShardingCodec\._a_method_of_the_past"):
         SlottedSharding(chunk_shape=(2,))
+
+
+@pytest.mark.parametrize(
+    ("package", "ask"),
+    [
+        ("virtualizarr", compat.parsed_group),
+        ("virtualizarr", compat.manifest_table),
+        ("icechunk", compat.native_store),
+        ("icechunk", compat.storage_path),
+    ],
+)
+def test_another_package_that_lacks_a_private_name_is_named_with_its_version(package, ask):
+    with pytest.raises(ImportError, match=rf"does not work with {package} \d"):
+        ask(object())
+
+
+def test_a_pandas_without_its_private_names_is_used_through_its_public_ones():
+    pandas = pytest.importorskip("pandas")
+
+    class Public:
+        """What is public of a nullable array."""
+
+        def __init__(self, array):
+            self.to_numpy, self.isna, self.dtype = array.to_numpy, array.isna, array.dtype
+
+    for dtype in ("Int16", "boolean", "Float32"):
+        array = pandas.array([1, None, 0], dtype=dtype)
+        values, missing = compat.pandas_memory(Public(array))
+        assert (values.dtype, missing.tolist()) == (array.dtype.numpy_dtype, [False, True, False])
+        assert values[[0, 2]].tolist() == [1, 0]

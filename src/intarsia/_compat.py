@@ -6,7 +6,8 @@ codec writes them (`CODEC_METHODS`).
 
 A newer zarr may lack any of these names. Without the first few there are no arrays: importing intarsia fails,
 and the error says which zarr to install. The others have a fallback that uses zarr's public API, or refuses
-slotted shards by name; one line in the log says what this zarr lacks (`LACKING`).
+slotted shards by name; one line in the log says what this zarr lacks (`LACKING`). The names of other packages
+have a public fallback, or an error that names the package and its version (`_private`).
 """
 
 # These imports are for the other modules.
@@ -24,6 +25,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeGuard
 
 import numcodecs
@@ -90,6 +92,17 @@ def _from_zarr(module: str, name: str, fallback: Any) -> Any:
     except (ImportError, AttributeError):
         LACKING.append(f"{module}.{name}")
         return fallback
+
+
+def _private(thing: Any, name: str, package: str) -> Any:
+    """A private attribute of another package; if it is not there, an error names the package."""
+    try:
+        return getattr(thing, name)
+    except AttributeError as error:
+        raise ImportError(
+            f"this version of intarsia does not work with {package} {version(package)}: {error}.\n"
+            f"  Install a newer intarsia, or an older {package}: pip install '{package}<{version(package)}'"
+        ) from error
 
 
 def _refuse_slots(*_arguments: Any, **_options: Any) -> Any:
@@ -447,15 +460,6 @@ async def concurrent_map[T](
     return await asyncio.gather(*map(one, items))
 
 
-def resolve_max_workers() -> int:
-    """How many threads zarr's fused pipeline takes."""
-    setting = zarr.config.get("codec_pipeline.max_workers", None)
-    try:
-        return max(1, int(setting))
-    except (TypeError, ValueError):  # not set, or not a number: zarr warns of that when it reads
-        return os.cpu_count() or 1
-
-
 def inner_projections(codec: ShardingCodec, selection: Any, shard_spec: ArraySpec, value: Any) -> Any:
     """Which inner chunks of a shard get which part of `value`, and `value` as indexed by these parts.
 
@@ -499,7 +503,12 @@ def _storage_fields(storage: icechunk.Storage) -> dict[str, str]:
 def storage_path(storage: icechunk.Storage) -> str | None:
     """The directory of a local storage, as it was given to icechunk; None for others."""
     fields = _storage_fields(storage)
-    return fields["path"] if fields.get("type") == "local filesystem" else None
+    if "type" not in fields:  # without a lock, commits to a local repository could be lost
+        raise ImportError(
+            f"this version of intarsia does not work with icechunk {version('icechunk')}, which does not say "
+            f"where a repository is: {storage}"
+        )
+    return fields["path"] if fields["type"] == "local filesystem" else None
 
 
 def storage_in_memory(storage: icechunk.Storage) -> bool:
@@ -521,7 +530,7 @@ def storage_text(storage: icechunk.Storage) -> str:
 
 def native_store(store: icechunk.IcechunkStore) -> Any:
     """The Rust object behind an Icechunk store: our own store wraps it, and it knows its session."""
-    return store._store
+    return _private(store, "_store", "icechunk")
 
 
 async def get_many(
@@ -531,7 +540,7 @@ async def get_many(
 
     None also stands for a value that exists but could not be read: request it by itself to find out.
     """
-    values: list[Any] = await store._store.get_partial_values(wanted)
+    values: list[Any] = await native_store(store).get_partial_values(wanted)
     return values
 
 
@@ -540,7 +549,7 @@ async def get_many(
 
 def parsed_group(store: Any) -> Any:
     """The arrays and attributes in a `ManifestStore`; VirtualiZarr only shows them through xarray."""
-    return store._group
+    return _private(store, "_group", "virtualizarr")
 
 
 def parse_tiff(url: str, registry: Any) -> Any:
@@ -551,13 +560,17 @@ def parse_tiff(url: str, registry: Any) -> Any:
     """
     parser, manifests = import_module("virtual_tiff.parser"), import_module("virtualizarr.manifests")
     store, path = registry.resolve(url)
-    tiff = sync(parser._open_tiff(store=store, path=path))
-    image, endian = tiff.ifds[0], parser._ENDIANNESS_TO_STR[tiff.endianness]
+    opened, names, construct = (
+        _private(parser, name, "virtual_tiff")
+        for name in ("_open_tiff", "_ENDIANNESS_TO_STR", "_construct_manifest_array")
+    )
+    tiff = sync(opened(store=store, path=path))
+    image, endian = tiff.ifds[0], names[tiff.endianness]
     if image.planar_configuration == 1 and image.samples_per_pixel > 1:
-        array = parser._construct_manifest_array(ifd=_OneSample(image), url=url, endian=endian)
+        array = construct(ifd=_OneSample(image), url=url, endian=endian)
         array = _with_samples(array, int(image.samples_per_pixel))
     else:
-        array = parser._construct_manifest_array(ifd=image, url=url, endian=endian)
+        array = construct(ifd=image, url=url, endian=endian)
     group = manifests.ManifestGroup(arrays={"0": array}, attributes={})
     return manifests.ManifestStore(registry=registry, group=group)
 
@@ -614,14 +627,18 @@ class ManifestTable(NamedTuple):
 
 def manifest_table(manifest: Any) -> ManifestTable:
     """A VirtualiZarr manifest as arrays; its public form is a dict of every chunk."""
-    return ManifestTable(manifest._paths, manifest._offsets, manifest._lengths, dict(manifest._inlined))
+    names = "_paths", "_offsets", "_lengths", "_inlined"
+    paths, offsets, lengths, inlined = (_private(manifest, name, "virtualizarr") for name in names)
+    return ManifestTable(paths, offsets, lengths, dict(inlined))
 
 
 def pandas_memory(
     array: pandas.arrays.BooleanArray | pandas.arrays.IntegerArray | pandas.arrays.FloatingArray,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, np.dtype[np.bool_]]]:
     """The values of a nullable pandas array, and where it is null; its public accessors copy both."""
-    return array._data, array._mask
+    if hasattr(array, "_data") and hasattr(array, "_mask"):
+        return array._data, array._mask
+    return array.to_numpy(dtype=array.dtype.numpy_dtype, na_value=array.dtype.type()), array.isna()
 
 
 def dask_meta(array: Any) -> Any:
