@@ -46,8 +46,8 @@ def of_source_files(place):
         expected.append(values)
     os.sync()
     intarsia.ingest(sorted(place.glob("*.nc")), place / "repository", concat_dim="time")
-    store = intarsia.archives.authorize(place / "repository").readonly_session("main").store
-    array = intarsia.open(store, "sst")
+    repo = intarsia.archives.authorize(place / "repository")
+    array, store = intarsia.open(repo, "sst"), repo.readonly_session("main").store
     (region,) = array.regions
     theirs = zarr.open_array(store, path=f"sst/{region.name}", mode="r")
     jobs = {"intarsia": lambda: array[...], "zarr-python, fused": lambda: theirs[...]}

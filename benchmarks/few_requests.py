@@ -54,14 +54,15 @@ def day(number: int) -> tuple[bytes, np.ndarray[Any, Any]]:
     return memory.getvalue(), values
 
 
-def by_zarr(store: Any, selection: Any) -> Any:
+def by_zarr(repo: Any, selection: Any) -> Any:
     """The one member that holds all of it, as zarr-python reads it."""
-    (region,) = intarsia.open(store, "sst").regions
+    (region,) = intarsia.open(repo, "sst").regions
+    store = repo.readonly_session("main").store
     return lambda: zarr.open_array(store, path=f"sst/{region.name}", mode="r")[selection]
 
 
-def by_intarsia(store: Any, selection: Any) -> Any:
-    array = intarsia.open(store, "sst")
+def by_intarsia(repo: Any, selection: Any) -> Any:
+    array = intarsia.open(repo, "sst")
     assert len(array.regions) == 1  # what the other has looked at, too
     return lambda: array[selection]
 
@@ -72,7 +73,7 @@ def measured(
     """Median of the seconds, requests for chunks, other requests, bytes of chunks."""
     took = []
     for _ in range(ROUNDS):
-        read = way(opened().readonly_session("main").store, selection)
+        read = way(opened(), selection)
         proxy.seen.clear()
         start = time.perf_counter()
         values = read()
@@ -109,9 +110,7 @@ def run() -> str:
 
         proxy.latency = LATENCY
         for name, selection in READS.items():
-            explained = intarsia.explain(
-                intarsia.open(opened().readonly_session("main").store, "sst"), selection
-            )
+            explained = intarsia.explain(intarsia.open(opened(), "sst"), selection)
             ours = measured(proxy, opened, by_intarsia, selection, cube[selection])
             zarrs = measured(proxy, opened, by_zarr, selection, cube[selection])
             over = ours[3] / explained.stored_bytes - 1

@@ -106,7 +106,7 @@ def run() -> str:
 
 def _reading(report: intarsia.types.IngestReport) -> str:
     store = report.repository.readonly_session("main").store
-    logical = intarsia.open(store, "sst")
+    logical = intarsia.open(report.repository, "sst")
     (name,), (packing,) = logical.members, logical.manifest.packings
     member = zarr.open_array(store, path=f"sst/{name}", mode="r")
     days = slice(0, 200)

@@ -26,9 +26,11 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import icechunk
+import msgspec
 import numpy as np
 from zarr.core.buffer import Buffer
 from zarr.storage import StorePath
@@ -174,8 +176,12 @@ class _SharedBySession:
     fetcher: Any = None
     """How the engine reads the session once nothing in it can change; set by the engine."""
 
+    access: Any = None
+    """What the person who opened the repository lets the session read without Icechunk: an
+    `intarsia.engine.fetch.virtual.SourceAccess`, set by `intarsia.versions.access`."""
+
     def __getstate__(self) -> dict[str, Any]:
-        return {"is_given_up": self.is_given_up, "fetcher": None}  # another process makes its own
+        return vars(self) | {"fetcher": None}  # another process makes its own
 
 
 class IcechunkStore(icechunk.IcechunkStore):
@@ -323,10 +329,30 @@ def writing(session: icechunk.Session) -> Iterator[None]:
         yield
 
 
-def session_bytes(store: icechunk.IcechunkStore) -> bytes:
-    """The pickled form of a session, the only place that says where its repository is."""
-    session: bytes = native_store(store).session.as_bytes()
-    return session
+STORAGE = 2
+"""Position in a session's form for travelling: the storage of its repository."""
+
+LOCAL_PROVIDER = "local_file_system_object_store_provider"
+
+
+def _form_for_travelling(store: icechunk.IcechunkStore) -> bytes:
+    form: bytes = native_store(store).session.as_bytes()
+    return form
+
+
+def repository_folder(store: icechunk.IcechunkStore) -> Path | None:
+    """The directory of a session's repository on this machine; None if it is elsewhere, or unknown.
+
+    A session says it nowhere but in its form for travelling, MessagePack, of which nothing else is read. A
+    form that is not known leaves all reads to Icechunk, which takes several times as long.
+    """
+    try:
+        storage = msgspec.msgpack.decode(_form_for_travelling(store))[STORAGE]
+        backend = storage["backend"]
+        is_local = backend["object_store_provider_type"] == LOCAL_PROVIDER
+        return Path(backend["path"]).absolute() if is_local else None
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError):
+        return None
 
 
 NATIVE, VIRTUAL, INLINE = 1, 2, 3

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.archives.source_access import MOST_CONTAINERS, directories, prefixes
 from intarsia.errors import IngestError, ReadError
+from intarsia.versions.access import MOST_CONTAINERS, directories, prefixes
 from tests.archives.files import netcdf
 
 NAMES = st.sampled_from("abc")

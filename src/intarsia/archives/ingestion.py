@@ -65,14 +65,13 @@ from intarsia.archives.plan.lint_findings import find_drifts
 from intarsia.archives.plan.schema import read_schema
 from intarsia.archives.preprocess import Preprocess
 from intarsia.archives.relocation import accept_restored
-from intarsia.archives.source_access import with_containers
 from intarsia.archives.write_plan import UncommittedChange, Writer, with_splitting, with_whole_members
 from intarsia.archives.xarray_check import tree_problem, variable_problems
 from intarsia.display import count_text
 from intarsia.errors import IngestError, RepositoryNotFoundError, VersionNotFoundError
 from intarsia.logical.hierarchy import joined_path
 from intarsia.progress import Progress, silent
-from intarsia.versions.access import reopen_without_cache
+from intarsia.versions.access import reopen_without_cache, with_containers
 from intarsia.versions.commit import Commit, publish
 from intarsia.versions.repository import check_name, open_repository
 

@@ -23,13 +23,13 @@ from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table, safe_store
 from intarsia.archives.ingest_report import shown_items
 from intarsia.archives.ledger import Ledger, read_ledger, write_ledger
 from intarsia.archives.locations import Identity, Sources, for_each, split_entry, url_of
-from intarsia.archives.source_access import with_containers
 from intarsia.archives.write_plan import UncommittedChange
 from intarsia.display import count_text
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.versions.access import with_containers
 from intarsia.versions.commit import Commit, publish
 from intarsia.versions.repository import open_repository
 

@@ -18,7 +18,6 @@ import zarr
 from zarr.storage import ZipStore
 
 import intarsia
-from intarsia._icechunk import safe_store
 from intarsia.cli.arguments import parse_options
 from intarsia.cli.verb import CommandError
 from intarsia.display import lay_out, names_text, size_text
@@ -27,7 +26,7 @@ from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.interop.copies import Node, open_source, walk
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.coercion import type_text
-from intarsia.versions.access import Allowed
+from intarsia.versions.access import Allowed, store_of
 from intarsia.versions.locking import lock_file
 from intarsia.versions.repository import check_name, is_plain_zarr, is_repository
 from intarsia.versions.version import Version, as_repository
@@ -219,7 +218,7 @@ class ExistingStore:
                     f"{self.store} is an empty repository: nothing has been committed to it yet.\n"
                     "  intarsia create, ingest and convert put something there"
                 )
-            return safe_store(session.store)
+            return store_of(session, self.repo)
         if self.version.is_explicit:
             raise CommandError(
                 f"{self.store} is a plain Zarr store, which has no versions: {VERSIONS} need an Icechunk "

@@ -171,7 +171,7 @@ def prepare(
     now, or during the read if the fetcher can do that.
     """
     fetcher = handle.fetcher()
-    chosen = layers.among(state, near=fetcher.in_threads)
+    chosen = layers.among(state, near=fetcher.is_near)
     planned = plan(state.manifest, request, by_strips=by_strips, choose=chosen)
     works: list[ChunkPlan] = []
     by_zarr: list[tuple[Part, ZarrSource]] = []

@@ -27,7 +27,7 @@ import zarr
 from icechunk import IcechunkStore
 
 from intarsia._compat import sync
-from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table, safe_store
+from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table
 from intarsia.codecs.base import in_thread_for
 from intarsia.display import codecs_text, plain, size_text
 from intarsia.engine.fetch import is_immutable
@@ -46,6 +46,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import reader
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import type_text
+from intarsia.versions.access import store_of
 from intarsia.versions.history import history
 from intarsia.versions.version import Version
 
@@ -142,7 +143,7 @@ class Answers:
         )
         if at not in known:
             raise VersionNotFoundError("no version that is served")
-        return self._stores.get(at, lambda: safe_store(Version(snapshot_id=at).session(repo).store))
+        return self._stores.get(at, lambda: store_of(Version(snapshot_id=at).session(repo), repo))
 
     def _inside(self, path: str) -> str:
         """A path of the page as a path of the store; it never leaves the root."""

@@ -25,7 +25,6 @@ from intarsia._compat import ArrayV3Metadata, is_regular, manifest_table, sync
 from intarsia.archives.formats.virtualizarr import specified_codec
 from intarsia.archives.formats.zarr import translated
 from intarsia.archives.locations import Identity, Sources, local_path, url_of
-from intarsia.archives.source_access import with_containers
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import bounds_text
 from intarsia.engine.fetch.symlinks import refuse_links_out
@@ -47,7 +46,7 @@ from intarsia.manifest.box import BoundsLike, chunk_grid, element_bounds
 from intarsia.manifest.document import new_name
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.view import View
-from intarsia.versions.access import source_options
+from intarsia.versions.access import source_options, with_containers
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import as_repository, open, resolve
 

@@ -225,7 +225,7 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
         requests,
         requested_bytes,
         ideal,
-        layer_prices(ground.state, prepared.plan, near=ground.fetcher().in_threads),
+        layer_prices(ground.state, prepared.plan, near=ground.fetcher().is_near),
     )
 
 

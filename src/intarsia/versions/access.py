@@ -1,4 +1,5 @@
-"""Access to storage: one vocabulary of options, and which source files a repository may read.
+"""Access to storage: one vocabulary of options, which source files a repository may read, and with which
+credentials.
 
 Repositories and source files take options of the same names, wherever they are. Nobody may read the files
 that a repository refers to until the person who opens it says so.
@@ -6,20 +7,26 @@ that a repository refers to until the person who opens it says so.
 A repository names the places of its sources in virtual chunk containers: URL prefixes with a way to reach
 them. Icechunk only reads below one through a handle that is authorised for it. A handle cannot be changed, so
 authorising more gives another one. What a handle was authorised for is remembered here, so that one that was
-opened before its repository had containers finds the one that knows them.
+opened before its repository had containers finds the one that knows them. The engine gets it too, so that it
+can read sources without Icechunk: credentials come only from here, never out of Icechunk's objects.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 from weakref import WeakKeyDictionary
 
 import icechunk
 
+from intarsia._icechunk import IcechunkStore, safe_store
+from intarsia.engine.fetch.virtual import Container, SourceAccess
 from intarsia.errors import IngestError, RepositoryError
+from intarsia.extras import is_there
 from intarsia.versions.locking import commit_lock
 
 S3_OPTIONS = (
@@ -213,6 +220,9 @@ class _Grants:
     successor: icechunk.Repository | None = None
     """A handle on the same repository that may read more."""
 
+    repository: Container | None = None
+    """The files of the repository, if they lie in an object store that can be read without Icechunk."""
+
 
 _grants: WeakKeyDictionary[icechunk.Repository, _Grants] = WeakKeyDictionary()
 
@@ -281,6 +291,125 @@ def credentials(prefix: str, options: Mapping[str, Any]) -> Any:
     return icechunk.Credentials.S3(icechunk.s3_credentials(**own or {"from_env": True}))
 
 
+TIMEOUTS = {"timeout": "60s", "connect_timeout": "5s"}
+
+RETRIES: Any = {
+    "max_retries": 4,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {
+        "base": 2,
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=3),
+    },
+}
+"""As for repositories: a server that is down should be noticed soon."""
+
+ENVIRONMENT_KEYS = {
+    "access_key_id": "AWS_ACCESS_KEY_ID",
+    "secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "session_token": "AWS_SESSION_TOKEN",
+}
+
+S3_SETTINGS = ("allow_http", "anonymous", "endpoint_url", "force_path_style", "region", "requester_pays")
+"""What the container of a bucket says about it."""
+
+S3_STORES: Any = (icechunk.ObjectStoreConfig.S3, icechunk.ObjectStoreConfig.S3Compatible)
+
+
+def direct_container(prefix: str, options: Mapping[str, Any]) -> Container | None:
+    """How to read below a prefix without Icechunk, as these options say; None leaves it to Icechunk.
+
+    That is where obstore might understand them differently, or would mix in the environment.
+    """
+    scheme, own = scheme_of(prefix), dict(options)
+    if scheme == "file":
+        return Container(prefix)
+    if not is_there("obstore") or (scheme != "s3" and (scheme not in ("http", "https") or headers_of(own))):
+        return None
+    if scheme == "s3":
+        endpoint = own.get("endpoint_url")
+        if own.get("region") is None or (endpoint is not None and not own.get("force_path_style")):
+            return None
+        if endpoint is None and any(name.startswith("AWS_ENDPOINT") for name in os.environ):
+            return None
+        keys = _keys(own)
+        if keys is None or set(own) & {*OF_REPOSITORIES, "headers"}:
+            return None
+        own = {name: own[name] for name in S3_SETTINGS if own.get(name) is not None} | keys
+    arguments = for_obstore(own, scheme)
+    client = {"allow_http": False} | TIMEOUTS | arguments.get("client_options", {})
+    return Container(prefix, arguments | {"client_options": client, "retry_config": RETRIES})
+
+
+def _keys(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The caller's keys, or those in the environment; None if they are not complete."""
+    if options.get("anonymous"):
+        return {"anonymous": True}
+    keys = {name: options[name] for name in ENVIRONMENT_KEYS if options.get(name)}
+    environment = {name: os.environ.get(variable) for name, variable in ENVIRONMENT_KEYS.items()}
+    if not keys:
+        keys = {name: value for name, value in environment.items() if value}
+    elif "session_token" not in keys and environment["session_token"]:
+        return None  # obstore would take somebody else's token
+    return keys if {"access_key_id", "secret_access_key"} <= keys.keys() else None
+
+
+def s3_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of S3 and its relatives; missing ones come from the environment, as in other AWS programs.
+
+    >>> s3_options({"endpoint_url": "http://127.0.0.1:9000", "region": "us-east-1"})["force_path_style"]
+    True
+    """
+    own, environment = dict(options), os.environ
+    found = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    endpoint = own.setdefault("endpoint_url", found)
+    own.setdefault("region", environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"))
+    if endpoint is not None:
+        # Servers other than AWS have no host name per bucket, and often no certificate.
+        own.setdefault("force_path_style", True)
+        own.setdefault("allow_http", endpoint.startswith("http://"))
+        own["region"] = own["region"] or "us-east-1"
+    return own
+
+
+def remember_location(repo: icechunk.Repository, url: str, options: Mapping[str, Any]) -> None:
+    """Remember how a repository on S3 was opened, so that its files can be read without Icechunk."""
+    container = direct_container(url.rstrip("/") + "/", s3_options(options))
+    if container is not None:
+        _grants.setdefault(repo, _Grants()).repository = container
+
+
+def store_of(session: icechunk.Session, repo: icechunk.Repository) -> IcechunkStore:
+    """The store of a session of a repository, which may read without Icechunk what the handle may read.
+
+    Files on this machine need no credentials. For other sources, those must have been given to intarsia.
+
+    >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
+    >>> store_of(repo.readonly_session("main"), repo).shared.access.containers
+    {}
+    """
+    store: IcechunkStore = safe_store(session.store)
+    grants, containers = _grants.get(repo, _Grants()), {}
+    authorized = repo.authorized_virtual_container_prefixes
+    declared = (session.config.virtual_chunk_containers or {}) if authorized else {}
+    for prefix in authorized & declared.keys():
+        scheme = scheme_of(prefix)
+        if not prefix.endswith("/") or (prefix not in grants.options and scheme != "file"):
+            continue
+        own: Mapping[str, Any] = grants.options.get(prefix, {})
+        settings: Any = declared[prefix].store
+        if scheme == "s3":
+            if not isinstance(settings, S3_STORES):
+                continue
+            given = {name: own[name] for name in SECRETS["s3"] if own.get(name)}
+            own = {name: getattr(settings[0], name) for name in S3_SETTINGS} | given
+        container = direct_container(prefix, own)
+        if container is not None:
+            containers[prefix] = container
+    store.shared.access = SourceAccess(containers, grants.repository)
+    return store
+
+
 def containers_of(repo: icechunk.Repository) -> dict[str, icechunk.VirtualChunkContainer]:
     """The current containers of a repository, no matter when the handle was opened.
 
@@ -317,7 +446,7 @@ def allowed(
         for prefix, own in _chosen(prefixes, known).items()
     }
     everything = options if prefixes is True else before.everything
-    return _reopened(repo, known, _Grants(chosen, everything))
+    return _reopened(repo, known, replace(before, options=chosen, everything=everything, successor=None))
 
 
 def _chosen(prefixes: Allowed, known: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -389,8 +518,8 @@ def reopen_without_cache(repo: icechunk.Repository) -> icechunk.Repository:
     >>> reopen_without_cache(repo) is repo
     True
     """
-    grants = _grants.get(repo)
-    if grants is None:
+    grants = _grants.get(repo, _Grants())
+    if not grants.options or grants.options.keys() < repo.authorized_virtual_container_prefixes:
         return repo
     access = {prefix: credentials(prefix, own) for prefix, own in sorted(grants.options.items())}
     opened = icechunk.Repository.open(repo.storage, config=repo.config, authorize_virtual_chunk_access=access)
@@ -436,23 +565,98 @@ def _is_secret(prefix: str, grants: _Grants) -> bool:
     return scheme_of(prefix) in ("http", "https") and bool(headers_of(grants.options.get(prefix, {})))
 
 
-def with_access(
-    repo: icechunk.Repository,
-    fresh: Iterable[str],
-    used: Iterable[str],
-    options: Mapping[str, Any],
-    more: Callable[[icechunk.RepositoryConfig], bool] | None = None,
-) -> icechunk.Repository:
-    """The repository with new containers, saved, and a handle that may read below the prefixes in `used`.
+MOST_CONTAINERS = 16
+"""Sources in more directories than this get containers for the directories above."""
 
-    The configuration keeps everything else, including what others have saved since; `more` may change
-    more of it. Tokens are not stored.
+
+def directories(urls: Iterable[str]) -> set[str]:
+    """The directories of the sources, as URL prefixes.
+
+    If one needs percent-encoding, the directory above replaces it: Icechunk does not match such prefixes.
     """
-    before = _grants.get(repo, _Grants())
+    prefixes = set()
+    for url in urls:
+        prefix = url.rsplit("/", 1)[0] + "/"
+        while quote(unquote(prefix), safe=":/") != prefix or "%" in prefix:
+            prefix = _parent(prefix)
+        prefixes.add(prefix)
+    return prefixes
+
+
+def _parent(prefix: str) -> str:
+    return prefix.rstrip("/").rsplit("/", 1)[0] + "/"
+
+
+def _depth(prefix: str) -> int:
+    path = prefix.split("://", 1)[1].strip("/")
+    return path.count("/") + bool(path)
+
+
+def _collapsed(prefixes: set[str]) -> set[str]:
+    return {a for a in prefixes if not any(a != b and a.startswith(b) for b in prefixes)}
+
+
+def prefixes(urls: Iterable[str], known: Iterable[str] = ()) -> set[str]:
+    """Prefixes that cover the sources: known ones, otherwise their directories.
+
+    If there are many directories, the deepest are widened to the ones above, but never to a whole disk or
+    host.
+
+    >>> sorted(prefixes(["file:///data/2002/1.nc", "file:///data/2003/1.nc"]))
+    ['file:///data/2002/', 'file:///data/2003/']
+    >>> prefixes([f"file:///data/{year}/1.nc" for year in range(2002, 2030)])
+    {'file:///data/'}
+    """
+    kept = set(known)
+    needed = _collapsed({d for d in directories(urls) if not any(d.startswith(k) for k in kept)})
+    while len(needed) > MOST_CONTAINERS:
+        deepest = max(_depth(prefix) for prefix in needed)
+        if deepest <= 1:
+            break
+        needed = _collapsed({_parent(p) if _depth(p) == deepest else p for p in needed})
+    return needed
+
+
+def _source_of_each(files: Iterable[str], sources: Iterable[str]) -> set[str]:
+    """The files; for a source that is a directory, such as a Zarr store, the directory itself.
+
+    >>> sorted(_source_of_each(["file:///a.zarr/v/c/0/0", "file:///a.zarr/v/c/0/1", "file:///b.nc"],
+    ...                        ["file:///a.zarr", "file:///b.nc"]))
+    ['file:///a.zarr/', 'file:///b.nc']
+    """
+    stores = {source.rstrip("/") for source in sources}
+    found = set()
+    for file in files:
+        above = file
+        while "/" in above.split("://", 1)[-1] and above not in stores:
+            above = above.rsplit("/", 1)[0]
+        found.add(f"{above}/" if above in stores and above != file else file)
+    return found
+
+
+def with_containers(
+    repo: icechunk.Repository, referenced: Iterable[str], named: Iterable[str], options: Mapping[str, Any],
+    more: Callable[[icechunk.RepositoryConfig], bool] = lambda config: False,
+) -> tuple[icechunk.Repository, tuple[str, ...]]:  # fmt: skip
+    """The repository with containers for its references, authorised for these and for the named files.
+
+    Also returns the prefixes. Containers of other sources are not authorised: the caller did not name them.
+    The configuration is saved only if it changed, and keeps everything else, including what others have saved
+    since; `more` may change more of it, and says whether it did. Tokens are not stored.
+    """
+    repo, files, sources = current(repo), list(referenced), list(named)
+    known = set(containers_of(repo))
+    fresh = prefixes(_source_of_each(files, sources), known)
+    used = fresh | {k for k in known if any(url.startswith(k) for url in (*files, *sources))}
+    authorized = set(repo.authorized_virtual_container_prefixes)
+    changed = more(repo.config)
+    if not (changed or fresh) and used <= authorized:
+        return repo, tuple(sorted(used))
+    before, change = _grants.get(repo, _Grants()), more if changed else None
     added = {prefix: container_at(prefix, options, secrets=False) for prefix in fresh}
-    _save(repo, added, before, more)
-    chosen = {prefix: before.options.get(prefix, {}) for prefix in repo.authorized_virtual_container_prefixes}
-    chosen |= dict.fromkeys(used, options)
-    opened = _reopened(repo, {**containers_of(repo), **added}, _Grants(chosen, before.everything), more)
+    _save(repo, added, before, change)
+    chosen = {prefix: before.options.get(prefix, {}) for prefix in authorized} | dict.fromkeys(used, options)
+    grants = replace(before, options=chosen, successor=None)
+    opened = _reopened(repo, {**containers_of(repo), **added}, grants, change)
     _grants.setdefault(repo, before).successor = opened
-    return opened
+    return opened, tuple(sorted(used))

@@ -21,7 +21,16 @@ from intarsia.errors import (
     has_panicked,
 )
 from intarsia.parallel import check_process
-from intarsia.versions.access import Allowed, allowed, check_options, cloud_config, current, headers_of
+from intarsia.versions.access import (
+    Allowed,
+    allowed,
+    check_options,
+    cloud_config,
+    current,
+    headers_of,
+    remember_location,
+    s3_options,
+)
 from intarsia.versions.locking import directory_of, lock_file, locked
 
 LOG_ENTRIES = 20
@@ -134,10 +143,12 @@ def open_repository(
             "  Arrays in it are opened with intarsia.open(path, name) or intarsia.reader(path, name)"
         )
     with explain_errors(where):
-        if not create:
-            return icechunk.Repository.open(storage, **arguments)
-        if path is None or icechunk.Repository.exists(storage):
-            return icechunk.Repository.open_or_create(storage, **arguments)
+        if path is None or not create or icechunk.Repository.exists(storage):
+            opener = icechunk.Repository.open_or_create if create else icechunk.Repository.open
+            repo = opener(storage, **arguments)
+            if scheme == "s3":
+                remember_location(repo, text, settings)
+            return repo
         try:
             path.mkdir(parents=True, exist_ok=True)
             foreign = not lock_file(path).exists() and any(path.iterdir())
@@ -267,21 +278,12 @@ def _expect_local_storage() -> None:
 
 
 def _s3(bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
-    """S3 and its relatives; missing options come from the environment, as in other AWS programs."""
-    arguments, environment = dict(options), os.environ
-    endpoint = arguments.pop(
-        "endpoint_url", environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-    )
-    arguments.setdefault("region", environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"))
-    if endpoint is not None:
-        # Servers other than AWS have no host name per bucket, and often no certificate.
-        arguments.setdefault("force_path_style", True)
-        arguments.setdefault("allow_http", endpoint.startswith("http://"))
-        arguments["region"] = arguments["region"] or "us-east-1"
+    """S3 and its relatives."""
+    arguments = s3_options(options)
     explicit = ("access_key_id", "anonymous", "get_credentials")
     if not any(arguments.get(name) for name in explicit):
         arguments["from_env"] = True
-    return icechunk.s3_storage(bucket=bucket, prefix=prefix, endpoint_url=endpoint, **arguments)
+    return icechunk.s3_storage(bucket=bucket, prefix=prefix, **arguments)
 
 
 def _gs(bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:

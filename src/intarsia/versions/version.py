@@ -24,7 +24,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.logical.opening import Readers
 from intarsia.manifest.manifest import Manifest
-from intarsia.versions.access import Allowed
+from intarsia.versions.access import Allowed, store_of
 from intarsia.versions.repository import (
     describe,
     explain_errors,
@@ -124,7 +124,7 @@ def resolve(
     repo = as_repository(source, authorize, storage_options)
     if repo is not None:
         session = version.session(repo)
-        return ResolvedStore(safe_store(session.store), repo, session.snapshot_id)
+        return ResolvedStore(store_of(session, repo), repo, session.snapshot_id)
     if version.is_explicit:
         raise TypeError(
             "branch, tag, snapshot_id and as_of need an Icechunk repository, but this is "

@@ -7,8 +7,9 @@ import zarr
 
 import intarsia
 from intarsia._compat import get_many, sync
+from intarsia._icechunk import safe_store
 from intarsia.engine.fetch import icechunk as icechunk_batch
-from intarsia.engine.fetch.icechunk import IcechunkBatch
+from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.engine.fetch.store import Spans
 from intarsia.engine.member_source import Source
 
@@ -36,7 +37,7 @@ def test_chunks_come_in_the_order_asked_for(repository, per_call, monkeypatch):
     monkeypatch.setattr(icechunk_batch, "KEYS_PER_CALL", per_call)
     store = repository.readonly_session("main").store
     source = only_member(store)
-    fetcher = IcechunkBatch(store, read_only=True)
+    fetcher = IcechunkSession(safe_store(store))
     found = list(fetcher.begin([Spans(source, np.array([3, 4, 0])), Spans(source, np.array([1]))]))
     assert found[1] is None
     for data, first in zip((found[0], found[2], found[3]), (300, 0, 100), strict=True):
@@ -50,16 +51,17 @@ def test_chunks_come_in_the_order_asked_for(repository, per_call, monkeypatch):
 def test_sizes_are_known_of_a_snapshot_alone(repository):
     store = repository.readonly_session("main").store
     source = only_member(store)
-    (sizes,) = IcechunkBatch(store, read_only=True).sizes([(source, np.arange(5))])
+    (sizes,) = IcechunkSession(safe_store(store)).sizes([(source, np.arange(5))])
     assert sizes.tolist() == [800] * 4 + [-1]
-    assert IcechunkBatch(store, read_only=False).sizes([(source, np.arange(5))]) == [None]
+    writable = safe_store(repository.writable_session("main").store)
+    assert IcechunkSession(writable).sizes([(source, np.arange(5))]) == [None]
 
 
 def test_the_references_of_a_huge_member_are_not_listed_for_a_few_chunks(repository, monkeypatch):
     store = repository.readonly_session("main").store
     source = only_member(store)
     monkeypatch.setattr(icechunk_batch, "MOST_CHUNKS_LISTED", 4)
-    fetcher = IcechunkBatch(store, read_only=True)
+    fetcher = IcechunkSession(safe_store(store))
     monkeypatch.setattr(icechunk_batch, "WORTH_LISTING", 2)
     assert fetcher.sizes([(source, np.array([1]))]) == [None]
     assert fetcher.references(source) is None

@@ -10,10 +10,10 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia._icechunk import safe_store, session_bytes
+from intarsia import _icechunk
+from intarsia._icechunk import repository_folder, safe_store
 from intarsia.engine.fetch import fetcher_for
-from intarsia.engine.fetch.icechunk import IcechunkBatch, LocalIcechunk
-from intarsia.engine.fetch.virtual import grants_of
+from intarsia.engine.fetch.icechunk import IcechunkSession
 
 VALUES = np.random.default_rng(0).normal(size=(6, 1000))
 
@@ -35,7 +35,7 @@ def chunk_files(tmp_path):
 
 
 def opened(repository):
-    return intarsia.open(repository.readonly_session("main").store, "a")
+    return intarsia.open(repository, "a")
 
 
 def fetchers(array):
@@ -44,9 +44,19 @@ def fetchers(array):
 
 def test_the_path_of_a_repository_is_found_in_its_session(repository, tmp_path):
     store = repository.readonly_session("main").store
-    assert grants_of(session_bytes(store)).folder == tmp_path / "dépôt 1"
+    assert repository_folder(store) == tmp_path / "dépôt 1"
     again = pickle.loads(pickle.dumps(store))
-    assert isinstance(fetcher_for(again), LocalIcechunk)
+    assert fetcher_for(again).folder == tmp_path / "dépôt 1"
+
+
+@pytest.mark.parametrize(
+    "form", [b"", b"\xc0", b"\x93\x01\x02\x03", b"\xc1", b"\x95\xc0\xc0\x80\xc0\x92\x90\x80"]
+)
+def test_a_session_in_an_unknown_form_is_read_by_icechunk(repository, monkeypatch, form):
+    monkeypatch.setattr(_icechunk, "_form_for_travelling", lambda store: form)
+    array = opened(repository)
+    assert fetchers(array) == {"Icechunk, in batches"}
+    np.testing.assert_array_equal(array[...], VALUES)
 
 
 def test_all_arrays_of_an_immutable_session_share_one_fetcher(repository):
@@ -65,16 +75,16 @@ def test_inlined_chunks_are_read_without_icechunk(tmp_path, monkeypatch):
     session.commit("inlined")
     assert not (tmp_path / "small" / "chunks").exists()
     reader = intarsia.reader(zarr.open_array(repository.readonly_session("main").store, path="a", mode="r"))
-    monkeypatch.setattr(IcechunkBatch, "get_all", None)
-    monkeypatch.setattr(IcechunkBatch, "get_now", None)
+    monkeypatch.setattr(IcechunkSession, "get_all", None)
+    monkeypatch.setattr(IcechunkSession, "get_now", None)
     assert reader[...].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_other_storages_have_no_path():
     repository = icechunk.Repository.create(icechunk.in_memory_storage())
     store = repository.readonly_session("main").store
-    assert grants_of(session_bytes(store)).folder is None
-    assert isinstance(fetcher_for(store), IcechunkBatch)
+    assert repository_folder(store) is None
+    assert fetcher_for(store).folder is None
 
 
 def test_a_virtual_container_of_local_files_does_not_pass_for_the_repository(tmp_path):
@@ -86,7 +96,7 @@ def test_a_virtual_container_of_local_files_does_not_pass_for_the_repository(tmp
     access = {prefix: icechunk.credentials.LocalFileSystemAccess}
     for storage in (icechunk.in_memory_storage(), icechunk.local_filesystem_storage(str(tmp_path / "r"))):
         made = icechunk.Repository.create(storage, config, authorize_virtual_chunk_access=access)
-        found = grants_of(session_bytes(made.readonly_session("main").store)).folder
+        found = repository_folder(made.readonly_session("main").store)
         assert found in (None, tmp_path / "r")
 
 
@@ -219,7 +229,7 @@ def test_virtual_chunks_are_read_beside_native_ones(tmp_path):
     session.commit("virtual")
     array = opened(repository)
     assert {part.fetcher for part in intarsia.explain(array).parts} == {
-        "Icechunk, in batches",
+        "source files, neighbours joined",
         "Icechunk, chunk files",
     }
     np.testing.assert_array_equal(array[...], VALUES)

@@ -7,11 +7,9 @@ import zarr
 from icechunk import ChunkType
 
 from intarsia import _icechunk
-from intarsia.engine.fetch.icechunk import load
-from intarsia.engine.fetch.virtual import Grants
+from intarsia.engine.fetch import icechunk as icechunk_fetcher
+from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.engine.member_source import Source
-
-NOTHING = Grants(None, (), {})
 
 
 @pytest.fixture
@@ -31,7 +29,14 @@ def array():
 
 def table(store, name, **options):
     source = Source.of(name, zarr.open_array(store, path=name, mode="r"))
-    return load(store, [source], NOTHING)[0], source
+    return listed(store, [source])[0], source
+
+
+def listed(store, sources):
+    """The tables of some members."""
+    session = IcechunkSession(_icechunk.safe_store(store))
+    session.sizes([(source, np.arange(source.blobs)) for source in sources])
+    return [session.listed(source) for source in sources]
 
 
 def test_the_kinds_are_those_of_icechunk():
@@ -68,7 +73,7 @@ def test_arrays_without_chunks_and_without_axes(array):
 def test_what_lies_outside_the_grid_is_left_out(array):
     source = Source.of("a", zarr.open_array(array, path="a", mode="r"))
     source.blob_grid = (2, 4)
-    assert load(array, [source], NOTHING)[0].blob.tolist() == list(range(8))
+    assert listed(array, [source])[0].blob.tolist() == list(range(8))
 
 
 def test_inlined_chunks_are_found_behind_others():
@@ -87,8 +92,9 @@ def test_inlined_chunks_are_found_behind_others():
 
 
 @pytest.mark.parametrize("at_a_time", [1, 4, 32])
-def test_several_arrays_at_a_time(array, at_a_time):
+def test_several_arrays_at_a_time(array, at_a_time, monkeypatch):
+    monkeypatch.setattr(icechunk_fetcher, "MEMBERS_LISTED_AT_A_TIME", at_a_time)
     paths = ["a", "none", "scalar"] * 3
     sources = [Source.of(path, zarr.open_array(array, path=path, mode="r")) for path in paths]
-    counts = [found.blob.size for found in load(array, sources, NOTHING, at_a_time)]
+    counts = [found.blob.size for found in listed(array, sources)]
     assert counts == [9, 0, 1] * 3

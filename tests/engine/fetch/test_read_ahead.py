@@ -9,7 +9,7 @@ import zarr
 
 import intarsia
 from intarsia.engine.fetch import local_files
-from intarsia.engine.fetch.local_files import Disk, FilesInTurn, is_in_memory
+from intarsia.engine.fetch.local_files import files_in_turn, is_in_memory
 from intarsia.errors import ReadError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no advice")
@@ -33,67 +33,48 @@ def told(monkeypatch):
     return heard
 
 
-def files_in_turn(folder, count, *, nbytes=8, missing=(), disk=None):
+def read_files(folder, count, *, nbytes=8, missing=()):
     """Files with their number in them, some not there, read from byte 1 on."""
     for number in range(count):
         if number not in missing:
             (folder / f"{number}").write_bytes(number.to_bytes(nbytes, "big"))
-    return FilesInTurn(
+    return files_in_turn(
         lambda i: os.open(folder / f"{i}", os.O_RDONLY), [1] * count, [nbytes - 1] * count,
-        SimpleNamespace(nbytes=nbytes, is_raw=False), disk or Disk(), lambda i, error: f"no {i}",
+        SimpleNamespace(nbytes=nbytes, is_raw=False), lambda i, error: f"no {i}",
     )  # fmt: skip
 
 
 def test_the_bytes_are_the_same_and_every_file_is_closed(tmp_path, told):
     before = open_files()
-    got = list(files_in_turn(tmp_path, 200, missing={0, 3, 64, 199}))
+    got = list(read_files(tmp_path, 200, missing={0, 3, 64, 199}))
     expected = [n.to_bytes(7, "big") if n not in {0, 3, 64, 199} else f"no {n}" for n in range(200)]
     assert got == expected
     assert open_files() == before
 
 
 def test_the_system_is_told_of_each_file_once_and_of_few_at_a_time(tmp_path, told):
-    disk = Disk()
-    for read, _ in enumerate(files_in_turn(tmp_path, 200, disk=disk), start=1):
+    for read, _ in enumerate(read_files(tmp_path, 200), start=1):
         assert len(told) <= read + local_files.MOST_FILES
     assert [path for path, *_ in told] == [str(tmp_path / f"{n}") for n in range(1, 200)]  # 0 is read itself
     assert {(offset, nbytes) for _, offset, nbytes in told} == {(1, 8)}
-    assert disk.is_cold
 
 
 def test_no_more_bytes_are_on_their_way_than_a_bound(tmp_path, told, monkeypatch):
     monkeypatch.setattr(local_files, "MOST_BYTES", 40)
-    for read, _ in enumerate(files_in_turn(tmp_path, 30), start=1):
+    for read, _ in enumerate(read_files(tmp_path, 30), start=1):
         assert len(told) <= read + 5
     told.clear()
     monkeypatch.setattr(local_files, "MOST_BYTES", 4)
-    list(files_in_turn(tmp_path, 30))
+    list(read_files(tmp_path, 30))
     assert {nbytes for *_, nbytes in told} == {4}
-
-
-def test_files_that_come_soon_are_told_of_only_where_the_last_ones_were_not_in_memory(tmp_path, told):
-    disk = Disk()
-    files_in_turn(tmp_path, 5, disk=disk).begin()
-    assert told == []
-    disk.is_cold = True
-    files = files_in_turn(tmp_path, 5, disk=disk)
-    files.begin()
-    assert len(told) == 5
-    list(files)
-    assert len(told) == 5
 
 
 def test_nothing_is_told_where_files_are_in_memory(tmp_path, told, monkeypatch):
     asked = []
     monkeypatch.setattr(local_files, "is_in_memory", lambda file, offset=0: asked.append(file) or True)
-    disk = Disk()
-    list(files_in_turn(tmp_path, 100, disk=disk))
+    list(read_files(tmp_path, 100))
     assert told == []
     assert len(asked) == -(-100 // local_files.LOOK_EVERY)
-    disk.is_cold = True  # of a read before
-    files_in_turn(tmp_path, 100, disk=disk).begin()
-    assert told == []
-    assert not disk.is_cold
 
 
 def test_the_system_says_which_files_are_in_memory(tmp_path):

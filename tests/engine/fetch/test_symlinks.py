@@ -154,8 +154,7 @@ WAYS = {
 def test_what_lies_below_an_authorised_prefix_may_not_lead_out_of_it(tmp_path, secret, monkeypatch, way, how):
     repo = linked(tmp_path / "repository", tmp_path / "allowed", secret, how)
     if way.startswith("read by Icechunk"):
-        monkeypatch.setattr(icechunk_fetcher.LocalIcechunk, "of", lambda store: None)
-        monkeypatch.setattr(icechunk_fetcher.IcechunkBatch, "_add_checksums", lambda self, sources: None)
+        monkeypatch.setattr(icechunk_fetcher, "repository_folder", lambda store: None)
     if way.endswith("of many"):
         monkeypatch.setattr(icechunk_fetcher, "MOST_CHUNKS_LISTED", 0)
         monkeypatch.setattr(icechunk_fetcher, "WORTH_LISTING", 0)

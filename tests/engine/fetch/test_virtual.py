@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.engine.fetch.icechunk import load, load_checksums
+from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.errors import ReadError
+from intarsia.versions.access import store_of
 from tests.engine.fetch.virtual_arrays import CHUNK, expected, refer, repository
 
 CONTENT = np.random.default_rng(0).integers(0, 255, 4000, dtype="u1").tobytes()
@@ -187,7 +188,7 @@ def test_the_regions_of_a_logical_array_share_a_file(tmp_path, refuse_icechunk):
             key = f"b/{region.name}/c/{i}"
             session.store.set_virtual_ref(key, url, offset=(2 * k + i) * CHUNK, length=CHUNK, checksum=LATER)
     session.commit("two members")
-    array = intarsia.open(repo.readonly_session("main").store, "b").with_config(threads=1)
+    array = intarsia.open(repo, "b").with_config(threads=1)
     assert intarsia.explain(array).ideal_requests == 1
     refuse_icechunk()
     np.testing.assert_array_equal(array[...], np.frombuffer(CONTENT, "u1", 4 * CHUNK))
@@ -206,7 +207,7 @@ def test_inner_chunks_of_a_shard_that_is_a_file_of_others(tmp_path, refuse_icech
     url = url_of(file)
     session.store.set_virtual_ref("s/c/0/0", url, offset=4, length=len(content), checksum=LATER)
     session.commit("a shard")
-    array = reader(repo.readonly_session("main").store, "s")
+    array = reader(store_of(repo.readonly_session("main"), repo), "s")
     refuse_icechunk()
     np.testing.assert_array_equal(array[...], values)
     np.testing.assert_array_equal(array[35:62:3, 7], values[35:62:3, 7])
@@ -220,20 +221,21 @@ def test_a_thread_that_lists_chunks_late_takes_no_marks_away(tmp_path, monkeypat
     array = reader(refer(repo, references))
     whole = expected(references, contents, 4)
     quick, tables = [], []
+    listed, complete = IcechunkSession._list, IcechunkSession._with_checksums
 
     def late(*arguments):
-        found = load(*arguments)
+        found = listed(*arguments)
         if not quick:
             quick.append(None)
             quick[0] = array[...]  # as another thread, that began later, and is done
         return found
 
     def with_checksums(*arguments):
-        tables.extend(load_checksums(*arguments))
-        return tables[-1:]
+        tables.append(complete(*arguments))
+        return tables[-1]
 
-    monkeypatch.setattr("intarsia.engine.fetch.icechunk.load", late)
-    monkeypatch.setattr("intarsia.engine.fetch.icechunk.load_checksums", with_checksums)
+    monkeypatch.setattr(IcechunkSession, "_list", late)
+    monkeypatch.setattr(IcechunkSession, "_with_checksums", with_checksums)
     np.testing.assert_array_equal(array[...], whole)
     np.testing.assert_array_equal(quick[0], whole)
     assert len(tables) == 1

@@ -1,23 +1,25 @@
-"""What may be read without Icechunk: what it would read itself, with credentials that are known, no more."""
+"""What may be read without Icechunk: what it would read itself, with credentials of the caller, no more."""
 
-import datetime
+import pickle
 
 import icechunk
 import pytest
 
-from intarsia._icechunk import session_bytes
-from intarsia.engine.fetch.virtual import grants_of, inside, is_plain
+from intarsia._icechunk import safe_store
+from intarsia.engine.fetch.icechunk import IcechunkSession
+from intarsia.engine.fetch.virtual import inside, is_plain
+from intarsia.versions.access import store_of
 from tests.engine.fetch.virtual_arrays import repository
 
-S3 = icechunk.Credentials.S3
 PREFIX = "s3://bucket/data/"
-STATIC = S3(icechunk.s3_credentials(access_key_id="key", secret_access_key="secret"))
+STATIC = {"access_key_id": "key", "secret_access_key": "secret"}
 SERVER = {
     "endpoint_url": "http://127.0.0.1:1",
     "allow_http": True,
     "force_path_style": True,
     "s3_compatible": True,
 }
+AWS = {"endpoint_url": None, "force_path_style": False}
 
 
 @pytest.fixture(autouse=True)
@@ -26,61 +28,60 @@ def no_environment(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def granted(containers, credentials=None, storage=None):
-    made = repository(storage or icechunk.in_memory_storage(), containers, credentials)
-    return grants_of(session_bytes(made.readonly_session("main").store))
+def sources(containers, credentials=None, options=None):
+    made = repository(icechunk.in_memory_storage(), containers, credentials, options)
+    return IcechunkSession(store_of(made.readonly_session("main"), made)).sources
 
 
-def fetch_credentials():
-    return icechunk.S3StaticCredentials("key", "secret")
-
-
-def of_credentials(credentials, **settings):
+def of_options(options, **settings):
     store = icechunk.s3_store(**({"region": "us-east-1"} | SERVER | settings))
-    return granted({PREFIX: store}, {PREFIX: credentials}).container_of(PREFIX + "1.nc")
+    return sources({PREFIX: store}, options={PREFIX: options}).container_of(PREFIX + "1.nc")
 
 
-def test_static_and_anonymous_credentials_are_known():
-    assert of_credentials(STATIC).prefix == PREFIX
-    assert of_credentials(S3(icechunk.s3_credentials(anonymous=True))).prefix == PREFIX
-    assert of_credentials(STATIC, endpoint_url=None, force_path_style=False).prefix == PREFIX
+def test_the_callers_keys_are_used():
+    assert of_options(STATIC).arguments["access_key_id"] == "key"
+    assert of_options({"anonymous": True}).arguments["skip_signature"]
+    assert of_options(STATIC, **AWS).prefix == PREFIX
+    again = pickle.loads(pickle.dumps(of_options(STATIC)))
+    assert again.arguments == of_options(STATIC).arguments
 
 
-def test_credentials_that_run_out_or_are_made_elsewhere_are_left_to_icechunk():
-    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
-    expiring = icechunk.s3_credentials(access_key_id="key", secret_access_key="secret", expires_after=later)
-    assert of_credentials(S3(expiring)) is None
-    assert of_credentials(S3(icechunk.s3_credentials(get_credentials=fetch_credentials))) is None
-    assert of_credentials(S3(icechunk.s3_credentials(from_env=True))) is None
+def test_no_credentials_are_taken_out_of_a_session():
+    keys = icechunk.Credentials.S3(icechunk.s3_credentials(**STATIC))
+    store = icechunk.s3_store(**({"region": "us-east-1"} | SERVER))
+    made = repository(icechunk.in_memory_storage(), {PREFIX: store}, {PREFIX: keys})
+    session = made.readonly_session("main")
+    for opened in (store_of(session, made), safe_store(session.store)):
+        assert IcechunkSession(opened).sources.container_of(PREFIX + "1.nc") is None
 
 
 def test_the_environment_counts_where_it_has_both_keys(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    assert of_credentials(S3(icechunk.s3_credentials(from_env=True))) is None
+    assert of_options({}) is None
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    assert of_credentials(S3(icechunk.s3_credentials(from_env=True))).prefix == PREFIX
+    assert of_options({}).prefix == PREFIX
 
 
 def test_an_environment_that_would_be_mixed_in_leaves_it_to_icechunk(monkeypatch):
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of somebody else")
-    assert of_credentials(STATIC) is None
+    assert of_options(STATIC) is None
     monkeypatch.delenv("AWS_SESSION_TOKEN")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    assert of_credentials(STATIC, endpoint_url=None, force_path_style=False) is None
+    assert of_options(STATIC, **AWS) is None
 
 
 def test_a_region_that_is_not_known_and_a_way_that_is_not_are_left_to_icechunk():
-    assert of_credentials(STATIC, region=None) is None
-    assert of_credentials(STATIC, force_path_style=False) is None
+    assert of_options(STATIC, region=None) is None
+    assert of_options(STATIC, force_path_style=False) is None
 
 
 def test_nothing_is_read_that_nobody_authorised(tmp_path):
     store = icechunk.s3_store(region="us-east-1")
     files = icechunk.local_filesystem_store(str(tmp_path))
-    found = granted({PREFIX: store, f"file://{tmp_path}/": files})
+    found = sources({PREFIX: store, f"file://{tmp_path}/": files})
     assert found.container_of(PREFIX + "1.nc") is None
     assert found.container_of(f"file://{tmp_path}/1.nc") is None
-    assert found.prefixes
+    assert found.container_of("file:///etc/passwd") is None
 
 
 def test_the_longest_prefix_counts_even_if_it_is_not_authorised(tmp_path):
@@ -89,22 +90,23 @@ def test_the_longest_prefix_counts_even_if_it_is_not_authorised(tmp_path):
     access = {outer: icechunk.credentials.LocalFileSystemAccess}
     (tmp_path / "private").mkdir()
     stores = {prefix: icechunk.local_filesystem_store(str(tmp_path)) for prefix in (outer, inner)}
-    found = granted(stores, access)
+    found = sources(stores, access)
     assert found.container_of(outer + "1.nc").is_local
     assert found.container_of(inner + "1.nc") is None
 
 
 def test_other_kinds_of_stores_are_left_to_icechunk():
-    credentials = icechunk.Credentials.Gcs(icechunk.GcsCredentials.FromEnv())
-    found = granted({"gs://bucket/": icechunk.gcs_store()}, {"gs://bucket/": credentials})
+    found = sources({"gs://bucket/": icechunk.gcs_store()}, options={"gs://bucket/": {"anonymous": True}})
     assert found.container_of("gs://bucket/1.nc") is None
 
 
 def test_web_servers_are_known():
     prefix = "http://127.0.0.1:1/data/"
     store = icechunk.http_store({"allow_http": "true"})
-    found = granted({prefix: store}, {prefix: icechunk.credentials.HttpAccess})
+    found = sources({prefix: store}, options={prefix: {}})
     assert found.container_of(prefix + "1.nc").prefix == prefix
+    with_token = sources({prefix: store}, options={prefix: {"bearer_token": "t"}})
+    assert with_token.container_of(prefix + "1.nc") is None
 
 
 @pytest.mark.parametrize(
@@ -125,23 +127,11 @@ def test_web_servers_are_known():
 def test_a_path_that_may_lead_elsewhere_is_left_to_icechunk(tmp_path, path):
     prefix = f"file://{tmp_path}/"
     store = icechunk.local_filesystem_store(str(tmp_path))
-    found = granted({prefix: store}, {prefix: icechunk.credentials.LocalFileSystemAccess})
+    found = sources({prefix: store}, {prefix: icechunk.credentials.LocalFileSystemAccess})
     assert found.container_of(prefix + "plain.nc").is_local
     assert not is_plain(prefix + path)
     assert found.container_of(prefix + path) is None
 
 
-def test_where_a_repository_lies_is_told(tmp_path):
-    storage = icechunk.local_filesystem_storage(str(tmp_path / "dépôt"))
-    assert granted({}, storage=storage).folder == tmp_path / "dépôt"
-    assert granted({}).repository is None
+def test_names_of_files_are_decoded():
     assert inside("file:///data/sst%202002%231.nc") == "data/sst 2002#1.nc"
-
-
-@pytest.mark.parametrize(
-    "form", [b"", b"\xc0", b"\x93\x01\x02\x03", b"\xc1", b"\x95\xc0\xc0\x80\xc0\x92\x90\x80"]
-)
-def test_an_unknown_form_grants_nothing(form):
-    found = grants_of(form)
-    assert found.repository is None
-    assert found.container_of("file:///etc/passwd") is None

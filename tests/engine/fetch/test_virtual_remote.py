@@ -12,8 +12,8 @@ import pytest
 import zarr
 
 import intarsia
+from intarsia.engine.fetch import virtual
 from intarsia.engine.fetch.byte_ranges import Limits
-from intarsia.engine.fetch.virtual import RemoteOrigins
 from intarsia.errors import ReadError
 from tests import http_files, http_proxy, servers
 from tests.engine.fetch.virtual_arrays import CHUNK, expected, refer, repository
@@ -56,10 +56,10 @@ class Objects:
             s3_compatible=True,
             force_path_style=True,
         )
-        keys = icechunk.s3_credentials(access_key_id=servers.KEY, secret_access_key=secret)
+        keys = {"access_key_id": servers.KEY, "secret_access_key": secret}
         storage = icechunk.local_filesystem_storage(str(folder / "repository"))
         # Icechunk retries for minutes where nobody says otherwise.
-        self.repo = repository(storage, {PREFIX: store}, {PREFIX: icechunk.Credentials.S3(keys)})
+        self.repo = repository(storage, {PREFIX: store}, options={PREFIX: keys})
 
     def put(self, url, k=0):
         from urllib.parse import unquote
@@ -152,7 +152,7 @@ def test_an_object_that_was_replaced_is_refused(objects):
 
 def test_an_object_that_is_replaced_between_two_requests_is_refused(objects, proxy, monkeypatch):
     """The checksum is compared with every answer: no two versions are ever mixed."""
-    monkeypatch.setattr(RemoteOrigins, "limits", Limits(0, 10, 0, 1 << 20))
+    monkeypatch.setattr(virtual, "REMOTE", Limits(0, 10, 0, 1 << 20))
     url = next(iter(objects.contents))
     store = refer(objects.repo, {k: (url, 2 * k * CHUNK, objects.checksums[url]) for k in range(30)})
     array = reader(store).with_config(window_bytes=1)  # a few requests at a time
@@ -286,7 +286,7 @@ def test_of_a_web_server(tmp_path):
         made = repository(
             icechunk.local_filesystem_storage(str(tmp_path / "repository")),
             {prefix: icechunk.http_store({"allow_http": "true"})},
-            {prefix: icechunk.credentials.HttpAccess},
+            options={prefix: {}},
         )
         references = {k: (f"{prefix}1.nc", k * CHUNK, LATER) for k in range(20)}
         array = reader(refer(made, references))

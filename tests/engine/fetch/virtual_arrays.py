@@ -4,16 +4,22 @@ import icechunk
 import numpy as np
 import zarr
 
+from intarsia.versions.access import allowed, store_of
+
 CHUNK = 40
 """Bytes of a chunk, which are its values."""
 
 
-def repository(storage, containers, credentials=None):
-    """A repository that may refer to what lies below some prefixes: prefix -> Icechunk's store for it."""
+def repository(storage, containers, credentials=None, options=None):
+    """A repository that may refer to what lies below some prefixes: prefix -> Icechunk's store for it.
+
+    It may read there with Icechunk's own credentials, or with storage options given to intarsia.
+    """
     config = icechunk.RepositoryConfig.default()
     for prefix, store in containers.items():
         config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
-    return icechunk.Repository.create(storage, config, authorize_virtual_chunk_access=credentials)
+    made = icechunk.Repository.create(storage, config, authorize_virtual_chunk_access=credentials)
+    return allowed(made, options)
 
 
 def refer(repo, references, name="a", chunks=None, written=()):
@@ -40,7 +46,7 @@ def refer(repo, references, name="a", chunks=None, written=()):
             key, url, offset=offset, length=CHUNK, checksum=checksum, validate_container=False
         )
     session.commit(name)
-    return repo.readonly_session("main").store
+    return store_of(repo.readonly_session("main"), repo)
 
 
 def expected(references, contents, chunks, written=()):

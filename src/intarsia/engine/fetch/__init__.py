@@ -7,7 +7,7 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import store_supports_sync_io
 from intarsia._icechunk import IcechunkStore, safe_store
-from intarsia.engine.fetch.icechunk import IcechunkBatch, LocalIcechunk
+from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.engine.fetch.local_files import LocalFiles
 from intarsia.engine.fetch.read_errors import helpful_refusals, read_error
 from intarsia.engine.fetch.store import (
@@ -30,8 +30,6 @@ __all__ = [
     "Encoded",
     "Fetcher",
     "FileSpan",
-    "IcechunkBatch",
-    "LocalIcechunk",
     "Pending",
     "Spans",
     "check_links",
@@ -62,9 +60,9 @@ def fetcher_for(store: Store) -> Fetcher:
     if isinstance(store, IcechunkStore):
         check_store(store)
         if not store.is_immutable:
-            return IcechunkBatch(store, read_only=False)
+            return IcechunkSession(store)
         if store.shared.fetcher is None:
-            store.shared.fetcher = LocalIcechunk.of(store) or IcechunkBatch(store, read_only=True)
+            store.shared.fetcher = IcechunkSession(store)
         fetcher: Fetcher = store.shared.fetcher
         return fetcher
     if type(store) is LocalStore and CAN_READ_FILES:
@@ -83,5 +81,5 @@ def check_links(store: Store, path: str) -> None:
     """
     if isinstance(store, LocalStore):
         refuse_links_out(store.root, path)
-    elif isinstance(fetcher := fetcher_for(store), LocalIcechunk | IcechunkBatch):
+    elif isinstance(fetcher := fetcher_for(store), IcechunkSession):
         fetcher.check_links(path)

@@ -1,9 +1,9 @@
 """Fetching from Icechunk: where the chunks of a member are, and many chunks per call wherever they are.
 
-`References` is what Icechunk knows about the chunks of a member, by column. `LocalIcechunk` reads the chunk
-files of a repository on this machine, and inlined chunks, if the session is read-only. `IcechunkBatch` leaves
-everything else to Icechunk, also a file that cannot be opened: Icechunk says what is wrong. Virtual chunks go
-through `virtual.py` where that saves requests.
+`References` is what Icechunk knows about the chunks of a member, by column. `IcechunkSession` leaves reads to
+Icechunk, in batches, unless it knows something faster for a member: `SessionFiles` for files on this machine,
+`SourceObjects` of `virtual.py` where that saves requests. What they cannot read, also a file that cannot be
+opened, is left to Icechunk, which says what is wrong.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,15 +23,16 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import get_many
-from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, chunk_table, session_bytes
+from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, IcechunkStore, chunk_table, repository_folder
 from intarsia.engine.chunk_cache import BoundedCache
-from intarsia.engine.fetch.byte_ranges import REMOTE, coalesce_ranges, coalesce_spans
+from intarsia.engine.fetch.byte_ranges import FILES, REMOTE, coalesce_ranges, coalesce_spans
 from intarsia.engine.fetch.icechunk_checksums import FormatError, Snapshot, read_checksums
-from intarsia.engine.fetch.local_files import Disk, FilesInTurn
+from intarsia.engine.fetch.local_files import files_in_turn
 from intarsia.engine.fetch.store import (
     CAN_READ_FILES,
     Cost,
     KeyRange,
+    ReadLater,
     Spans,
     Started,
     cost_of,
@@ -41,21 +41,20 @@ from intarsia.engine.fetch.store import (
 )
 from intarsia.engine.fetch.symlinks import Folders, may_follow, open_file, refuse_links_out
 from intarsia.engine.fetch.virtual import (
+    REQUESTS_PER_CHUNK,
     Container,
-    Grants,
-    LocalOrigins,
-    Origin,
-    RemoteOrigins,
-    grants_of,
-    local_grants,
+    JoinedSources,
+    SourceAccess,
+    SourceFile,
+    SourceFiles,
+    SourceObjects,
+    read_joined,
 )
 from intarsia.engine.pool import run
 from intarsia.extras import is_there
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
-    from icechunk import IcechunkStore
-
     from intarsia._icechunk import ChunkTable
     from intarsia.engine.fetch.icechunk_checksums import Checksum
     from intarsia.engine.fetch.store import Encoded, Fetcher, Pending
@@ -67,17 +66,14 @@ KEYS_PER_CALL = 50
 KEYS_AT_A_TIME = 10
 """Of the keys in one call, Icechunk works on this many at a time (`get_partial_values_concurrency`)."""
 
-REQUESTS_PER_CHUNK = 4
-"""zarr's `async.concurrency` counts the chunks that are fetched and decoded at a time. Requests mostly wait,
-so this many are made for each of those chunks."""
-
 MOST_CHUNKS_LISTED = 50_000
 """The references of a member with more chunks than this are listed only if a good part of them is needed."""
 
 WORTH_LISTING = 8
 
 MEMBERS_LISTED_AT_A_TIME = 32
-"""Listing the chunks of a member means reading its part of the snapshot from a remote store."""
+"""Listing the chunks of a member means reading its part of the snapshot from a remote store; threads would
+cost more than they save if the store is on this machine."""
 
 MOST_ENTRIES = 1_000_000
 """Directories with more entries than this are not searched for links; all references are, instead."""
@@ -100,8 +96,8 @@ class References:
     kind: np.ndarray[Any, np.dtype[np.uint8]]
     """Whether the chunk is in a file of the repository, elsewhere, or inlined."""
 
-    file: np.ndarray[Any, np.dtype[np.bytes_]]
-    """The name of the chunk file, if it is in one."""
+    name: np.ndarray[Any, np.dtype[np.bytes_]]
+    """The name of the chunk file, if it is in one of the repository."""
 
     offset: Ints
     """The first byte in the file."""
@@ -112,20 +108,14 @@ class References:
     inlined: dict[int, bytes]
     """The bytes of inlined chunks, by row."""
 
-    url: Ints
-    """Number of the file in `urls`; -1 for chunks that are not virtual, or that only Icechunk may read."""
+    file: Ints
+    """Number of the file in `files`; -1 for chunks that are not virtual, or that only Icechunk may read."""
 
-    urls: list[tuple[str, Container]] = field(repr=False)
-    """Files elsewhere that may be read without Icechunk, and how."""
-
-    origin: Ints
-    """Number in `origins` once checksums are known; -1 before, and for chunks that only Icechunk may read."""
-
-    origins: list[Origin] = field(repr=False)
-    """The same files, as they were when the chunks were referred to."""
+    files: list[SourceFile] = field(repr=False)
+    """Files elsewhere that may be read without Icechunk."""
 
     has_checksums: bool = False
-    """Whether checksums were requested."""
+    """Whether the checksums of these files are known, without which they are not read."""
 
     @cached_property
     def is_here(self) -> bool:
@@ -133,15 +123,16 @@ class References:
         return bool(((self.kind == NATIVE) | (self.kind == INLINE)).all())
 
     @cached_property
-    def is_in_local_files(self) -> bool:
-        """Whether all chunks are in files elsewhere on this machine, or inlined."""
-        known = (self.origin >= 0) | (self.kind == INLINE)
-        return bool(known.all()) and all(origin.container.is_local for origin in self.origins)
+    def is_in_source_files(self) -> bool:
+        """Whether all virtual chunks are in files of this machine that may be read directly."""
+        if not self.has_checksums or not all(file.container.is_local for file in self.files):
+            return False
+        return bool((self.file[self.kind == VIRTUAL] >= 0).all())
 
     @cached_property
     def is_partly_remote(self) -> bool:
         """Whether some chunks are in object stores that may be read directly."""
-        return any(not origin.container.is_local for origin in self.origins)
+        return self.has_checksums and any(not file.container.is_local for file in self.files)
 
     def rows(self, blob: Ints) -> Ints:
         """The row of each position, -1 for chunks that are not stored."""
@@ -160,30 +151,23 @@ class References:
     def saves(self, blob: Ints) -> int:
         """How many requests are saved by fetching neighbours among these chunks together."""
         rows = self.rows(blob)
-        own = rows[(rows >= 0) & (self.url[rows] >= 0)] if self.urls else rows[:0]
+        own = rows[(rows >= 0) & (self.file[rows] >= 0)] if self.files else rows[:0]
         if own.size < 2:
             return 0
-        return int(
-            own.size - coalesce_ranges(self.url[own], self.offset[own], self.nbytes[own], REMOTE).owner.size
-        )
+        columns = self.file[own], self.offset[own], self.nbytes[own]
+        return int(own.size - coalesce_ranges(*columns, REMOTE).owner.size)
 
     def with_checksums(self, checksums: dict[int, Checksum]) -> References:
         """The same, with the checksums of chunks by position; those without one are left to Icechunk."""
-        origin = np.full(self.blob.shape, -1, dtype=np.int64)
-        numbers: dict[tuple[int, Checksum], int] = {}
-        origins: list[Origin] = []
-        own = np.flatnonzero(self.url >= 0)
-        each = zip(own.tolist(), self.blob[own].tolist(), self.url[own].tolist(), strict=True)
-        for row, position, url in each:
-            if position not in checksums:
-                continue
-            checksum = checksums[position]
-            number = numbers.setdefault((url, checksum), len(origins))
-            if number == len(origins):
-                name, container = self.urls[url]
-                origins.append(Origin(name, checksum, container))
-            origin[row] = number
-        return replace(self, origin=origin, origins=origins, has_checksums=True)
+        number = np.full(self.blob.shape, -1, dtype=np.int64)
+        numbers: dict[SourceFile, int] = {}
+        own = np.flatnonzero(self.file >= 0)
+        each = zip(own.tolist(), self.blob[own].tolist(), self.file[own].tolist(), strict=True)
+        for row, position, file in each:
+            if position in checksums:
+                known = self.files[file]._replace(checksum=checksums[position])
+                number[row] = numbers.setdefault(known, len(numbers))
+        return replace(self, file=number, files=list(numbers), has_checksums=True)
 
     def places(self, rows: Ints, spans: Spans) -> tuple[Ints, Ints]:
         """The first byte and the length, within their files, of what the spans need of these rows."""
@@ -191,33 +175,6 @@ class References:
         if spans.start is None or spans.nbytes is None:
             return offset, nbytes
         return offset + np.where(spans.start < 0, nbytes + spans.start, spans.start), spans.nbytes
-
-
-def load(
-    store: IcechunkStore, sources: Sequence[EngineSource], grants: Grants, at_a_time: int = 1
-) -> list[References]:
-    """The references of several arrays, with a limited number requested at a time."""
-    check_store(store)
-
-    def table(source: EngineSource) -> References:
-        return _table(chunk_table(store, source.path, len(source.blob_grid)), source, grants)
-
-    return _for_all(table, sources, at_a_time)
-
-
-def load_checksums(
-    store: IcechunkStore,
-    tables: Sequence[tuple[EngineSource, References]],
-    grants: Grants,
-    at_a_time: int = 1,
-) -> list[References]:
-    """The same references with checksums of virtual chunks; this reads a file of the repository for each."""
-
-    def with_checksums(item: tuple[EngineSource, References]) -> References:
-        source, table = item
-        return table.with_checksums(_checksums_of_chunks(store, source, grants))
-
-    return _for_all(with_checksums, tables, at_a_time)
 
 
 def _for_all[T, R](function: Callable[[T], R], items: Sequence[T], at_a_time: int) -> list[R]:
@@ -241,7 +198,7 @@ def _positions(index: Ints, source: EngineSource) -> tuple[Ints, Ints]:
     return inside, blob
 
 
-def _table(chunks: ChunkTable, source: EngineSource, grants: Grants) -> References:
+def _table(chunks: ChunkTable, source: EngineSource, sources: SourceFiles | None) -> References:
     """The references, ordered by position; those outside the array's grid are left out."""
     inside, blob = _positions(chunks.index, source)
     order = np.argsort(blob, kind="stable")
@@ -253,62 +210,20 @@ def _table(chunks: ChunkTable, source: EngineSource, grants: Grants) -> Referenc
     ]
     row_of = np.full(chunks.kind.size, -1, dtype=np.int64)
     row_of[rows] = np.arange(rows.size)
-    url, urls = _urls(chunks.location, rows, kind, grants)
-    return References(
-        blob,
-        kind,
-        np.array(names, dtype="S"),
-        chunks.offset[rows],
-        chunks.nbytes[rows],
-        {int(row_of[row]): content for row, content in chunks.inlined.items() if row_of[row] >= 0},
-        url,
-        urls,
-        np.full(rows.shape, -1, dtype=np.int64),
-        [],
-    )
-
-
-def _urls(
-    locations: list[str], rows: Ints, kind: np.ndarray[Any, np.dtype[np.uint8]], grants: Grants
-) -> tuple[Ints, list[tuple[str, Container]]]:
-    """The file of every virtual chunk, if it may be read without Icechunk."""
-    url = np.full(rows.shape, -1, dtype=np.int64)
-    urls: list[tuple[str, Container]] = []
-    if not grants.containers or grants.repository is None:
-        return url, urls
+    inlined = {int(row_of[row]): content for row, content in chunks.inlined.items() if row_of[row] >= 0}
+    file = np.full(rows.shape, -1, dtype=np.int64)
+    files: list[SourceFile] = []
     numbers: dict[str, int] = {}
     for k in np.flatnonzero(kind == VIRTUAL).tolist():
-        location = locations[rows[k]]
+        location = chunks.location[rows[k]]
         if location not in numbers:
-            container = grants.container_of(location)
-            numbers[location] = -1 if container is None else len(urls)
+            container = None if sources is None else sources.container_of(location)
+            numbers[location] = -1 if container is None else len(files)
             if container is not None:
-                urls.append((location, container))
-        url[k] = numbers[location]
-    return url, urls
-
-
-def _checksums_of_chunks(store: IcechunkStore, source: EngineSource, grants: Grants) -> dict[int, Checksum]:
-    """The checksums of chunks by position. Unknown ones are left out: Icechunk will check those chunks."""
-    try:
-        snapshot = _snapshot(store, grants)
-        chunk, checksum = read_checksums(grants.read_file, snapshot, source.path, len(source.blob_grid))
-    except _failures():
-        return {}
-    inside, blob = _positions(chunk, source)
-    return dict(zip(blob.tolist(), (checksum[row] for row in inside.tolist()), strict=True))
-
-
-def _snapshot(store: IcechunkStore, grants: Grants) -> Snapshot:
-    """The snapshot of a session; threads that ask at the same time may read it twice."""
-    assert grants.repository is not None
-    name = store.session.snapshot_id
-    key = grants.repository.prefix, name
-    found = _snapshots.get(key)
-    if found is None:
-        found = Snapshot(grants.read_file(f"snapshots/{name}"))
-        _snapshots.put(key, found)
-    return found
+                files.append(SourceFile(location, container))
+        file[k] = numbers[location]
+    columns = chunks.offset[rows], chunks.nbytes[rows]
+    return References(blob, kind, np.array(names, dtype="S"), *columns, inlined, file, files)
 
 
 def _failures() -> tuple[type[Exception], ...]:
@@ -324,31 +239,40 @@ type ReferenceKey = tuple[str, tuple[int, ...]]
 """What tells the chunks of members apart; two handles may see one array with different shapes."""
 
 
-class IcechunkBatch:
+class IcechunkSession:
     """A session of Icechunk; what a read-only one says about its chunks is requested once and kept."""
 
     in_threads, looks_into_shards, supports_ranges = False, False, True
 
-    def __init__(
-        self, store: IcechunkStore, *, read_only: bool, listed_at_a_time: int = MEMBERS_LISTED_AT_A_TIME
-    ) -> None:
+    def __init__(self, store: IcechunkStore) -> None:
         self.store = store
-        self.immutable = read_only
-        self._listed_at_a_time = listed_at_a_time
+        self.immutable = store.is_immutable
+        self.name = "Icechunk, in batches"
+        folder = repository_folder(store) if self.immutable and CAN_READ_FILES else None
+        self.folder = folder if folder is not None and folder.is_dir() else None
+        """The directory of a repository on this machine, if its files can be read."""
+        if self.folder is not None:
+            Folders(os.fspath(self.folder)).check("chunks")
+        self.is_near = self.folder is not None
+        self._access: SourceAccess | None = store.shared.access
+        self._repository = None if self._access is None else self._access.repository
+        if self.folder is not None:
+            self._repository = Container(self.folder.as_uri() + "/")
+        self._listed_at_a_time = 1 if self.is_near else MEMBERS_LISTED_AT_A_TIME
         requests = REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency")
         self._calls = max(1, requests // KEYS_AT_A_TIME)
         self._gate = asyncio.Semaphore(self._calls)
         self._references: dict[ReferenceKey, References] = {}
         self._knowing = threading.Lock()
-        self._remote_origins = RemoteOrigins(self)
-        self._local_origins = LocalOrigins(self)
+        self._chunk_files = SessionFiles(self, "Icechunk, chunk files")
+        self._source_files = SessionFiles(self, "source files, neighbours joined")
+        self._source_objects = SourceObjects(self)
         self._is_checked: set[str] = set()
-        self.name = "Icechunk, in batches"
 
     @cached_property
-    def grants(self) -> Grants:
-        """Where the repository and its sources lie, and which of them may be read directly."""
-        return grants_of(session_bytes(self.store))
+    def sources(self) -> SourceFiles:
+        """The files elsewhere that the repository may refer to."""
+        return SourceFiles(self.store.session.config.virtual_chunk_containers or (), self._access)
 
     def references(self, source: EngineSource) -> References | None:
         """Where the chunks of a member are, if that is known already; a read-only session keeps it."""
@@ -362,7 +286,7 @@ class IcechunkBatch:
         if not self.immutable:
             return [None] * len(sources)
         tables = [self.references(source) for source, _ in sources]
-        if not all(table is not None and (table.has_checksums or not table.urls) for table in tables):
+        if not all(table is not None and (table.has_checksums or not table.files) for table in tables):
             self._list_chunks(sources)
             self._add_checksums(sources)
             tables = [self.references(source) for source, _ in sources]
@@ -378,27 +302,46 @@ class IcechunkBatch:
             and (source.blobs <= MOST_CHUNKS_LISTED or blob.size * WORTH_LISTING >= source.blobs)
         }
         if unknown:
-            tables = load(self.store, list(unknown.values()), self.grants, self._listed_at_a_time)
-            self._know(unknown, tables)
+            check_store(self.store)
+            self._know(unknown, _for_all(self._list, list(unknown.values()), self._listed_at_a_time))
+
+    def _list(self, source: EngineSource) -> References:
+        chunks = chunk_table(self.store, source.path, len(source.blob_grid))
+        return _table(chunks, source, None if self._repository is None else self.sources)
 
     def _add_checksums(self, sources: Sequence[tuple[EngineSource, Ints]]) -> None:
         """Load the checksums of virtual chunks for those members where that will save requests.
 
         Reading checksums takes a few requests itself if the repository is remote.
         """
-        repository = self.grants.repository
-        least = 1 if repository is not None and repository.is_local else WORTH_CHECKSUMS
         incomplete = {
             (source.path, source.blob_grid): (source, table)
             for source, blob in sources
-            if (table := self.references(source)) is not None and table.urls and not table.has_checksums
-            if least == 1 or table.saves(blob) >= least
+            if (table := self.references(source)) is not None and table.files and not table.has_checksums
+            if self.is_near or table.saves(blob) >= WORTH_CHECKSUMS
         }
         if incomplete:
-            tables = load_checksums(
-                self.store, list(incomplete.values()), self.grants, self._listed_at_a_time
-            )
+            tables = _for_all(self._with_checksums, list(incomplete.values()), self._listed_at_a_time)
             self._know(incomplete, tables)
+
+    def _with_checksums(self, item: tuple[EngineSource, References]) -> References:
+        """The references with the checksums of virtual chunks, read from a file of the repository for each
+        array. Unknown ones are left out: Icechunk will check those chunks."""
+        source, table = item
+        assert self._repository is not None
+        try:
+            name = self.store.session.snapshot_id
+            snapshot = _snapshots.get((self._repository.prefix, name))
+            if snapshot is None:  # threads that ask at the same time may read it twice
+                snapshot = Snapshot(self._repository.read(f"snapshots/{name}"))
+                _snapshots.put((self._repository.prefix, name), snapshot)
+            ndim = len(source.blob_grid)
+            chunk, checksum = read_checksums(self._repository.read, snapshot, source.path, ndim)
+        except _failures():
+            return table.with_checksums({})
+        inside, blob = _positions(chunk, source)
+        found = (checksum[row] for row in inside.tolist())
+        return table.with_checksums(dict(zip(blob.tolist(), found, strict=True)))
 
     def _know(self, keys: Iterable[ReferenceKey], tables: Iterable[References]) -> None:
         """Keep tables, but replace none that says as much: another thread may have begun to use it, and a
@@ -411,38 +354,30 @@ class IcechunkBatch:
 
     def for_member(self, source: EngineSource) -> Fetcher:
         table = self.references(source)
-        if table is not None and table.is_here:
-            return self
-        if table is not None and table.is_in_local_files and CAN_READ_FILES:
-            return self._local_origins
-        self.check_links(source.path, len(source.blob_grid), many=source.blobs > MOST_CHUNKS_LISTED)
-        if table is None:
-            return self
-        return self._remote_origins if table.is_partly_remote else self
+        if table is not None and CAN_READ_FILES:
+            if table.is_here and self.folder is not None:
+                return self._chunk_files
+            has_chunk_files = bool((table.kind == NATIVE).any())
+            if table.is_in_source_files and (self.folder is not None or not has_chunk_files):
+                return self._source_files
+        if table is None or not table.is_here:
+            self.check_links(source.path, many=source.blobs > MOST_CHUNKS_LISTED)
+        return self._source_objects if table is not None and table.is_partly_remote else self
 
-    def check_links(self, path: str, ndim: int = 0, *, many: bool = False) -> None:
-        """Raise `ReadError` if an array refers to a file behind a link that leads out of its prefix.
+    def check_links(self, path: str, *, many: bool = False) -> None:
+        """Raise `ReadError` if a link leads out of the repository, or if an array refers to a file behind a
+        link that leads out of its prefix.
 
         Called before Icechunk opens files, as it follows all links. One look at an array is enough for a
         session. If it has many chunks, a look at the directories is faster than one at all references.
         """
         if path in self._is_checked or may_follow():
             return
-        local = [each for each in self._sources.containers.values() if each.is_local]
-        if local and not (many and all(each.folders.is_free(MOST_ENTRIES) for each in local)):
-            for url in dict.fromkeys(chunk_table(self.store, path, ndim).location):
-                container = self._sources.local_container_of(url)
-                if container is not None:
-                    container.folders.check_file(container.key(url))
+        chunks = None if self.folder is None else self.folder / "chunks"
+        if chunks is not None and not self._is_checked and chunks.is_dir():
+            refuse_links_out(chunks)  # small chunks are inlined, so there may be no chunk files
+        self.sources.check_links(lambda: chunk_table(self.store, path).location, MOST_ENTRIES if many else 0)
         self._is_checked.add(path)
-
-    @cached_property
-    def _sources(self) -> Grants:
-        """The containers whose files may be read; those of a session that is written to, authorised or not:
-        only its form for travelling would tell, which holds all that it has written."""
-        if self.immutable:
-            return self.grants
-        return local_grants(self.store.session.config.virtual_chunk_containers or ())
 
     def request_numbers(self, spans: Sequence[Spans]) -> None:
         return None
@@ -495,10 +430,11 @@ class IcechunkBatch:
         content = await self.store.get(key, default_buffer_prototype(), byte_range)
         return None if content is None else content.as_numpy_array()
 
-    def get_now(self, spans: Spans, i: int) -> bytes:
-        """Ask Icechunk for what could not be read from a file: it returns the bytes, or says why not."""
+    def get_now(self, spans: Spans) -> bytes:
+        """Ask Icechunk for the one thing that could not be read from a file: it returns the bytes, or says
+        why not."""
         check_store(self.store)
-        ((key, byte_range),) = requests_of([spans.select(slice(i, i + 1))])
+        ((key, byte_range),) = requests_of([spans])
         content = start(self.get_one(key, byte_range)).result()
         if content is None:
             raise FileNotFoundError(f"{key} is referred to, but is missing")
@@ -512,26 +448,31 @@ def _range(byte_range: Any) -> tuple[int | None, int | None]:
     return (None, suffix) if suffix is not None else (byte_range.start, byte_range.end)
 
 
-class _RepositoryFiles:
-    """Opens and reads chunk files during iteration."""
+class SessionFiles(JoinedSources):
+    """Files on this machine: those of the repository and of sources; inlined chunks are in memory already."""
 
-    arrival = None
+    def __init__(self, session: IcechunkSession, name: str) -> None:
+        super().__init__(session, name, FILES, local=True)
 
-    def __init__(self, folder: bytes, disk: Disk, batch: IcechunkBatch, spans: Sequence[Spans]) -> None:
-        self._folder, self._disk, self._batch, self._spans = folder, disk, batch, spans
-        if disk.is_cold:
-            for item in spans:
-                self._files(item).begin()
+        self._folder = b"" if session.folder is None else os.fsencode(session.folder / "chunks") + b"/"
 
-    def __iter__(self) -> Generator[Encoded | None]:
-        for item in self._spans:
-            yield from self._files(item)
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        return ReadLater(partial(self._read, spans))
 
-    def _files(self, spans: Spans) -> FilesInTurn:
-        table, folder = self._batch.listed(spans.source), self._folder
+    def _read(self, spans: Sequence[Spans]) -> Generator[Encoded | None]:
+        if any(self._session.listed(item.source).files for item in spans):
+            yield from read_joined(spans, self._ranges(spans), self._of_repository, self._session.get_now)
+            return
+        for item in spans:
+            yield from self._of_repository(item)
+
+    def _of_repository(self, spans: Spans) -> Generator[Encoded | None]:
+        """Chunks in files of the repository, or inlined."""
+        table = self._session.listed(spans.source)
         rows = table.rows(spans.blob)
         starts, lengths = (column.tolist() for column in table.places(rows, spans))
-        names, native = table.file[rows].tolist(), (table.kind[rows] == NATIVE).tolist()
+        names, native = table.name[rows].tolist(), (table.kind[rows] == NATIVE).tolist()
+        folder = self._folder
 
         def opened(i: int) -> int:
             if not native[i]:
@@ -540,66 +481,7 @@ class _RepositoryFiles:
 
         def otherwise(i: int, _: OSError) -> Encoded | None:
             if native[i]:
-                return self._batch.get_now(spans, i)
+                return self._session.get_now(spans.select(slice(i, i + 1)))
             return memoryview(table.inlined[int(rows[i])])[starts[i] : starts[i] + lengths[i]]
 
-        return FilesInTurn(opened, starts, lengths, spans.source.decoder, self._disk, otherwise)
-
-    def cancel(self) -> None:
-        """Nothing is running."""
-
-
-class LocalIcechunk:
-    """A read-only session of a repository on the local file system."""
-
-    in_threads, immutable, looks_into_shards, supports_ranges = True, True, False, True
-
-    def __init__(self, batch: IcechunkBatch, repository: Path) -> None:
-        self._batch = batch
-        Folders(os.fspath(repository)).check("chunks")
-        self._folder = os.fsencode(repository / "chunks") + b"/"
-        self._disk = Disk()
-        self._is_checked = False
-        self.name = "Icechunk, chunk files"
-
-    @classmethod
-    def of(cls, store: IcechunkStore) -> LocalIcechunk | None:
-        """The fetcher for a store whose repository lies on this machine; None if it does not."""
-        if not CAN_READ_FILES:
-            return None
-        batch = IcechunkBatch(store, read_only=True, listed_at_a_time=1)  # threads would cost more
-        repository = batch.grants.folder
-        if repository is None or not repository.is_dir():
-            return None
-        return cls(batch, repository)
-
-    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
-        return self._batch.sizes(sources)
-
-    def for_member(self, source: EngineSource) -> Fetcher:
-        table = self._batch.references(source)
-        if table is not None and table.is_here:
-            return self
-        self._check_own_links()
-        return self._batch.for_member(source)
-
-    def _check_own_links(self) -> None:
-        """Called before Icechunk opens files, as it follows all links. One look is enough for a session."""
-        if not self._is_checked:
-            if os.path.isdir(self._folder):  # small chunks are inlined, so there may be no chunk files
-                refuse_links_out(os.fsdecode(self._folder))
-            self._is_checked = True
-
-    def check_links(self, path: str) -> None:
-        """Raise `ReadError` if a link leads out of the repository, or out of the prefix of a source."""
-        self._check_own_links()
-        self._batch.check_links(path)
-
-    def request_numbers(self, spans: Sequence[Spans]) -> None:
-        return None
-
-    def cost(self, spans: Sequence[Spans]) -> Cost:
-        return self._batch.cost(spans)
-
-    def begin(self, spans: Sequence[Spans]) -> Pending:
-        return _RepositoryFiles(self._folder, self._disk, self._batch, spans)
+        return files_in_turn(opened, starts, lengths, spans.source.decoder, otherwise)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +29,7 @@ from intarsia.engine.fetch.store import (
     FileSpan,
     Pending,
     Plain,
+    ReadLater,
     Spans,
     cost_of,
     cut_out,
@@ -78,84 +80,56 @@ def is_in_memory(file: int, offset: int = 0) -> bool:
     return True
 
 
-class Disk:
-    """What was last seen of files that lie together."""
-
-    def __init__(self) -> None:
-        self.is_cold = False
-        """Whether the system had to be told about the files that came next."""
-
-
-class FilesInTurn:
+def files_in_turn(
+    open_file: Callable[[int], int],
+    starts: Sequence[int],
+    lengths: Sequence[int | None],
+    decoder: Decoder,
+    otherwise: Callable[[int, OSError], Encoded | None],
+) -> Generator[Encoded | None]:
     """Bytes of files that are read one after the other, while the system is told which come next.
 
     `open_file` opens the file at a position; if it raises OSError, `otherwise` says what replaces the file's
     bytes, or raises. The bytes of each file are wanted from `starts` on, all of them if the length is None.
     """
+    each = min(max(decoder.nbytes, 1), MOST_BYTES)
+    step = min(MOST_FILES, MOST_BYTES // each)
+    look_at = announced = 0
+    for i, (first, length) in enumerate(zip(starts, lengths, strict=True)):
+        try:
+            file = open_file(i)
+        except OSError as error:
+            if error.errno is None:  # not from the system: a signal handler may raise a TimeoutError
+                raise
+            yield otherwise(i, error)
+            continue
+        if i >= look_at:
+            if i < announced or not is_in_memory(file, max(0, first)):
+                coming = range(max(announced, i + 1), min(i + 1 + step, len(starts)))
+                announced = _announce(open_file, coming, starts, each)
+                look_at = i + max(1, step // 2)
+            else:
+                look_at = i + LOOK_EVERY
+        yield from one_span(file, first, length, not decoder.is_raw)
 
-    def __init__(
-        self,
-        open_file: Callable[[int], int],
-        starts: Sequence[int],
-        lengths: Sequence[int | None],
-        decoder: Decoder,
-        disk: Disk,
-        otherwise: Callable[[int, OSError], Encoded | None],
-    ) -> None:
-        self._open, self._starts, self._lengths = open_file, starts, lengths
-        self._disk, self._otherwise, self._is_compressed = disk, otherwise, not decoder.is_raw
-        self._each = min(max(decoder.nbytes, 1), MOST_BYTES)
-        self._step = min(MOST_FILES, MOST_BYTES // self._each)
-        self._announced = 0
-        """The system has been told about the files before this one."""
 
-    def begin(self) -> None:
-        """Announce that the files will soon be read."""
-        if self._disk.is_cold:
-            self._announce(self._step)
-
-    def __iter__(self) -> Iterator[Encoded | None]:
-        look_at = 0
-        for i, (first, length) in enumerate(zip(self._starts, self._lengths, strict=True)):
-            try:
-                file = self._open(i)
-            except OSError as error:
-                if error.errno is None:  # not from the system: a signal handler may raise a TimeoutError
-                    raise
-                yield self._otherwise(i, error)
-                continue
-            if i >= look_at:
-                look_at = i + self._look(i, file)
-            yield from one_span(file, first, length, self._is_compressed)
-
-    def _look(self, position: int, file: int) -> int:
-        """Check whether this file, which is being read, is in memory, and act on it; returns how many files
-        later to look again."""
-        if position >= self._announced:
-            self._disk.is_cold = not is_in_memory(file, max(0, self._starts[position]))
-            self._announced = position + 1
-        if not self._disk.is_cold:
-            return LOOK_EVERY
-        self._announce(position + 1 + self._step)
-        return max(1, self._step // 2)
-
-    def _announce(self, until: int) -> None:
-        first, self._announced = self._announced, min(until, len(self._starts))
-        for position in range(first, self._announced):
-            try:
-                file = self._open(position)
-            except (OSError, IntarsiaError) as error:
-                if signal_failure(error) is not None:
-                    raise
-                continue  # the error is raised when it is read
-            try:
-                start = max(0, self._starts[position])
-                if position == first and is_in_memory(file, start):
-                    self._disk.is_cold = False  # and so are those after it, as far as can be told
-                    return
-                os.posix_fadvise(file, start, self._each, os.POSIX_FADV_WILLNEED)
-            finally:
-                os.close(file)
+def _announce(open_file: Callable[[int], int], coming: range, starts: Sequence[int], nbytes: int) -> int:
+    """Tell the system about the files that come next; returns the first that it was not told about."""
+    for position in coming:
+        try:
+            file = open_file(position)
+        except (OSError, IntarsiaError) as error:
+            if signal_failure(error) is not None:
+                raise
+            continue  # the error is raised when it is read
+        try:
+            start = max(0, starts[position])
+            if position == coming.start and is_in_memory(file, start):
+                return position  # and so are those after it, as far as can be told
+            os.posix_fadvise(file, start, nbytes, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(file)
+    return coming.stop
 
 
 SMALL_CHUNK = 16 << 10
@@ -281,62 +255,6 @@ SMALL_PIECE = 128 << 10
 """In a local file, finding a piece this small takes longer than copying it once more."""
 
 
-class _FilesLater:
-    """Opens and reads files during iteration."""
-
-    arrival = None
-
-    def __init__(self, folders: Folders, disk: Disk, spans: Sequence[Spans]) -> None:
-        self._folders, self._disk, self._spans = folders, disk, spans
-        if disk.is_cold:
-            for item in spans:
-                if item.within is None and not _is_worth_coalescing(item):
-                    self._files(item).begin()
-
-    def __iter__(self) -> Generator[Encoded | None]:
-        for item in self._spans:
-            if item.within is not None:
-                yield from inner_chunks(self._folders, item)
-            elif _is_worth_coalescing(item):
-                yield from self._coalesced_pieces(item)
-            else:
-                yield from self._files(item)
-
-    def _files(self, item: Spans) -> FilesInTurn:
-        source, blob, start, nbytes, *_ = item
-        keys, folders = source.keys(blob), self._folders
-        starts = [0] * blob.size if start is None else start.tolist()
-        lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
-        return FilesInTurn(
-            lambda i: folders.open(keys[i]), starts, lengths, source.decoder, self._disk, _not_stored
-        )
-
-    def _coalesced_pieces(self, item: Spans) -> Iterator[bytes | None]:
-        """Small pieces of files: each file is opened once, and neighbours are read in one go."""
-        ranges, cuts = coalesce_member(item, 0, FILES.most_gap)
-        assert ranges.start is not None
-        assert ranges.nbytes is not None
-        columns = ranges.blob.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
-        contents: list[bytes | None] = []
-        for blob, group in groupby(zip(*columns, strict=True), key=itemgetter(0)):
-            (key,) = item.source.keys(np.array([blob]))
-            try:
-                file = self._folders.open(key)
-            except (FileNotFoundError, NotADirectoryError):
-                contents += [None for _ in group]
-                continue
-            try:
-                contents += [os.pread(file, length, first) for _, first, length in group]
-            finally:
-                os.close(file)
-        for request, first, last in cuts:
-            content = contents[request]
-            yield None if content is None else cut_out(content, first, last)
-
-    def cancel(self) -> None:
-        """Nothing is running."""
-
-
 def _not_stored(_: int, error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
@@ -358,15 +276,53 @@ def _coalesce_in_files(item: Spans) -> Spans:
 class LocalFiles(Plain):
     """A zarr store of plain files."""
 
-    in_threads = True
+    in_threads = is_near = True
     looks_into_shards = True
     name = "local files"
 
     def __init__(self, store: LocalStore) -> None:
-        self._folders, self._disk = Folders(os.fspath(store.root)), Disk()
+        self._folders = Folders(os.fspath(store.root))
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
         return cost_of([_coalesce_in_files(item) for item in spans])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        return _FilesLater(self._folders, self._disk, spans)
+        return ReadLater(partial(self._read, spans))
+
+    def _read(self, spans: Sequence[Spans]) -> Generator[Encoded | None]:
+        for item in spans:
+            if item.within is not None:
+                yield from inner_chunks(self._folders, item)
+            elif _is_worth_coalescing(item):
+                yield from self._coalesced_pieces(item)
+            else:
+                yield from self._files(item)
+
+    def _files(self, item: Spans) -> Generator[Encoded | None]:
+        source, blob, start, nbytes, *_ = item
+        keys, folders = source.keys(blob), self._folders
+        starts = [0] * blob.size if start is None else start.tolist()
+        lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
+        return files_in_turn(lambda i: folders.open(keys[i]), starts, lengths, source.decoder, _not_stored)
+
+    def _coalesced_pieces(self, item: Spans) -> Generator[bytes | None]:
+        """Small pieces of files: each file is opened once, and neighbours are read in one go."""
+        ranges, cuts = coalesce_member(item, 0, FILES.most_gap)
+        assert ranges.start is not None
+        assert ranges.nbytes is not None
+        columns = ranges.blob.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
+        contents: list[bytes | None] = []
+        for blob, group in groupby(zip(*columns, strict=True), key=itemgetter(0)):
+            (key,) = item.source.keys(np.array([blob]))
+            try:
+                file = self._folders.open(key)
+            except (FileNotFoundError, NotADirectoryError):
+                contents += [None for _ in group]
+                continue
+            try:
+                contents += [os.pread(file, length, first) for _, first, length in group]
+            finally:
+                os.close(file)
+        for request, first, last in cuts:
+            content = contents[request]
+            yield None if content is None else cut_out(content, first, last)

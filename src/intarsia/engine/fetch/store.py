@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import zarr
@@ -94,6 +95,9 @@ class Fetcher(Protocol):
     in_threads: bool
     """Whether bytes are read one by one in the thread that decodes them, so that nothing is held ahead."""
 
+    is_near: bool
+    """Whether most of what it reads is in memory or on this machine, so that a request costs little."""
+
     immutable: bool
     """Whether what it says stays true, as in a read-only snapshot; if so, sizes and indexes may be kept."""
 
@@ -145,6 +149,7 @@ def cost_of(spans: Sequence[Spans]) -> Cost:
 class Plain:
     """A store that says nothing about an object before it is read, and treats all members alike."""
 
+    in_threads = is_near = False
     immutable = False
     looks_into_shards = False
     supports_ranges = True
@@ -159,19 +164,16 @@ class Plain:
         return None
 
 
-class _KeysLater:
-    """Reads during iteration."""
+class ReadLater:
+    """Bytes that are read during iteration, in the thread that decodes them."""
 
     arrival = None
 
-    def __init__(self, store: Any, spans: Sequence[Spans]) -> None:
-        self._store, self._spans = store, spans
+    def __init__(self, read: Callable[[], Generator[Encoded | None]]) -> None:
+        self._read = read
 
     def __iter__(self) -> Generator[Encoded | None]:
-        get, prototype = self._store.get_sync, default_buffer_prototype()
-        for key, byte_range in requests_of(self._spans):
-            content = get(key, prototype=prototype, byte_range=byte_range)
-            yield None if content is None else content.as_numpy_array()
+        return self._read()
 
     def cancel(self) -> None:
         """Nothing is running."""
@@ -180,10 +182,10 @@ class _KeysLater:
 class SynchronousStore(Plain):
     """A store that can be read without an event loop, such as memory."""
 
-    in_threads = True
+    in_threads = is_near = True
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store: Any = store
         self.supports_ranges = type(store) is not MemoryStore
         self.name = f"{type(store).__name__}, in threads"
 
@@ -191,7 +193,13 @@ class SynchronousStore(Plain):
         return cost_of(spans)
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        return _KeysLater(self._store, spans)
+        return ReadLater(partial(self._read, spans))
+
+    def _read(self, spans: Sequence[Spans]) -> Generator[Encoded | None]:
+        get, prototype = self._store.get_sync, default_buffer_prototype()
+        for key, byte_range in requests_of(spans):
+            content = get(key, prototype=prototype, byte_range=byte_range)
+            yield None if content is None else content.as_numpy_array()
 
 
 def start[T](work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -227,8 +235,6 @@ class Started:
 
 class ConcurrentStore(Plain):
     """A store that only works on an event loop: zip files, object stores, HTTP."""
-
-    in_threads = False
 
     def __init__(self, store: Store) -> None:
         self._store = store
