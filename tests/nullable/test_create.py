@@ -70,7 +70,7 @@ def test_options_reach_zarr(tmp_path):
             CodecConfigurationError,
             "out of order|filters",
         ),
-        ({"shape": 3, "dtype": "i2", "spelling": "maybe"}, DataTypeError, "is named"),
+        ({"shape": 3, "dtype": "i2", "codec_name": "maybe"}, DataTypeError, "is named"),
     ],
 )
 def test_nothing_is_created_of_what_makes_no_sense(options, error, match, tmp_path):

@@ -257,7 +257,7 @@ def run(script, *arguments):
 
 def test_opening_needs_no_import(tmp_path):
     nullable.create_array(tmp_path / "a", data=[[1.5, None]], shards=(1, 2), chunks=(1, 1))
-    nullable.create_array(tmp_path / "b", data=["x", None], spelling="zarrs.optional")
+    nullable.create_array(tmp_path / "b", data=["x", None], codec_name="zarrs.optional")
     run(
         """
         import sys, zarr

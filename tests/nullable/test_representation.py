@@ -10,7 +10,6 @@ import pytest
 
 from intarsia.errors import DataTypeError
 from intarsia.nullable import UNSET, as_nullable, create_array, open_array
-from intarsia.nullable.representation import na_object_from_name
 
 STRINGS = ["x", None, "z"]
 
@@ -20,7 +19,7 @@ def test_an_array_of_strings_comes_back_as_it_was_written(na_object, name, tmp_p
     text = np.array(["x", na_object, "z"], dtype=np.dtypes.StringDType(na_object=na_object))
     create_array(tmp_path, data=text)
     document = json.loads((tmp_path / "zarr.json").read_text())
-    assert document["attributes"] == {"na_object": name}
+    assert document["attributes"] == {"intarsia_na_object": name}
     assert "na_object" not in json.dumps(document["data_type"])
     read = open_array(tmp_path)[:]
     assert read.dtype.na_object is na_object or read.dtype.na_object != read.dtype.na_object
@@ -73,8 +72,15 @@ def test_only_strings_have_one(tmp_path):
 def test_only_three_can_be_kept():
     with pytest.raises(DataTypeError, match="cannot be stored as an attribute"):
         create_array({}, data=STRINGS, na_object=object())
-    with pytest.raises(DataTypeError, match="the attribute 'na_object' is 'nil'"):
-        na_object_from_name("nil")
+    array = create_array({}, data=STRINGS, attributes={"intarsia_na_object": "nil"})
+    with pytest.raises(DataTypeError, match="the attribute 'intarsia_na_object' is 'nil'"):
+        array[:]
+
+
+def test_the_older_name_of_the_attribute_is_read_for_strings_alone():
+    older = {"na_object": "numpy.nan"}
+    assert np.isnan(create_array({}, data=STRINGS, attributes=older)[:].dtype.na_object)
+    assert create_array({}, data=[1, None], attributes={"na_object": "nil"})[:].tolist() == [1, None]
 
 
 @pytest.mark.parametrize(

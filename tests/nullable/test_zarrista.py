@@ -81,7 +81,7 @@ def create(path, configuration):
     dtype, fill, mask_codecs, data_codecs = CONFIGURATIONS[configuration]
     return nullable.create_array(
         path, "a", shape=SHAPE, dtype=dtype, chunks=CHUNKS, fill_value=fill, mask_codecs=mask_codecs,
-        data_codecs=data_codecs, spelling="zarrs.optional",
+        data_codecs=data_codecs, codec_name="zarrs.optional",
     )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_chunk_bytes_are_equal_with_a_fill_value_that_is_present(tmp_path):
         path = tmp_path / order
         array = nullable.create_array(
             path, "a", shape=(3, 4), dtype="int16", chunks=(3, 4), fill_value=Some(7), compressors=None,
-            data_codecs=[endian(order)], spelling="zarrs.optional",
+            data_codecs=[endian(order)], codec_name="zarrs.optional",
         )  # fmt: skip
         array[...] = nullable.NullableValues(values, missing)
         stored = chunk_files(path)
@@ -146,7 +146,7 @@ def test_chunk_bytes_are_equal_with_a_fill_value_that_is_present(tmp_path):
 
 def test_strings_written_by_zarrista_are_read_and_have_the_same_bytes(tmp_path, pipeline):
     data = ["x", None, "", "zä"]
-    array = nullable.create_array(tmp_path, "a", data=data, compressors=None, spelling="zarrs.optional")
+    array = nullable.create_array(tmp_path, "a", data=data, compressors=None, codec_name="zarrs.optional")
     stored = chunk_files(tmp_path)
     # zarrista shows no strings with nulls to Python, so it is the writer here.
     text = zarrista.ArrayBytes("xzä".encode(), offsets=[0, 1, 1, 1, 4], mask=bytes([1, 0, 1, 1]))
@@ -157,11 +157,11 @@ def test_strings_written_by_zarrista_are_read_and_have_the_same_bytes(tmp_path, 
 
 def test_the_name_of_the_proposal_is_written_unless_asked_otherwise(tmp_path):
     names = set()
-    for spelling in ("optional", "zarrs.optional"):
-        nullable.create_array(tmp_path / spelling, shape=2, dtype="int8", depth=2, spelling=spelling)
-        text = (tmp_path / spelling / "zarr.json").read_text()
+    for codec_name in ("optional", "zarrs.optional"):
+        nullable.create_array(tmp_path / codec_name, shape=2, dtype="int8", depth=2, codec_name=codec_name)
+        text = (tmp_path / codec_name / "zarr.json").read_text()
         written = json.loads(text)
         names.add((written["data_type"]["name"], written["codecs"][0]["name"]))
         assert text.count('"optional"') + text.count('"zarrs.optional"') == 4
-        assert nullable.open_array(tmp_path / spelling).data_type.name == spelling
+        assert nullable.open_array(tmp_path / codec_name).data_type.name == codec_name
     assert names == {("optional", "optional"), ("zarrs.optional", "zarrs.optional")}

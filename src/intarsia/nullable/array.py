@@ -29,7 +29,7 @@ from intarsia.nullable.conversions import as_nullable
 from intarsia.nullable.dtype import (
     NullDType,
     OptionalDType,
-    Spelling,
+    OptionalName,
     check_experimental,
     install_nullable_buffer,
     optional_dtype,
@@ -38,12 +38,10 @@ from intarsia.nullable.elements import NULL, element_type, is_string
 from intarsia.nullable.present_values import on_present_values
 from intarsia.nullable.representation import (
     ATTRIBUTE,
-    REPRESENTATION,
     UNSET,
     check_na_object,
-    na_object_from_name,
     na_object_name,
-    parse_representation,
+    read_representation,
     to_strings,
 )
 from intarsia.nullable.values import NullableValues
@@ -156,9 +154,7 @@ class NullableArray(NDArrayOperatorsMixin):
         """What stands for null in strings: chosen at run time, else named by the attribute, else `UNSET`."""
         if self._na_object is not UNSET:
             return self._na_object
-        if is_string(self.dtype) and ATTRIBUTE in self.attrs:
-            return na_object_from_name(self.attrs[ATTRIBUTE])
-        return parse_representation(self.attrs.get(REPRESENTATION))[1] if is_string(self.dtype) else UNSET
+        return read_representation(self.attrs, self.dtype)[1]
 
     def with_na_object(self, na_object: Any) -> NullableArray:
         """A handle that reads strings as arrays of `StringDType(na_object=…)`.
@@ -254,7 +250,7 @@ class NullableArray(NDArrayOperatorsMixin):
             return data
         if self.na_object is not UNSET:
             return to_strings(data, self.na_object)
-        library, _ = parse_representation(self.attrs.get(REPRESENTATION))
+        library, _ = read_representation(self.attrs, self.dtype)
         if library is not None:
             with suppress(DataTypeError, NullsPresentError):  # unless the library cannot hold such data
                 return getattr(tables, f"to_{library}")(data)
@@ -436,7 +432,7 @@ def create_array(
     data_codecs: Iterable[CodecLike] | None = None,
     fill_value: Any = NULL,
     na_object: Any = UNSET,
-    spelling: Spelling = "optional",
+    codec_name: OptionalName = "optional",
     casting: Casting = "same_kind",
     attributes: Mapping[str, Any] | None = None,
     **options: Any,
@@ -446,7 +442,7 @@ def create_array(
     `dtype` is the type of the values, or an optional data type; `depth` nests optionals. `compressors` apply
     to both the mask and the values; `mask_codecs` and `data_codecs` replace either chain as a whole.
     `filters` run before the two are split and leave nulls alone. `na_object` is stored as an attribute.
-    `spelling="zarrs.optional"` writes the name that zarrs reads. Data that `dtype` would change is
+    `codec_name="zarrs.optional"` writes the name that zarrs reads. Data that `dtype` would change is
     refused, unless `casting="unsafe"`. Everything else, such as `dimension_names` or `overwrite`, goes to
     `zarr.create_array`.
 
@@ -485,7 +481,7 @@ def create_array(
         data_type = dtype if isinstance(dtype, NullDType) else NullDType()
         serializer: ArrayBytesCodec = BytesCodec(endian=None)
     else:
-        data_type = optional_dtype(dtype, depth, name=spelling)
+        data_type = optional_dtype(dtype, depth, name=codec_name)
         serializer = optional_codec(
             data_type, compressors=compressors, mask_codecs=mask_codecs, data_codecs=data_codecs
         )

@@ -38,7 +38,7 @@ from intarsia.codecs.nested import run_coroutine
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError, has_panicked
 from intarsia.nullable.buffer import CompactChunk, NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
-from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling
+from intarsia.nullable.dtype import NAMES, OptionalDType, OptionalName
 from intarsia.nullable.elements import Some
 from intarsia.nullable.values import NullableValues
 
@@ -68,7 +68,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     data_codecs: tuple[Codec, ...] | None
     """How the present elements are encoded: in one dimension, in C order."""
 
-    name: Spelling
+    name: OptionalName
     """What the codec is called in zarr.json."""
 
     def __init__(
@@ -76,7 +76,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         *,
         mask_codecs: Iterable[CodecLike] | None = None,
         data_codecs: Iterable[CodecLike] | None = None,
-        name: Spelling = "optional",
+        name: OptionalName = "optional",
     ) -> None:
         if name not in NAMES:
             raise CodecConfigurationError(
@@ -435,7 +435,7 @@ def _optional(dtype: Any) -> OptionalDType:
     return dtype
 
 
-def default_serializer(inner: Any, name: Spelling = "optional") -> ArrayBytesCodec:
+def default_serializer(inner: Any, name: OptionalName = "optional") -> ArrayBytesCodec:
     """The codec that encodes values of the data type `inner` without compressing them."""
     if isinstance(inner, OptionalDType):
         return NullableCodec(name=name)

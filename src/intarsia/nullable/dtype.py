@@ -27,9 +27,9 @@ from intarsia.nullable.elements import MOST_LEVELS, NULL, ElementType, Null, Som
 if TYPE_CHECKING:
     from intarsia.nullable.values import NullableValues
 
-type Spelling = Literal["optional", "zarrs.optional"]
+type OptionalName = Literal["optional", "zarrs.optional"]
 
-NAMES: tuple[Spelling, ...] = ("optional", "zarrs.optional")
+NAMES: tuple[OptionalName, ...] = ("optional", "zarrs.optional")
 """The name in the proposal, and the one that zarrs uses as long as it is a proposal."""
 
 EXPERIMENTAL = "intarsia.experimental"
@@ -113,7 +113,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
     """The data type of an element that is not null; it may be optional itself. It has a default only because
     programs that walk over zarr's data types make one of each."""
 
-    name: Spelling = "optional"
+    name: OptionalName = "optional"
     """What the data type is called in zarr.json."""
 
     def __new__(cls, **_fields: Any) -> Self:
@@ -157,7 +157,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         """The bytes that a value takes in memory; zarr uses it to choose chunk shapes."""
         return int(self.innermost.to_native_dtype().itemsize)
 
-    def with_name(self, name: Spelling) -> OptionalDType:
+    def with_name(self, name: OptionalName) -> OptionalDType:
         """The same data type under another name, at all levels."""
         inner = self.inner.with_name(name) if isinstance(self.inner, OptionalDType) else self.inner
         return replace(self, inner=inner, name=name)
@@ -317,7 +317,7 @@ def _plain_name(dtype: _ZDType) -> str:
     return str(dtype.to_native_dtype())
 
 
-def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) -> OptionalDType:
+def optional_dtype(dtype: Any, depth: int = 1, *, name: OptionalName | None = None) -> OptionalDType:
     """Make `dtype` an optional data type; it is anything that zarr takes as a dtype, or "optional[float64]".
 
     A `dtype` that is already optional stays as it is; `depth` must then agree or be 1.

@@ -1,21 +1,25 @@
 """The Python type that an array's selections have: attributes may name it, and readers may override it.
 
-`na_object` stands for null in NumPy's string arrays; `py_array_representation` names an array type of some
-library. Neither changes what is stored.
+`intarsia_na_object` names what stands for null in NumPy's string arrays; `py_array_representation` names an
+array type of some library. Neither changes what is stored.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from intarsia.errors import DataTypeError
 from intarsia.extras import extra
-from intarsia.nullable.elements import element_type
+from intarsia.nullable.elements import element_type, is_string
 from intarsia.nullable.values import NullableValues
 
-ATTRIBUTE: Final = "na_object"
+ATTRIBUTE: Final = "intarsia_na_object"
 """The attribute of an array that names the `na_object` for its readers."""
+
+OLDER_ATTRIBUTE: Final = "na_object"
+"""The name of that attribute in arrays from before."""
 
 _NONE, _NAN, _NA = "None", "numpy.nan", "pandas.NA"
 
@@ -74,35 +78,42 @@ def na_object_name(na_object: Any) -> str:
     )
 
 
-def na_object_from_name(name: Any) -> Any:
+def _na_object_from_name(name: Any) -> Any:
     """The `na_object` that an attribute names."""
-    if name == _NONE:
-        return None
-    if name == _NAN:
-        return np.nan
     if name == _NA:
         return extra("pandas", "nullable").NA
-    raise DataTypeError(
-        f"the attribute {ATTRIBUTE!r} is {name!r}, but must be {_NONE!r}, {_NAN!r} or {_NA!r}.\n"
-        "  Override it: open_array(…, na_object=…)"
-    )
+    known = {_NONE: None, _NAN: np.nan}
+    if name not in known:
+        raise DataTypeError(
+            f"the attribute {ATTRIBUTE!r} is {name!r}, but must be {_NONE!r}, {_NAN!r} or {_NA!r}.\n"
+            "  Override it: open_array(…, na_object=…)"
+        )
+    return known[name]
 
 
-def parse_representation(attribute: Any) -> tuple[str | None, Any]:
-    """The library whose arrays an attribute names, and the `na_object`; unknown names are ignored.
+def read_representation(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> tuple[str | None, Any]:
+    """The library whose arrays the attributes name, and the `na_object` if `dtype` is for strings.
 
-    >>> parse_representation("pd.Series")
+    Unknown names of types are ignored.
+
+    >>> strings = np.dtypes.StringDType()
+    >>> read_representation({"py_array_representation": "pd.Series"}, strings)
     ('pandas', UNSET)
-    >>> parse_representation("np.typing.NDArray[np.dtypes.StringDType(na_object=np.nan)]")
+    >>> text = "np.typing.NDArray[np.dtypes.StringDType(na_object=np.nan)]"
+    >>> read_representation({"py_array_representation": text}, strings)
     (None, nan)
-    >>> parse_representation("np.ma.MaskedArray"), parse_representation("xarray.Variable")
-    ((None, UNSET), (None, UNSET))
+    >>> read_representation({"intarsia_na_object": "None"}, strings)
+    (None, None)
     """
-    name = str(attribute)
+    for attribute in (ATTRIBUTE, OLDER_ATTRIBUTE):
+        if attribute in attributes and is_string(dtype):
+            return None, _na_object_from_name(attributes[attribute])
+    name = str(attributes.get(REPRESENTATION))
     for short, module in _ABBREVIATIONS:
         name = re.sub(rf"\b{short}\.", f"{module}.", name)
-    if (match := _STRINGS.fullmatch(name)) and match[1] in (_NONE, _NAN, _NA):
-        return None, na_object_from_name(match[1])
+    match = _STRINGS.fullmatch(name)
+    if match and match[1] in (_NONE, _NAN, _NA) and is_string(dtype):
+        return None, _na_object_from_name(match[1])
     return _LIBRARIES.get(name), UNSET
 
 
