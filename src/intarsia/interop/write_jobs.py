@@ -138,7 +138,9 @@ def new_array(
         raise
 
 
-def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: Bounds, encoding: Encoding) -> Job:
+def fill_bounds(
+    source: Any, logical: LogicalArrayHandle, bounds: Iterable[tuple[int, int]], encoding: Encoding
+) -> Job:
     """Into a box of an array: into new regions if it is free, otherwise into the existing ones."""
     logical.begin_edit()
     manifest = logical.manifest
@@ -152,14 +154,14 @@ def fill_bounds(source: Any, logical: LogicalArrayHandle, bounds: Bounds, encodi
         raise BoundsError(f"the box {box.text()} is outside the array, whose shape is {manifest.shape}")
     rows = manifest.regions.touching(manifest.cells(box))
     if not rows.size:
-        return Job(source, reserve_regions(logical, [(bounds, encoding)], box.start))
+        return Job(source, reserve_regions(logical, [(box.bounds, encoding)], box.start))
     if not encoding.is_default and not _is_encoding_of(logical, rows.tolist(), encoding):
         named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in rows[:6].tolist())
         raise OverlapError(
             f"the box {box.text()} takes no codecs, chunks or shards: it already has regions: {named}.\n"
             "  Leave them out to write the data into these; arr.recode changes their encoding"
         )
-    return Job(source, reserve_covered(logical, bounds))
+    return Job(source, reserve_covered(logical, box.bounds))
 
 
 def _is_encoding_of(logical: LogicalArrayHandle, rows: list[int], encoding: Encoding) -> bool:

@@ -207,8 +207,7 @@ def restore(
         branch: The branch that the commit goes to.
         message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often to retry the commit if others come first, and how long to wait in between: an
-            `intarsia.types.Backoff`.
+        backoff: How often to retry if others commit first, and how long to wait: an `intarsia.types.Backoff`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)

@@ -80,8 +80,7 @@ def add_replica(
         branch: The branch that the commit goes to.
         message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often to retry the commit if others come first, and how long to wait in between: an
-            `intarsia.types.Backoff`.
+        backoff: How often to retry if others commit first, and how long to wait: an `intarsia.types.Backoff`.
         client: A `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork, whose
             workers do the work. By default, threads of this process do it.
         progress: A function that is called with the number of steps done and the total, see
@@ -169,8 +168,7 @@ def maintain(
         branch: The branch that the commits go to.
         dry_run: Whether to list the steps without doing them.
         metadata: A dictionary that is kept with each commit.
-        backoff: How often to retry the commit if others come first, and how long to wait in between: an
-            `intarsia.types.Backoff`.
+        backoff: How often to retry if others commit first, and how long to wait: an `intarsia.types.Backoff`.
         client: A `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork, whose
             workers do the work. By default, threads of this process do it.
         progress: A function that is called with the number of steps done and the total, see

@@ -148,8 +148,7 @@ def transaction(
         branch: The branch that the commit goes to.
         message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often to retry the commit if others come first, and how long to wait in between: an
-            `intarsia.types.Backoff`.
+        backoff: How often to retry if others commit first, and how long to wait: an `intarsia.types.Backoff`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -183,8 +182,7 @@ def retry(
         branch: The branch that the commit goes to.
         message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often to retry the commit if others come first, and how long to wait in between: an
-            `intarsia.types.Backoff`.
+        backoff: How often to retry if others commit first, and how long to wait: an `intarsia.types.Backoff`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -241,8 +239,7 @@ def write(
         branch: The branch that the commit goes to.
         message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often to retry the commit if others come first, and how long to wait in between: an
-            `intarsia.types.Backoff`.
+        backoff: How often to retry if others commit first, and how long to wait: an `intarsia.types.Backoff`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)

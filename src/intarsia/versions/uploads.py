@@ -14,10 +14,11 @@ import icechunk
 from intarsia._icechunk import writing
 from intarsia.casting import Casting
 from intarsia.codecs import CodecLike
+from intarsia.codecs.base import codec_list
 from intarsia.logical.append import Addition, complete_encoding, reserve_append, reserve_growth, reserve_rest
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, choose_codecs, codecs_for_size
+from intarsia.logical.members import Encoding, choose_codecs
 from intarsia.logical.recode import copy_values, reserve_copy
 from intarsia.logical.staging import Reservation, keep_layout, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
@@ -72,8 +73,7 @@ def append(
         branch: The branch that the commit goes to.
         message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often to retry the commit if others come first, and how long to wait in between: an
-            `intarsia.types.Backoff`.
+        backoff: How often to retry if others commit first, and how long to wait: an `intarsia.types.Backoff`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -87,9 +87,8 @@ def append(
     """
     opened = open_repository(store)
     commit = Commit(opened, branch, message or f"append to {path}", metadata, backoff)
-    by_values = codecs == "auto"
-    encoding = Encoding(None if by_values else codecs, chunks, shards)
-    incoming = _InMemory(data, axis, casting, encoding, packing, by_values)
+    listed = codecs if codecs is None or codecs == "auto" else codec_list(codecs)
+    incoming = _InMemory(data, axis, casting, listed, chunks, shards, packing)
     return append_incoming(commit, path, incoming, merge=merge)
 
 
@@ -123,26 +122,19 @@ class _InMemory:
     values: Any
     axis: int | str
     casting: Casting
-    template: Encoding
-    packing: PackingChoice = None
-    by_values: bool = False
-    """Whether the values decide the codecs."""
-    chosen: Iterable[CodecLike] | None = None
-    """The chosen codecs: chosen once, however often the commit is tried."""
+    codecs: Iterable[CodecLike] | Literal["auto"] | None
+    chunks: tuple[int, ...] | None
+    shards: tuple[int, ...] | None
+    packing: PackingChoice
 
     def addition(self, logical: LogicalArrayHandle) -> Addition:
         self.values = as_values(logical.manifest, self.values, self.casting, all_axes=True)
         return Addition.of(logical.manifest, self.values.shape, self.axis)
 
     def encoding(self, logical: LogicalArrayHandle) -> Encoding:
-        encoding = replace(self.template, **choose_packing(logical.manifest, self.packing))
-        if not self.by_values:
-            return encoding
-        if self.chosen is None:
-            self.chosen = choose_codecs("auto", self.values)
-        if encoding.packing is None or self.chosen is None:
-            return replace(encoding, codecs=self.chosen)
-        return replace(encoding, codecs=codecs_for_size(self.chosen, encoding.packing.stored.itemsize))
+        packed = choose_packing(logical.manifest, self.packing)
+        chosen = choose_codecs(self.codecs, self.values, packing=packed.get("packing"))
+        return Encoding(chosen, self.chunks, self.shards, **packed)
 
     def fill(self, room: Reservation) -> None:
         room.fill(lambda source: self.values[source.slices])
@@ -313,8 +305,7 @@ def recode(
         branch: The branch that the commit goes to.
         message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often to retry the commit if others come first, and how long to wait in between: an
-            `intarsia.types.Backoff`.
+        backoff: How often to retry if others commit first, and how long to wait: an `intarsia.types.Backoff`.
         client: A `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork, whose
             workers do the work. By default, threads of this process do it.
         progress: A function that is called with the number of steps done and the total, see

@@ -104,35 +104,54 @@ def store_dask(
         raise TypeError("regions are for a new array; with axis or bounds, the data is one region")
     from intarsia.interop.dask.block_writes import Cluster
 
-    cluster = Cluster(client, retries, progress)
-    request = _Request(
-        source,
-        path.strip("/"),
-        axis,
-        None if bounds is None else tuple((int(a), int(b)) for a, b in bounds),
-        Encoding(_codec_choice(codecs, source), chunks, shards),
-        regions,
-        {
-            "lattice": lattice,
-            "fill_value": fill_value,
-            "dimension_names": dimension_names,
-            "attributes": attributes,
-            "overwrite": overwrite,
-        },
-    )
+    path, cluster = path.strip("/"), Cluster(client, retries, progress)
+    encoding = Encoding(_codec_choice(codecs, source), chunks, shards)
+    is_replaced = overwrite and axis is None and bounds is None
+
+    def reserve(target: Any) -> write_jobs.Job:
+        """Make room in a store."""
+        logical = None if is_replaced else write_jobs.open_logical_group(target, path)
+        if bounds is not None:
+            if logical is None:
+                raise NotLogicalArrayError(
+                    f"there is no logical array at {path!r} with a box to fill.\n"
+                    "  Create it first: intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
+                )
+            return write_jobs.fill_bounds(source, logical, bounds, encoding)
+        if axis is not None and logical is not None:
+            return write_jobs.append_along(source, logical, axis, encoding)
+        if logical is not None:
+            raise FileExistsError(
+                f"there is already a logical array at {path or '/'!r}.\n"
+                "  axis=… appends to it, bounds=… writes into it, overwrite=True replaces it"
+            )
+        return write_jobs.new_array(
+            source,
+            target,
+            path,
+            encoding,
+            regions=regions,
+            lattice=lattice,
+            fill_value=fill_value,
+            dimension_names=dimension_names,
+            attributes=attributes,
+            overwrite=overwrite,
+        )
+
     repo = as_repository(store)
     if repo is None:
         target = resolve(store).store
         with nothing_left(target):
-            write_jobs.run_jobs([request.job(writable(target))], cluster)
+            write_jobs.run_jobs([reserve(writable(target))], cluster)
         return None
-    commit = Commit(repo, branch, message or request.message, metadata)
+    verb = "append to" if axis is not None else "store" if bounds is None else "fill a box of"
+    commit = Commit(repo, branch, message or f"{verb} {path or '/'}", metadata)
     if axis is not None:
-        appended = _append(source, commit, request.path, axis, request.encoding, cluster)
+        appended = _append(source, commit, path, axis, encoding, cluster)
         if appended is not None:
             return appended
     with transaction(repo, branch=branch, message=commit.message, metadata=metadata) as tx:
-        write_jobs.run_jobs([request.job(tx.store)], cluster)
+        write_jobs.run_jobs([reserve(tx.store)], cluster)
     return tx.snapshot_id or repo.lookup_branch(branch)
 
 
@@ -169,51 +188,6 @@ def writable(store: Any) -> Any:
             "  Give the repository itself, a transaction, or repo.writable_session(branch)"
         )
     return store
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What to store, and where."""
-
-    source: Any
-    path: str
-    axis: int | str | None
-    bounds: tuple[tuple[int, int], ...] | None
-    encoding: Encoding
-    regions: write_jobs.Regions | None
-    creation: dict[str, Any]
-
-    @property
-    def message(self) -> str:
-        verb = "append to" if self.axis is not None else "store" if self.bounds is None else "fill a box of"
-        return f"{verb} {self.path or '/'}"
-
-    def job(self, store: Any) -> write_jobs.Job:
-        """Make room in a store."""
-        if self.bounds is None and self.axis is None:
-            return self._creation(store)
-        logical = write_jobs.open_logical_group(store, self.path)
-        if self.bounds is not None:
-            if logical is None:
-                raise NotLogicalArrayError(
-                    f"there is no logical array at {self.path!r} with a box to fill.\n"
-                    "  Create it first: intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
-                )
-            return write_jobs.fill_bounds(self.source, logical, self.bounds, self.encoding)
-        assert self.axis is not None
-        if logical is None:
-            return self._creation(store)
-        return write_jobs.append_along(self.source, logical, self.axis, self.encoding)
-
-    def _creation(self, store: Any) -> write_jobs.Job:
-        if not self.creation["overwrite"] and write_jobs.open_logical_group(store, self.path) is not None:
-            raise FileExistsError(
-                f"there is already a logical array at {self.path or '/'!r}.\n"
-                "  axis=… appends to it, bounds=… writes into it, overwrite=True replaces it"
-            )
-        return write_jobs.new_array(
-            self.source, store, self.path, self.encoding, regions=self.regions, **self.creation
-        )
 
 
 def _append(

@@ -28,13 +28,13 @@ from intarsia.nullable import OptionalDType
 
 type Sizes = tuple[int, ...]
 
-MOST_COMMON_STEP = 4
-"""Members with different chunks share cuts where both have a bound, if such bounds are at most this many of
-the larger chunks apart. Otherwise the larger chunks decide, and the smaller ones are read twice at cuts."""
-
 MOST_BLOCKS_PER_CHUNK = 8
 """Regions scattered over several axes cut a grid into far more blocks than there are chunks. Above this many
 blocks per stored chunk, the bounds of regions are left out of the grid, and a block may read from several."""
+
+MOST_COMMON_STEP = 4
+"""Members with different chunks share cuts where both have a bound, if such bounds are at most this many of
+the larger chunks apart. Otherwise the larger chunks decide, and the smaller ones are read twice at cuts."""
 
 ALWAYS_ALLOWED_BLOCKS = 10_000
 """A grid of up to this many blocks is never too fine."""
@@ -192,19 +192,9 @@ def _cuts(manifest: Manifest, chunks: Ints, borders: Ints, axis: int) -> Ints:
 
 def _common(grids: set[tuple[int, int]]) -> tuple[int, int]:
     """Step and first cut that suit all of these (chunk, phase) pairs, or else the largest chunks."""
-    largest, largest_phase = max(grids)
-    step, phase = 1, 0
-    # Cuts that all grids share lie at p, p + s, p + 2s …, where s is their least common multiple and p comes
-    # from the Chinese remainder theorem: one more grid at a time, found by trying, as the steps are few.
-    for chunk, first in sorted(grids, reverse=True):
-        joint = lcm(step, chunk)
-        if joint > MOST_COMMON_STEP * largest:
-            return largest, largest_phase
-        phase = next((p for p in range(phase, joint, step) if p % chunk == first), -1)
-        if phase < 0:
-            return largest, largest_phase
-        step = joint
-    return step, phase
+    largest, phases = max(grids), {phase for _, phase in grids}
+    step = lcm(*(chunk for chunk, _ in grids))
+    return (step, largest[1]) if len(phases) == 1 and step <= MOST_COMMON_STEP * largest[0] else largest
 
 
 def _inner_cuts(low: int, high: int, step: int, phase: int) -> Ints:
