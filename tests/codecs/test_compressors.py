@@ -1,7 +1,6 @@
 """zstd and gzip by the libraries themselves give what others make of them, and refuse what they refuse."""
 
 import gzip
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -31,9 +30,10 @@ def test_frames_come_out_as_they_went_in(content, level, kind):
 def test_what_is_damaged_or_of_another_size_is_refused_and_the_next_frame_is_read(content, data):
     frame = zstd.compress(content)
     cut = data.draw(st.integers(0, len(frame) - 1))
-    for bad, size in ((frame[:cut], len(content)), (frame, len(content) + 1), (frame, len(content) - 1)):
+    unpack = unpacker(ZstdCodec(), len(content))
+    for bad in (frame[:cut], zstd.compress(content + b"x"), zstd.compress(content[1:])):
         with pytest.raises((RuntimeError, ValueError)):
-            compressors.decompress_zstd(bad, np.empty(size, dtype="u1"))
+            unpack(bad, np.empty(len(content), dtype="u1"))
     memory = np.empty(len(content), dtype="u1")
     compressors.decompress_zstd(frame, memory)
     assert memory.tobytes() == content
@@ -51,16 +51,24 @@ def test_threads_have_contexts_of_their_own():
         assert list(pool.map(first, frames)) == [(i, True) for i in frames]
 
 
-def test_without_the_library_numcodecs_does_it(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "elsewhere")
-    found = compressors._load_libraries()
-    assert found.decompress_zstd is zstd.decompress
-    assert not found.inflate(gzip.compress(b"x"), np.empty(1, dtype="u1"))
-    assert found.deflate is None
+def test_without_the_libraries_others_do_it(monkeypatch):
+    otherwise = object()
+    for make in (compressors.zstd_decompressor, compressors.inflater, compressors.blosc_getter):
+        assert compressors._bound(make, "no such library", otherwise) is otherwise
+        assert compressors._bound(make, None, otherwise) is otherwise  # the program itself, which has none
+    monkeypatch.setattr(compressors, "decompress_zstd", compressors.by_numcodecs)
+    content = bytes(range(250)) * 4
+    assert bytes(unpacker(ZstdCodec(), 1000)(zstd.compress(content), np.empty(1000, "u1"))) == content
+    assert bytes(compressors.unzstd(zstd.compress(content), 2000)) == content
+    for frames in (zstd.compress(content) * 2, zstd.compress(content + b"x"), zstd.compress(content[1:])):
+        with pytest.raises((ValueError, RuntimeError)):
+            unpacker(ZstdCodec(), 1000)(frames, np.empty(1000, "u1"))
+    with pytest.raises(ValueError, match="cannot be read"):
+        compressors.unzstd(zstd.compress(content) * 2, 2500)
 
 
 needs_libdeflate = pytest.mark.skipif(
-    compressors.inflate is compressors._without_libdeflate, reason="there is no libdeflate on this system"
+    compressors.deflate is None, reason="there is no libdeflate on this system"
 )
 
 

@@ -8,13 +8,12 @@ into gigabytes. So all code that undoes one of zarr's compressors does it here, 
 
 Damage is a ValueError or what the compressor raises; the caller names the codec and the chunk.
 
-Libraries of the system are called directly if they exist, because the steps around them cost more than they
-do. numcodecs makes a zstd context for every chunk, which takes a fifth of the time of reading a chunk of
-64 KiB; here every thread keeps one. libdeflate inflates in three quarters of the time of isal, right to where
-the bytes belong, and compresses in less than half the time of zlib, to fewer bytes. blosc cuts what it
-compresses into blocks of 256 KiB and more, and can decompress only those that hold some elements; numcodecs
-has this in its library, but no function for it. Without such libraries, numcodecs, isal and the standard
-library do the work.
+Some libraries are called directly, because the steps around them cost more than they do. numcodecs makes a
+zstd context for every chunk, which takes a fifth of the time of reading a chunk of 64 KiB; here every thread
+keeps one, in the library inside numcodecs. blosc, which is there too, cuts what it compresses into blocks of
+256 KiB and more, and can decompress only those that hold some elements. libdeflate, if the system has it,
+inflates right to where the bytes belong, and compresses in less than half the time of zlib, to fewer bytes.
+Without them, numcodecs, isal and the standard library do the work.
 
 Here too is the one table of what decoding costs, by codec, with which pipelines, layers and encodings are
 compared. Costs are counted in bytes that zstd decodes. They were measured as processor time on one machine,
@@ -31,11 +30,10 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from ctypes import byref, c_char, c_int, c_size_t, c_void_p
+from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_void_p
 from math import prod
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numcodecs import blosc, zstd
@@ -79,13 +77,12 @@ def decoding_cost(name: str, configuration: Mapping[str, Any]) -> float:
     return BLOSC_DECODING.get(compressor, DECODING.get(short, 0.0))
 
 
-LIBRARIES = {
-    "linux": ("libzstd.so.1", "libdeflate.so.0"),
-    "darwin": ("libzstd.1.dylib", "libdeflate.0.dylib"),
-}
+LIBDEFLATE = {"linux": "libdeflate.so.0", "darwin": "libdeflate.0.dylib"}
 
 ONE_THREAD_BYTES = 1 << 20
 """Larger chunks are left to numcodecs, which may decompress the blocks of one in several threads."""
+
+type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class _Context:
@@ -102,153 +99,142 @@ class _Context:
         self._free(self.address)
 
 
-def zstd_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], None]:
-    """A function that decompresses one frame with libzstd into memory that it fills."""
-    make, free = library.ZSTD_createDCtx, library.ZSTD_freeDCtx
-    library.ZSTD_isError.argtypes = library.ZSTD_getErrorName.argtypes = [c_size_t]
-    library.ZSTD_getErrorName.restype = ctypes.c_char_p
-    run = library.ZSTD_decompressDCtx
-    run.argtypes, run.restype = [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t], c_size_t
+def _contexts(make: Any, free: Any) -> Callable[..., int]:
+    """A function that returns the address of a context of this thread, for the arguments of `make`."""
     own = threading.local()
 
-    def decompress(data: Any, memory: np.ndarray[Any, Any]) -> None:
-        context = getattr(own, "context", None)
-        if context is None:
-            context = own.context = _Context(make, free)
-        into = byref(c_char.from_buffer(memory))
-        if type(data) is not bytes:
-            view = np.frombuffer(data, dtype=np.uint8)  # held until the call returns
-            count = run(context.address, into, memory.nbytes, view.ctypes.data, view.nbytes)
-        else:
-            count = run(context.address, into, memory.nbytes, data, len(data))
-        if count == memory.nbytes:
-            return
-        if library.ZSTD_isError(count):
-            raise RuntimeError(f"Zstd decompression error: {library.ZSTD_getErrorName(count).decode()}")
-        raise RuntimeError(f"Zstd decompression error: {count} bytes came out, not {memory.nbytes}")
+    def address(*arguments: int) -> int:
+        contexts = own.__dict__
+        if arguments not in contexts:
+            contexts[arguments] = _Context(make, free, *arguments)
+        found: int = contexts[arguments].address
+        return found
+
+    return address
+
+
+def _declare(function: Any, result: Any, *arguments: Any) -> Any:
+    """A function of a library, with its types."""
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+def _address(data: Any) -> tuple[Any, int, Any]:
+    """What a library takes for some bytes, their number, and what must live until it returns."""
+    if type(data) is bytes:
+        return data, len(data), data
+    view = np.frombuffer(data, dtype=np.uint8)
+    return view.ctypes.data, view.nbytes, view
+
+
+def zstd_decompressor(library: Any) -> Callable[[Any, Bytes], int]:
+    """A function that decompresses frames with libzstd into memory, and returns how many bytes came out."""
+    context = _contexts(library.ZSTD_createDCtx, library.ZSTD_freeDCtx)
+    name = _declare(library.ZSTD_getErrorName, c_char_p, c_size_t)
+    run = _declare(library.ZSTD_decompressDCtx, c_size_t, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t)
+
+    def decompress(data: Any, memory: Bytes) -> int:
+        address, nbytes, _held = _address(data)
+        count: int = run(context(), byref(c_char.from_buffer(memory)), memory.nbytes, address, nbytes)
+        if count > memory.nbytes:  # then it is the number of an error
+            raise RuntimeError(f"Zstd decompression error: {name(count).decode()}")
+        return count
 
     return decompress
 
 
-def inflater(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], bool]:
+def by_numcodecs(data: Any, memory: Bytes) -> int:
+    """The same if the library inside numcodecs cannot be called: for one frame that fills the memory."""
+    content = zstd_content(data)
+    if content is not None and content != memory.nbytes:  # numcodecs would leave the rest as it is
+        raise ValueError(
+            f"its first zstd frame has {content} bytes, not {memory.nbytes}; others cannot be read"
+        )
+    zstd.decompress(data, memory)
+    return memory.nbytes
+
+
+def inflater(library: Any) -> Callable[[Any, Bytes], bool]:
     """A function that undoes gzip with libdeflate; says whether a single member filled the memory.
 
     Anything else, including damage, is left to code that can say what it is.
     """
-    make, free = library.libdeflate_alloc_decompressor, library.libdeflate_free_decompressor
-    run = library.libdeflate_gzip_decompress_ex
-    run.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p]
-    run.restype = c_int
-    own = threading.local()
+    context = _contexts(library.libdeflate_alloc_decompressor, library.libdeflate_free_decompressor)
+    types = c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
+    run = _declare(library.libdeflate_gzip_decompress_ex, c_int, *types)
 
-    def inflate(data: Any, memory: np.ndarray[Any, Any]) -> bool:
-        context = getattr(own, "context", None)
-        if context is None:
-            context = own.context = _Context(make, free)
-        content = data if type(data) is bytes else bytes(data)
+    def inflate(data: Any, memory: Bytes) -> bool:
+        address, nbytes, _held = _address(data)
         consumed = c_size_t()
         # Without a place for the size of the output, it must be exactly as large as the memory.
         into = byref(c_char.from_buffer(memory))
-        failed = run(context.address, content, len(content), into, memory.nbytes, byref(consumed), None)
-        return not failed and consumed.value == len(content)
+        failed = run(context(), address, nbytes, into, memory.nbytes, byref(consumed), None)
+        return not failed and consumed.value == nbytes
 
     return inflate
 
 
 def deflater(library: Any) -> Callable[[Any, int], bytes]:
     """A function that makes one gzip member with libdeflate, at a level of zlib."""
-    make, free = library.libdeflate_alloc_compressor, library.libdeflate_free_compressor
-    bound, run = library.libdeflate_gzip_compress_bound, library.libdeflate_gzip_compress
-    bound.argtypes, bound.restype = [c_void_p, c_size_t], c_size_t
-    run.argtypes, run.restype = [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t], c_size_t
-    own = threading.local()
+    context = _contexts(library.libdeflate_alloc_compressor, library.libdeflate_free_compressor)
+    bound = _declare(library.libdeflate_gzip_compress_bound, c_size_t, c_void_p, c_size_t)
+    types = c_void_p, c_void_p, c_size_t, c_void_p, c_size_t
+    run = _declare(library.libdeflate_gzip_compress, c_size_t, *types)
 
     def compress(data: Any, level: int) -> bytes:
-        name = f"level_{level}"  # a context for every level that this thread has used
-        context = getattr(own, name, None)
-        if context is None:
-            context = _Context(make, free, level)
-            setattr(own, name, context)
-        view = np.frombuffer(data, dtype=np.uint8)  # held until the call returns
-        room = np.empty(bound(context.address, view.nbytes), dtype=np.uint8)
-        count = run(context.address, view.ctypes.data, view.nbytes, room.ctypes.data, room.nbytes)
+        address, nbytes, _held = _address(data)
+        room = np.empty(bound(context(level), nbytes), dtype=np.uint8)
+        count = run(context(level), address, nbytes, room.ctypes.data, room.nbytes)
         if not count:
-            raise RuntimeError(f"libdeflate could not compress {view.nbytes} bytes at level {level}")
+            raise RuntimeError(f"libdeflate could not compress {nbytes} bytes at level {level}")
         return room[:count].tobytes()
 
     return compress
 
 
-def blosc_getter(library: Any) -> Callable[[Any, int, int, np.ndarray[Any, Any]], None]:
+def blosc_getter(library: Any) -> Callable[[Any, int, int, Bytes], None]:
     """A function that gets elements of blosc data with a library, into memory that they fill."""
-    run = library.blosc_getitem
-    run.argtypes, run.restype = [c_void_p, c_int, c_int, c_void_p], c_int
+    run = _declare(library.blosc_getitem, c_int, c_void_p, c_int, c_int, c_void_p)
 
-    def get(data: Any, first: int, count: int, memory: np.ndarray[Any, Any]) -> None:
-        view = np.frombuffer(data, dtype=np.uint8)  # held until the call returns
-        got = run(view.ctypes.data, first, count, memory.ctypes.data)
-        if got != memory.nbytes:
-            raise RuntimeError(f"error during blosc decompression: {got}")
+    def get(data: Any, first: int, count: int, memory: Bytes) -> None:
+        address, _, _held = _address(data)
+        _check_blosc(run(address, first, count, memory.ctypes.data), memory)
 
     return get
 
 
-def blosc_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], None]:
+def blosc_decompressor(library: Any) -> Callable[[Any, Bytes], None]:
     """A function that decompresses blosc data with a library, into memory that the data fills."""
-    run = library.blosc_decompress_ctx
-    run.argtypes, run.restype = [c_void_p, c_void_p, c_size_t, c_int], c_int
+    run = _declare(library.blosc_decompress_ctx, c_int, c_void_p, c_void_p, c_size_t, c_int)
 
-    def decompress(data: Any, memory: np.ndarray[Any, Any]) -> None:
+    def decompress(data: Any, memory: Bytes) -> None:
         if type(data) is not bytes or memory.nbytes > ONE_THREAD_BYTES:
             blosc.decompress(data, memory)
             return
-        got = run(data, byref(c_char.from_buffer(memory)), memory.nbytes, 1)
-        if got != memory.nbytes:
-            raise RuntimeError(f"error during blosc decompression: {got}")
+        _check_blosc(run(data, byref(c_char.from_buffer(memory)), memory.nbytes, 1), memory)
 
     return decompress
 
 
-def _without_libdeflate(_data: Any, _memory: Any) -> bool:
-    """Used without libdeflate."""
-    return False
+def _check_blosc(count: int, memory: Bytes) -> None:
+    if count != memory.nbytes:
+        raise RuntimeError(f"error during blosc decompression: {count}")
 
 
-type RawDecompress = Callable[[Any, Any], Any]
+def _bound[T](make: Callable[[Any], T], path: str, otherwise: T) -> T:
+    """What `make` makes of the library at `path`; if there is none, or it is another one, `otherwise`."""
+    try:
+        return make(ctypes.CDLL(path))
+    except (OSError, AttributeError):
+        return otherwise
 
 
-class Libraries(NamedTuple):
-    """The functions that compress and decompress here."""
-
-    decompress_zstd: RawDecompress = zstd.decompress
-    inflate: Callable[[Any, Any], bool] = _without_libdeflate
-    deflate: Callable[[Any, int], bytes] | None = None
-    decompress_blosc: RawDecompress = blosc.decompress
-    blosc_elements: Callable[[Any, int, int, Any], None] | None = None
-
-
-def _load_libraries() -> Libraries:
-    # Another system, no library, or another library of that name: then we do without it.
-    libraries = Libraries()
-    zstd_name, deflate_name = LIBRARIES.get(sys.platform, ("no libzstd", "no libdeflate"))
-    with suppress(OSError, AttributeError):
-        libraries = libraries._replace(decompress_zstd=zstd_decompressor(ctypes.CDLL(zstd_name)))
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(deflate_name)
-        libraries = libraries._replace(inflate=inflater(library), deflate=deflater(library))
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(blosc.__file__)
-        libraries = libraries._replace(
-            blosc_elements=blosc_getter(library), decompress_blosc=blosc_decompressor(library)
-        )
-    return libraries
-
-
-decompress_zstd, inflate, deflate, decompress_blosc, blosc_elements = _load_libraries()
-"""The first decompresses a zstd frame into memory of exactly its size, and raises RuntimeError if it does not
-fit. The second does the same with gzip, and says whether it could; the third makes a gzip member at a level,
-and is None if only numcodecs can. The fourth decompresses blosc data; the last decompresses a number of its
-elements, from one on, and is None if that is impossible."""
+_libdeflate = LIBDEFLATE.get(sys.platform, "no libdeflate")
+decompress_zstd: Callable[[Any, Bytes], int] = _bound(zstd_decompressor, zstd.__file__, by_numcodecs)
+inflate: Callable[[Any, Bytes], bool] = _bound(inflater, _libdeflate, lambda _data, _memory: False)
+deflate: Callable[[Any, int], bytes] | None = _bound(deflater, _libdeflate, None)
+decompress_blosc: Callable[[Any, Bytes], Any] = _bound(blosc_decompressor, blosc.__file__, blosc.decompress)
+blosc_elements: Callable[[Any, int, int, Bytes], None] | None = _bound(blosc_getter, blosc.__file__, None)
 
 
 try:
@@ -257,7 +243,6 @@ except ImportError:
     from zlib import decompressobj  # type: ignore[assignment]  # the same function, declared otherwise
 
 
-type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 type Unpack = Callable[[Any, Bytes], Any]
 type Decompress = Callable[[Any, Any, int], Any]
 """Takes a codec, its bytes and the most bytes that may come out, and returns the result."""
@@ -269,7 +254,6 @@ LZ4_HEADER = 4
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_LARGEST_BLOCK = 128 << 10
-ZSTD_RAW, ZSTD_RLE = 0, 1  # kinds of blocks
 
 INFLATION, INFLATION_BYTES = 8, 64 << 10
 """No compressor makes incompressible bytes longer by more than an eighth and this many bytes."""
@@ -418,24 +402,13 @@ def unpacker(codec: Any, nbytes: int) -> Unpack | None:
     if not nbytes or kind not in (ZstdCodec, BloscCodec, GzipCodec):
         return None
 
-    known = b""  # the header of frames of this size: chunks of one array share it
-
     def unpack(data: Any, memory: Bytes) -> Any:
-        nonlocal known
-        if kind is ZstdCodec:
-            header = known  # other threads may change it meanwhile
-            if not (header and type(data) is bytes and data.startswith(header)):
-                head = bytes(memoryview(data)[:18])
-                length, content = _zstd_frame(head)
-                header = head[:length] if content == nbytes else b""
-                known = header or known
-            if header:
-                decompress_zstd(data, memory)  # refuses what does not fit
-                return memory
         if kind is BloscCodec and _blosc_content(data, nbytes) == nbytes:
             decompress_blosc(data, memory)
             return memory
         if kind is GzipCodec and inflate(data, memory):
+            return memory
+        if kind is ZstdCodec and decompress_zstd(data, memory) == nbytes:  # it refuses what does not fit
             return memory
         unpacked = _DECOMPRESSORS[kind](codec, data, nbytes)
         if len(unpacked) != nbytes:
@@ -506,14 +479,15 @@ def unzstd(data: Any, most: int) -> Any:
     content = zstd_content(data)
     if content is not None and content > most:
         raise _too_much(most)
-    if content:
-        with suppress(ValueError):  # more frames follow
-            return zstd.decompress(data, np.empty(content, dtype=np.uint8))
-    if _zstd_largest(memoryview(data).cast("B")) <= most:
-        return zstd.decompress(data)
-    if content is None:  # blocks need not be full, so it may still be exactly the limit
-        with suppress(ValueError, RuntimeError):
-            return zstd.decompress(data, np.empty(most, dtype=np.uint8))
+    for room in (content or most, most):  # more frames may follow the first
+        memory = np.empty(room, dtype=np.uint8)
+        try:
+            count = decompress_zstd(data, memory) if room else 0
+        except (RuntimeError, ValueError) as error:
+            if "too small" not in str(error):
+                raise
+        else:
+            return memory if count == room else memory[:count].copy()
     raise _too_much(most)
 
 
@@ -523,55 +497,15 @@ def zstd_content(data: Any) -> int | None:
     >>> zstd_content(zstd.compress(b"intarsia"))
     8
     """
-    return _zstd_frame(bytes(memoryview(data)[:18]))[1]
-
-
-def _zstd_frame(head: bytes) -> tuple[int, int | None]:
-    """The same for the first bytes of a frame, and how many of them are its header."""
-    return _zstd_header(head) if len(head) >= 9 and head[:4] == ZSTD_MAGIC else (0, None)
-
-
-def _zstd_header(head: bytes) -> tuple[int, int | None]:
-    """The length of a frame's header, and what it says about the size of the content."""
+    head = bytes(memoryview(data)[:18])
+    if len(head) < 9 or head[:4] != ZSTD_MAGIC:
+        return None
     descriptor = head[4]
-    single_segment = descriptor >> 5 & 1
-    field = descriptor >> 6
+    single_segment, field = descriptor >> 5 & 1, descriptor >> 6
     at = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
-    length = (1 if single_segment else 0, 2, 4, 8)[field]
-    if not length:
-        return at, None
+    length = (single_segment, 2, 4, 8)[field]
     size = int.from_bytes(head[at : at + length], "little")
-    return at + length, size + 256 if field == 1 else size
-
-
-def _zstd_largest(data: memoryview) -> int:
-    """The most bytes that all frames of `data` may have together, block by block, because block headers can
-    be read. Anything that is not a frame ends the walk; the decoder says what is wrong with it."""
-    total = at = 0
-    while at + 8 <= len(data):
-        magic = bytes(data[at : at + 4])
-        if magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5:  # a frame to be skipped
-            at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
-            continue
-        if magic != ZSTD_MAGIC:
-            break
-        header, content = _zstd_header(bytes(data[at : at + 18]).ljust(18, b"\0"))
-        checksum = 4 * (data[at + 4] >> 2 & 1)
-        at, blocks = _zstd_blocks(data, at + header)
-        at += checksum
-        total += blocks if content is None else content
-    return total
-
-
-def _zstd_blocks(data: memoryview, at: int) -> tuple[int, int]:
-    """Where the blocks that start at `at` end, and the most bytes that they may have."""
-    total, last = 0, False
-    while not last and at + 3 <= len(data):
-        head = int.from_bytes(data[at : at + 3], "little")
-        last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
-        total += size if kind in (ZSTD_RAW, ZSTD_RLE) else ZSTD_LARGEST_BLOCK
-        at += 3 + (1 if kind == ZSTD_RLE else size)
-    return at, total
+    return None if not length else size + 256 if field == 1 else size
 
 
 def _gzip(_codec: Any, data: Any, most: int) -> Any:
