@@ -12,11 +12,15 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 from intarsia import nullable
 from intarsia.codecs import ConditionalCodec, OffsetCodec, PadCodec, masks, with_decision
 from intarsia.codecs.decisions import Sampled, parse_decision
-from intarsia.codecs.runtime_options import Options, RuntimeOptions, default_decision, runtime_config
+from intarsia.codecs.runtime_options import Options, RuntimeOptions, default_decision, with_options
 
 
 def configuration():
     return zarr.create(store={}, shape=4, dtype="u1", config={"order": "F"}).async_array.config
+
+
+def runtime_config(config, decision):
+    return with_options(config, Options(decision=None if decision is None else parse_decision(decision)))
 
 
 def module_level(chunk_index):

@@ -1,6 +1,6 @@
 """What our codecs have in common: they name chunks, work in both pipelines, and have their own threads.
 
-Codecs as people and zarr.json write them are also parsed and checked here, with errors that name the field.
+Codecs as people and zarr.json write them are also parsed here, with errors that name the field.
 
 A decision may read or write another Zarr array, for which zarr needs threads. If decisions ran in zarr's own
 threads, enough of them at once would wait for each other forever. The same goes for any pool with a limit:
@@ -12,7 +12,6 @@ or a new one. The caller limits how much of it is under way at once, as zarr's p
 import asyncio
 import copy
 import inspect
-import operator
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -21,17 +20,16 @@ from contextvars import copy_context
 from functools import cache, partial
 from typing import Any, Literal, Self
 
-import msgspec
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.codecs import BytesCodec
 from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import Buffer, NDBuffer
+from zarr.core.buffer import Buffer
 from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
 from intarsia._compat import codec_registries
-from intarsia.codecs.configuration import problems, type_of
+from intarsia.codecs.configuration import check_names
 from intarsia.display import names_text
 from intarsia.errors import CodecConfigurationError, IntarsiaError, no_thread
 
@@ -68,33 +66,40 @@ class ChunkNamingCodec:
         return evolved
 
 
-class SynchronousArrayCodec(ArrayArrayCodec):
-    """Gives a codec the asynchronous pair of methods, without a thread, which its work is not worth.
-
-    >>> from intarsia.codecs import ReshapeCodec
-    >>> issubclass(ReshapeCodec, SynchronousArrayCodec)
-    True
-    """
-
-    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        encoded: NDBuffer = self._encode_sync(chunk_data, chunk_spec)  # type: ignore[attr-defined]
-        return encoded
-
-    async def _decode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        decoded: NDBuffer = self._decode_sync(chunk_data, chunk_spec)  # type: ignore[attr-defined]
-        return decoded
-
-
-class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):
+class SynchronousCodec:
     """Gives a codec with `_encode_sync` and `_decode_sync` the asynchronous pair of methods.
 
-    >>> from intarsia.codecs import ShuffleCodec
-    >>> issubclass(ShuffleCodec, SynchronousBytesCodec)
+    >>> from intarsia.codecs import ReshapeCodec
+    >>> issubclass(ReshapeCodec, SynchronousCodec)
     True
     """
 
     runs_in_thread = True
     """Whether the work is long enough to leave the event loop."""
+
+    async def _encode_single(self, chunk_data: Any, chunk_spec: ArraySpec) -> Any:
+        return await self._run(self._encode_sync, chunk_data, chunk_spec)  # type: ignore[attr-defined]
+
+    async def _decode_single(self, chunk_data: Any, chunk_spec: ArraySpec) -> Any:
+        return await self._run(self._decode_sync, chunk_data, chunk_spec)  # type: ignore[attr-defined]
+
+    async def _run(self, work: Callable[[Any, ArraySpec], Any], data: Any, spec: ArraySpec) -> Any:
+        return await asyncio.to_thread(work, data, spec) if self.runs_in_thread else work(data, spec)
+
+
+class SynchronousArrayCodec(SynchronousCodec, ArrayArrayCodec):
+    """An array -> array codec whose work is not worth a thread."""
+
+    runs_in_thread = False
+
+
+class SynchronousBytesCodec(SynchronousCodec, ChunkNamingCodec, BytesBytesCodec):
+    """A bytes -> bytes codec that works in a thread, unless it says otherwise.
+
+    >>> from intarsia.codecs import ShuffleCodec
+    >>> issubclass(ShuffleCodec, SynchronousBytesCodec)
+    True
+    """
 
     aligns: bool = True
     """Whether data that a header has shifted is copied to an aligned address; see `aligned`."""
@@ -115,16 +120,6 @@ class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):
             None if data is None else self._decode_sync(data, chunk_spec)
             for data, chunk_spec in chunks_and_specs
         ]
-
-    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        if self.runs_in_thread:
-            return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
-        return self._encode_sync(chunk_data, chunk_spec)
-
-    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        if self.runs_in_thread:
-            return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
-        return self._decode_sync(chunk_data, chunk_spec)
 
     def aligned(self, data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         """`data`, copied if a header before it has left it unaligned for its numbers.
@@ -201,51 +196,6 @@ async def in_own_thread[**P, T](function: Callable[P, T], *args: P.args, **kwarg
     4
     """
     return await in_thread_for("codecs", function, *args, **kwargs)
-
-
-def check_configuration(name: str, configuration: Mapping[str, Any]) -> None:
-    """Raise `CodecConfigurationError` with every problem unless `configuration` fits the codec.
-
-    >>> check_configuration("shuffle", {"element_size": 4})
-    """
-    kind = type_of(name, configuration)
-    fields = msgspec.structs.fields(kind)
-    _check_names(name, configuration, [field.name for field in fields])
-    missing = [field.name for field in fields if field.required and field.name not in configuration]
-    if missing:
-        raise CodecConfigurationError(f"codec {name!r} needs the option {missing[0]!r}")
-    found = problems(kind, configuration)
-    if found:
-        raise CodecConfigurationError(f"codec {name!r}: {'; '.join(found)}")
-
-
-def read_configuration(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration in the codec object `data` of a zarr.json, checked.
-
-    >>> read_configuration("shuffle", {"name": "shuffle", "configuration": {"element_size": 4}})
-    {'element_size': 4}
-    """
-    if data.get("name") != name:
-        raise CodecConfigurationError(f"codec {name!r}: {dict(data)!r} is not an object of that name")
-    configuration = data.get("configuration", {})
-    if not isinstance(configuration, dict):
-        raise CodecConfigurationError(f"codec {name!r}: configuration: {configuration!r} is not an object")
-    check_configuration(name, configuration)
-    return dict(configuration)
-
-
-def as_int(codec: str, field: str, value: object) -> int:
-    """`value` as a plain int; a bool or a float is an error that names the field.
-
-    >>> as_int("pad", "nbytes", 12)
-    12
-    """
-    if not isinstance(value, bool):
-        try:
-            return operator.index(value)  # type: ignore[arg-type]  # TypeError is the answer
-        except TypeError:
-            pass
-    raise CodecConfigurationError(f"codec {codec!r}: {field}: {value!r} is not an integer")
 
 
 type CodecLike = Codec | Mapping[str, Any] | str
@@ -344,10 +294,4 @@ def _check_options(name: str, kind: type[Codec], configuration: Any) -> None:
     parameters = inspect.signature(kind).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
-    _check_names(name, configuration, [parameter.name for parameter in parameters])
-
-
-def _check_names(name: str, configuration: Mapping[str, Any], known: Iterable[str]) -> None:
-    for key in configuration:
-        if key not in known:
-            raise CodecConfigurationError(f"codec {name!r} has no option {key!r}: {names_text(key, known)}")
+    check_names(name, configuration, [parameter.name for parameter in parameters])

@@ -104,7 +104,7 @@ def _contexts(make: Any, free: Any) -> Callable[..., int]:
     own = threading.local()
 
     def address(*arguments: int) -> int:
-        contexts = own.__dict__
+        contexts: dict[Any, Any] = own.__dict__
         if arguments not in contexts:
             contexts[arguments] = _Context(make, free, *arguments)
         found: int = contexts[arguments].address
@@ -221,7 +221,7 @@ def _check_blosc(count: int, memory: Bytes) -> None:
         raise RuntimeError(f"error during blosc decompression: {count}")
 
 
-def _bound[T](make: Callable[[Any], T], path: str, otherwise: T) -> T:
+def _bound(make: Callable[[Any], Any], path: str, otherwise: Any) -> Any:
     """What `make` makes of the library at `path`; if there is none, or it is another one, `otherwise`."""
     try:
         return make(ctypes.CDLL(path))

@@ -16,6 +16,7 @@ from zarr.dtype import ZDType
 from intarsia._compat import JSON, ArraySpec
 from intarsia.codecs import base, decisions, runtime_options
 from intarsia.codecs.compressors import encoded_bound, likely_bound, unknown_bound
+from intarsia.codecs.configuration import as_int, check_configuration, read_configuration
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
@@ -67,8 +68,8 @@ class ConditionalCodec(base.SynchronousBytesCodec):
     decision: decisions.Decision | None = field(default=None, compare=False, repr=False)
     """The rule that says which nested codecs apply; it exists at run time only."""
 
-    _spelled_out: bool = field(default=False, compare=False, repr=False)
-    """Whether header_bits is written in zarr.json."""
+    has_own_header_bits: bool = field(default=False, compare=False, repr=False)
+    """Whether `header_bits` is in the configuration, and does not follow from the number of codecs."""
 
     NAMES: ClassVar[tuple[CodecName, ...]] = ("conditional", "optional")
 
@@ -92,7 +93,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
                 raise CodecConfigurationError(
                     f"codec {name!r}: give codecs and header_bits, or configuration, but not both"
                 )
-            base.check_configuration(name, configuration)
+            check_configuration(name, configuration)
             codecs, header_bits = configuration["codecs"], configuration.get("header_bits")
         if codecs is None:
             raise CodecConfigurationError(f"codec {name!r}: codecs is missing")
@@ -106,7 +107,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "codecs", nested)
         object.__setattr__(self, "header_bits", _parse_header_bits(name, header_bits, len(nested)))
-        object.__setattr__(self, "_spelled_out", header_bits is not None)
+        object.__setattr__(self, "has_own_header_bits", header_bits is not None)
         object.__setattr__(self, "decision", _choose(name, decision, decision_function, trial_encode))
         if isinstance(self.decision, decisions.SameMask) and self.decision.mask >> len(nested):
             raise CodecConfigurationError(
@@ -121,19 +122,14 @@ class ConditionalCodec(base.SynchronousBytesCodec):
             raise CodecConfigurationError(
                 f"codec 'conditional': {dict(data)!r} is not an object of that name"
             )
-        fields = base.read_configuration(name, data)
+        fields = read_configuration(name, data)
         return cls(name=name, configuration=fields, decision=runtime_options.remembered(data).decision)
 
     def to_dict(self) -> dict[str, JSON]:
         fields: dict[str, JSON] = {"codecs": [codec.to_dict() for codec in self.codecs]}
-        if self._spelled_out:
+        if self.has_own_header_bits:
             fields["header_bits"] = self.header_bits
         return runtime_options.remembering({"name": self.name, "configuration": fields}, self.options)
-
-    @property
-    def has_own_header_bits(self) -> bool:
-        """Whether `header_bits` is in the configuration, and does not follow from the number of codecs."""
-        return self._spelled_out
 
     @property
     def options(self) -> runtime_options.Options:
@@ -156,7 +152,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
 
     def _with(self, **changes: object) -> Self:
         changed = object.__new__(type(self))
-        for name in ("codecs", "header_bits", "name", "decision", "_spelled_out", "aligns"):
+        for name in ("codecs", "header_bits", "name", "decision", "has_own_header_bits", "aligns"):
             object.__setattr__(changed, name, changes.get(name, getattr(self, name)))
         return changed
 
@@ -260,7 +256,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         if not self.read_mask(chunk_data):
             return self._decode_sync(chunk_data, chunk_spec)
-        return await super()._decode_single(chunk_data, chunk_spec)
+        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
 
     def decide(
         self, data: Buffer, chunk_spec: ArraySpec, decision: decisions.Decision | None
@@ -332,7 +328,7 @@ def _parse_header_bits(name: str, header_bits: object, codecs: int) -> int:
     smallest = (codecs + 7) // 8 * 8
     if header_bits is None:
         return smallest
-    bits = base.as_int(name, "header_bits", header_bits)
+    bits = as_int(name, "header_bits", header_bits)
     if bits % 8 or bits < codecs:
         raise CodecConfigurationError(
             f"codec {name!r}: header_bits: {bits} must be a multiple of 8 and at least the number of codecs, "

@@ -3,11 +3,15 @@
 They say the same as the JSON Schemas in `standard/`, which are for other programs.
 """
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
+
+from intarsia.display import names_text
+from intarsia.errors import CodecConfigurationError
 
 type Natural = Annotated[int, Meta(ge=0)]
 
@@ -73,32 +77,69 @@ TYPES: dict[str, type[Struct]] = {
 """The type of each codec's configuration. `optional` with `codecs` is an older name of `conditional`."""
 
 
-def type_of(name: str, configuration: Mapping[str, Any]) -> type[Struct]:
-    """The type that this configuration of the codec `name` has to have."""
-    nullable = "mask_codecs" in configuration or "data_codecs" in configuration
-    return Conditional if name == "optional" and not nullable else TYPES[name]
+def check_configuration(name: str, configuration: Mapping[str, Any]) -> None:
+    """Raise `CodecConfigurationError` unless `configuration` fits the codec.
 
-
-def problems(kind: type[Struct], configuration: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the options in a configuration; nothing if they have their types.
-
-    >>> problems(Shuffle, {"element_size": 0})
-    ['element_size: 0 is not valid: expected `int` >= 1']
+    >>> check_configuration("shuffle", {"element_size": 0})
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.CodecConfigurationError: codec 'shuffle': element_size: 0 is not valid: expected ...
     """
-    found = []
-    for field in msgspec.structs.fields(kind):
-        value = configuration.get(field.name)
+    nullable = "mask_codecs" in configuration or "data_codecs" in configuration
+    kind = Conditional if name == "optional" and not nullable else TYPES[name]
+    fields = msgspec.structs.fields(kind)
+    check_names(name, configuration, [field.name for field in fields])
+    for field in fields:
         if field.name not in configuration:
+            if field.required:
+                raise CodecConfigurationError(f"codec {name!r} needs the option {field.name!r}")
             continue
-        if get_origin(field.type) is Literal:
-            choices = get_args(field.type)
-            if value not in choices:
-                found.append(f"{field.name}: {value!r} is not one of {', '.join(map(repr, choices))}")
-            continue
+        value, choices = configuration[field.name], get_args(field.type)
+        if get_origin(field.type) is Literal and value not in choices:
+            raise CodecConfigurationError(
+                f"codec {name!r}: {field.name}: {value!r} is not one of {', '.join(map(repr, choices))}"
+            )
         try:
             msgspec.convert(value, field.type)
         except msgspec.ValidationError as error:
             what, _, where = str(error).partition(" - at `$")
-            what = what[0].lower() + what[1:]
-            found.append(f"{field.name}{where.rstrip('`')}: {value!r} is not valid: {what}")
-    return found
+            raise CodecConfigurationError(
+                f"codec {name!r}: {field.name}{where.rstrip('`')}: {value!r} is not valid: "
+                f"{what[0].lower()}{what[1:]}"
+            ) from error
+
+
+def check_names(name: str, configuration: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise `CodecConfigurationError` if the codec `name` has only the `known` options, and not these."""
+    for key in configuration:
+        if key not in known:
+            raise CodecConfigurationError(f"codec {name!r} has no option {key!r}: {names_text(key, known)}")
+
+
+def read_configuration(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration in the codec object `data` of a zarr.json, checked.
+
+    >>> read_configuration("shuffle", {"name": "shuffle", "configuration": {"element_size": 4}})
+    {'element_size': 4}
+    """
+    if data.get("name") != name:
+        raise CodecConfigurationError(f"codec {name!r}: {dict(data)!r} is not an object of that name")
+    configuration = data.get("configuration", {})
+    if not isinstance(configuration, dict):
+        raise CodecConfigurationError(f"codec {name!r}: configuration: {configuration!r} is not an object")
+    check_configuration(name, configuration)
+    return dict(configuration)
+
+
+def as_int(codec: str, field: str, value: object) -> int:
+    """`value` as a plain int; a bool or a float is an error that names the field.
+
+    >>> as_int("pad", "nbytes", 12)
+    12
+    """
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)  # type: ignore[arg-type]  # TypeError is the answer
+        except TypeError:
+            pass
+    raise CodecConfigurationError(f"codec {codec!r}: {field}: {value!r} is not an integer")

@@ -4,7 +4,6 @@ Bits are numbered from the least significant, in the element and in the encoded 
 are Arrow's bitmap, and whole numbers are their little-endian bytes. A complex number is two components.
 """
 
-import asyncio
 from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, Literal, Self
@@ -17,7 +16,8 @@ from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
 from zarr.core.metadata.v3 import ChunkGridMetadata
 
 from intarsia._compat import JSON
-from intarsia.codecs.base import ChunkNamingCodec, as_int, check_configuration, read_configuration
+from intarsia.codecs.base import ChunkNamingCodec, SynchronousCodec
+from intarsia.codecs.configuration import as_int, check_configuration, read_configuration
 from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
@@ -28,7 +28,7 @@ BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
-class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
+class PackBitsCodec(SynchronousCodec, ChunkNamingCodec, ArrayBytesCodec):
     """array -> bytes: bits `first_bit` to `last_bit` of every bool or number, without gaps.
 
     >>> import zarr
@@ -133,12 +133,6 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
             raise ChunkDecodeError(f"codec 'packbits': the padding bits{named_chunk()} are not zero")
         elements = _unpack(stored, _integers(dtype), count, first, last).view(dtype)
         return chunk_spec.prototype.nd_buffer.from_ndarray_like(elements.reshape(chunk_spec.shape))
-
-    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
-
-    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
 
 
 def _components(dtype: np.dtype[Any]) -> int:

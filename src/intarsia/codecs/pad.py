@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -11,10 +11,12 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON
-from intarsia.codecs import base
+from intarsia.codecs import base, configuration
 from intarsia.codecs.context import asks_for, current_chunk_index, named_chunk
 from intarsia.codecs.runtime_options import Options, PaddingFunction, options_in, remembered, remembering
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
+
+type Octets = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def _literal(codec: str, name: str, value: object, size_name: str, size: int) -> bytes | None:
@@ -38,77 +40,6 @@ def _literal(codec: str, name: str, value: object, size_name: str, size: int) ->
     return literal
 
 
-@dataclass(frozen=True, slots=True)
-class _Padding:
-    """What the configurations of both codecs have in common."""
-
-    codec: str
-    at_start: bool
-    nbytes: int
-    literal: bytes | None
-    function: PaddingFunction | None
-
-    def source(self, chunk_spec: ArraySpec) -> PaddingFunction | bytes | None:
-        """What to put around a chunk: the padding of the array, else the codec's own."""
-        array = options_in(chunk_spec.config).padding
-        own = self.literal if self.function is None else self.function
-        return own if array is None else array
-
-    def for_chunk(self, encoded: np.ndarray[Any, np.dtype[np.uint8]], chunk_spec: ArraySpec) -> bytes:
-        """The bytes to store around this encoded chunk."""
-        source = self.source(chunk_spec)
-        if source is None:
-            raise ChunkEncodeError(
-                f"codec {self.codec!r}: it is not known which {self.nbytes} bytes to put around the data"
-                f"{named_chunk()}: zarr.json says that a function computes them, and there is "
-                "none here.\n"
-                "  Give the function: intarsia.codecs.with_padding(array, function); or the bytes: "
-                f"intarsia.codecs.with_padding(array, bytes({self.nbytes}))"
-            )
-        if callable(source):
-            chunk = encoded.tobytes()
-            asks = asks_for(source, "chunk_index")
-            padding: object = source(chunk, chunk_index=current_chunk_index()) if asks else source(chunk)
-        else:
-            padding = source
-        if isinstance(padding, bytes | bytearray | memoryview):
-            content = bytes(padding)  # of a memoryview, len() counts elements
-            if len(content) == self.nbytes:
-                return content
-            returned = f"{len(content)} bytes"
-        else:
-            returned = type(padding).__name__
-        if not callable(source):
-            raise ChunkEncodeError(
-                f"codec {self.codec!r}: it pads with {self.nbytes} bytes, but {returned} were given"
-            )
-        raise ChunkEncodeError(
-            f"codec {self.codec!r}: the function for the padding{named_chunk()} must return "
-            f"{self.nbytes} bytes, but returned {returned}"
-        )
-
-    def verify(
-        self, stored: bytes, encoded: np.ndarray[Any, np.dtype[np.uint8]], chunk_spec: ArraySpec
-    ) -> None:
-        """Raise `ChunkDecodeError` unless these are the bytes that would be written around this chunk."""
-        if self.source(chunk_spec) is None:
-            raise ChunkDecodeError(
-                f"codec {self.codec!r}: the {self.nbytes} bytes around the data{named_chunk()} cannot be "
-                "verified: it is not known what they should be.\n"
-                "  Give them: intarsia.codecs.with_padding(array, function or bytes, verify_header=True)"
-            )
-        try:
-            expected = self.for_chunk(encoded, chunk_spec)
-        except ChunkEncodeError as error:
-            raise ChunkDecodeError(f"codec {self.codec!r}: the header cannot be verified: {error}") from error
-        if stored != expected:
-            at = next(i for i, (a, b) in enumerate(zip(stored, expected, strict=True)) if a != b)
-            raise ChunkDecodeError(
-                f"codec {self.codec!r}: the header{named_chunk()} is not the expected one: byte {at} is "
-                f"{stored[at]:#04x} instead of {expected[at]:#04x}. It is another file, or it is damaged"
-            )
-
-
 class _PaddedCodec(base.SynchronousBytesCodec):
     """What `pad` and `offset` share: they differ only in how their configuration is written."""
 
@@ -118,9 +49,13 @@ class _PaddedCodec(base.SynchronousBytesCodec):
     SPELLING: ClassVar[tuple[str, str, str]]
     """The names of the codec, of the number of bytes, and of the bytes; a function's name adds _func."""
 
-    _padding: _Padding
-    _spelled_out: bool
     verify_header: bool
+    _size: int
+    _at_start: bool
+    _own: PaddingFunction | bytes | None
+    """The bytes to put around a chunk; None if zarr.json says that a function computes them."""
+    _spelled_out: bool
+    """Whether zarr.json has the bytes, or null."""
 
     def _set(
         self,
@@ -131,9 +66,9 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         location: Literal["start", "end"] | None = None,
     ) -> None:
         codec, sized, padded = self.SPELLING
-        size = base.as_int(codec, sized, nbytes)
+        size = configuration.as_int(codec, sized, nbytes)
         where = {} if location is None else {"location": location}
-        base.check_configuration(codec, {**where, sized: size})
+        configuration.check_configuration(codec, {**where, sized: size})
         literal = _literal(codec, padded, padding, sized, size)
         if literal is None and function is None:
             literal = bytes(size)  # spelled out, so that everybody who opens the array writes the same
@@ -143,39 +78,90 @@ class _PaddedCodec(base.SynchronousBytesCodec):
                 f"got {type(function).__name__}"
             )
         text = None if literal is None else base64.b64encode(literal).decode()
-        around = _Padding(codec, location != "end", size, literal, function)
         fields = {**where, sized: size, padded: text, f"{padded}_func": function}
-        for name, value in {**fields, "verify_header": verify_header, "_padding": around}.items():
+        own = literal if function is None else function
+        self._change(**fields, verify_header=verify_header, _size=size, _own=own)
+        self._change(_at_start=location != "end", _spelled_out=True)
+
+    def _change(self, **fields: object) -> None:
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_spelled_out", True)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
         codec, _, padded = cls.SPELLING
-        fields, options = base.read_configuration(codec, data), remembered(data)
+        fields, options = configuration.read_configuration(codec, data), remembered(data)
         fields |= {f"{padded}_func": options.padding, "verify_header": options.verify_header}
         pad = cls(**fields)
-        object.__setattr__(pad, "_spelled_out", padded in fields)
+        pad._change(_spelled_out=padded in fields)
         if padded in fields and fields[padded] is None:
-            object.__setattr__(pad, padded, None)
-            if pad._padding.nbytes:  # no bytes need no function
-                object.__setattr__(pad, "_padding", replace(pad._padding, literal=None))
+            pad._change(**{padded: None})
+            if pad._size and options.padding is None:  # no bytes need no function
+                pad._change(_own=None)
         return pad
 
     def to_dict(self) -> dict[str, JSON]:
         codec, sized, padded = self.SPELLING
         names = ("location", sized, padded) if self._spelled_out else ("location", sized)
-        configuration: Any = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return remembering({"name": codec, "configuration": configuration}, self.options)
+        fields: Any = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return remembering({"name": codec, "configuration": fields}, self.options)
 
     @property
     def options(self) -> Options:
         """The options that zarr.json does not hold."""
-        return Options(padding=self._padding.function, verify_header=self.verify_header)
+        return Options(padding=self._own if callable(self._own) else None, verify_header=self.verify_header)
+
+    def _source(self, chunk_spec: ArraySpec) -> PaddingFunction | bytes | None:
+        """What to put around a chunk: the padding of the array, else the codec's own."""
+        array = options_in(chunk_spec.config).padding
+        return self._own if array is None else array
+
+    def _padding_for(self, encoded: Octets, chunk_spec: ArraySpec) -> bytes:
+        """The bytes to store around this encoded chunk."""
+        codec, source = self.SPELLING[0], self._source(chunk_spec)
+        if source is None:
+            raise ChunkEncodeError(
+                f"codec {codec!r}: it is not known which {self._size} bytes to put around the data"
+                f"{named_chunk()}: zarr.json says that a function computes them, and there is "
+                "none here.\n"
+                "  Give the function: intarsia.codecs.with_padding(array, function); or the bytes: "
+                f"intarsia.codecs.with_padding(array, bytes({self._size}))"
+            )
+        padding: object = source
+        if callable(source):
+            asks = {"chunk_index": current_chunk_index()} if asks_for(source, "chunk_index") else {}
+            padding = source(encoded.tobytes(), **asks)
+        if isinstance(padding, bytes | bytearray | memoryview):
+            padding = bytes(padding)  # of a memoryview, len() counts elements
+            if len(padding) == self._size:
+                return padding
+        returned = f"{len(padding)} bytes" if isinstance(padding, bytes) else type(padding).__name__
+        raise ChunkEncodeError(
+            f"codec {codec!r}: the function for the padding{named_chunk()} must return {self._size} bytes, "
+            f"but returned {returned}"
+            if callable(source)
+            else f"codec {codec!r}: it pads with {self._size} bytes, but {returned} were given"
+        )
+
+    def _verify(self, stored: bytes, encoded: Octets, chunk_spec: ArraySpec) -> None:
+        """Raise `ChunkDecodeError` unless these are the bytes that would be written around this chunk."""
+        codec = self.SPELLING[0]
+        try:
+            expected = self._padding_for(encoded, chunk_spec)
+        except ChunkEncodeError as error:
+            raise ChunkDecodeError(
+                f"codec {codec!r}: the header{named_chunk()} cannot be verified: {error}"
+            ) from error
+        if stored != expected:
+            at = next(i for i, (a, b) in enumerate(zip(stored, expected, strict=True)) if a != b)
+            raise ChunkDecodeError(
+                f"codec {codec!r}: the header{named_chunk()} is not the expected one: byte {at} is "
+                f"{stored[at]:#04x} instead of {expected[at]:#04x}. It is another file, or it is damaged"
+            )
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
         """Whether a function computes the padding: its errors always name the chunk."""
-        return callable(self._padding.source(chunk_spec))
+        return callable(self._source(chunk_spec))
 
     async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         if self.needs_chunk_index(chunk_spec):  # a function may take long, and may wait for zarr
@@ -197,27 +183,26 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         return self.verify_header or options_in(chunk_spec.config).verify_header
 
     def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
-        return input_byte_length + self._padding.nbytes
+        return input_byte_length + self._size
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         data = chunk_data.as_numpy_array().view(np.uint8)
-        padding = np.frombuffer(self._padding.for_chunk(data, chunk_spec), dtype=np.uint8)
-        parts = (padding, data) if self._padding.at_start else (data, padding)
+        padding = np.frombuffer(self._padding_for(data, chunk_spec), dtype=np.uint8)
+        parts = (padding, data) if self._at_start else (data, padding)
         return chunk_spec.prototype.buffer.from_array_like(np.concatenate(parts))
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        size, nbytes = len(chunk_data), self._padding.nbytes
+        size, nbytes = len(chunk_data), self._size
         if size < nbytes:
             raise ChunkDecodeError(
-                f"codec {self._padding.codec!r}: {size} bytes{named_chunk()} are fewer than the {nbytes} "
+                f"codec {self.SPELLING[0]!r}: {size} bytes{named_chunk()} are fewer than the {nbytes} "
                 "bytes of padding: the chunk is truncated, or was written without this codec"
             )
-        at_start = self._padding.at_start
-        data = chunk_data[nbytes:] if at_start else chunk_data[: size - nbytes]
+        cut = nbytes if self._at_start else size - nbytes
+        first, last = chunk_data[:cut], chunk_data[cut:]
+        padding, data = (first, last) if self._at_start else (last, first)
         if self._verifies(chunk_spec):
-            padding = chunk_data[:nbytes] if at_start else chunk_data[size - nbytes :]
-            encoded = data.as_numpy_array().view(np.uint8)
-            self._padding.verify(padding.to_bytes(), encoded, chunk_spec)
+            self._verify(padding.to_bytes(), data.as_numpy_array().view(np.uint8), chunk_spec)
         return self.aligned(data, chunk_spec)
 
 

@@ -10,13 +10,8 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec, is_regular
-from intarsia.codecs.base import (
-    ChunkNamingCodec,
-    SynchronousArrayCodec,
-    as_int,
-    check_configuration,
-    read_configuration,
-)
+from intarsia.codecs.base import ChunkNamingCodec, SynchronousArrayCodec
+from intarsia.codecs.configuration import as_int, check_configuration, read_configuration
 from intarsia.errors import CodecConfigurationError
 
 type Size = int | tuple[int, ...]

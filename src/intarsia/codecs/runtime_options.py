@@ -16,7 +16,7 @@ from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
 from intarsia.codecs.context import switch_pipeline_for
-from intarsia.codecs.decisions import Decision, DecisionLike, parse_decision
+from intarsia.codecs.decisions import Decision, parse_decision
 from intarsia.codecs.nested import Chain
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
@@ -105,8 +105,8 @@ class RuntimeConfig(ArrayConfig):
 
     >>> import zarr
     >>> z = zarr.create(store={}, shape=4, dtype="u1")
-    >>> runtime_config(z.async_array.config, "never_apply").options.decision
-    NeverApply()
+    >>> with_options(z.async_array.config, Options(padding=b"head")).options.padding
+    b'head'
     """
 
     options: Options
@@ -140,18 +140,6 @@ def with_options(config: ArrayConfig, options: Options) -> RuntimeConfig:
     """`config` with other options."""
     inherited = config.inherited if isinstance(config, RuntimeConfig) else None
     return RuntimeConfig(options=options, inherited=inherited, **config.to_dict())
-
-
-def runtime_config(config: ArrayConfig, decision: DecisionLike | None) -> RuntimeConfig:
-    """`config` with another decision.
-
-    >>> import zarr
-    >>> z = zarr.create(store={}, shape=4, dtype="u1")
-    >>> runtime_config(z.async_array.config, None).options.decision is None
-    True
-    """
-    parsed = None if decision is None else parse_decision(decision)
-    return with_options(config, replace(options_in(config), decision=parsed))
 
 
 def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:

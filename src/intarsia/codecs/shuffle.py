@@ -9,7 +9,8 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON, as_numpy_array_wrapper
-from intarsia.codecs.base import SynchronousBytesCodec, as_int, check_configuration, read_configuration
+from intarsia.codecs.base import SynchronousBytesCodec
+from intarsia.codecs.configuration import as_int, check_configuration, read_configuration
 from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError
 

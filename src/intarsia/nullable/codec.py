@@ -32,7 +32,8 @@ from intarsia._compat import (
     stages,
 )
 from intarsia.codecs import compressors
-from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs, read_configuration
+from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs
+from intarsia.codecs.configuration import read_configuration
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.nested import run_coroutine
 from intarsia.codecs.packbits import PackBitsCodec

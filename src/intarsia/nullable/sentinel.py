@@ -13,6 +13,7 @@ from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec, codec_supports_sync
 from intarsia.codecs import base
+from intarsia.codecs.configuration import check_configuration, read_configuration
 from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 from intarsia.nullable.buffer import OptionalNDBuffer, to_nullable
@@ -51,14 +52,14 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
 
     def __init__(self, *, values: Iterable[Any], codecs: Iterable[base.CodecLike] = ()) -> None:
         values = tuple(values)
-        base.check_configuration(NAME, {"values": list(values)})
+        check_configuration(NAME, {"values": list(values)})
         nested = base.parse_codecs([*codecs, BytesCodec()])[:-1]  # refuses all but array -> array codecs
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "codecs", nested)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        return cls(**base.read_configuration(NAME, data))
+        return cls(**read_configuration(NAME, data))
 
     def to_dict(self) -> dict[str, JSON]:
         parts: Any = {"values": list(self.values)}
