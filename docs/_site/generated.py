@@ -73,7 +73,7 @@ def cli_page() -> str:
     from typer.main import get_command
 
     from intarsia.cli.app import VERBS, app
-    from intarsia.cli.verb import Exit
+    from intarsia.cli.output import Exit
 
     group: Any = get_command(app)
     parts = ["# Command line\n", f"```console\n{_help(group, None)}\n```\n"]

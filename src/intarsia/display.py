@@ -4,25 +4,18 @@ A name in a repository may contain `<script>`, terminal escape sequences, or cha
 direction of text. Every string passes through `plain` or `markup` on its way to a terminal or a page.
 
 A `Result` consists of lines and tables; it shows itself in Python and in a notebook, and the command line
-prints the same blocks. A `Listing` is a tuple that is shown as a table.
+prints the same blocks. A `Listing` is a tuple that is shown as a table. Their columns name attributes of the
+items; `cell_text` puts the values into words, and `json_of` gives them to machines.
 """
 
+import datetime
 import json
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex, overload
-
-REGION_COLUMNS = ("Region", "Codecs", "Chunks", "Size", "Stored", "Ratio", "Member")
-"""The columns for a region, wherever the table is shown."""
-
-PIPELINE_COLUMNS = ("Codecs", "Regions", "Size", "Stored", "Ratio")
-"""The columns for all regions with one codec pipeline."""
-
-EXPLAIN_COLUMNS = ("Region", "Codecs", "Chunks", "Fetched", "Stored", "Copied", "Member", "Fetcher")
-"""The columns for what a read takes from a region."""
 
 UNKNOWN = "?"
 """Shown where something was not measured or cannot be known."""
@@ -566,6 +559,49 @@ def table_html(
     return f'{STYLE}<div class="intarsia-box"><table class="{kinds}">{head}{body}</table></div>'
 
 
+type Column[T] = str | Callable[[T], object]
+"""The content of a column: the name of an attribute of the items, or a function of an item."""
+
+
+def cell_text(value: object, name: str = "") -> str:
+    """A value in the words of a table; a number of bytes is one whose `name` says so.
+
+    >>> cell_text(((0, 10), (5, 20))), cell_text(12_000), cell_text(12_000, "nbytes_stored"), cell_text(None)
+    ('[0:10, 5:20]', '12,000', '12 kB', '')
+    """
+    match value:
+        case int() | None if "bytes" in name:
+            return size_text(value)
+        case int():
+            return f"{value:,}"
+        case None:
+            return ""
+        case datetime.datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S}"
+        case tuple() if name == "bounds" or (value and all(isinstance(each, tuple) for each in value)):
+            return bounds_text(value)
+    return str(value)
+
+
+def json_of(value: Any) -> Any:
+    """A result for JSON: the fields of a dataclass that its `repr` shows, and its `json_properties`.
+
+    >>> json_of([Table(("Size",), [("1 B",)])])
+    [{'columns': ['Size'], 'rows': [['1 B']], 'colours': {}, 'bold': None}]
+    """
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        names = getattr(value, "_fields", None) or [each.name for each in fields(value) if each.repr]
+        more = getattr(value, "json_properties", ())
+        return {name: json_of(getattr(value, name)) for name in (*names, *more)}
+    if isinstance(value, Mapping):
+        return {str(key): json_of(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_of(each) for each in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return value.isoformat() if isinstance(value, datetime.datetime) else str(value)
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows under columns, for a terminal of any width and for a notebook.
@@ -588,6 +624,30 @@ class Table:
     bold: int | None = None
     """The row that stands out."""
 
+    @classmethod
+    def of[T](cls, items: Iterable[T], columns: Mapping[str, Column[T]], **settings: Any) -> Self:
+        """A table with a row for each item.
+
+        >>> print(Table.of([1 + 2j], {"Real": "real", "Twice": lambda number: 2 * number}))
+        Real  Twice
+        1.0   (2+4j)
+        """
+        rows = [
+            [
+                cell_text(getattr(item, column), column)
+                if isinstance(column, str)
+                else cell_text(column(item))
+                for column in columns.values()
+            ]
+            for item in items
+        ]
+        return cls(tuple(columns), rows, **settings)
+
+    def without_empty_columns(self) -> "Table":
+        """The same table without columns in which nothing stands."""
+        used = [i for i in range(len(self.columns)) if any(row[i] for row in self.rows)]
+        return Table([self.columns[i] for i in used], [[row[i] for i in used] for row in self.rows])
+
     def __str__(self) -> str:
         return table_text(self.columns, self.rows, terminal_width())
 
@@ -609,9 +669,16 @@ class Result:
 
     __slots__ = ()
 
+    json_properties: ClassVar[tuple[str, ...]] = ()
+    """The properties that JSON has, besides the fields."""
+
     def blocks(self, most: int | None = SHOWN_ROWS) -> Iterable[str | Table]:
         """Lines and tables with at most so many rows."""
         raise NotImplementedError
+
+    def to_json(self) -> Any:
+        """Everything as JSON."""
+        return json_of(self)
 
     def __repr__(self) -> str:
         width = terminal_width()
@@ -627,30 +694,35 @@ class Result:
         printer.text("…" if cycle else repr(self))
 
 
-def rest_text(count: int, one: str = "more row", many: str = "more rows") -> str:
-    """What to say about rows that are not shown.
+def first_rows[T](
+    items: Sequence[T], columns: Mapping[str, Column[T]], most: int | None, what: str = "row"
+) -> list[str | Table]:
+    """A table of the first items, and a line about those that it leaves out.
 
-    >>> rest_text(2)
-    '… and 2 more rows'
+    >>> for block in first_rows(["a", "b", "c"], {"Name": str}, 1):
+    ...     print(block)
+    Name
+    a
+    … and 2 more rows
     """
-    return f"… and {count_text(count, one, many)}"
+    shown = items[:most]
+    rest = len(items) - len(shown)
+    return [Table.of(shown, columns), *([f"… and {count_text(rest, f'more {what}')}"] if rest else [])]
 
 
 class Listing[T](Result, tuple[T, ...]):
     """A tuple that shows itself as a table, in a terminal and in a notebook.
 
-    >>> class Pairs(Listing[tuple[str, str]]):
-    ...     columns = ("Name", "Size")
-    ...     def cells(self, item):
-    ...         return item
-    >>> Pairs([("a", "1 B"), ("bc", "20 B")])
-    Name  Size
-    a      1 B
-    bc    20 B
+    >>> class Numbers(Listing[complex]):
+    ...     columns = {"Real": "real", "Twice": lambda number: 2 * number}
+    >>> Numbers([1, 2 + 3j])
+    Real  Twice
+    1     2
+    2.0   (4+6j)
     """
 
-    columns: ClassVar[tuple[str, ...]] = ()
-    """The column headers."""
+    columns: ClassVar[Mapping[str, Column[Any]]] = {}
+    """The column headers, and what stands below them."""
 
     empty: ClassVar[str] = "nothing"
     """Shown in place of a table without rows."""
@@ -670,15 +742,10 @@ class Listing[T](Result, tuple[T, ...]):
             return super().__getitem__(key)
         return type(self)(super().__getitem__(key))
 
-    def cells(self, item: T) -> Sequence[str]:
-        """A row of the table."""
-        raise NotImplementedError
-
     def blocks(self, most: int | None = SHOWN_ROWS) -> Iterable[str | Table]:
         """The table, without columns that are empty, and a line about the rows that it leaves out."""
         if not self:
             return [self.empty]
-        rows = [[plain(cell) for cell in self.cells(item)] for item in self[:most]]
-        used = [i for i in range(len(self.columns)) if any(row[i] for row in rows)]
-        table = Table([self.columns[i] for i in used], [[row[i] for i in used] for row in rows])
-        return [table, rest_text(len(self) - len(rows))] if len(self) > len(rows) else [table]
+        table, *rest = first_rows(self, self.columns, most)
+        assert isinstance(table, Table)
+        return [table.without_empty_columns(), *rest]

@@ -7,19 +7,20 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.cli.archive import Archive
+from intarsia.cli.archive import ARCHIVE
+from intarsia.cli.arguments import SPELLINGS
 from tests.cli.program import document, failure, run, succeed
 from tests.cli.test_change import archive
 
-ELSEWHERE = {"files", "store", "errors", "branch", "batch", "message", "dry_run"}
-"""Told by arguments that only some commands have."""
-
-ONLY_PYTHON = {"preprocess", "parser", "progress", "client"}
+ONLY_PYTHON = {"preprocess", "parser", "progress", "combine", "store"}
 
 
 def test_every_option_of_ingest_is_on_the_command_line():
-    options = Archive(files=[]).options().keys()
-    assert options | ELSEWHERE | ONLY_PYTHON == inspect.signature(intarsia.ingest).parameters.keys()
+    names = {name: spelling.option or name for name, spelling in (ARCHIVE | SPELLINGS).items()}
+    said = succeed("ingest", "--help")
+    for argument in inspect.signature(intarsia.ingest).parameters.keys() - ONLY_PYTHON:
+        option = names.get(argument, argument).replace("_", "-")
+        assert f"--{option} " in said or option.upper() in said
 
 
 def test_the_help_of_ingest_offers_no_store_that_it_refuses(tmp_path):

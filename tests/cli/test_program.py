@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.cli.verb import Exit, exit_of
+from intarsia.cli.output import Exit, exit_of
 from intarsia.errors import install_command
 from tests.cli.program import document, failure, run, succeed
 
@@ -229,7 +229,7 @@ def test_the_demo_overwrites_only_what_it_made(tmp_path):
 
 
 def test_a_bar_appears_on_a_terminal_only_when_it_takes_long(made):
-    slow = "import intarsia.cli.verb as o; o.PATIENCE = {}; from intarsia.cli.app import run; run()"
+    slow = "import intarsia.cli.output as o; o.PATIENCE = {}; from intarsia.cli.app import run; run()"
     for patience, seen in ((0.0, True), (1e6, False)):
         _, text = in_a_terminal(["info", made[0]], program=[sys.executable, "-c", slow.format(patience)])
         assert ("measuring stored chunks" in text) == seen

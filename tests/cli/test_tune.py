@@ -12,7 +12,7 @@ from tests.cli.program import document, failure, succeed
 
 def test_advise_lists_the_best_first_and_says_how_to_take_it(store, tmp_path):
     said = document("advise", store, "--objective", "size")
-    sizes = [each["nbytes_stored"] for each in said["encodings"]]
+    sizes = [each["stored_bytes"] for each in said["encodings"]]
     assert sizes == sorted(sizes)
     best = said["encodings"][0]
     text = succeed("advise", store, "temperature", "-o", "size", "--bounds", "0:20, :, :")
@@ -22,7 +22,7 @@ def test_advise_lists_the_best_first_and_says_how_to_take_it(store, tmp_path):
     assert program == "intarsia"
     succeed(*command)
     assert intarsia.open(intarsia.open_repository(store), "temperature").regions[0].bounds[0] == (0, 20)
-    assert all(option.startswith("-c ") for option in best["options"])
+    assert all(option.startswith("-c ") for option in best["codecs"])
     assert "did you mean 'speed'" in failure("advise", store, "-o", "spede", code=2)
 
 
@@ -46,7 +46,7 @@ def test_optimize_tells_what_it_changed_and_nothing_else(where, request, data):
     before = document("info", place)["nbytes_stored"]
     said = document("optimize", place, "--objective", "size")
     assert said["changes"]
-    assert all(each["nbytes_stored_after"] < each["nbytes_stored_before"] for each in said["changes"])
+    assert all(each["bytes_after"] < each["bytes_before"] for each in said["changes"])
     assert document("info", place)["nbytes_stored"] < before
     np.testing.assert_array_equal(intarsia.open(place, "temperature")[...], data)
     assert bool(said["snapshot_id"]) == (where == "store")

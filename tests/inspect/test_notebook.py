@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 import intarsia
-from intarsia.display import PIPELINE_COLUMNS, REGION_COLUMNS
+from intarsia.inspect.survey import PIPELINE_COLUMNS, REGION_COLUMNS
 from tests.inspect import samples
 
 
@@ -53,8 +53,9 @@ def test_the_tables_use_the_words_of_the_text_in_their_order():
     assert [cell for cell in cells if cell in PIPELINE_COLUMNS][: len(PIPELINE_COLUMNS)] == list(
         PIPELINE_COLUMNS
     )
-    at = cells.index(REGION_COLUMNS[0])
-    assert cells[at : at + len(REGION_COLUMNS)] == list(REGION_COLUMNS)
+    columns = [name for name in REGION_COLUMNS if name not in ("Packing", "View", "Shards")]
+    at = cells.index(columns[0])
+    assert cells[at : at + len(columns)] == columns
     names = [name for name, _ in array.info.fields]
     assert [cell for cell in cells if cell in names][-len(names) :] == names
 

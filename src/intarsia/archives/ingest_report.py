@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from sys import intern
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from intarsia.archives.plan.lint_findings import COLUMNS as DRIFT_COLUMNS
-from intarsia.archives.plan.lint_findings import Drift, drifts_text
-from intarsia.display import count_text, markup, size_text, table_html, table_text, terminal_width
+from intarsia.archives.plan.lint_findings import Drift, Drifts
+from intarsia.display import SHOWN_ROWS, Listing, Result, Table, count_text, size_text
 from intarsia.logical.hierarchy import joined_path
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ FORECASTS: dict[Status, str] = {
 """What a dry run says would happen to files."""
 
 SHOWN_FILES = 10
-SHOWN_RUNS = 40
 SHOWN_NAMES = 3
 
 
@@ -110,8 +108,7 @@ class Run:
     """The first of its files."""
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(Listing[Run]):
     """The table of runs: where and how an archive changed.
 
     >>> days = ("2002-06-01", "2002-06-02")
@@ -121,49 +118,22 @@ class Runs:
     sst       2002-06-01  2002-06-02      2     1x9  shuffle+zlib   int16  * 0.01 + 273.15  referenced
     """
 
-    rows: tuple[Run, ...]
-    """The runs, by variable and then along the axis."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Any:
-        return iter(self.rows)
-
-    def __getitem__(self, i: int) -> Run:
-        return self.rows[i]
-
-    def table(self) -> Sequence[tuple[str, ...]]:
-        """Header and rows as texts, for any way of printing them."""
-        header = ("Variable", "From", "To", "Files", "Chunks", "Codecs", "Stored", "Packing", "Data")
-        return [header] + [
-            (
-                run.variable, run.first, run.last, str(run.files), "x".join(map(str, run.chunks)), run.codecs,
-                run.stored, run.packing, f"copied: {run.copied}" if run.copied else "referenced",
-            )
-            for run in self.rows
-        ]  # fmt: skip
-
-    def _shown(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """The header and the rows; if there are very many, those at both ends."""
-        header, *rows = self.table()
-        gap = len(rows) - SHOWN_RUNS
-        if gap > 0:
-            middle = (f"… {gap} more", *[""] * (len(header) - 1))
-            rows = [*rows[: SHOWN_RUNS // 2], middle, *rows[-SHOWN_RUNS // 2 :]]
-        return header, rows
-
-    def __str__(self) -> str:
-        return table_text(*self._shown(), terminal_width())
-
-    def _repr_html_(self) -> str:
-        return table_html(*self._shown())
-
-    __repr__ = __str__
+    columns: ClassVar = {
+        "Variable": "variable",
+        "From": "first",
+        "To": "last",
+        "Files": "files",
+        "Chunks": lambda run: "x".join(map(str, run.chunks)),
+        "Codecs": "codecs",
+        "Stored": "stored",
+        "Packing": "packing",
+        "Data": lambda run: f"copied: {run.copied}" if run.copied else "referenced",
+    }
+    empty = "no runs"
 
 
-@dataclass(frozen=True)
-class IngestReport:
+@dataclass(frozen=True, repr=False)
+class IngestReport(Result):
     """What an ingest did, or in a dry run would do.
 
     >>> report = IngestReport(Runs(()), (FileReport("file:///a.nc", "unchanged", 0, 1),))
@@ -201,6 +171,8 @@ class IngestReport:
     def of(self, status: Status) -> tuple[FileReport, ...]:
         """The files with this status."""
         return tuple(file for file in self.files if file.status == status)
+
+    json_properties: ClassVar = ("summary",)
 
     @property
     def failed(self) -> tuple[FileReport, ...]:
@@ -248,33 +220,19 @@ class IngestReport:
         is_dry = self.snapshot_id is None and any(map(self.of, CHANGES))
         return self.forecast if is_dry else self.summary
 
-    def __str__(self) -> str:
-        lines = [self._headline]
-        if self.runs.rows:
-            lines += ["", str(self.runs)]
-        taken = [drift for drift in self.drifts if not drift.refused]
-        if taken:
-            lines += ["", drifts_text(taken)]
-        if self.failed:
-            lines += ["", *shown_items(list(map(str, self.failed)))]
-        lines += [f"left out   {name}: {reason}" for name, reason in self.left_out.items()]
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        parts = [f"<p>{markup(self._headline)}</p>"]
-        if self.runs.rows:
-            parts.append(self.runs._repr_html_())
-        taken = [drift.cells for drift in self.drifts if not drift.refused]
-        if taken:
-            parts.append(table_html(DRIFT_COLUMNS, taken))
-        refused = [(file.url, file.reason) for file in self.failed[:SHOWN_FILES]]
+    def blocks(self, most: int | None = SHOWN_ROWS) -> Iterator[str | Table]:
+        """What happens to files, the runs, what differs, what failed, what was left out, and the headline."""
+        taken = Drifts(drift for drift in self.drifts if not drift.refused)
+        for table in (self.runs, taken):
+            if table:
+                yield from (*table.blocks(most), "")
+        refused = [drift for drift in self.drifts if drift.refused]
         if refused:
-            more = len(self.failed) - len(refused)
-            parts.append(table_html(("Failed", "Because"), refused))
-            parts += [f"<p>… and {more} more that failed</p>"] if more else []
-        if self.left_out:
-            parts.append(table_html(("Left out", "Because"), list(self.left_out.items())))
-        return "".join(parts)
+            yield Table.of(refused, {"Files": "files", "Such as": "first", "Refused because": "what"})
+        else:
+            yield from shown_items(list(map(str, self.failed)), most and SHOWN_FILES)
+        yield from (f"left out   {name}: {reason}" for name, reason in self.left_out.items())
+        yield self._headline
 
 
 def report_files(plan: IngestPlan, urls: Iterable[str], known: Iterable[str]) -> tuple[FileReport, ...]:
@@ -358,13 +316,13 @@ def refusal_text(refused: Mapping[str, str], total: int, before: int = 0) -> str
     return "\n  ".join([head, *listed, *tail])
 
 
-def shown_items(items: Sequence[str], most: int = SHOWN_FILES) -> list[str]:
+def shown_items(items: Sequence[str], most: int | None = SHOWN_FILES) -> list[str]:
     """The first items of a list, and how many more there are.
 
     >>> shown_items(["a", "b", "c", "d"], 2)
     ['a', 'b', '… and 2 more']
     """
-    more = len(items) - most
+    more = 0 if most is None else len(items) - most
     return [*items[:most], *([f"… and {more} more"] if more > 0 else [])]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.archives import locations
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.locations import Sources, State
-from intarsia.display import bounds_text, table_html, table_text, terminal_width
+from intarsia.display import Listing, bounds_text
 from intarsia.engine.request import parse_selection
 from intarsia.errors import BoundsError, IngestError, NotLogicalArrayError
 from intarsia.logical.hierarchy import is_logical, open_group
@@ -25,9 +25,6 @@ from intarsia.versions.version import Version, resolve
 if TYPE_CHECKING:
     from intarsia.archives.ledger import Ledger
     from intarsia.manifest.region_table import Ints
-
-SHOWN_SOURCES = 40
-COLUMNS = ("State", "File", "Shows", "Of")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +93,23 @@ class SourceFile:
     """The chunks that hold the selection."""
 
     @property
-    def cells(self) -> tuple[str, ...]:
-        """The row of a table under `COLUMNS`."""
-        names = dict.fromkeys(name for part in self.parts for name in part.variables)
+    def shows(self) -> str:
+        """The first of its parts in words, and how many more there are."""
         shown = list(dict.fromkeys(map(str, self.parts)))
         more = f" and {len(shown) - 1} more" if len(shown) > 1 else ""
-        return self.state or "", self.url, (shown[0] + more if shown else "nothing"), ", ".join(names)
+        return shown[0] + more if shown else "nothing"
+
+    @property
+    def variables(self) -> str:
+        """The variables of all its parts."""
+        return ", ".join(dict.fromkeys(name for part in self.parts for name in part.variables))
 
     def __str__(self) -> str:
-        state, url, shows, names = self.cells
-        return f"{state} {url}: {shows}".strip() + (f" of {names}" if names else "")
+        names = f" of {self.variables}" if self.variables else ""
+        return f"{self.state or ''} {self.url}: {self.shows}".strip() + names
 
 
-@dataclass(frozen=True)
-class SourceFiles:
+class SourceFiles(Listing[SourceFile]):
     """The files of a dataset, in the order in which they were added.
 
     >>> print(SourceFiles((SourceFile("file:///a.nc", "present", (SourcePart(("sst",), ((0, 1),)),)),)))
@@ -117,37 +117,17 @@ class SourceFiles:
     present  file:///a.nc  [0:1]  sst
     """
 
-    files: tuple[SourceFile, ...] = field(repr=False)
-    """All the files."""
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __iter__(self) -> Iterator[SourceFile]:
-        return iter(self.files)
-
-    def __getitem__(self, i: int) -> SourceFile:
-        return self.files[i]
+    columns: ClassVar = {"State": "state", "File": "url", "Shows": "shows", "Of": "variables"}
+    empty = "no files"
 
     def of(self, *states: State) -> tuple[SourceFile, ...]:
         """The files in one of these states."""
-        return tuple(file for file in self.files if file.state in states)
+        return tuple(file for file in self if file.state in states)
 
     @property
     def missing(self) -> tuple[SourceFile, ...]:
-        """The files that no longer hold what they variables."""
+        """The files that no longer hold what they held."""
         return self.of("changed", "gone", "unreachable")
-
-    def __str__(self) -> str:
-        rows = [file.cells for file in self.files[:SHOWN_SOURCES]]
-        text = table_text(COLUMNS, rows, terminal_width())
-        more = len(self.files) - len(rows)
-        return text + (f"\n… and {more} more" if more else "")
-
-    def _repr_html_(self) -> str:
-        rows = [file.cells for file in self.files[:SHOWN_SOURCES]]
-        more = len(self.files) - len(rows)
-        return table_html(COLUMNS, rows) + (f"<p>… and {more} more</p>" if more else "")
 
 
 def sources(

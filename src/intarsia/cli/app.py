@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import intarsia
-from intarsia.cli.verb import Exit, complain
+from intarsia.cli.output import Exit, complain
 
 VERBS = {
     "Look": {

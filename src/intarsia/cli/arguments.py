@@ -1,29 +1,29 @@
 """How text on a command line becomes sizes, selections and codecs; arguments that commands share."""
 
 import ast
+import inspect
 import json
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from types import EllipsisType
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import EllipsisType, UnionType
+from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_origin
 
-import typer
-
-from intarsia.cli.verb import CommandError
+from intarsia.cli.output import CommandError
 from intarsia.codecs import CodecLike, parse_codecs
+from intarsia.display import names_text
 
 type IndexEntry = int | slice | EllipsisType | list[int]
 
 
-def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None:
+def parse_sizes(text: str, what: str = "sizes") -> tuple[int, ...]:
     """A shape or chunk shape; an empty text is the shape with no axes.
 
-    >>> parse_sizes("0, 720,1440"), parse_sizes(""), parse_sizes(None)
-    ((0, 720, 1440), (), None)
+    >>> parse_sizes("0, 720,1440"), parse_sizes("")
+    ((0, 720, 1440), ())
     """
-    if text is None:
-        return None
     stripped = text.strip().strip("()[]").strip().rstrip(",")
     try:
         return tuple(int(part) for part in stripped.split(",")) if stripped else ()
@@ -31,13 +31,13 @@ def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None
         raise CommandError(f"{what}: {text!r} does not consist of integers") from None
 
 
-def parse_selection(text: str | None) -> tuple[IndexEntry, ...]:
+def parse_selection(text: str, _what: str = "") -> tuple[IndexEntry, ...]:
     """A selection as in brackets: integers, slices, an ellipsis, lists of indices.
 
     >>> parse_selection("0:10, -1, ::2, [3, 5], ...")
     (slice(0, 10, None), -1, slice(None, None, 2), [3, 5], Ellipsis)
     """
-    stripped = (text or "").replace("…", "...").strip()
+    stripped = text.replace("…", "...").strip()
     if not stripped:
         return ()
     try:
@@ -83,40 +83,26 @@ def _integer(node: ast.expr) -> int:
     return value
 
 
-def parse_bounds(text: str | None, shape: Sequence[int]) -> tuple[tuple[int, int], ...] | None:
+def parse_bounds(text: str, what: str = "bounds") -> tuple[IndexEntry, ...]:
     """A box: start and stop on every axis, as in a subscript; missing bounds are those of the array.
 
-    >>> parse_bounds("0:500, :", (1000, 80))
-    ((0, 500), (0, 80))
+    >>> parse_bounds("0:500, :")
+    (slice(0, 500, None), slice(None, None, None))
     """
-    if text is None:
-        return None
-    entries = list(parse_selection(text))
-    if Ellipsis in entries:
-        at = entries.index(Ellipsis)
-        entries[at : at + 1] = [slice(None)] * (len(shape) - len(entries) + 1)
-    entries += [slice(None)] * (len(shape) - len(entries))
-    if len(entries) != len(shape) or not all(isinstance(e, slice) and e.step is None for e in entries):
-        raise CommandError(
-            f"bounds {text!r}: give start:stop for each of the {len(shape)} axes, such as '0:500, :'"
-        )
-    box = []
-    for entry, size in zip(entries, shape, strict=True):
-        assert isinstance(entry, slice)
-        box.append((0 if entry.start is None else entry.start, size if entry.stop is None else entry.stop))
-    return tuple(box)
+    entries = parse_selection(text)
+    if not all(each is ... or (isinstance(each, slice) and each.step is None) for each in entries):
+        raise CommandError(f"{what} {text!r}: give start:stop for each axis, such as '0:500, :'")
+    return entries
 
 
-def parse_codec_list(texts: Sequence[str] | None) -> list[Any] | str | None:
+def parse_codec_list(texts: Sequence[str], _what: str = "") -> list[Any] | str:
     """Codecs: names, names with settings, or JSON objects; `raw` for none at all, `auto` for advice.
 
     >>> parse_codec_list(["crc32c", "zstd:level=19"])
     [{'name': 'crc32c'}, {'name': 'zstd', 'configuration': {'level': 19}}]
-    >>> parse_codec_list(["raw"]), parse_codec_list(["auto"]), parse_codec_list(None)
-    ([], 'auto', None)
+    >>> parse_codec_list(["raw"]), parse_codec_list(["auto"])
+    ([], 'auto')
     """
-    if not texts:
-        return None
     if list(texts) in (["auto"], ["raw"]):
         return "auto" if texts[0] == "auto" else []
     codecs = [_codec(text) for text in texts]
@@ -165,23 +151,18 @@ def _needed(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     return needed
 
 
-def parse_packing(text: str | None) -> dict[str, Any]:
-    """The value of `--packing` as an argument of `append` and `recode`; empty if it was left out.
+def parse_packing(text: str, what: str = "packing") -> dict[str, Any] | str | None:
+    """The packing of `append` and `recode`.
 
-    >>> parse_packing("int16:scale=0.01,missing=-1")
-    {'packing': {'stored': 'int16', 'scale': 0.01, 'missing': -1}}
-    >>> parse_packing("keep"), parse_packing("none"), parse_packing(None)
-    ({'packing': 'keep'}, {'packing': None}, {})
+    >>> parse_packing("int16:scale=0.01,missing=-1"), parse_packing("keep"), parse_packing("none")
+    ({'stored': 'int16', 'scale': 0.01, 'missing': -1}, 'keep', None)
     """
-    if text is None:
-        return {}
     if text in ("keep", "none"):
-        return {"packing": "keep" if text == "keep" else None}
+        return "keep" if text == "keep" else None
     if text.lstrip().startswith("{"):
-        return {"packing": _json_object(text, "packing")}
+        return _json_object(text, what)
     stored, _, settings = text.partition(":")
-    options = parse_options(settings.split(","), "packing") if settings else {}
-    return {"packing": {"stored": stored, **options}}
+    return {"stored": stored, **(parse_options(settings.split(","), what) if settings else {})}
 
 
 def _json_object(text: str, what: str) -> dict[str, Any]:
@@ -226,13 +207,13 @@ def parse_options(texts: Sequence[str], what: str) -> dict[str, Any]:
     return options
 
 
-def parse_names(text: str | None) -> tuple[str | None, ...] | None:
+def parse_names(text: str, _what: str = "") -> tuple[str | None, ...]:
     """Names of axes; an empty one means no name.
 
-    >>> parse_names("time,lat,"), parse_names(None)
-    (('time', 'lat', None), None)
+    >>> parse_names("time,lat,")
+    ('time', 'lat', None)
     """
-    return None if text is None else tuple(part.strip() or None for part in text.split(","))
+    return tuple(part.strip() or None for part in text.split(","))
 
 
 def parse_pairs(texts: Sequence[str], what: str, form: str = "NAME=…") -> dict[str, str]:
@@ -250,80 +231,158 @@ def parse_pairs(texts: Sequence[str], what: str, form: str = "NAME=…") -> dict
     return pairs
 
 
+def parse_choice(choices: Sequence[str], text: str, what: str) -> str:
+    """One of several words.
+
+    >>> parse_choice(["size", "speed"], "sped", "objective")
+    Traceback (most recent call last):
+    ...
+    intarsia.cli.output.CommandError: objective 'sped': did you mean 'speed'? There are size, speed
+    """
+    if text not in choices:
+        raise CommandError(f"{what} {text!r}: {names_text(text, choices)}")
+    return text
+
+
+def check_explicit(options: Mapping[str, Any], instead: str) -> None:
+    """Refuse 'auto' where nothing is stored that codecs could be chosen for."""
+    if options.get("codecs") == "auto":
+        raise CommandError(f"codec 'auto' is for logical arrays; name the codecs, or {instead}")
+
+
+def parse_allowed(texts: Sequence[str], _what: str = "") -> Any:
+    """What files may refer to: URL prefixes, or everything."""
+    return True if "all" in texts else list(texts)
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How an argument is written at a command line."""
+
+    parse: Callable[[Any, str], Any] | None = None
+    """Turns the text (or the texts, of an option that may be repeated) into the argument; the second argument
+    names the option in an error. None if the text is the argument."""
+
+    metavar: str | None = None
+    """What stands for the text in the help."""
+
+    kind: Any = str | None
+    """What typer reads."""
+
+    option: str = ""
+    """The name of the option, if it is not that of the argument."""
+
+    short: str | None = None
+    """Its name in one letter."""
+
+    help: str = ""
+    """What it is, unless a docstring says so."""
+
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The least and the largest number."""
+
+
+MANY = list[str] | None
+"""An option that may be repeated."""
+
+
+PLAIN = (str, bool, Path, str | None, Path | None, MANY)
+"""The types that typer reads without our help."""
+
+
+def spelling_of(p: inspect.Parameter) -> Spelling | None:
+    """How an argument is written, by its type; None if it cannot be. What is on by default has an option
+    that turns it off.
+
+    >>> def f(*, limit: int | None, names: Iterable[str], check: bool = True, error: Exception): ...
+    >>> spellings = map(spelling_of, inspect.signature(f).parameters.values())
+    >>> [spelling and (spelling.metavar, spelling.option) for spelling in spellings]
+    [('N', ''), ('NAME', ''), (None, 'no_check'), None]
+    """
+    annotation = p.annotation
+    own = [each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Spelling)]
+    if own:
+        return own[0]
+    if annotation is bool and p.default is True:
+        return Spelling(lambda is_set, _: not is_set, kind=bool, option=f"no_{p.name}")
+    if annotation in PLAIN:
+        return Spelling(None, None if annotation is bool else "NAME", annotation)
+    members = _members(annotation)
+    choices = [each for kind in members if get_origin(kind) is Literal for each in get_args(kind)]
+    if choices and all(isinstance(each, str) for each in choices):
+        return Spelling(partial(parse_choice, choices), "WHAT")
+    if Mapping[str, str] in members:
+        return Spelling(parse_pairs, "NAME=…", MANY)
+    if Iterable[str] in members or Sequence[str] in members:
+        return Spelling(None, "NAME", MANY)
+    for kind, metavar in ((int, "N"), (float, "X"), (str, "NAME")):
+        if kind in members:
+            return Spelling(None, metavar, kind | None)
+    return None
+
+
+def _members(annotation: Any) -> list[Any]:
+    """The types that a union consists of."""
+    if isinstance(annotation, TypeAliasType):
+        try:
+            return _members(annotation.__value__)
+        except NameError:  # a type of an optional package, which no option has
+            return []
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
+    return [each for part in parts for each in _members(part)] if parts else [annotation]
+
+
+CODEC = (
+    "A codec: a name, NAME:KEY=VALUE,… or a JSON object. Repeat it for several, in their order; 'raw' for "
+)
+SPELLINGS: Mapping[str, Spelling] = {
+    "codecs": Spelling(
+        parse_codec_list, "CODEC", MANY, "codec", "-c", CODEC + "none, 'auto' for what suits the data."
+    ),
+    "chunks": Spelling(parse_sizes, "N,N,…", help="Chunk shape of what is written."),
+    "shards": Spelling(parse_sizes, "N,N,…", help="Shard shape of what is written."),
+    "packing": Spelling(
+        parse_packing,
+        "PACKING",
+        help="How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale, offset, "
+        "missing, unsigned, values; 'keep' for what is there, 'none' for plain values.",
+    ),
+    "storage_options": Spelling(
+        parse_options,
+        "KEY=VALUE",
+        MANY,
+        "source_option",
+        help="For the files' storage, such as region or anonymous.",
+    ),
+    "authorize": Spelling(parse_allowed, "PREFIX", MANY, "allow"),
+}
+"""How arguments of functions are written, by name; others by their types."""
+
 Array = Annotated[
     str,
-    typer.Argument(
-        metavar="PATH",
-        show_default=False,
+    Spelling(
+        None,
+        "PATH",
+        str,
         help="Path of the logical array in the store; may be left out if there is only one.",
     ),
 ]
-OneArray = Annotated[
-    str, typer.Argument(metavar="PATH", show_default=False, help="Path of the array in the store.")
-]
-AnyArrays = Annotated[
-    str, typer.Argument(metavar="PATH", show_default=False, help="One array; all of them if left out.")
-]
-AnyNode = Annotated[
-    str, typer.Argument(metavar="PATH", show_default=False, help="Array or group; everything if left out.")
-]
-
+OneArray = Annotated[str, Spelling(None, "PATH", str, help="Path of the array in the store.")]
+AnyArrays = Annotated[str, Spelling(None, "PATH", str, help="One array; all of them if left out.")]
+AnyNode = Annotated[str, Spelling(None, "PATH", str, help="Array or group; everything if left out.")]
 Selection = Annotated[
     str,
-    typer.Argument(
-        metavar="SELECTION",
+    Spelling(
+        None,
+        "SELECTION",
+        str,
         help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
-        show_default=False,
     ),
 ]
-Count = Annotated[int | None, typer.Option(min=0)]
-Positive = Annotated[int | None, typer.Option(min=1)]
-Port = Annotated[int | None, typer.Option(min=0, max=65535)]
-
-
-@dataclass(frozen=True)
-class EncodingOptions:
-    """How data is stored.
-
-    Args:
-        codec (-c CODEC): A codec: a name, NAME:KEY=VALUE,… or a JSON object. Repeat it for several, in their
-            order; 'raw' for none, 'auto' for what suits the data.
-        chunks (N,N,…): Chunk shape of what is written.
-        shards (N,N,…): Shard shape of what is written.
-    """
-
-    codec: list[str] | None = None
-    chunks: str | None = None
-    shards: str | None = None
-
-    @property
-    def codecs(self) -> Any:
-        """The codecs; None if they were left out."""
-        return parse_codec_list(self.codec)
-
-    def explicit_codecs(self, instead: str) -> Any:
-        """The same, where nothing is stored that 'auto' could be chosen for."""
-        if self.codecs == "auto":
-            raise CommandError(f"codec 'auto' is for logical arrays; name the codecs, or {instead}")
-        return self.codecs
-
-    def arguments(self) -> dict[str, Any]:
-        """All of them, as arguments of `intarsia.append` and others."""
-        sizes = {"chunks": parse_sizes(self.chunks, "chunks"), "shards": parse_sizes(self.shards, "shards")}
-        return {"codecs": self.codecs, **sizes}
-
-
-@dataclass(frozen=True)
-class PackedEncodingOptions(EncodingOptions):
-    """How data is stored, if its values may become other numbers.
-
-    Args:
-        packing (PACKING): How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale,
-            offset, missing, unsigned, values; 'keep' for what is there, 'none' for plain values.
-    """
-
-    packing: str | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """All of them; the packing only if there is one."""
-        return super().arguments() | parse_packing(self.packing)
+Sizes = Annotated[tuple[int, ...] | None, SPELLINGS["chunks"]]
+Bounds = Annotated[Any, Spelling(parse_bounds, "A:B,…")]
+Pairs = Annotated[dict[str, Any] | None, Spelling(parse_options, "KEY=VALUE", MANY)]
+Allowed = Annotated[Any, SPELLINGS["authorize"]]
+Count = Annotated[int | None, Spelling(None, "N", int | None, limits={"min": 0})]
+Positive = Annotated[int | None, Spelling(None, "N", int | None, limits={"min": 1})]
+Port = Annotated[int | None, Spelling(None, "N", int | None, limits={"min": 0, "max": 65535})]

@@ -8,23 +8,32 @@ import numpy as np
 
 import intarsia
 from intarsia.cli import arguments as args
+from intarsia.cli.output import CommandError, Output, waiting
 from intarsia.cli.stores import BranchToCommit, NewStore
-from intarsia.cli.verb import CommandError, Output, record, verb, waiting
+from intarsia.cli.verb import verb
 from intarsia.display import count_text, size_text
 
 
-@verb
-def create(
-    place: NewStore,
-    array: args.OneArray,
-    *,
-    shape: str,
-    dtype: str,
-    chunks: str | None = None,
-    fill_value: str | None = None,
-    dimension_names: str | None = None,
-    attribute: list[str] | None = None,
-) -> Output:
+def _fill_value(text: str, _what: str) -> object:
+    """A number if the text is one, for zarr to cast to the data type."""
+    for kind in (int, float, complex):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+@verb(
+    intarsia.create,
+    without=["overwrite"],
+    shape=args.Spelling(args.parse_sizes, kind=str),
+    dtype=args.Spelling(kind=str),
+    fill_value=args.Spelling(_fill_value),
+    dimension_names=args.Spelling(args.parse_names),
+    attributes=args.Spelling(args.parse_options, kind=args.MANY, option="attribute"),
+)
+def create(place: NewStore, array: args.OneArray, **fields: Any) -> Output:
     """Create an empty logical array, in a new Icechunk repository if there is no store yet.
 
     Example: intarsia create data/store temperature --shape 0,720,1440 --chunks 24,90,180 --dtype float32
@@ -37,14 +46,6 @@ def create(
         dimension_names (NAME,…): A name for each axis.
         attribute (-a KEY=VALUE): An attribute; the value may be JSON.
     """
-    fields: dict[str, Any] = {
-        "shape": args.parse_sizes(shape, "shape"),
-        "chunks": args.parse_sizes(chunks, "chunks"),
-        "dtype": dtype,
-        "fill_value": _fill_value(fill_value),
-        "dimension_names": args.parse_names(dimension_names),
-        "attributes": args.parse_options(attribute or (), "attribute"),
-    }
     try:
         intarsia.create({}, array, **fields)  # in memory first, so that a refusal leaves no repository behind
         with place.change(f"create {array}") as change:
@@ -54,25 +55,24 @@ def create(
     except (TypeError, ValueError) as error:
         if isinstance(error, intarsia.IntarsiaError):
             raise
-        request = f"dtype {dtype!r}" + (f" or fill value {fill_value!r}" if fill_value is not None else "")
-        raise CommandError(f"{request}: {error}") from error
+        fill = f" or fill value {fields['fill_value']!r}" if "fill_value" in fields else ""
+        raise CommandError(f"dtype {fields['dtype']!r}{fill}: {error}") from error
     return Output(
         f"created {made.path or '/'}: {made.dtype} of shape {made.shape}, lattice {made.chunks}",
-        **record(made, "path shape dtype chunks"),
+        path=made.path,
+        shape=made.shape,
+        dtype=made.dtype,
+        chunks=made.chunks,
         snapshot_id=change.snapshot_id,
     )
 
 
-@verb
-def append(
-    place: BranchToCommit,
-    array: args.OneArray,
-    data: Path,
-    encoding: args.PackedEncodingOptions,
-    *,
-    axis: str = "0",
-    no_merge: bool = False,
-) -> Output:
+def _axis(text: str, _what: str) -> int | str:
+    return int(text) if text.lstrip("-").isdecimal() else text
+
+
+@verb(intarsia.append, without=["casting"], axis=args.Spelling(_axis))
+def append(place: BranchToCommit, array: args.OneArray, data: Path, **options: Any) -> Output:
     """Append data from a file; without codecs it is encoded like the region before it.
 
     Nothing is rounded unless you ask for a packing. In a repository this is one commit, safe alongside other
@@ -82,45 +82,22 @@ def append(
 
     Args:
         data (FILE): The data: a .npy or .csv file.
-        axis (AXIS): The axis that grows: a number, or a name.
+        axis (AXIS): The axis that grows: a number, or a name; the first if left out.
         no_merge: Begin a new region even if the last one has the same encoding.
     """
     place.zarr_store()  # an error about the store comes first
-    options = encoding.arguments() | {"merge": not no_merge}
-    values, commit = load(data), None
-    options["axis"] = int(axis) if axis.lstrip("-").isdecimal() else axis
+    values, name = load(data), place.one_array(array)
     with waiting(f"appending {size_text(values.nbytes)}", counted=False):
-        if place.repo is None:
-            made = place.writable_array(array)
-            made.append(values, **options)
-        else:
-            name = place.one_array(array)
-            options |= {
-                "branch": place.branch_name,
-                "message": place.message or f"append {data.name} to {name}",
-            }
-            commit = intarsia.append(place.repo, name, values, **options)
-            made = place.open(name)
-    regions = len(made.manifest.regions)
+        done = place.call("append", name, values, message=f"append {data.name} to {name}", **options)
+    made, regions = done.array, len(done.array.manifest.regions)
     return Output(
         f"appended {values.shape} to {made.path or '/'}: now {made.shape} in {count_text(regions, 'region')}",
-        **record(made, "path shape"),
+        path=made.path,
+        shape=made.shape,
         appended=values.shape,
         regions=regions,
-        snapshot_id=commit,
+        snapshot_id=done.snapshot_id,
     )
-
-
-def _fill_value(text: str | None) -> object:
-    """A number if the text is one, for zarr to cast to the data type."""
-    if text is None:
-        return None
-    for kind in (int, float, complex):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False}.get(text.lower(), text)
 
 
 def load(file: Path) -> np.ndarray[Any, Any]:
@@ -129,7 +106,7 @@ def load(file: Path) -> np.ndarray[Any, Any]:
     >>> load(Path("data.xlsx"))
     Traceback (most recent call last):
     ...
-    intarsia.cli.verb.CommandError: data.xlsx: give a .npy or .csv file
+    intarsia.cli.output.CommandError: data.xlsx: give a .npy or .csv file
     """
     if file.suffix not in (".npy", ".csv"):
         raise CommandError(f"{file}: give a .npy or .csv file")

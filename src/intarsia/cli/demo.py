@@ -10,8 +10,9 @@ import icechunk
 import numpy as np
 
 import intarsia
-from intarsia.cli.verb import CommandError, Output, verb
-from intarsia.display import REGION_COLUMNS, Table, ratio_text, size_text, terminal_width, wrapped
+from intarsia.cli.output import CommandError, Output
+from intarsia.cli.verb import verb
+from intarsia.display import Table, ratio_text, size_text, terminal_width, wrapped
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.survey import survey
 from intarsia.inspect.write_report import write_report
@@ -52,7 +53,7 @@ def parts() -> dict[str, np.ndarray[Any, Any]]:
     }
 
 
-@verb
+@verb()
 def demo(*, output: Path = Path("demo-output")) -> Iterator[Output]:
     """Build an array in three encodings, recode a part, go back in time, and measure what that saves.
 
@@ -76,7 +77,7 @@ def demo(*, output: Path = Path("demo-output")) -> Iterator[Output]:
     )
     seen = survey(array)
     colours = [COLOURS[int(seen.group[i])] for i in seen.manifest.regions.in_order().tolist()]
-    yield Output(Table(REGION_COLUMNS, [row.cells() for row in seen.rows()], {1: colours}), "")
+    yield Output(Table.of(seen.rows(), seen.columns, colours={1: colours}), "")
     verdict = _verdict(array, whole)
     page = write_report(repo, file=output / "report.html", title=str(output / "store"), read_data=True)
     yield _tell("For comparison, we store all values in one encoding, and read everything as fast as we can:")

@@ -7,19 +7,20 @@ import numpy as np
 
 import intarsia
 from intarsia.cli import arguments as args
+from intarsia.cli.output import CommandError, Output, facts, waiting
 from intarsia.cli.stores import VersionToRead
-from intarsia.cli.verb import CommandError, Facts, Output, record, verb, waiting
-from intarsia.display import PIPELINE_COLUMNS, Table, count_text, ratio_text, size_text, terminal_width
+from intarsia.cli.verb import verb
+from intarsia.display import Table, count_text, size_text, terminal_width
 from intarsia.engine.member_source import short_codecs
 from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError, NotLogicalArrayError
 from intarsia.inspect.drawing import COLOURS
-from intarsia.inspect.survey import harmonise, survey
+from intarsia.inspect.survey import PIPELINE_COLUMNS, harmonise, survey
 from intarsia.inspect.write_report import MOST_VERSIONS, whole_file, write_report
 from intarsia.logical.logical_array import LogicalArray
 
 
-@verb
+@verb()
 def info(place: VersionToRead, array: args.Array = "") -> Output:
     """Show what an array is: shape, data type, regions, and how much each codec pipeline stores.
 
@@ -36,71 +37,70 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
         layers = {layer: survey(opened, layer=layer) for layer in opened.manifest.layers}
         seen = layers[0]
     pipelines = seen.pipelines()
-    facts = [
-        *opened.info.fields,
-        ("Stored", size_text(seen.total_stored)),
-        ("Ratio", ratio_text(seen.total_nbytes, seen.total_stored)),
-    ]
-    if seen.total_unused:
-        facts.append(("Stored, not shown", size_text(seen.total_unused)))
+    pairs = [*opened.info.fields, *seen.totals()]
     for layer, each in layers.items():
         sizes = f"{size_text(each.total_nbytes)} stored in {size_text(each.total_stored)}"
-        facts += [(f"Layer {layer}", f"{count_text(len(each), 'region')}, {sizes}")] if layer else []
+        pairs += [(f"Layer {layer}", f"{count_text(len(each), 'region')}, {sizes}")] if layer else []
     colours = {0: [COLOURS[pipeline.place] for pipeline in pipelines]}
-    table = Table(PIPELINE_COLUMNS, [pipeline.cells() for pipeline in pipelines], colours)
+    table = Table.of(pipelines, PIPELINE_COLUMNS, colours=colours)
     return Output(
-        Facts(facts),
+        *facts(pairs),
         *(("", table) if pipelines else ()),
         *seen.problems,
-        **record(opened, "path shape dtype chunks dimension_names generation nbytes"),
-        fill_value=str(opened.fill_value),
+        **_identity(opened),
+        generation=opened.generation,
         regions=len(seen),
         members=len(seen.facts),
         nbytes_stored=seen.total_stored,
         nbytes_not_shown=seen.total_unused,
         layers=[
-            {"layer": layer, "regions": len(each)}
-            | record(each, "", nbytes="total_nbytes", nbytes_stored="total_stored")
+            {
+                "layer": layer,
+                "regions": len(each),
+                "nbytes": each.total_nbytes,
+                "nbytes_stored": each.total_stored,
+            }
             for layer, each in layers.items()
         ],
-        pipelines=[
-            record(each, "regions nbytes", codecs="label", nbytes_stored="stored") for each in pipelines
-        ],
+        pipelines=pipelines,
         problems=seen.problems,
     )
 
 
+def _identity(array: LogicalArray | Reader) -> dict[str, Any]:
+    """What any array is, for JSON."""
+    names = ("path", "shape", "dtype", "chunks", "dimension_names", "nbytes")
+    return {name: getattr(array, name) for name in names} | {"fill_value": str(array.fill_value)}
+
+
 def _plain_info(array: Reader) -> Output:
     """What a plain Zarr array is."""
-    facts = [
+    pairs = [
         ("Type", "plain Zarr array"),
         ("Path", array.path or "/"),
-        ("Shape", str(array.shape)),
-        ("Data type", str(array.dtype)),
-        ("Chunks", str(array.chunks)),
-        *([] if array.shards is None else [("Shards", str(array.shards))]),
-        ("Fill value", str(array.fill_value)),
+        ("Shape", array.shape),
+        ("Data type", array.dtype),
+        ("Chunks", array.chunks),
+        *([] if array.shards is None else [("Shards", array.shards)]),
+        ("Fill value", array.fill_value),
         ("Codecs", short_codecs(array.zarr_array, settings=True)),
         ("Size", size_text(array.nbytes)),
     ]
+    unknown: dict[str, Any] = dict.fromkeys(
+        ("generation", "regions", "members", "nbytes_stored", "nbytes_not_shown")
+    )
+    nothing: dict[str, Any] = dict.fromkeys(("layers", "pipelines", "problems"), ())
     return Output(
-        Facts(facts),
+        *facts(pairs),
         "To read it: intarsia read, or intarsia.reader in Python.",
         "To make it a logical array: intarsia convert copies its values, intarsia adopt takes its chunks.",
-        **record(array, "path shape dtype chunks dimension_names nbytes"),
-        fill_value=str(array.fill_value),
-        generation=None,
-        regions=None,
-        members=None,
-        nbytes_stored=None,
-        nbytes_not_shown=None,
-        layers=[],
-        pipelines=[],
-        problems=[],
+        **_identity(array),
+        **unknown,
+        **nothing,
     )
 
 
-@verb
+@verb()
 def regions(place: VersionToRead, array: args.Array = "", *, limit: args.Count = None) -> Output:
     """List the regions of an array: bounds, codecs, packing, view, chunks, size, stored size, member.
 
@@ -116,20 +116,19 @@ def regions(place: VersionToRead, array: args.Array = "", *, limit: args.Count =
         layers = harmonise([survey(opened, layer=layer) for layer in opened.manifest.layers])
     every = [(seen, i) for seen in layers for i in seen.manifest.regions.in_order().tolist()]
     rows = [seen.row(i) for seen, i in every[:limit]]
-    columns: tuple[str, ...] = tuple(dict.fromkeys(name for seen in layers for name in seen.columns))
+    columns = {name: column for seen in layers for name, column in seen.columns.items()}
     if len(layers) > 1:
-        columns = ("Layer", *columns)
-    colours = {columns.index("Codecs"): [COLOURS[int(seen.group[i])] for seen, i in every[:limit]]}
-    shown: list[str | Table] = [Table(columns, [row.cells(columns) for row in rows], colours)]
+        columns = {"Layer": "layer", **columns}
+    colours = {[*columns].index("Codecs"): [COLOURS[int(seen.group[i])] for seen, i in every[:limit]]}
+    shown: list[str | Table] = [Table.of(rows, columns, colours=colours)]
     if len(rows) < len(every):
-        shown.append(f"… and {count_text(len(every) - len(rows), 'more region', 'more regions')}")
+        shown.append(f"… and {count_text(len(every) - len(rows), 'more region')}")
     if not every:
         shown = [f"{opened.path or '/'} has no regions yet: all of it reads as {opened.fill_value}"]
-    listed = [row.to_json() for row in rows]
-    return Output(*shown, **record(opened, "path shape"), count=len(every), regions=listed)
+    return Output(*shown, path=opened.path, shape=opened.shape, count=len(every), regions=rows)
 
 
-@verb
+@verb()
 def read(
     place: VersionToRead,
     array: args.Array = "",
@@ -164,10 +163,25 @@ def read(
         *shown,
         path=opened.path,
         selection=text,
-        **record(values, "shape dtype"),
+        shape=values.shape,
+        dtype=values.dtype,
         output=output,
-        values=None if output is not None else values,
+        values=None if output is not None else _values_for_json(values),
     )
+
+
+def _values_for_json(values: np.ma.MaskedArray[Any, Any]) -> object:
+    """Values for JSON, which lacks NaN, times and complex numbers: those become text."""
+    if values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool(np.isfinite(values.data).all())):
+        return values.tolist()
+    numbers = np.vectorize(_number, otypes=[object])(values.data) if values.size else values.data
+    return np.ma.masked_array(numbers, values.mask).tolist()
+
+
+def _number(value: object) -> object:
+    if isinstance(value, float) and np.isfinite(value):
+        return float(value)
+    return str(value)
 
 
 def _selected(place: VersionToRead, array: str, selection: str) -> tuple[LogicalArray | Reader, str, Any]:
@@ -177,7 +191,7 @@ def _selected(place: VersionToRead, array: str, selection: str) -> tuple[Logical
     return place.readable(array), selection, chosen
 
 
-@verb
+@verb()
 def explain(place: VersionToRead, array: args.Array = "", selection: args.Selection = "") -> Output:
     """Show the plan of a read: which regions, chunks and bytes it needs, and how they are fetched.
 
@@ -190,10 +204,10 @@ def explain(place: VersionToRead, array: args.Array = "", selection: args.Select
             plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
         except IndexError as error:
             raise BoundsError(f"selection {text!r} of shape {opened.shape}: {error}") from error
-    return Output(*plan.blocks(None), path=opened.path, selection=text, plan=plan.to_json())
+    return Output(plan, path=opened.path, selection=text, plan=plan)
 
 
-@verb
+@verb()
 def report(
     place: VersionToRead,
     array: args.AnyArrays = "",
@@ -238,7 +252,7 @@ def save(file: Path, values: np.ma.MaskedArray[Any, Any]) -> None:
     >>> save(Path("cube.csv"), np.ma.zeros((2, 2, 2)))
     Traceback (most recent call last):
     ...
-    intarsia.cli.verb.CommandError: cube.csv: a table has at most two dimensions, but the selection has 3...
+    intarsia.cli.output.CommandError: cube.csv: a table has at most two dimensions, but the selection has 3...
     """
     if file.suffix not in (".npy", ".csv"):
         raise CommandError(f"{file}: the name must end in .npy or .csv")

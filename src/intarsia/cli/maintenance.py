@@ -1,26 +1,28 @@
 """Commands that keep a store in order: `verify`, `vacuum`, `replicate`, `maintain`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import intarsia
 from intarsia.cli import arguments as args
+from intarsia.cli.output import CommandError, Exit, Output, waiting
 from intarsia.cli.stores import BranchToChange, BranchToCommit, VersionToRead
-from intarsia.cli.verb import CommandError, Exit, Output, record, verb, waiting
-from intarsia.display import Table, bounds_text, count_text, size_text
+from intarsia.cli.verb import verb
+from intarsia.display import Column, Table, bounds_text, count_text, size_text
 from intarsia.errors import IntarsiaError, NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.inspect.survey import survey
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.replicas import Policy, gaps
+from intarsia.manifest.box import element_bounds
 from intarsia.progress import Progress, part_of
 from intarsia.versions.collect import leftovers, repository_problems
 from intarsia.versions.replicate import Upkeep
 from intarsia.versions.version import moment
 
 
-@verb
+@verb()
 def verify(
     place: VersionToRead, array: args.AnyArrays = "", *, no_data: bool = False, deep: bool = False
 ) -> Output:
@@ -54,21 +56,25 @@ def verify(
             problems += [each for each in more if each.kind != "access" or each not in problems]
         if place.repo is not None and not array:
             problems += repository_problems(place.repo)
-    table = Table(
-        ("Kind", "Where", "What"),
-        [(p.kind, p.where, p.what + (f" ({_advice(p)})" if p.advice else "")) for p in problems],
-    )
+    columns: dict[str, Any] = {
+        "Kind": "kind",
+        "Where": "where",
+        "What": lambda problem: problem.what + (f" ({_advice(problem)})" if problem.advice else ""),
+    }
     checked = f"{count_text(len(paths), 'array')} checked" + ("" if data else ", stored chunks not read")
     kinds = {problem.kind for problem in problems}
     remains = [] if problems else _leftovers(place, store, array)
     return Output(
-        *([table] if problems else []),
+        *([Table.of(problems, columns)] if problems else []),
         f"{checked}: {count_text(len(problems), 'problem') if problems else 'no problems'}",
         *remains,
         arrays=paths,
         data=data,
         deep=deep,
-        problems=[record(p, "kind where what") | {"advice": _advice(p) or None} for p in problems],
+        problems=[
+            {"kind": each.kind, "where": each.where, "what": each.what, "advice": _advice(each)}
+            for each in problems
+        ],
         leftovers=remains,
         code=Exit.OK if not kinds else Exit.NOT_ALLOWED if kinds == {"access"} else Exit.PROBLEMS,
     )
@@ -104,7 +110,7 @@ def _size(store: Any, path: str) -> int:
         return 0
 
 
-@verb
+@verb()
 def vacuum(
     place: BranchToChange,
     array: args.AnyNode = "",
@@ -158,14 +164,14 @@ def _check_forget(place: BranchToChange, before: str, *, dry_run: bool) -> None:
         raise CommandError(f"--forget-before: {error}") from error
 
 
-@verb
+@verb(intarsia.add_replica, without=["layer", "packing"])
 def replicate(
     place: BranchToCommit,
-    encoding: args.EncodingOptions,
     array: args.Array = "",
     *,
-    bounds: str | None = None,
+    bounds: args.Bounds = None,
     drop: args.Positive = None,
+    **options: Any,
 ) -> Output:
     """Store a box of an array a second time, in another layout: reads use the one that costs less.
 
@@ -178,35 +184,30 @@ def replicate(
         bounds (A:B,…): The box to store once more; everything if left out.
         drop (LAYER): Drop this replica instead.
     """
-    options = encoding.arguments()
     old = place.open(array)
-    has_encoding = any(value is not None for value in options.values())
-    if drop is not None and has_encoding:
+    if drop is not None and options:
         raise CommandError("--drop removes a replica: leave out --codec, --chunks and --shards")
-    if drop is None and not has_encoding:
+    if drop is None and not options:
         raise CommandError("say how the replica is stored: --chunks, --codec or --shards")
-    box = args.parse_bounds(bounds, old.shape)
-    with waiting("dropping" if drop is not None else "copying") as progress:
-        if drop is not None:
-            made, commit = _drop_replica(place, old, box, drop)
-            layer = drop
-        elif place.repo is None:
-            made, commit = place.writable_array(array), None
-            layer = made.add_replica(box, progress=progress, **options)
-        else:
-            words: dict[str, Any] = {"branch": place.branch_name, "message": place.message}
-            commit = intarsia.add_replica(place.repo, old.path, box, progress=progress, **options, **words)
-            made = place.open(old.path)
+    if drop is not None:
+        made, commit, layer = *_drop_replica(place, old, bounds, drop), drop
+    else:
+        with waiting("copying") as progress:
+            message = f"replicate {old.path}"
+            made, layer, commit = place.call(
+                "add_replica", old.path, bounds, message=message, progress=progress, **options
+            )
+        if layer is None:
             layer = _layer(made, options, set(old.manifest.layers))
-    done = box if box is not None else tuple((0, n) for n in made.shape)
+    box = element_bounds(... if bounds is None else bounds, made.shape)
     stored = survey(made, layer=layer).total_stored if layer in made.manifest.layers else 0
     what = "dropped" if drop is not None else "replicated"
     return Output(
-        f"{what} {bounds_text(done)} of {made.path or '/'}: layer {layer} stores {size_text(stored)} now",
+        f"{what} {bounds_text(box)} of {made.path or '/'}: layer {layer} stores {size_text(stored)} now",
         path=made.path,
         layer=layer,
         dropped=drop is not None,
-        bounds=done,
+        bounds=box,
         layers=made.manifest.layers,
         nbytes_stored=stored,
         snapshot_id=commit,
@@ -232,14 +233,17 @@ def _drop_replica(
 def _layer(made: LogicalArray, options: dict[str, Any], before: set[int]) -> int:
     """The layer that a replica went into: a new one, or one of the same encoding."""
     new = [layer for layer in made.manifest.layers if layer not in before]
-    if new:
-        return int(new[0])
-    chunks = options["chunks"] or made.chunks
+    chunks = options.get("chunks") or made.chunks
     alike = [replica.layer for replica in made.replicas if replica.chunks == tuple(chunks)]
-    return int(alike[0]) if alike else int(made.manifest.layers[-1])
+    return int([*new, *alike, made.manifest.layers[-1]][0])
 
 
-@verb
+MAINTAIN_COLUMNS: Mapping[str, Column[Upkeep]] = {
+    "What": "what", "Path": "path", "Layer": "layer", "Region": "bounds", "Snapshot": "snapshot_id",
+}  # fmt: skip
+
+
+@verb()
 def maintain(place: BranchToChange, array: args.AnyArrays = "", *, dry_run: bool = False) -> Output:
     """Do what the policies of arrays ask for: update replicas, recode tails, join regions.
 
@@ -260,12 +264,8 @@ def maintain(place: BranchToChange, array: args.AnyArrays = "", *, dry_run: bool
             steps = intarsia.maintain(
                 place.repo, path, branch=place.branch_name, dry_run=dry_run, progress=progress
             )
-    rows = [
-        (step.what, step.path, str(step.layer), bounds_text(step.bounds), step.snapshot_id or "")
-        for step in steps
-    ]
     shown: list[str | Table] = [
-        Table(("What", "Path", "Layer", "Region", "Snapshot"), rows),
+        Table.of(steps, MAINTAIN_COLUMNS),
         f"{count_text(len(steps), 'step')} {'to do' if dry_run else 'done'}",
     ]
     if not steps and place.repo is not None:

@@ -5,45 +5,41 @@ import webbrowser
 from collections.abc import Iterator
 from typing import Any
 
-import zarr
-
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.stores import LS_COLUMNS, VersionToRead, row_of
-from intarsia.cli.verb import CommandError, Output, record, verb
+from intarsia.cli.output import CommandError, Output
+from intarsia.cli.stores import LS_COLUMNS, VersionToRead
+from intarsia.cli.verb import verb
 from intarsia.display import Table
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 
 
-@verb
+@verb()
 def ls(place: VersionToRead, path: args.AnyNode = "") -> Output:
     """List the arrays of a store: shape, data type, size in memory, regions; plain Zarr arrays too.
 
     Example: intarsia ls data/store --tag v1
     """
-    nodes, arrays = place.array_nodes(path), []
-    for each in nodes:
-        array = each.node
-        assert not isinstance(array, zarr.Group)
-        kind: dict[str, Any] = {"kind": "plain", "regions": None}
-        if isinstance(array, LogicalArray):
-            kind = {"kind": "logical", "regions": len(array.manifest.regions)}
-        arrays.append({"path": each.path} | kind | record(array, "shape dtype nbytes"))
-    table = Table(LS_COLUMNS, [row_of(each) for each in nodes])
-    return Output(table if nodes else f"{place.store} holds no array", path=path.strip("/"), arrays=arrays)
+    nodes: list[Any] = place.array_nodes(path)
+    arrays = [
+        {
+            "path": each.path,
+            "kind": "logical" if isinstance(each.node, LogicalArray) else "plain",
+            "shape": each.node.shape,
+            "dtype": each.node.dtype,
+            "nbytes": each.node.nbytes,
+            "regions": len(each.node.manifest.regions) if isinstance(each.node, LogicalArray) else None,
+        }
+        for each in nodes
+    ]
+    table = Table.of(nodes, LS_COLUMNS) if nodes else f"{place.store} holds no array"
+    return Output(table, path=path.strip("/"), arrays=arrays)
 
 
-@verb
+@verb(intarsia.serve, cors_origins=args.Spelling(kind=args.MANY, option="cors"))
 def serve(
-    place: VersionToRead,
-    path: args.AnyNode = "",
-    *,
-    host: str = "127.0.0.1",
-    port: args.Port = None,
-    codec: list[str] | None = None,
-    chunks: str | None = None,
-    cors: list[str] | None = None,
+    place: VersionToRead, path: args.AnyNode = "", *, port: args.Port = None, **options: Any
 ) -> Iterator[Output]:
     """Serve arrays over HTTP until Ctrl-C: every logical array is one ordinary Zarr array there.
 
@@ -62,32 +58,27 @@ def serve(
         cors (ORIGIN): A web site whose pages may read it, in browsers; '*' for all. May be repeated.
     """
     store, inside = place.zarr_store(), path.strip("/")
-    codecs = args.EncodingOptions(codec).explicit_codecs("none for fast zstd")
+    args.check_explicit(options, "none for fast zstd")
     place.node(inside)  # raises an error that says what there is
     shown = [intarsia.open(store, name) for name in logical_arrays(store, inside)]
-    sizes = args.parse_sizes(chunks, "chunks")
-    options = {"codecs": codecs, "chunks": sizes, "cors_origins": cors or ()}
-    with _start(place, inside, host=host, port=port, **options) as server:
-        urls = [f"{server.url}/{a.path.removeprefix(inside).strip('/')}".rstrip("/") for a in shown]
-        rows = [
-            (url, str(array.shape), str(array.dtype), str(array.chunks))
-            for array, url in zip(shown, urls, strict=True)
-        ]
+    with _start(place, inside, port=port, **options) as server:
+
+        def url(array: LogicalArray) -> str:
+            return f"{server.url}/{array.path.removeprefix(inside).strip('/')}".rstrip("/")
+
+        columns: dict[str, Any] = {"Array": url, "Shape": "shape", "Data type": "dtype", "Lattice": "chunks"}
         yield Output(
             f"{place.store} {inside}".strip() + f" is served at {server.url}",
-            Table(("Array", "Shape", "Data type", "Lattice"), rows),
+            Table.of(shown, columns),
             "In a browser, it is a page that shows them. Ctrl-C stops it.",
             path=inside,
             url=server.url,
-            arrays=[
-                record(array, "path shape dtype") | {"url": url}
-                for array, url in zip(shown, urls, strict=True)
-            ],
+            arrays=[{"path": a.path, "url": url(a), "shape": a.shape, "dtype": a.dtype} for a in shown],
         )
         threading.Event().wait()
 
 
-@verb
+@verb()
 def view(
     place: VersionToRead, path: args.AnyNode = "", *, port: args.Port = None, no_browser: bool = False
 ) -> Iterator[Output]:

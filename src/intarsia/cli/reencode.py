@@ -2,30 +2,28 @@
 
 import shlex
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
+from intarsia.cli.output import CommandError, Output, waiting
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
-from intarsia.cli.verb import CommandError, Output, record, verb, waiting
-from intarsia.display import Table, bounds_text, count_text, names_text, size_text, terminal_width
+from intarsia.cli.verb import verb
+from intarsia.display import Table, bounds_text, count_text, json_of, size_text, terminal_width
 from intarsia.errors import CodecConfigurationError, NotLogicalArrayError, SlotsUnsupportedError
 from intarsia.inspect.survey import survey
 from intarsia.logical.advice import BANDWIDTH
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.optimization import CHANGE_COLUMNS
 from intarsia.logical.stored_members import MemberFacts, read_facts
+from intarsia.manifest.box import element_bounds
 
 
-@verb
+@verb(intarsia.recode)
 def recode(
-    place: BranchToCommit,
-    encoding: args.PackedEncodingOptions,
-    array: args.Array = "",
-    *,
-    bounds: str | None = None,
+    place: BranchToCommit, array: args.Array = "", *, bounds: args.Bounds = None, **options: Any
 ) -> Output:
     """Encode a box of an array again: same values, other codecs, one new member.
 
@@ -37,44 +35,48 @@ def recode(
     Args:
         bounds (A:B,…): The box to encode again; everything if left out.
     """
-    if encoding.codecs is None:
+    if "codecs" not in options:
         raise CommandError(
             "say how to encode it: --codec NAME, once for each codec; 'raw' for none, 'auto' for the best"
         )
-    options, old, commit = encoding.arguments(), place.open(array), None
-    box = args.parse_bounds(bounds, old.shape)
+    old = place.open(array)
     with waiting("recoding") as progress:
-        options["progress"] = progress
         before = survey(old).total_stored
-        if place.repo is None:
-            made = place.writable_array(old.path)
-            made.recode(box, **options)
-        else:
-            options |= {"branch": place.branch_name, "message": place.message or f"recode {old.path}"}
-            commit = intarsia.recode(place.repo, old.path, box, **options)
-            made = place.open(old.path)
-        after = survey(made).total_stored
-    done = box if box is not None else tuple((0, n) for n in made.shape)
+        done = place.call(
+            "recode", old.path, bounds, message=f"recode {old.path}", progress=progress, **options
+        )
+        after = survey(done.array).total_stored
+    box = element_bounds(... if bounds is None else bounds, done.array.shape)
     return Output(
-        f"recoded {bounds_text(done)} of {made.path or '/'}: the array stores {size_text(after)} now, "
+        f"recoded {bounds_text(box)} of {old.path or '/'}: the array stores {size_text(after)} now, "
         f"{size_text(before)} before",
-        path=made.path,
-        bounds=done,
+        path=old.path,
+        bounds=box,
         nbytes_stored_before=before,
         nbytes_stored_after=after,
-        snapshot_id=commit,
+        snapshot_id=done.snapshot_id,
     )
 
 
-def _objective(text: str) -> Any:
-    if text not in BANDWIDTH:
-        raise CommandError(f"objective {text!r}: {names_text(text, BANDWIDTH)}")
-    return text
+Objective = Annotated[
+    Any,
+    args.Spelling(
+        partial(args.parse_choice, tuple(BANDWIDTH)),
+        "WHAT",
+        str,
+        short="-o",
+        help="What counts: size, balanced (object storage) or speed (a fast disk).",
+    ),
+]
 
 
-@verb
+@verb()
 def advise(
-    place: VersionToRead, array: str = "", *, objective: str = "balanced", bounds: str | None = None
+    place: VersionToRead,
+    array: str = "",
+    *,
+    objective: Objective = "balanced",
+    bounds: args.Bounds = None,
 ) -> Output:
     """Try encodings on samples of an array and list them, best first; nothing is changed.
 
@@ -82,32 +84,29 @@ def advise(
 
     Args:
         array (PATH): Any Zarr array; may be left out if there is only one.
-        objective (-o WHAT): What counts: size, balanced (object storage) or speed (a fast disk).
         bounds (A:B,…): Only this box of the array.
     """
-    goal = _objective(objective)
     opened = place.readable(array)
     with waiting("trying encodings", counted=False):
-        advice = intarsia.advise(opened, goal, bounds=args.parse_bounds(bounds, opened.shape))
-    names = {"nbytes": "raw_bytes", "nbytes_stored": "stored_bytes"}
+        advice = intarsia.advise(opened, objective, bounds=bounds)
+    options = {trial.name: args.codec_options(trial.codecs) for trial in advice.trials}
     return Output(
-        *advice.blocks(),
-        *_how_to_use(place.store, opened, bounds, args.codec_options(advice.codecs)),
+        advice,
+        *_how_to_use(place.store, opened, bounds, options[advice.best.name]),
         path=opened.path,
         objective=objective,
-        encodings=[
-            record(trial, "name ratio encode_seconds decode_seconds", **names)
-            | {"options": args.codec_options(trial.codecs)}
-            for trial in advice.trials
-        ],
+        encodings=[json_of(trial) | {"codecs": options[trial.name]} for trial in advice.trials],
     )
 
 
-def _how_to_use(store: str, opened: Any, bounds: str | None, codecs: list[str]) -> list[str]:
+def _how_to_use(store: str, opened: Any, bounds: Any, codecs: list[str]) -> list[str]:
     """The command that uses the best encoding, on one line if it fits."""
     path = [shlex.quote(opened.path)] if opened.path else []
     command = ["intarsia recode", shlex.quote(store), *path]
-    options = codecs if bounds is None else [f"--bounds {shlex.quote(bounds)}", *codecs]
+    options = codecs
+    if bounds is not None:
+        box = bounds_text(element_bounds(bounds, opened.shape)).strip("[]")
+        options = [f"--bounds {shlex.quote(box)}", *codecs]
     if not isinstance(opened, LogicalArray):
         options = codecs
         inside = ["--source-path", *path] if path else []
@@ -118,45 +117,33 @@ def _how_to_use(store: str, opened: Any, bounds: str | None, codecs: list[str]) 
     return ["To use it:", *" \\\n    ".join(["  " + " ".join(command), *options]).split("\n")]
 
 
-@verb
-def optimize(place: BranchToCommit, array: args.Array = "", *, objective: str = "balanced") -> Output:
+@verb()
+def optimize(place: BranchToCommit, array: args.Array = "", *, objective: Objective = "balanced") -> Output:
     """Recode every region for which another encoding is clearly better; same values, and one commit.
 
     With the objective size, no region gets larger. In a repository, older versions stay as they are.
 
     Example: intarsia optimize data/store temperature --objective size
-
-    Args:
-        objective (-o WHAT): What counts: size, balanced (object storage) or speed (a fast disk).
     """
-    goal, name = _objective(objective), place.one_array(array)
+    name = place.one_array(array)
     with (
         place.change_array(name, f"optimize {name} for {objective}") as (opened, change),
         waiting("optimizing", unit="bytes") as progress,
     ):
-        changes: Any = opened.optimize(goal, progress=progress)
+        changes: Any = opened.optimize(objective, progress=progress)
     saved = sum(change.saved for change in changes)
     how = "saved" if saved >= 0 else "more, for speed"
-    shown = [
-        Table(CHANGE_COLUMNS, [changes.cells(each) for each in changes]),
-        f"{count_text(len(changes), 'region')} recoded: {size_text(abs(saved))} {how}",
-    ]
-    names = {
-        "codecs_before": "before",
-        "codecs_after": "after",
-        "nbytes_stored_before": "bytes_before",
-        "nbytes_stored_after": "bytes_after",
-    }
+    shown = [changes, f"{count_text(len(changes), 'region')} recoded: {size_text(abs(saved))} {how}"]
     return Output(
         *(shown if changes else [f"{name or '/'}: {changes.empty}"]),
         path=name,
         objective=objective,
-        changes=[record(each, "bounds", **names) for each in changes],
+        changes=changes,
         snapshot_id=change.snapshot_id,
     )
 
 
-@verb
+@verb()
 def consolidate(place: BranchToCommit, array: args.Array = "") -> Output:
     """Join neighbouring regions of equal encoding; stored chunks are copied as they are.
 
@@ -175,7 +162,7 @@ def consolidate(place: BranchToCommit, array: args.Array = "") -> Output:
     return Output(said, path=name, joined=gone, regions=left, snapshot_id=change.snapshot_id)
 
 
-@verb
+@verb()
 def rewrite(place: BranchToCommit, array: str = "", *, decision: str = "compress_if_smaller") -> Output:
     """Go over the chunks of arrays with a `conditional` codec and decide again, in place.
 
@@ -204,16 +191,15 @@ def rewrite(place: BranchToCommit, array: str = "", *, decision: str = "compress
             with waiting(f"rewriting {name or '/'}") as progress:
                 results.append((name, intarsia.codecs.rewrite(member, decision, progress=progress)))
     rows = [(name or "/", f"{done.rewritten:,} of {done.chunks:,}", *_sizes(done)) for name, done in results]
-    sizes = {"nbytes_stored_before": "bytes_before", "nbytes_stored_after": "bytes_after"}
     return Output(
         Table(("Array", "Rewritten", "Stored before", "Stored"), rows),
         decision=decision,
-        arrays=[{"path": name} | record(done, "chunks rewritten", **sizes) for name, done in results],
+        arrays=[{"path": name, **json_of(done)} for name, done in results],
         snapshot_id=change.snapshot_id,
     )
 
 
-@verb
+@verb()
 def compact(
     place: ExistingStore, array: str = "", *, decision: str | None = None, any_filesystem: bool = False
 ) -> Output:
@@ -250,10 +236,9 @@ def compact(
             )
             results.append((name, done))
     rows = [(name or "/", f"{done.replaced:,} of {done.shards:,}", *_sizes(done)) for name, done in results]
-    names = "shards replaced bytes_before bytes_after"
     return Output(
         Table(("Array", "Shards replaced", "On disk before", "On disk"), rows),
-        arrays=[{"path": name} | record(done, names) for name, done in results],
+        arrays=[{"path": name, **json_of(done)} for name, done in results],
     )
 
 

@@ -4,35 +4,32 @@ import os
 import re
 import shlex
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import icechunk
 import zarr
 from zarr.storage import ZipStore
 
 import intarsia
-from intarsia.cli.arguments import parse_options
-from intarsia.cli.verb import CommandError
-from intarsia.display import lay_out, names_text, size_text
+from intarsia.cli.arguments import Allowed, Pairs
+from intarsia.cli.output import CommandError
+from intarsia.display import Column, first_rows, names_text, size_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.interop.copies import Node, open_source, walk
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.coercion import type_text
-from intarsia.versions.access import Allowed, store_of
+from intarsia.versions.access import store_of
 from intarsia.versions.locking import lock_file
 from intarsia.versions.repository import check_name, is_plain_zarr, is_repository
 from intarsia.versions.version import Version, as_repository
-
-LS_COLUMNS = ("Array", "Shape", "Data type", "Size", "Regions")
-"""The columns of a table of all arrays in a store."""
 
 SELECTION = re.compile(r"[-+\d\s:,.…\[\]]+")
 """Text that consists of numbers, colons and brackets is hardly the name of an array."""
@@ -50,20 +47,24 @@ SOURCES = (".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".he5", ".tif", ".tiff")
 """The suffixes of files that `ingest` takes."""
 
 
+LS_COLUMNS: Mapping[str, Column[Any]] = {
+    "Array": lambda each: each.path or "/",
+    "Shape": lambda each: str(each.node.shape),
+    "Data type": lambda each: type_text(each.node.data_type),
+    "Size": lambda each: size_text(each.node.nbytes),
+    "Regions": lambda each: (
+        len(each.node.manifest.regions) if isinstance(each.node, LogicalArray) else "plain"
+    ),
+}
+"""The columns of a table of all arrays in a store."""
+
+
 def _listed(nodes: Sequence[Node]) -> str:
     """Arrays as a small table, for an error."""
-    lines = map(str, lay_out(("Path", *LS_COLUMNS[1:]), [row_of(each) for each in nodes[:SEVERAL]]))
-    more = len(nodes) - SEVERAL
-    return "\n    " + "\n    ".join(lines) + (f"\n    … and {more} more" if more > 0 else "")
-
-
-def row_of(node: Node) -> tuple[str, ...]:
-    """An array as a row in a table of all arrays."""
-    array = node.node
-    assert not isinstance(array, zarr.Group)
-    regions = str(len(array.manifest.regions)) if isinstance(array, LogicalArray) else "plain"
-    kind = type_text(array.data_type)
-    return node.path or "/", str(array.shape), kind, size_text(array.nbytes), regions
+    blocks = first_rows(
+        nodes, {"Path" if name == "Array" else name: c for name, c in LS_COLUMNS.items()}, SEVERAL
+    )
+    return "".join(f"\n    {line}" for block in blocks for line in str(block).split("\n"))
 
 
 def expect_place(text: str) -> None:
@@ -130,6 +131,14 @@ def expect_store(text: str) -> None:
 VERSIONS = "--branch, --tag, --snapshot and --as-of"
 
 
+class Call(NamedTuple):
+    """An array that a command changed, what the method returned, and the snapshot of the commit."""
+
+    array: LogicalArray
+    result: Any
+    snapshot_id: str | None
+
+
 @dataclass(frozen=True)
 class ExistingStore:
     """The store that a command line names, an Icechunk repository or plain Zarr; it must exist.
@@ -146,13 +155,13 @@ class ExistingStore:
     """
 
     store: str
-    storage_option: list[str] | None = None
-    allow: list[str] | None = None
+    storage_option: Pairs = None
+    allow: Allowed = None
 
     @cached_property
     def repo(self) -> icechunk.Repository | None:
         """The repository; None for plain Zarr."""
-        repo = self._existing_repository(True if "all" in (self.allow or ()) else self.allow)
+        repo = self._existing_repository(self.allow)
         if self.allow and repo is None:
             raise CommandError(
                 f"--allow is for repositories that refer to other files; {self.store} is plain Zarr"
@@ -167,7 +176,7 @@ class ExistingStore:
             )
         return self.repo
 
-    def _existing_repository(self, allow: Allowed) -> icechunk.Repository | None:
+    def _existing_repository(self, allow: Any) -> icechunk.Repository | None:
         if self.storage_option:
             return self._open_repository(authorize=allow)
         is_url = "://" in self.store
@@ -177,9 +186,8 @@ class ExistingStore:
         return repo
 
     def _open_repository(self, **settings: Any) -> icechunk.Repository:
-        options = parse_options(self.storage_option or (), "storage option")
         try:
-            return intarsia.open_repository(self.store, storage_options=options, **settings)
+            return intarsia.open_repository(self.store, storage_options=self.storage_option or {}, **settings)
         except TypeError as error:  # an option that such a place does not take
             raise CommandError(str(error)) from error
 
@@ -286,37 +294,30 @@ class ExistingStore:
 
     def open(self, path: str) -> LogicalArray:
         """A logical array for reading."""
-        store, name = self.zarr_store(), self.one_array(path)
-        try:
-            return intarsia.open(store, name)
-        except NotLogicalArrayError as error:
-            try:
-                nodes = self.array_nodes()
-            except NotLogicalArrayError:
-                raise error from None
-            if any(each.path == name and not isinstance(each.node, LogicalArray) for each in nodes):
-                raise NotLogicalArrayError(
-                    f"{name or self.store} is a plain Zarr array, not a logical one.\n"
-                    "  To read it: intarsia read. To turn it into a logical array: intarsia convert"
-                ) from error
-            known = [each.path for each in nodes if isinstance(each.node, LogicalArray)]
-            if not known or name in known:
-                raise
+        name = self.one_array(path)
+        node = self.node(name)
+        if isinstance(node, Reader):
+            raise NotLogicalArrayError(
+                f"{name or self.store} is a plain Zarr array, not a logical one.\n"
+                "  To read it: intarsia read. To turn it into a logical array: intarsia convert"
+            )
+        if isinstance(node, zarr.Group):
+            known = [each.path for each in self.logical_arrays()]
             raise NotLogicalArrayError(
                 f"there is no logical array {name!r} in {self.store}: {names_text(name, known)}"
-            ) from error
+            )
+        return node
 
     def readable(self, path: str) -> LogicalArray | Reader:
         """Any array for reading; if there is only one, it needs no path."""
-        name = path.strip("/")
-        node = self.node(name)
+        node = self.node(path)
         if not isinstance(node, zarr.Group):
             return node
-        below = self.array_nodes(name)
+        below = self.array_nodes(path)
         if len(below) == 1 and not isinstance(below[0].node, zarr.Group):
             return below[0].node
-        if name or not below:
-            return self.open(name)
+        if path.strip("/") or not below:
+            return self.open(path)
         raise CommandError(f"{self.store} holds {len(below)} arrays; say which as PATH:{_listed(below)}")
 
     def array_and_selection(self, path: str, selection: str) -> tuple[str, str]:
@@ -344,6 +345,16 @@ class ExistingStore:
         self.open(path)  # raises an error that says what is there instead
         with self.change(message) as change:
             yield intarsia.open(change.store, path, mode="r+"), change
+
+    def call(self, name: str, path: str, *arguments: Any, message: str, **options: Any) -> Call:
+        """Change a logical array: with `intarsia.NAME` in a repository, with its method elsewhere."""
+        words = getattr(self, "message", None) or message
+        if self.repo is None:
+            array = self.writable_array(path)
+            return Call(array, getattr(array, name)(*arguments, **options), None)
+        options |= {"branch": self.branch_name, "message": words}
+        commit = getattr(intarsia, name)(self.repo, path, *arguments, **options)
+        return Call(self.open(path), None, commit)
 
     def writable_array(self, path: str) -> LogicalArray:
         """A logical array of a store without versions, for writing."""

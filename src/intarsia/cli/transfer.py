@@ -1,25 +1,24 @@
 """Commands to and from other people's Zarr: `convert`, `adopt`, `export`, `fuse`, `split`."""
 
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
-import typer
 import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
+from intarsia.cli.output import CommandError, Output, waiting
 from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place, expect_store
-from intarsia.cli.verb import CommandError, Output, record, verb, waiting
+from intarsia.cli.verb import verb
 from intarsia.display import bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError
 from intarsia.inspect.survey import survey
 from intarsia.interop.convert import check_conversion
 from intarsia.interop.copies import open_source, walk
-from intarsia.logical.advice import Objective
 from intarsia.logical.logical_array import LogicalArray
 
 Source = Annotated[
     str,
-    typer.Argument(metavar="SOURCE", help="Path or URL of Zarr (v3 or v2) or of an Icechunk repository."),
+    args.Spelling(None, "SOURCE", str, help="Path or URL of Zarr (v3 or v2) or of an Icechunk repository."),
 ]
 
 
@@ -32,15 +31,9 @@ def _target(place: BranchToCommit) -> Any:
     return place.writable if place.repo is None else place.repo
 
 
-@verb
+@verb(intarsia.convert)
 def convert(
-    source: Source,
-    place: NewStore,
-    encoding: args.EncodingOptions,
-    path: str = "",
-    *,
-    source_path: str = "",
-    objective: str = "balanced",
+    source: Source, place: NewStore, path: str = "", *, source_path: str = "", **options: Any
 ) -> Output:
     """Copy a Zarr array, or a group of them, into logical arrays, in the encoding that suits the values.
 
@@ -55,12 +48,8 @@ def convert(
         objective (WHAT): What 'auto' optimises for: size, balanced or speed.
     """
     _expect_source(source)
-    options = encoding.arguments()
-    if options["codecs"] is None:
-        options["codecs"] = "auto"
-    check_conversion(source, source_path, options["codecs"], options["chunks"], options["shards"])
-    if objective not in get_args(Objective.__value__):
-        raise CommandError(f"objective {objective!r}: there are {', '.join(get_args(Objective.__value__))}")
+    encoding = {"codecs": "auto", "chunks": None, "shards": None} | options
+    check_conversion(source, source_path, *(encoding[name] for name in ("codecs", "chunks", "shards")))
     target = _target(place)
     with waiting("converting", unit="bytes") as progress:
         made = intarsia.convert(
@@ -68,7 +57,6 @@ def convert(
             target,
             path,
             source_path=source_path,
-            objective=objective,  # type: ignore[arg-type]  # checked there
             branch=place.branch_name,
             message=place.message,
             progress=progress,
@@ -78,14 +66,12 @@ def convert(
     lines, listed = [], []
     for name, array in arrays.items():
         seen = survey(array)
-        labels = [pipeline.label for pipeline in seen.pipelines()]
+        labels = [pipeline.codecs for pipeline in seen.pipelines()]
         sizes = f"{size_text(array.nbytes)} stored in {size_text(seen.total_stored)}"
         how = ", ".join(labels) or "no values"
         lines.append(f"converted {name or '/'}: {array.dtype} of shape {array.shape}, {sizes} ({how})")
-        listed.append(
-            {"path": name, "nbytes_stored": seen.total_stored, "codecs": labels}
-            | record(array, "shape dtype nbytes")
-        )
+        facts = {"path": name, "nbytes_stored": seen.total_stored, "codecs": labels}
+        listed.append(facts | {"shape": array.shape, "dtype": array.dtype, "nbytes": array.nbytes})
     return Output(*lines, source=source, arrays=listed, snapshot_id=_snapshot(*arrays.values()))
 
 
@@ -95,17 +81,9 @@ def _snapshot(*arrays: LogicalArray) -> str | None:
     return None if session is None else str(session.snapshot_id)
 
 
-@verb
+@verb(intarsia.adopt)
 def adopt(
-    place: BranchToCommit,
-    array: args.OneArray,
-    source: Source,
-    *,
-    source_path: str = "",
-    bounds: str | None = None,
-    packing: str | None = None,
-    how: str = "auto",
-    source_option: list[str] | None = None,
+    place: BranchToCommit, array: args.OneArray, source: Source, *, bounds: args.Bounds = None, **options: Any
 ) -> Output:
     """Turn an existing Zarr array into a region of a logical array; its chunks stay as they are stored.
 
@@ -118,33 +96,20 @@ def adopt(
     Args:
         source_path (PATH): The array or group in SOURCE; its root if left out.
         bounds (A:B,…): The box that it becomes; by default, it follows the end of the first axis.
-        packing (PACKING): How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale,
-            offset, missing, unsigned, values; 'keep' for what is there, 'none' for plain values.
         how (HOW): auto, reference (where it is), copy (as it is stored) or move.
         source_option (KEY=VALUE): For the source's storage, such as region.
     """
     _expect_source(source)
     name = place.one_array(array)
     place.zarr_store()  # refuses what such a store does not have
-    if how not in ("auto", "reference", "copy", "move"):
-        raise CommandError(f"how {how!r}: choose auto, reference, copy or move")
+    options |= {"branch": place.branch_name, "message": place.message}
     with waiting("adopting", counted=False):
-        made = intarsia.adopt(
-            _target(place),
-            name,
-            source,
-            None if bounds is None else args.parse_bounds(bounds, place.open(name).shape),
-            source_path=source_path,
-            how=how,  # type: ignore[arg-type]  # checked above
-            storage_options=args.parse_options(source_option or (), "source option") or None,
-            branch=place.branch_name,
-            message=place.message,
-            **args.parse_packing(packing),
-        )
+        made = intarsia.adopt(_target(place), name, source, bounds, **options)
     region = next(each for each in made.regions if each.name == made.manifest.members[-1])
     return Output(
         f"adopted {source} as {bounds_text(region.bounds)} of {made.path or '/'}: now {made.shape}",
-        **record(made, "path shape"),
+        path=made.path,
+        shape=made.shape,
         source=source,
         bounds=region.bounds,
         member=region.name,
@@ -152,15 +117,9 @@ def adopt(
     )
 
 
-@verb
+@verb(intarsia.export, without=["source_path"])
 def export(
-    place: VersionToRead,
-    target: str,
-    encoding: args.EncodingOptions,
-    array: args.AnyNode = "",
-    *,
-    to: str = "",
-    overwrite: bool = False,
+    place: VersionToRead, target: str, array: args.AnyNode = "", *, to: str = "", **options: Any
 ) -> Output:
     """Write arrays as plain Zarr v3, for programs that know nothing else: values, names, attributes.
 
@@ -174,19 +133,11 @@ def export(
         overwrite: Replace what is there.
     """
     expect_place(target)
-    encoding.explicit_codecs("leave them to zarr")
+    args.check_explicit(options, "leave them to zarr")
     path = array.strip("/")
     place.node(path)  # raises an error that says what there is
     with waiting("exporting", unit="bytes") as progress:
-        made = intarsia.export(
-            place.zarr_store(),
-            target,
-            to,
-            source_path=path,
-            overwrite=overwrite,
-            progress=progress,
-            **encoding.arguments(),
-        )
+        made = intarsia.export(place.zarr_store(), target, to, source_path=path, progress=progress, **options)
     arrays = [each for each in walk(open_source(made)) if not isinstance(each.node, zarr.Group)]
     nbytes = sum(each.node.nbytes for each in arrays if not isinstance(each.node, zarr.Group))
     return Output(
@@ -198,7 +149,7 @@ def export(
     )
 
 
-@verb
+@verb()
 def fuse(place: BranchToCommit, array: args.Array = "", *, to: str = "") -> Output:
     """Turn a logical array into one Zarr array with a `conditional` codec; stored chunks are copied.
 
@@ -214,7 +165,7 @@ def fuse(place: BranchToCommit, array: args.Array = "", *, to: str = "") -> Outp
     return Output(said, path=name, fused=made.path, snapshot_id=change.snapshot_id)
 
 
-@verb
+@verb()
 def split(place: BranchToCommit, array: args.OneArray, *, to: str = "") -> Output:
     """Turn a Zarr array with a `conditional` codec into a logical array; stored chunks are copied.
 

@@ -98,11 +98,6 @@ class LayerPrice(NamedTuple):
         has = f"has {count_text(self.covered, 'element')}, in {chunks} of {decoded} decoded"
         return f"layer {self.layer}: {has}; {self.taken:,} are read from it"
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything as JSON."""
-        price = {"chunks": self.price.chunks, "decoded_bytes": self.price.nbytes, "cost": self.price.cost}
-        return {"layer": self.layer, "covered": self.covered, "taken": self.taken, **price}
-
 
 def decode_cost(array: AnyArray) -> float:
     """The work of decoding a byte of the array's chunks, compared with zstd.

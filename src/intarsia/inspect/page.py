@@ -192,13 +192,7 @@ def _slider_labels(moments: Sequence[Moment]) -> list[str]:
 
 def _section(number: int, report: ArrayReport, cells: list[Any]) -> str:
     now = report.now
-    facts = [
-        *report.fields,
-        ("Stored", size_text(now.total_stored)),
-        ("Ratio", ratio_text(now.total_nbytes, now.total_stored)),
-        *([("Referenced in files", size_text(now.total_referenced))] if now.total_referenced else []),
-        *([("Stored, not shown", size_text(now.total_unused))] if now.total_unused else []),
-    ]
+    facts = [*report.fields, *now.totals()]
     tiles = "".join(f"<div><dt>{markup(name)}</dt><dd>{markup(value)}</dd></div>" for name, value in facts)
     attributes = (
         "<details><summary>Attributes</summary>"
@@ -275,23 +269,23 @@ def _map(survey: Survey) -> str:
 
 def _bars(survey: Survey) -> str:
     """Bytes by codec: the stored size, beside the size without any codec."""
-    pipelines = [p for p in survey.pipelines() if p.stored is not None]
-    largest = max((max(p.nbytes, p.stored or 0) for p in pipelines), default=0)
+    pipelines = [p for p in survey.pipelines() if p.nbytes_stored is not None]
+    largest = max((max(p.nbytes, p.nbytes_stored or 0) for p in pipelines), default=0)
     if not largest:
         return ""
     rows = []
     for pipeline in pipelines:
-        assert pipeline.stored is not None
+        assert pipeline.nbytes_stored is not None
         bars = "".join(
             f'<div><span class="bar" style="background:{colour};width:calc(var(--bar)*{nbytes / largest:.3f})'
             f'"></span> {size_text(nbytes)} {what}</div>'
             for nbytes, colour, what in (
                 (pipeline.nbytes, "var(--line)", "in memory"),
-                (pipeline.stored, COLOURS[pipeline.place], "stored"),
+                (pipeline.nbytes_stored, COLOURS[pipeline.place], "stored"),
             )
         )
-        share = percent_text(pipeline.stored / survey.total_stored) if survey.total_stored else "0 %"
-        rows.append((markup(pipeline.label), bars, share))
+        share = percent_text(pipeline.nbytes_stored / survey.total_stored) if survey.total_stored else "0 %"
+        rows.append((markup(pipeline.codecs), bars, share))
     return "<h4>Bytes by codec</h4>" + html_table(("Codecs", "", "Share"), rows, "bytes")
 
 

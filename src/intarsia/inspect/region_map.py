@@ -9,7 +9,7 @@ from functools import partial
 from math import prod
 
 from intarsia.display import (
-    PIPELINE_COLUMNS,
+    Table,
     count_text,
     markup,
     percent_text,
@@ -19,7 +19,7 @@ from intarsia.display import (
 )
 from intarsia.inspect import drawing
 from intarsia.inspect.preview import preview_html
-from intarsia.inspect.survey import Survey, harmonise, survey
+from intarsia.inspect.survey import PIPELINE_COLUMNS, Survey, harmonise, survey
 from intarsia.logical.logical_array import LogicalArray
 
 MOST_PLANE_CELLS = 240
@@ -125,7 +125,8 @@ def hover_lines(survey: Survey, cell: drawing.Cell, axes: tuple[int, ...]) -> li
     """What there is to know about a cell: bounds, codecs, chunks, stored size and ratio."""
     if len(cell.regions) == 1:
         row = survey.row(int(cell.regions[0]))
-        facts = dict(zip(survey.columns, row.cells(survey.columns), strict=True)) | {"Codecs": row.detail}
+        table = Table.of([row], survey.columns)
+        facts = dict(zip(table.columns, table.rows[0], strict=True)) | {"Codecs": row.pipeline}
         lines = [f"{name} {value}" for name, value in facts.items() if value]
         return [*lines, f"Problem: {row.problem}"] if row.problem else lines
     nbytes = int(survey.nbytes[cell.regions].sum())
@@ -173,7 +174,7 @@ def draw_map(survey: Survey, room: float = drawing.PLANE_WIDTH, *, standalone: b
 
 def _description(survey: Survey) -> str:
     kinds = ", ".join(
-        f"{pipeline.label} ({count_text(pipeline.regions, 'region')})" for pipeline in survey.pipelines()
+        f"{pipeline.codecs} ({count_text(pipeline.regions, 'region')})" for pipeline in survey.pipelines()
     )
     return f"Map of {count_text(len(survey), 'region')} of an array of shape {survey.manifest.shape}" + (
         f", coloured by codecs: {kinds}" if kinds else ""
@@ -279,10 +280,10 @@ def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
     y = top
     for pipeline in survey.pipelines():
         colour, letter = drawing.COLOURS[pipeline.place], drawing.LETTERS[pipeline.place]
-        words = f"{pipeline.label}: {count_text(pipeline.regions, 'region')}, {size_text(pipeline.nbytes)}"
-        if pipeline.stored is not None:
-            words += f" stored in {size_text(pipeline.stored)}"
-            words += f" ({ratio_text(pipeline.nbytes, pipeline.stored)})"
+        words = f"{pipeline.codecs}: {count_text(pipeline.regions, 'region')}, {size_text(pipeline.nbytes)}"
+        if pipeline.nbytes_stored is not None:
+            words += f" stored in {size_text(pipeline.nbytes_stored)}"
+            words += f" ({ratio_text(pipeline.nbytes, pipeline.nbytes_stored)})"
         parts += [
             drawing.rect(drawing.LEFT, y, 16, 13, colour),
             f'<text x="{drawing.LEFT + 8:g}" y="{y + 10.5:g}" text-anchor="middle" font-size="10" '
@@ -295,17 +296,18 @@ def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
 
 def legend_table(seen: Survey) -> str:
     """A table with one line for every colour of the map."""
-    rows = [(drawing.swatch(kind.place, kind.label), *kind.cells()[1:]) for kind in seen.pipelines()]
-    return html_table(PIPELINE_COLUMNS, rows, "legend") if rows else ""
+    columns = PIPELINE_COLUMNS | {"Codecs": lambda kind: drawing.swatch(kind.place, kind.codecs)}
+    table = Table.of(seen.pipelines(), columns)
+    return html_table(table.columns, table.rows, "legend") if table.rows else ""
 
 
 def region_table(seen: Survey, most: int = MOST_ROWS) -> str:
     """The regions in array order; only the first of them if there are many."""
-    columns = seen.columns
-    rows = [tuple(markup(cell) for cell in row.cells(columns)) for row in seen.rows(most)]
+    table = Table.of(seen.rows(most), seen.columns)
+    rows = [tuple(markup(cell) for cell in row) for row in table.rows]
     more = len(seen) - len(rows)
     rest = f"<p>… and {count_text(more, 'more region', 'more regions')}</p>" if more else ""
-    return html_table(columns, rows, "regions") + rest
+    return html_table(table.columns, rows, "regions") + rest
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]], name: str = "facts") -> str:

@@ -8,11 +8,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from intarsia.display import REGION_COLUMNS, bounds_text, codecs_text, ratio_text, size_text
+from intarsia.display import Column, codecs_text, ratio_text, size_text
 from intarsia.inspect.axis_labels import AxisLabels
 from intarsia.inspect.sample import FAILURES
 from intarsia.logical.logical_array import LogicalArray
@@ -40,7 +40,7 @@ class Pipeline:
     place: int
     """The position of its colour and letter."""
 
-    label: str
+    codecs: str
     """The codecs in words; one legend entry."""
 
     regions: int
@@ -49,13 +49,18 @@ class Pipeline:
     nbytes: int
     """The size in memory."""
 
-    stored: int | None
+    nbytes_stored: int | None
     """The stored bytes; None if they were not measured."""
 
-    def cells(self) -> tuple[str, ...]:
-        """The row under `PIPELINE_COLUMNS`."""
-        sizes = (size_text(self.nbytes), size_text(self.stored), ratio_text(self.nbytes, self.stored))
-        return (self.label, f"{self.regions:,}", *sizes)
+
+PIPELINE_COLUMNS: dict[str, Column[Pipeline]] = {
+    "Codecs": "codecs",
+    "Regions": "regions",
+    "Size": "nbytes",
+    "Stored": "nbytes_stored",
+    "Ratio": lambda pipeline: ratio_text(pipeline.nbytes, pipeline.nbytes_stored),
+}
+"""The columns for all regions with one codec pipeline."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class RegionRow:
     codecs: str
     """The codecs in a few words."""
 
-    detail: str
+    pipeline: str
     """The codecs with the settings that distinguish them."""
 
     chunks: tuple[int, ...]
@@ -77,7 +82,7 @@ class RegionRow:
     nbytes: int
     """The size in memory."""
 
-    stored: int | None
+    nbytes_stored: int | None
     """The stored bytes; None if they were not measured."""
 
     member: str
@@ -98,40 +103,32 @@ class RegionRow:
     shards: tuple[int, ...] | None = None
     """The member's own shard shape; None if it has no shards."""
 
-    def cells(self, columns: Sequence[str] = REGION_COLUMNS) -> tuple[str, ...]:
-        """The row under `REGION_COLUMNS`, or under those of `Survey.columns`."""
-        values = {
-            "Region": bounds_text(self.bounds),
-            "Layer": str(self.layer),
-            "Codecs": self.codecs if not self.problem else f"{self.codecs} ({self.problem})",
-            "Packing": self.packing or "",
-            "View": self.view or "",
-            "Chunks": str(self.chunks),
-            "Shards": str(self.shards or ""),
-            "Size": size_text(self.nbytes),
-            "Stored": size_text(self.stored),
-            "Ratio": ratio_text(self.nbytes, self.stored),
-            "Member": self.member,
-        }
-        return tuple(values[column] for column in columns)
+    json_properties: ClassVar = ("ratio",)
 
-    def to_json(self) -> dict[str, Any]:
-        """The row for machines."""
-        return {
-            "bounds": [list(pair) for pair in self.bounds],
-            "codecs": self.codecs,
-            "pipeline": self.detail,
-            "packing": self.packing,
-            "view": self.view,
-            "chunks": list(self.chunks),
-            "shards": None if self.shards is None else list(self.shards),
-            "nbytes": self.nbytes,
-            "nbytes_stored": self.stored,
-            "ratio": self.nbytes / self.stored if self.stored else None,
-            "member": self.member,
-            "layer": self.layer,
-            "problem": self.problem or None,
-        }
+    @property
+    def ratio(self) -> float | None:
+        """How many times smaller the stored form is; None if that is not known."""
+        return self.nbytes / self.nbytes_stored if self.nbytes_stored else None
+
+    @property
+    def codecs_and_problem(self) -> str:
+        """The codecs, and what is wrong with the member, if anything is."""
+        return f"{self.codecs} ({self.problem})" if self.problem else self.codecs
+
+
+REGION_COLUMNS: Mapping[str, Column[RegionRow]] = {
+    "Region": "bounds",
+    "Codecs": "codecs_and_problem",
+    "Packing": "packing",
+    "View": "view",
+    "Chunks": "chunks",
+    "Shards": "shards",
+    "Size": "nbytes",
+    "Stored": "nbytes_stored",
+    "Ratio": lambda row: ratio_text(row.nbytes, row.nbytes_stored),
+    "Member": "member",
+}
+"""The columns for a region, wherever the table is shown; packings, views and shards only if there are any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +139,8 @@ class Survey:
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
     >>> array.append([1, 2], codecs=[])
     >>> seen = survey(array)
-    >>> seen.row(0).cells()[:6]
-    ('[4:6]', 'raw', '(2,)', '8 B', '8 B', '1x')
+    >>> seen.row(0).bounds, seen.row(0).codecs, seen.row(0).nbytes_stored
+    (((4, 6),), 'raw', 8)
     """
 
     manifest: Manifest
@@ -215,14 +212,23 @@ class Survey:
         return sum(int(c.nbytes[c.referenced].sum()) for c in self.chunks if c.referenced is not None)
 
     @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """`REGION_COLUMNS`, and among them those for packings, views and shards, if a region has any."""
-        columns = list(REGION_COLUMNS)
-        if any(fact.is_sharded for fact in self.facts):
-            columns.insert(columns.index("Chunks") + 1, "Shards")
-        more = {"Packing": len(self.manifest.packings), "View": len(self.manifest.views)}
-        at = columns.index("Codecs") + 1
-        return *columns[:at], *(name for name, used in more.items() if used), *columns[at:]
+    def columns(self) -> dict[str, Column[RegionRow]]:
+        """`REGION_COLUMNS`, with those for packings, views and shards only if a region has any."""
+        has = {
+            "Packing": len(self.manifest.packings),
+            "View": len(self.manifest.views),
+            "Shards": any(fact.is_sharded for fact in self.facts),
+        }
+        return {name: column for name, column in REGION_COLUMNS.items() if has.get(name, True)}
+
+    def totals(self) -> list[tuple[str, str]]:
+        """The stored sizes of everything, in words."""
+        facts = [
+            ("Stored", size_text(self.total_stored)),
+            ("Ratio", ratio_text(self.total_nbytes, self.total_stored)),
+        ]
+        sizes = {"Referenced in files": self.total_referenced, "Stored, not shown": self.total_unused}
+        return facts + [(name, size_text(nbytes)) for name, nbytes in sizes.items() if nbytes]
 
     def dates(self, axis: int) -> Callable[[Sequence[int]], list[str]] | None:
         """A function that dates the positions on an axis, if it has dates; the end is dated like the last."""

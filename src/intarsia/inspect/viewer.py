@@ -29,7 +29,7 @@ from icechunk import IcechunkStore
 from intarsia._compat import sync
 from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table
 from intarsia.codecs.base import in_thread_for
-from intarsia.display import codecs_text, plain, size_text
+from intarsia.display import Table, codecs_text, plain, size_text
 from intarsia.engine.fetch import is_immutable
 from intarsia.engine.member_source import grain
 from intarsia.engine.reader import chunk_shape
@@ -40,7 +40,7 @@ from intarsia.inspect.drawing import COLOURS, LETTERS
 from intarsia.inspect.preview import COLOUR_MAPS
 from intarsia.inspect.region_map import MOST_REQUESTS
 from intarsia.inspect.sample import FAILURES, Sample, Span, sample
-from intarsia.inspect.survey import survey
+from intarsia.inspect.survey import PIPELINE_COLUMNS, survey
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import reader
@@ -352,11 +352,12 @@ class Answers:
         if total > MOST_RECTANGLES:
             sizes = np.prod((seen.stop - seen.start)[rows][:, columns], axis=1)
             rows = np.sort(rows[np.argsort(-sizes, kind="stable")[:MOST_RECTANGLES]])
+        kinds = seen.pipelines()
         boxes = [seen.start[rows][:, columns], seen.stop[rows][:, columns], seen.group[rows]]
         return {
             "pipelines": [
-                {"label": plain(kind.label, 200), "place": kind.place, "cells": list(kind.cells()[1:])}
-                for kind in seen.pipelines()
+                {"label": plain(kind.codecs, 200), "place": kind.place, "cells": cells[1:]}
+                for kind, cells in zip(kinds, Table.of(kinds, PIPELINE_COLUMNS).rows, strict=True)
             ],
             "rectangles": np.column_stack(boxes).tolist(),
             "left_out": total - len(rows),

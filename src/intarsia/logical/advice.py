@@ -15,7 +15,7 @@ import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec
-from intarsia.display import Result, Table, names_text, size_text
+from intarsia.display import Column, Result, Table, names_text, size_text
 from intarsia.errors import DataTypeError, ShapeError
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.members import Encoding, create_member
@@ -39,8 +39,6 @@ LITTLE = 1 << 16
 """In bytes; the times for less say nothing about the codec."""
 
 ZSTD_LEVELS = (1, 3, 9, 19)
-
-ADVICE_COLUMNS = ("", "Encoding", "Ratio", "Write MB/s", "Read MB/s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +77,9 @@ class Trial:
             return transfer
         return transfer + self.decode_seconds + self.encode_seconds / READS_PER_WRITE
 
-    def cells(self) -> tuple[str, ...]:
-        """The trial as a row of a table."""
-        speeds = (self.raw_bytes / max(t, 1e-9) / 1e6 for t in (self.encode_seconds, self.decode_seconds))
-        return self.name, f"{self.ratio:.2f}x", *(f"{speed:.3g}" for speed in speeds)
+    def speed(self, seconds: float) -> str:
+        """The speed at which the samples take this long."""
+        return f"{self.raw_bytes / max(seconds, 1e-9) / 1e6:.3g}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -116,13 +113,16 @@ class Advice(Result):
         tried = f"{len(self.trials)} encodings of {size_text(self.best.raw_bytes)} of samples"
         return f"{tried}, best first for {self.objective}: {self.best.name}"
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """The cells of a table, with the best encoding marked."""
-        return [("" if i else "→", *trial.cells()) for i, trial in enumerate(self.trials)]
-
     def blocks(self, most: int | None = None) -> tuple[str, Table]:
-        """The summary, and a table of all trials."""
-        return self.summary, Table(ADVICE_COLUMNS, self.rows()[:most], bold=0)
+        """The summary, and a table of all trials, with the best encoding marked."""
+        columns: dict[str, Column[Trial]] = {
+            "": lambda trial: "→" if trial is self.best else "",
+            "Encoding": "name",
+            "Ratio": lambda trial: f"{trial.ratio:.2f}x",
+            "Write MB/s": lambda trial: trial.speed(trial.encode_seconds),
+            "Read MB/s": lambda trial: trial.speed(trial.decode_seconds),
+        }
+        return self.summary, Table.of(self.trials[:most], columns, bold=0)
 
 
 def advise(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from intarsia.display import EXPLAIN_COLUMNS, Result, Table, bounds_text, count_text, rest_text, size_text
+from intarsia.display import Column, Result, Table, count_text, first_rows, size_text
 from intarsia.engine.fetch.store import Cost
 from intarsia.engine.member_source import short_codecs
 from intarsia.engine.pool import Batch, by_fetcher, cut, threads_for
@@ -80,20 +80,23 @@ class PartExplanation:
     shards: tuple[int, ...] | None = None
     """The shape of the member's shards; None if it has none."""
 
-    def cells(self) -> tuple[str, ...]:
-        """The part as a row of a table."""
+    @property
+    def encoding(self) -> str:
+        """Everything about how it is stored, in a few words."""
         shards = "" if self.shards is None else f"shards {self.shards}"
-        how = [self.codecs, *filter(None, (shards, self.packing, self.view))]
-        return (
-            bounds_text(self.bounds),
-            "; ".join(how),
-            "?" if self.chunks is None else str(self.chunks),
-            "?" if self.fetched is None else str(self.fetched),
-            size_text(self.stored_bytes),
-            "?" if self.fetched is None else str(self.fetched - self.straight),
-            self.member,
-            self.fetcher,
-        )
+        return "; ".join([self.codecs, *filter(None, (shards, self.packing, self.view))])
+
+
+EXPLAIN_COLUMNS: Mapping[str, Column[PartExplanation]] = {
+    "Region": "bounds",
+    "Codecs": "encoding",
+    "Chunks": lambda part: "?" if part.chunks is None else part.chunks,
+    "Fetched": lambda part: "?" if part.fetched is None else part.fetched,
+    "Stored": "stored_bytes",
+    "Copied": lambda part: "?" if part.fetched is None else part.fetched - part.straight,
+    "Member": "member",
+    "Fetcher": "fetcher",
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -140,6 +143,8 @@ class Explanation(Result):
     prices: tuple[LayerPrice, ...] = ()
     """What each layer would cost, if there are several."""
 
+    json_properties: ClassVar = ("members", "chunks", "stored_bytes")
+
     @property
     def members(self) -> int:
         """The number of members that are read."""
@@ -155,15 +160,6 @@ class Explanation(Result):
         """The encoded bytes that are fetched; None if they are not known for every part."""
         known = [part.stored_bytes for part in self.parts]
         return None if None in known else sum(size for size in known if size is not None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as JSON."""
-        totals: dict[str, Any] = {
-            "members": self.members,
-            "chunks": self.chunks,
-            "stored_bytes": self.stored_bytes,
-        }
-        return {**asdict(self), **totals, "prices": [price.to_json() for price in self.prices]}
 
     def summary(self) -> tuple[str, str]:
         """The read as a whole, in two lines."""
@@ -183,9 +179,7 @@ class Explanation(Result):
         yield from self.summary()
         yield from map(str, self.prices)
         if self.parts:
-            yield Table(EXPLAIN_COLUMNS, [part.cells() for part in self.parts[:most]])
-        if most is not None and len(self.parts) > most:
-            yield rest_text(len(self.parts) - most, "more region", "more regions")
+            yield from first_rows(self.parts, EXPLAIN_COLUMNS, most, "region")
 
 
 def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = None) -> Explanation:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import zarr
 from zarr.abc.codec import ArrayArrayCodec
 from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
-from intarsia.display import Listing, bounds_text, size_text
+from intarsia.display import Listing, size_text
 from intarsia.engine.member_source import short_codecs
 from intarsia.logical.advice import Objective, advise_in_chunks
 from intarsia.logical.logical_array import LogicalArray
@@ -17,8 +17,6 @@ from intarsia.logical.recode import recode
 from intarsia.logical.region import Region, stored_size
 from intarsia.logical.staging import chunks_and_shards
 from intarsia.progress import Progress, part_of, silent
-
-CHANGE_COLUMNS = ("Region", "Codecs before", "Codecs after", "Stored before", "Stored", "Saved")
 
 LEAST_GAIN = 0.05
 """A region is left alone unless it gets cheaper by this fraction: rewriting has a price too."""
@@ -65,13 +63,15 @@ class RegionChanges(Listing[Change]):
     [0:4]   raw            zstd-9                 1 kB   400 B  600 B
     """
 
-    columns = CHANGE_COLUMNS
+    columns: ClassVar = {
+        "Region": "bounds",
+        "Codecs before": "before",
+        "Codecs after": "after",
+        "Stored before": "bytes_before",
+        "Stored": "bytes_after",
+        "Saved": lambda change: f"{'-' * (change.saved < 0)}{size_text(abs(change.saved))}",
+    }
     empty = "no region would gain from another encoding"
-
-    def cells(self, item: Change) -> tuple[str, ...]:
-        sizes = item.bytes_before, item.bytes_after
-        saved = f"{'-' if item.saved < 0 else ''}{size_text(abs(item.saved))}"
-        return bounds_text(item.bounds), item.before, item.after, *map(size_text, sizes), saved
 
 
 def optimize(

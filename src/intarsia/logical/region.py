@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import zarr
 from zarr.core.sync import sync
 
-from intarsia.display import Listing, bounds_text, size_text
+from intarsia.display import Listing
 from intarsia.engine.member_source import checked_member, grain, short_codecs
 from intarsia.errors import MemberError
 from intarsia.logical.members import Members
@@ -147,13 +147,11 @@ class Regions(Listing[Region]):
     [0:4]   gzip      (2,)   4 B  m-...
     """
 
-    columns = ("Region", "Codecs", "Packing", "View", "Chunks", "Shards", "Size", "Member")
+    columns: ClassVar = {
+        "Region": "bounds", "Codecs": "codec_names", "Packing": "packing", "View": "view", "Chunks": "chunks",
+        "Shards": "shards", "Size": "nbytes", "Member": "name",
+    }  # fmt: skip
     empty = "no regions: all of the array reads as its fill value"
-
-    def cells(self, item: Region) -> tuple[str, ...]:
-        looks = ("" if look is None else str(look) for look in (item.packing, item.view))
-        shapes = str(item.chunks), str(item.shards or "")
-        return bounds_text(item.bounds), item.codec_names, *looks, *shapes, size_text(item.nbytes), item.name
 
 
 def stored_size(member: zarr.Array[Any], elements: Box | None = None) -> int:

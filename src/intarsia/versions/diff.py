@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from intarsia.display import SHOWN_ROWS, Listing, Result, Table, bounds_text, count_text, size_text
 from intarsia.engine.member_source import grain, short_codecs
@@ -55,6 +55,8 @@ class RegionChange:
     _before: LogicalArrayHandle | None = field(repr=False, compare=False)
     _after: LogicalArrayHandle | None = field(repr=False, compare=False)
 
+    json_properties: ClassVar = ("codecs_before", "codecs_after")
+
     @property
     def codecs_before(self) -> str | None:
         """The codecs it had, in a few words."""
@@ -84,11 +86,14 @@ class BoxChanges(Listing[RegionChange]):
     no region changed
     """
 
-    columns = ("Change", "Region", "Codecs before", "Codecs after")
+    columns: ClassVar = {
+        "Change": "kind",
+        "Region": "bounds",
+        "Layer": lambda change: change.layer or "",
+        "Codecs before": "codecs_before",
+        "Codecs after": "codecs_after",
+    }
     empty = "no region changed"
-
-    def cells(self, item: RegionChange) -> tuple[str, ...]:
-        return item.kind, bounds_text(item.bounds), item.codecs_before or "", item.codecs_after or ""
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import icechunk
 import zarr
@@ -12,7 +12,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
 from intarsia._icechunk import safe_store
-from intarsia.display import Listing, size_text
+from intarsia.display import Listing
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.logical.chunk_copies import Move, chunk_refs, copy_chunks
 from intarsia.logical.hierarchy import open_group
@@ -62,6 +62,16 @@ class HistoryEntry:
         """The encoded bytes that the commit stored."""
         return sum(change.bytes_written for change in self.changes)
 
+    @property
+    def lines(self) -> str:
+        """What the commit changed, in one line."""
+        several = len(self.changes) > 1
+        return "; ".join(
+            f"{change.path}: {line}" if several else line
+            for change in self.changes
+            for line in change.lines(3)
+        )
+
 
 class History(Listing[HistoryEntry]):
     """Commits, newest first.
@@ -70,18 +80,14 @@ class History(Listing[HistoryEntry]):
     no commit
     """
 
-    columns = ("Snapshot", "Time (UTC)", "Message", "What changed", "Bytes")
+    columns: ClassVar = {
+        "Snapshot": "snapshot_id",
+        "Time (UTC)": "written_at",
+        "Message": "message",
+        "What changed": "lines",
+        "Bytes": "bytes_written",
+    }
     empty = "no commit"
-
-    def cells(self, item: HistoryEntry) -> tuple[str, ...]:
-        several = len(item.changes) > 1
-        changed = [
-            f"{change.path}: {line}" if several else line
-            for change in item.changes
-            for line in change.lines(3)
-        ]
-        when = f"{item.written_at:%Y-%m-%d %H:%M:%S}"
-        return item.snapshot_id, when, item.message, "; ".join(changed), size_text(item.bytes_written)
 
 
 def history(

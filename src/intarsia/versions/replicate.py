@@ -6,7 +6,7 @@ ended early or killed, the next one continues it, and a run that finds nothing t
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -137,10 +137,6 @@ class Upkeep:
         where = f"layer {self.layer} of {self.path}" if self.layer else self.path
         done = {"replica": "replicated", "recode": "recoded", "consolidate": "consolidated"}[self.what]
         return f"{done} {bounds_text(self.bounds)} in {where}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as JSON."""
-        return asdict(self)
 
 
 def maintain(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from intarsia.archives.plan.coordinates import calendar_of, has_time_units, same_values
-from intarsia.display import table_text, terminal_width
+from intarsia.display import Listing
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SHOWN_WORDS = 3
 """How many drifts of one kind in one variable are spelled out."""
 
-COLUMNS = ("Drift", "In", "Files", "First", "What", "What is done")
 VIEW = "seen through a view of the region"
 
 
@@ -62,21 +61,24 @@ class Drift:
         """Whether the files are not taken."""
         return self.kind == "refused"
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """The row of a table under `COLUMNS`."""
-        name = self.first.rstrip("/").rsplit("/", 1)[-1]
-        return self.kind, self.variable, str(self.files), name, self.what, self.done
 
+class Drifts(Listing[Drift]):
+    """What differs between files, as a table.
 
-def drifts_text(drifts: Iterable[Drift]) -> str:
-    """A table for people to read.
-
-    >>> print(drifts_text([Drift("units", "t", "degC instead of K", "kept as they are", 1, "file:///a.nc")]))
+    >>> Drifts([Drift("units", "t", "degC instead of K", "kept as they are", 1, "file:///a.nc")])
     Drift  In  Files  First  What               What is done
     units  t       1  a.nc   degC instead of K  kept as they are
     """
-    return table_text(COLUMNS, [drift.cells for drift in drifts], terminal_width())
+
+    columns: ClassVar = {
+        "Drift": "kind",
+        "In": "variable",
+        "Files": "files",
+        "First": lambda drift: drift.first.rstrip("/").rsplit("/", 1)[-1],
+        "What": "what",
+        "What is done": "done",
+    }
+    empty = "no differences"
 
 
 @dataclass

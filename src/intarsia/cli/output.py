@@ -1,0 +1,253 @@
+"""What a command prints: results for people or as JSON, progress, and errors with their exit codes.
+
+Tables are for people, a single JSON document is for machines; progress goes to the other stream.
+"""
+
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Literal
+
+import icechunk
+from rich.console import Console
+from rich.text import Text
+
+from intarsia import errors
+from intarsia.display import GAP, Result, Table, json_of, lay_out, plain, wrapped
+from intarsia.progress import Progress, progress_bar, silent
+
+TRACEBACK = "INTARSIA_TRACEBACK"
+"""Set this variable to see where an unexpected error comes from."""
+
+NAME = "intarsia: "
+"""What an error message begins with."""
+
+PATIENCE = 0.5
+"""Seconds before a progress bar appears: anything shorter needs none."""
+
+
+class CommandError(ValueError):
+    """A mistake on the command line that shows only when the command runs.
+
+    >>> exit_of(CommandError("…")).value
+    2
+    """
+
+
+class Exit(IntEnum):
+    """Exit codes, for scripts.
+
+    >>> Exit.NOT_FOUND.value, Exit.NOT_FOUND.meaning
+    (3, 'the store, array, version or file does not exist')
+    """
+
+    OK = 0, "done"
+    PROBLEMS = 1, "`verify` found problems, `lint` files that would be refused, `sources` some that are gone"
+    USAGE = 2, "the command line is wrong: an option, a selection, a codec that cannot be understood"
+    NOT_FOUND = 3, "the store, array, version or file does not exist"
+    REFUSED = 4, "it cannot be done as asked: bounds, alignment, overlap, data type, read-only"
+    DAMAGED = 5, "the data is damaged, or of a version that this intarsia cannot read"
+    CONFLICT = 6, "somebody else changed the same thing at the same time; nothing was changed"
+    MISSING_EXTRA = 7, "an optional package is not installed; the message names the command"
+    STORAGE = 8, "the storage failed: server, credentials, permissions, full disk"
+    NOT_ALLOWED = 9, "the repository refers to files that nobody allowed it to read; --allow does"
+    UNEXPECTED = 70, "an error that intarsia did not expect: please report it"
+    INTERRUPTED = 130, "stopped by Ctrl-C; the data is as it was"
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> "Exit":
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+
+# The first matching line counts, so a class comes before those that it derives from.
+CODES: tuple[tuple[tuple[type[BaseException], ...], Exit], ...] = (
+    ((KeyboardInterrupt,), Exit.INTERRUPTED),
+    ((CommandError,), Exit.USAGE),
+    ((errors.MissingExtraError,), Exit.MISSING_EXTRA),
+    ((errors.NotAuthorizedError,), Exit.NOT_ALLOWED),
+    (
+        (
+            errors.NotLogicalArrayError,
+            errors.RepositoryNotFoundError,
+            errors.VersionNotFoundError,
+            FileNotFoundError,
+        ),
+        Exit.NOT_FOUND,
+    ),
+    (
+        (
+            errors.ManifestError,
+            errors.MemberError,
+            errors.MissingMemberError,
+            errors.ChunkDecodeError,
+            errors.ReadError,
+        ),
+        Exit.DAMAGED,
+    ),
+    ((errors.ConcurrentUpdateError, errors.LockTimeoutError, icechunk.ConflictError), Exit.CONFLICT),
+    ((errors.RepositoryError,), Exit.STORAGE),
+    ((errors.IntarsiaError, FileExistsError), Exit.REFUSED),
+    ((OSError, icechunk.IcechunkError), Exit.STORAGE),
+)
+
+
+def exit_of(error: BaseException) -> Exit:
+    """The exit code for an exception.
+
+    >>> exit_of(errors.OverlapError("…")).name, exit_of(ZeroDivisionError()).name
+    ('REFUSED', 'UNEXPECTED')
+    """
+    for kinds, code in CODES:
+        if isinstance(error, kinds):
+            return code
+    return Exit.UNEXPECTED
+
+
+def complain(
+    error: BaseException, *, as_json: bool, options: Mapping[str, str] = MappingProxyType({})
+) -> Exit:
+    """Print an exception as an error message of a command with these options; returns the exit code."""
+    code = exit_of(error)
+    message = str(error) or type(error).__name__
+    if code is Exit.INTERRUPTED:
+        message = "interrupted: the data is as it was before"
+    elif code is Exit.UNEXPECTED:
+        message = (
+            f"{type(error).__name__}: {message}\n  Not expected: please report it ({TRACEBACK}=1 shows where)"
+        )
+        if os.environ.get(TRACEBACK):
+            traceback.print_exception(error, file=sys.stderr)
+    notes = getattr(error, "__notes__", ())
+    if isinstance(error, errors.IntarsiaError) and error.command:
+        message = f"{message.split(chr(10))[0]}\n  {error.command}"
+    message = in_options(message, options)
+    notes = tuple(in_options(note, options) for note in notes)
+    if as_json:
+        document = {"type": type(error).__name__, "message": "\n".join([message, *notes]), "exit_code": code}
+        sys.stderr.write(json.dumps({"error": document}) + "\n")
+        return code
+    console = _console(sys.stderr)
+    width = console.width if console.is_terminal else None
+    lines = [
+        part
+        for line in "\n".join([f"{NAME}{message}", *notes]).split("\n")
+        for part in wrapped(plain(line, 2000), width)
+    ]
+    console.print(Text.assemble((NAME, "bold red"), lines[0].removeprefix(NAME)))
+    for line in lines[1:]:
+        console.print(Text(line))
+    return code
+
+
+class Output:
+    """What a command prints: a JSON document for machines, or lines, tables and results for people.
+
+    A `snapshot_id` in the document is also the last line. Without a document, nothing is printed as JSON.
+    """
+
+    def __init__(self, *shown: str | Table | Result, code: Exit = Exit.OK, **document: Any) -> None:
+        self.shown, self.code, self.document = shown, code, document
+
+    def print(self, *, as_json: bool, options: Mapping[str, str], **more: Any) -> None:
+        """Print it in one of the two forms; `more` begins the document, and advice names the `options`."""
+        if as_json and self.document:
+            indent = 2 if sys.stdout.isatty() else None
+            json.dump(json_of(more | self.document), sys.stdout, indent=indent, allow_nan=False)
+            sys.stdout.write("\n")
+        elif not as_json:
+            commit = self.document.get("snapshot_id")
+            for each in (*self.shown, *([f"snapshot {commit}"] if commit else [])):
+                for block in each.blocks(None) if isinstance(each, Result) else [each]:
+                    if isinstance(block, Table):
+                        rows = [[in_options(cell, options) for cell in row] for row in block.rows]
+                        show_table(replace(block, rows=rows))
+                    else:
+                        say(in_options(block, options))
+        sys.stdout.flush()  # another program may be waiting for it
+
+
+def facts(pairs: Sequence[tuple[str, object]]) -> list[str]:
+    """Names and values, one per line, as `array.info` shows them.
+
+    >>> facts([("Shape", (3,)), ("Size", "3 B")])
+    ['Shape: (3,)', 'Size : 3 B']
+    """
+    width = max(len(name) for name, _ in pairs)
+    return [f"{name:<{width}}: {value}" for name, value in pairs]
+
+
+def _console(stream: Any) -> Console:
+    # Nothing in the data is markup, an emoji code or something to highlight.
+    return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+def say(line: str) -> None:
+    """Print a line; characters that a terminal would obey are spelled out.
+
+    On a terminal, sentences are wrapped between words; text that is laid out with spaces stays as it is.
+    """
+    console = _console(sys.stdout)
+    width = console.width if console.is_terminal and "  " not in line else None
+    for part in wrapped(plain(line, 10_000), width):
+        console.print(Text(part))
+
+
+def show_table(table: Table) -> None:
+    """Print a table, fitted to the terminal, or in complete lines if there is none."""
+    console = _console(sys.stdout)
+    cells = [[plain(cell) for cell in row] for row in table.rows]
+    for line in lay_out(table.columns, cells, console.width if console.is_terminal else None):
+        text = Text()
+        row_style = "bold" if line.row in (-1, table.bold) else ""
+        for j, cell in enumerate(line.cells):
+            style = table.colours[j][line.row] if line.row >= 0 and j in table.colours else row_style
+            text.append(GAP if j else "").append(cell, style=style)
+        text.rstrip()
+        console.print(text)
+
+
+def waiting(
+    what: str, *, counted: bool = True, unit: Literal["steps", "bytes"] = "steps"
+) -> AbstractContextManager[Progress]:
+    """A progress bar on the error stream, for anything that takes more than a moment; only on a terminal."""
+    if not sys.stderr.isatty():
+        return nullcontext(silent)
+    return progress_bar(what, console=_console(sys.stderr), patience=PATIENCE, counted=counted, unit=unit)
+
+
+ARGUMENT = re.compile(r"\b([a-z][a-z_]*)=(?:(True|…)|\['([^']*)'\]|'([^']*)'|\"([^\"]*)\")?(?![=\w])")
+"""An argument as messages name it: `replace=True`, `units='ignore'`, `authorize=['/data']`, `stack=`."""
+
+RELOCATE = re.compile(r"intarsia\.archives\.relocate\(store, \{'([^']*)': '([^']*)'\}\)")
+"""The call that the reason of a refused file advises."""
+
+
+def in_options(message: str, options: Mapping[str, str]) -> str:
+    """A message that names arguments, with the options of a command that stand for them.
+
+    >>> options = {"errors": "--skip-bad-files", "units": "--units"}
+    >>> in_options("errors='skip' ingests the others; units='ignore' trusts you; level=3", options)
+    '--skip-bad-files ingests the others; --units ignore trusts you; level=3'
+    """
+
+    def option(match: re.Match[str]) -> str:
+        name, _, *texts = match.groups()
+        if name == "combine" and "concat_dim" in options:
+            return "no --concat-dim"
+        if name not in options:
+            return match.group()
+        text = "" if name == "errors" else "".join(filter(None, texts))
+        return f"{options[name]} {text}".rstrip()
+
+    return ARGUMENT.sub(option, RELOCATE.sub(r"intarsia relocate STORE \1=\2", message))
