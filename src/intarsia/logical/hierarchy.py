@@ -148,78 +148,70 @@ type Damaged = dict[str, list[str]]
 def groups_below(
     group: zarr.Group, *, inside_arrays: bool = False, damaged: Damaged | None = None
 ) -> Iterator[zarr.Group]:
-    """The group and every group below it, by name.
-
-    What users keep inside a logical array is visited only on request. A child that cannot be opened is an
-    error; with `damaged`, it becomes an entry there, and the others are visited.
-    """
+    """The group and every group below it, by name; see `nodes_below`."""
     yield group
-    if not is_logical(group):
-        for child in _child_groups(group) if damaged is None else _sound_groups(group, damaged):
-            yield from groups_below(child, inside_arrays=inside_arrays, damaged=damaged)
-    elif inside_arrays:
-        for name in names_below(group):  # without opening its members, of which there may be thousands
-            if not OURS.match(name) and node_type(group, name) == "group":
-                child = open_group(group, name, "r" if group.store.read_only else "r+")
-                yield from groups_below(child, inside_arrays=True, damaged=damaged)
+    for _, node in nodes_below(group, inside_arrays=inside_arrays, damaged=damaged):
+        if isinstance(node, zarr.Group):
+            yield node
 
 
-def nodes_below(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any] | zarr.Group]]:
+def nodes_below(
+    group: zarr.Group, *, inside_arrays: bool = False, damaged: Damaged | None = None
+) -> Iterator[tuple[str, zarr.Array[Any] | zarr.Group]]:
     """Every array and group below a group, by path; groups come before what they hold.
 
-    Logical arrays are not entered, and intarsia's own groups are left out.
+    The groups that users keep inside a logical array are visited only on request, and intarsia's own never. A
+    child that cannot be opened is an error; with `damaged`, it becomes an entry there, and the others are
+    visited.
 
     >>> group = zarr.create_group({})
     >>> _ = group.create_array("a/x", shape=4, dtype="u1")
     >>> [path for path, _ in nodes_below(group)]
     ['a', 'a/x']
     """
-    try:
-        members = sorted(group.members(), key=itemgetter(0))
-    except ValueError as error:  # a name that zarr does not take, or metadata that it does not understand
-        if isinstance(error, IntarsiaError):
-            raise
-        raise MetadataError(
-            f"zarr cannot open everything in the group {group.path or '/'!r}: {one_line(error)}\n"
-            "  Rename or repair it, or name a single array"
-        ) from error
-    for name, node in members:
-        if name == LEDGER or OURS.match(name):
-            continue
-        yield name, node
-        if isinstance(node, zarr.Group) and not is_logical(node):
-            yield from ((f"{name}/{below}", child) for below, child in nodes_below(node))
+    children = _children(group, damaged)
+    if is_logical(group):  # without opening its members, of which there may be thousands
+        names = [name for name in names_below(group) if not OURS.match(name)] if inside_arrays else ()
+        mode = "r" if group.store.read_only else "r+"
+        children = ((n, open_group(group, n, mode)) for n in names if node_type(group, n) == "group")
+    for name, node in children:
+        if name != LEDGER and not OURS.match(name):
+            yield name, node
+            if isinstance(node, zarr.Group):
+                below = nodes_below(node, inside_arrays=inside_arrays, damaged=damaged)
+                yield from ((f"{name}/{path}", child) for path, child in below)
 
 
-def _child_groups(group: zarr.Group) -> list[zarr.Group]:
-    """The groups right below a group; a child whose metadata makes no sense is named."""
+def _children(
+    group: zarr.Group, damaged: Damaged | None
+) -> Iterator[tuple[str, zarr.Array[Any] | zarr.Group]]:
+    """The nodes right below a group, by name; those whose metadata makes no sense are named."""
     try:
         with understood(f"{group.path or '/'} and everything below"):
-            return [child for _, child in sorted(group.groups())]
-    except ManifestError as error:
-        damaged = [name for name in names_below(group) if node_type(group, name) == "damaged"]
-        paths = [f"{group.path}/{name}".lstrip("/") for name in damaged]
-        problems = [f"the metadata of {path!r} is not a JSON object that can be read" for path in paths]
-        raise ManifestError(problems or error.problems) from error
-
-
-def _sound_groups(group: zarr.Group, damaged: Damaged) -> list[zarr.Group]:
-    """The groups right below a group that can be opened; the others become entries of `damaged`."""
-    try:
-        return _child_groups(group)
-    except (ManifestError, ValueError):
-        pass
-    found = []
+            yield from sorted(group.members(), key=itemgetter(0))
+        return
+    except ValueError as error:  # also for a name that zarr does not take
+        problem = error
+    found, unsound = [], dict[str, list[str]]()
     for name in names_below(group):
         path, kind = f"{group.path}/{name}".lstrip("/"), node_type(group, name)
         try:
-            if kind == "group":
-                found.append(open_group(group, name, "r"))
-            elif kind is not None:
-                open_node(group.store, path)
+            if kind is not None:
+                found.append((name, open_node(group.store, path)))
         except (ManifestError, MetadataError, ValueError) as error:
-            damaged[path] = list(getattr(error, "problems", ())) or [one_line(error)]
-    return found
+            unsound[path] = list(getattr(error, "problems", ())) or [one_line(error)]
+            if kind == "damaged":
+                unsound[path] = [f"the metadata of {path!r} is not a JSON object that can be read"]
+    if damaged is not None:
+        damaged.update(unsound)
+        yield from found
+    elif unsound:
+        raise ManifestError([text for texts in unsound.values() for text in texts]) from problem
+    else:
+        raise MetadataError(
+            f"zarr cannot open everything in the group {group.path or '/'!r}: {one_line(problem)}\n"
+            "  Rename or repair it, or name a single array"
+        ) from problem
 
 
 def logical_paths(
