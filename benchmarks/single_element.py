@@ -7,7 +7,7 @@ import zarr
 import intarsia
 from benchmarks.measure import best_times, headed, table
 from benchmarks.mosaic import DEFAULT, folder
-from intarsia.logical.members import Encoding, create_member
+from intarsia.logical.encoding import Encoding, create_member
 from intarsia.manifest.box import Box
 from intarsia.manifest.document import new_name
 from intarsia.manifest.region_table import RegionTable, Row

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 import intarsia
-from intarsia.logical.members import Encoding
+from intarsia.logical.encoding import Encoding
 from intarsia.manifest.region_table import RegionTable
 
 HOSTILE = "</script><script>window.broken=1</script><img src=x onerror='window.broken=2'>\"'&\x1b[31m\u202e"

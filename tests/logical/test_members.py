@@ -3,7 +3,7 @@
 import pytest
 
 import intarsia
-from intarsia.logical.members import Encoding, create_member, encoding_of, planned_metadata
+from intarsia.logical.encoding import Encoding, create_member, encoding_of, planned_metadata
 
 ENCODINGS = {
     "zarr's choice": Encoding(),

@@ -423,7 +423,7 @@ def test_bounds_may_be_slices(array):
 def test_codecs_are_chosen_for_the_numbers_that_are_stored(monkeypatch):
     tried = []
     monkeypatch.setattr(
-        "intarsia.logical.logical_array.choose_codecs", lambda _, data, *_1, **_2: tried.append(data)
+        "intarsia.logical.replicas.choose_codecs", lambda _, data, *_1, **_2: tried.append(data)
     )
     array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="float64")
     array.add_region([(0, 4)], packing={"stored": "int16", "scale": 0.5}, codecs=["zstd"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.logical.append import Addition, reserve_append, reserve_growth
-from intarsia.logical.members import Encoding
+from intarsia.logical.encoding import Encoding
 from intarsia.logical.staging import reserve_covered, reserve_regions
 from tests.grids import dear
 from tests.logical.strategies import arrays, codec_lists

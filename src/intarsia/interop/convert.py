@@ -29,9 +29,9 @@ from intarsia.interop.copies import (
     write_plain_array,
 )
 from intarsia.logical.advice import Objective, advise
+from intarsia.logical.encoding import Encoding
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.members import Encoding
 from intarsia.logical.staging import nothing_left
 from intarsia.progress import Progress, silent
 from intarsia.versions.repository import check_name

@@ -23,9 +23,9 @@ from intarsia.engine.reader import Reader, chunk_shape
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import NotLogicalArrayError, OverwriteError
+from intarsia.logical.encoding import Encoding, create_member, encoding_of
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.members import Encoding, create_member, encoding_of
 from intarsia.logical.opening import create, reader
 from intarsia.logical.staging import Reservation, clean_up, reserve_regions
 from intarsia.manifest.box import Box, blocks

@@ -23,8 +23,8 @@ from intarsia.engine.reader import Reader
 from intarsia.errors import CodecConfigurationError
 from intarsia.interop.copies import ArrayDescription
 from intarsia.logical.chunk_copies import Move, copy_chunks
+from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.members import Encoding, create_member
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE, RegionTable, Row
 

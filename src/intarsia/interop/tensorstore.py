@@ -15,9 +15,9 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipS
 from intarsia.display import bounds_text
 from intarsia.engine.member_source import checked_member
 from intarsia.errors import UnreachableMembersError
+from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.hierarchy import joined_path
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.members import Encoding, create_member
 from intarsia.manifest.coercion import type_text
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Row

@@ -17,8 +17,8 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec
 from intarsia.display import Column, Result, Table, names_text, size_text
 from intarsia.errors import DataTypeError, ShapeError
+from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.members import Encoding, create_member
 from intarsia.manifest.box import Bounds, BoundsLike, element_bounds
 from intarsia.manifest.manifest import Manifest
 from intarsia.nullable import NullableValues

@@ -12,9 +12,9 @@ from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import Options, with_codecs
 from intarsia.display import names_text
 from intarsia.errors import BoundsError, ShapeError
-from intarsia.logical.members import Encoding, encoding_of, planned_metadata
+from intarsia.logical.encoding import Encoding, encoding_like, encoding_of, planned_metadata
 from intarsia.logical.recode import copy_out
-from intarsia.logical.staging import Reservation, check_shape, encoding_like
+from intarsia.logical.staging import Reservation, check_shape
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import Values, as_values, holds_nulls, is_nullable
 from intarsia.manifest.manifest import NewRegion
@@ -182,28 +182,28 @@ def reserve_append(
 ) -> Reservation:
     """Room in the partial last chunk if regions have it, and in new members for the rest.
 
-    If `ready`, the array of this name in the group already holds the rest: the room is for the part before
-    it.
+    If `ready`, the array of this name in the group already holds the rest, packed as `encoding` says: the
+    room is for the part before it.
     """
     room = Reservation(logical, addition.origin)
     if not addition.length:
         return room
     addition = _with_open_end(logical, addition, encoding, values)
-    before, grown = addition.before, addition.grown
-    chosen = complete_encoding(logical, addition.axis, encoding)
-    # A hole that becomes part of a region still reads as the array's fill value.
-    at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
-    boxes: list[tuple[Box, Encoding, str | None]] = [
-        (box, at_holes, None) for box in before.regions.free(addition.partial) if all(box.shape)
-    ]
-    if all(addition.rest.shape):
-        boxes.append((addition.rest, chosen, ready))
-    new = []
-    for box, encoded, name in boxes:
-        if name is None:
+    before, grown, new = addition.before, addition.grown, list[NewRegion]()
+    holes = [box for box in before.regions.free(addition.partial) if all(box.shape)]
+    if holes or ready is None:
+        chosen = complete_encoding(logical, addition.axis, encoding)
+        # A hole that becomes part of a region still reads as the array's fill value.
+        at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
+        boxes = [(box, at_holes) for box in holes]
+        if ready is None and all(addition.rest.shape):
+            boxes.append((addition.rest, chosen))
+        for box, encoded in boxes:
             elements, fresh = grown.elements(box), addition.fresh(box)
             name = room.in_new_member(elements, encoded, fresh, packing=encoded.packing)
-        new.append(NewRegion(box, name, packing=encoded.packing))
+            new.append(NewRegion(box, name, packing=encoded.packing))
+    if ready is not None:
+        new.append(NewRegion(addition.rest, ready, packing=encoding.packing))
     for row, shared in _heads(addition):
         room.in_region(grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
     room.manifest = before.replace_boxes([], new, shape=grown.shape)

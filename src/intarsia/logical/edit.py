@@ -22,7 +22,7 @@ from intarsia.errors import (
     ShapeError,
 )
 from intarsia.logical.chunk_copies import Move, copy_chunks
-from intarsia.logical.members import Encoding, encoding_of
+from intarsia.logical.encoding import Encoding, encoding_of
 from intarsia.logical.recode import copy_out
 from intarsia.logical.staging import Reservation, check_shape, lattice_box, reserve_regions
 from intarsia.manifest.box import BoundsLike, Box, sizes_of

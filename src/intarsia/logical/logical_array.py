@@ -14,17 +14,11 @@ from intarsia.engine.accessors import Accessors
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.request import Request
 from intarsia.engine.stored_array import StoredArray
-from intarsia.engine.write import write_request
 from intarsia.errors import BoundsError
-from intarsia.logical import edit, replicas
-from intarsia.logical.append import append
 from intarsia.logical.attributes import Attributes
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, Live, Members, choose_codecs
-from intarsia.logical.recode import StoredNumbers, as_stored, recode
+from intarsia.logical.members import Live, Members
 from intarsia.logical.region import Region, Regions
-from intarsia.logical.replicas import Policy
-from intarsia.logical.staging import keep_layout, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.packing_columns import PackingChoice, choose_packing, parse_packing
@@ -138,6 +132,8 @@ class LogicalArray(Accessors, StoredArray):
     @property
     def policy(self) -> dict[str, Any]:
         """What the array should look like, according to `set_policy` and `add_replica`."""
+        from intarsia.logical.replicas import Policy
+
         return Policy.of(self._logical).to_json()
 
     def region_at(self, index: Sequence[int]) -> Region | None:
@@ -162,6 +158,8 @@ class LogicalArray(Accessors, StoredArray):
 
     def write_request(self, request: Request, value: Any) -> None:
         """Write `value` to `request`, a selection that is already resolved."""
+        from intarsia.engine.write import write_request
+
         write_request(self._logical, self._config, request, value)
 
     def append(
@@ -195,6 +193,9 @@ class LogicalArray(Accessors, StoredArray):
                 previous region; otherwise it is that of the lattice by default.
             shards: The shape of the shards, a whole number of chunks along each axis.
         """
+        from intarsia.logical.append import append
+        from intarsia.logical.encoding import Encoding, choose_codecs
+
         packed = choose_packing(self.manifest, packing)
         rule = casting or self._config.casting
         chosen = choose_codecs(
@@ -255,11 +256,14 @@ class LogicalArray(Accessors, StoredArray):
         >>> array[2:].tolist()
         [[4.0, 2.0, 0.0], [5.0, 3.0, 1.0]]
         """
+        from intarsia.logical.edit import add_region
+        from intarsia.logical.encoding import Encoding, choose_codecs
+
         own = parse_packing(self.manifest, packing)
         rule = casting or self._config.casting
         chosen = choose_codecs(codecs, data, packing=own, manifest=self.manifest, casting=rule)
         encoding = Encoding(chosen, chunks, shards, fill_value, self._config.options, own)
-        edit.add_region(
+        add_region(
             self._logical,
             bounds,
             encoding,
@@ -315,14 +319,11 @@ class LogicalArray(Accessors, StoredArray):
         fork), its workers do the work; in an Icechunk session they do so through forks, which are merged into
         it.
         """
-        whole: BoundsLike = [(0, n) for n in self.shape]
-        cells = lattice_box(self.manifest, whole if bounds is None else bounds)
-        box = self.manifest.elements(cells).bounds
-        packed = choose_packing(self.manifest, packing)
-        data = self.as_stored(box) if codecs == "auto" and packing == "keep" else self
-        chosen = choose_codecs(codecs, data, box, packed.get("packing"))
-        encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
-        encoding = keep_layout(self._logical, cells, encoding)
+        from intarsia.logical.recode import encoding_again, recode
+        from intarsia.logical.staging import lattice_box
+
+        box = lattice_box(self.manifest, Box.sized(self.shape).bounds if bounds is None else bounds)
+        encoding = encoding_again(self, box, codecs, chunks, shards, packing)
         recode(self._logical, box, encoding, client=client, progress=progress)
 
     def as_stored(self, bounds: BoundsLike) -> LogicalArray:
@@ -336,6 +337,9 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.as_stored([(0, 4)])[...]
         array([0, 2, 4, 6], dtype=uint8)
         """
+        from intarsia.logical.recode import StoredNumbers, as_stored
+        from intarsia.logical.staging import lattice_box
+
         manifest = self.manifest
         numbers = as_stored(manifest, lattice_box(manifest, bounds)) if len(manifest.packings) else None
         if numbers is None:
@@ -344,11 +348,15 @@ class LogicalArray(Accessors, StoredArray):
 
     def drop_region(self, bounds: BoundsLike) -> None:
         """Make the aligned box `bounds` a hole; regions that it cuts are cropped."""
-        edit.drop_region(self._logical, bounds)
+        from intarsia.logical.edit import drop_region
+
+        drop_region(self._logical, bounds)
 
     def resize(self, shape: Sequence[int]) -> None:
         """Give the array another `shape`: what is cut off is gone, and new parts are holes."""
-        edit.resize(self._logical, shape, self._config.options)
+        from intarsia.logical.edit import resize
+
+        resize(self._logical, shape, self._config.options)
 
     def consolidate(self) -> int:
         """Join neighbouring regions of equal encoding into one member; returns how many regions are gone.
@@ -356,7 +364,9 @@ class LogicalArray(Accessors, StoredArray):
         Encoded chunks are copied as they are, so this is fast and changes no value.
         [Storing data again](../../explanation/storing-again.md) compares it with other operations.
         """
-        return edit.consolidate(self._logical)
+        from intarsia.logical.edit import consolidate
+
+        return consolidate(self._logical)
 
     def add_replica(
         self,
@@ -405,13 +415,10 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.refresh_replicas()
         1
         """
-        if codecs == "auto" and self.size:
-            box: BoundsLike = [(0, n) for n in self.shape] if bounds is None else bounds
-            codecs = choose_codecs(codecs, self.as_stored(box) if packing == "keep" else self, box)
+        from intarsia.logical.replicas import add_replica
+
         fields = {"chunks": chunks, "codecs": codecs, "shards": shards, "packing": packing}
-        return replicas.add_replica(
-            self._logical, bounds, fields, layer=layer, client=client, progress=progress
-        )
+        return add_replica(self, bounds, fields, layer=layer, client=client, progress=progress)
 
     def drop_replica(self, bounds: BoundsLike | None = None, *, layer: int | None = None) -> None:
         """Drop a replica or an aligned box of it, by default all replicas; layer 0 stays as it is.
@@ -421,7 +428,9 @@ class LogicalArray(Accessors, StoredArray):
                 lattice.
             layer: The number of the layer to drop it from.
         """
-        replicas.drop_replica(self._logical, bounds, layer)
+        from intarsia.logical.replicas import drop_replica
+
+        drop_replica(self._logical, bounds, layer)
 
     def refresh_replicas(self, *, client: Client | None = None, progress: Progress = silent) -> int:
         """Restore what writes have cut out of replicas, and add what was appended since.
@@ -435,7 +444,9 @@ class LogicalArray(Accessors, StoredArray):
             progress: A function that is called with the number of steps done and the total, see
                 `intarsia.types.Progress`.
         """
-        return replicas.refresh_replicas(self._logical, client=client, progress=progress)
+        from intarsia.logical.replicas import refresh_replicas
+
+        return refresh_replicas(self._logical, client=client, progress=progress)
 
     def set_policy(self, **policy: Mapping[str, Any] | None) -> None:
         """Say what the array should look like; `intarsia.maintain` brings it about, now and as it grows.
@@ -452,7 +463,9 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.policy["replicas"][0]["after"]
         30
         """
-        replicas.set_policy(self._logical, policy)
+        from intarsia.logical.replicas import set_policy
+
+        set_policy(self._logical, policy)
 
     def with_config(self, **settings: Any) -> LogicalArray:
         """A new handle with other run-time `settings`, the fields of `intarsia.types.LogicalConfig`.

@@ -20,7 +20,7 @@ from intarsia.engine.member_source import checked_member
 from intarsia.engine.state import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, signal_failure
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.members import Members, create_member
+from intarsia.logical.members import Members
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention, new_name
 from intarsia.manifest.manifest import INLINE_REGIONS, Manifest
 from intarsia.manifest.routing import keeps_routing
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from intarsia.codecs import Decision
     from intarsia.engine.member_source import AnySource, Source
-    from intarsia.logical.members import Encoding, Live
+    from intarsia.logical.encoding import Encoding
+    from intarsia.logical.members import Live
     from intarsia.manifest.box import Box
     from intarsia.manifest.manifest import NewRegion
     from intarsia.manifest.region_table import Row
@@ -265,6 +266,8 @@ class LogicalArrayHandle(ArrayHandle[Members]):
 
     def create_member(self, shape: tuple[int, ...], encoding: Encoding) -> tuple[str, zarr.Array[Any]]:
         """A new member; nothing refers to it until a manifest is committed that does."""
+        from intarsia.logical.encoding import create_member
+
         name = new_name()
         member = create_member(self.group.store_path, name, self.manifest, shape, encoding)
         self._drafts[name] = member

@@ -11,11 +11,10 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 from intarsia.display import Listing, size_text
 from intarsia.engine.member_source import short_codecs
 from intarsia.logical.advice import Objective, advise_in_chunks
+from intarsia.logical.encoding import Encoding, chunks_and_shards
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.members import Encoding
 from intarsia.logical.recode import recode
 from intarsia.logical.region import Region, stored_size
-from intarsia.logical.staging import chunks_and_shards
 from intarsia.progress import Progress, part_of, silent
 
 LEAST_GAIN = 0.05
@@ -120,7 +119,7 @@ def _optimized(
         return objective != "size" or stored_after < size  # samples may mislead about the rest
 
     encoding = Encoding(best.codecs, chunks, shards, options=array.config.options, keep_packing=True)
-    if not recode(array._logical, region.bounds, encoding, progress=progress, accept=is_better):
+    if not recode(array._logical, region.row.box, encoding, progress=progress, accept=is_better):
         return None
     return Change(region.bounds, before, after, size, stored_after)
 

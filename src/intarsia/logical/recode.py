@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec, VLenBytesCodec, VLenUTF8Codec
 
-from intarsia.codecs import parse_codecs
+from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.codecs.reshape import ReshapeCodec
 from intarsia.codecs.runtime_options import Options, RuntimeOptions
 from intarsia.engine.config import LogicalConfig
@@ -21,19 +21,22 @@ from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
+from intarsia.logical.encoding import Encoding, choose_codecs, encoding_like, keep_layout
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding
-from intarsia.logical.staging import DataPiece, Reservation, encoding_like, lattice_box
-from intarsia.manifest.box import BLOCK_BYTES, BoundsLike, Box, blocks
+from intarsia.logical.staging import DataPiece, Reservation
+from intarsia.manifest.box import BLOCK_BYTES, Box, blocks
 from intarsia.manifest.coercion import Values, data_type_of
-from intarsia.manifest.manifest import NO_REPLICAS, Manifest, NewRegion
+from intarsia.manifest.manifest import Manifest, NewRegion
 from intarsia.manifest.packing import Packing
-from intarsia.manifest.packing_columns import NO_PACKINGS
-from intarsia.manifest.region_table import NONE, Row
+from intarsia.manifest.packing_columns import NO_PACKINGS, PackingChoice, choose_packing
+from intarsia.manifest.region_table import NO_REGIONS, NONE, Row
 from intarsia.nullable.codec import NullableCodec
 from intarsia.parallel import Client, run_on_workers
 from intarsia.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from intarsia.logical.logical_array import LogicalArray
 
 EXACT_CODECS = BytesBytesCodec, BytesCodec, VLenUTF8Codec, VLenBytesCodec, TransposeCodec, ReshapeCodec
 """Codecs that return their input, bit by bit."""
@@ -47,20 +50,20 @@ TASK_BYTES = 16 << 20
 
 def recode(
     logical: LogicalArrayHandle,
-    bounds: BoundsLike,
+    box: Box,
     encoding: Encoding,
     *,
     client: Client | None = None,
     progress: Progress = silent,
     accept: Callable[[AnyArray], bool] = lambda _: True,
 ) -> bool:
-    """Copy a box into a new member of another encoding; regions that it cuts are split.
+    """Copy a box of logical chunks into a new member of another encoding; regions that it cuts are split.
 
     If the caller does not `accept` the new member once it is filled, the box stays as it is; returns whether
     it was accepted.
     """
     logical.begin_edit()
-    room = reserve_copy(logical, [lattice_box(logical.manifest, bounds)], encoding)
+    room = reserve_copy(logical, [box], encoding)
     with room.discarded_on_failure():
         copy_values(room, client=client, progress=progress)
         accepted = accept(logical.members[room.new_members[0]])
@@ -69,6 +72,23 @@ def recode(
     else:
         room.discard()
     return accepted
+
+
+def encoding_again(
+    array: LogicalArray,
+    box: Box,
+    codecs: Iterable[CodecLike] | Literal["auto"] | None,
+    chunks: tuple[int, ...] | None,
+    shards: tuple[int, ...] | None,
+    packing: PackingChoice,
+) -> Encoding:
+    """The encoding for a recode of a box of logical chunks: what the caller leaves open stays as it is."""
+    manifest = array.manifest
+    bounds, packed = manifest.elements(box).bounds, choose_packing(manifest, packing)
+    data = array.as_stored(bounds) if codecs == "auto" and packing == "keep" else array
+    chosen = choose_codecs(codecs, data, bounds, packed.get("packing"))
+    encoding = Encoding(chosen, chunks, shards, options=array.config.options, **packed)
+    return keep_layout(array._logical, box, encoding)
 
 
 def copy_out(logical: LogicalArrayHandle, parts: Iterable[tuple[Row, Box]], options: Options) -> None:
@@ -154,7 +174,7 @@ def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
         fill_value=data_type.default_scalar(),
         regions=replace(table, packing=np.full(len(table), NONE, dtype=np.int64)),
         packings=NO_PACKINGS,
-        replicas=NO_REPLICAS,
+        replicas=NO_REGIONS,
     )
 
 

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 from intarsia.codecs import parse_codecs
 from intarsia.display import one_line
 from intarsia.errors import BoundsError, NoRegionError, PolicyError
-from intarsia.logical.members import Encoding, create_member
+from intarsia.logical.encoding import Encoding, choose_codecs, create_member, serializer_of
 from intarsia.logical.recode import copy_values, reserve_copy
 from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box, blocks, sizes_of
-from intarsia.manifest.coercion import serializer_of
 from intarsia.manifest.document import POLICY_KEY
 from intarsia.manifest.region_table import MOST_LAYERS, RegionTable
 from intarsia.progress import Progress, silent
@@ -29,6 +28,7 @@ from intarsia.progress import Progress, silent
 if TYPE_CHECKING:
     from zarr.dtype import ZDType
 
+    from intarsia.logical.logical_array import LogicalArray
     from intarsia.logical.logical_state import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
     from intarsia.parallel import Client
@@ -244,12 +244,13 @@ def growing(elements: Box, shape: Sequence[int]) -> Box:
 
 
 def plan_replica(
-    logical: LogicalArrayHandle, bounds: BoundsLike | None, fields: Mapping[str, Any], layer: int | None
+    array: LogicalArray, bounds: BoundsLike | None, fields: dict[str, Any], layer: int | None
 ) -> tuple[ReplicaPolicy, Box]:
     """The layer of a replica, everything that it should hold, and the logical chunks to begin with.
 
     A layer with the same encoding takes one more box; otherwise it is a new one.
     """
+    logical = array._logical
     manifest, policy = logical.manifest, Policy.of(logical)
     if bounds is None and not prod(manifest.shape):
         raise NoRegionError(
@@ -259,6 +260,9 @@ def plan_replica(
     box = lattice_box(manifest, Box.sized(manifest.shape).bounds if bounds is None else bounds)
     if not manifest.regions.touching(box).size:
         raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to replicate")
+    elements = manifest.elements(box).bounds
+    data = array.as_stored(elements) if fields["codecs"] == "auto" and fields["packing"] == "keep" else array
+    fields = fields | {"codecs": choose_codecs(fields["codecs"], data, elements)}
     fresh, alike = _replica_policy(manifest, policy, fields, box, layer)
     if alike is not None:
         return replace(alike.also(fresh.boxes[0]), after=fresh.after, axis=fresh.axis), box
@@ -305,7 +309,7 @@ def reserve_replica(
 
 
 def add_replica(
-    logical: LogicalArrayHandle,
+    array: LogicalArray,
     bounds: BoundsLike | None,
     fields: dict[str, Any],
     *,
@@ -314,9 +318,9 @@ def add_replica(
     progress: Progress = silent,
 ) -> int:
     """Store a box again, in another layout; returns the number of its layer."""
-    logical.begin_edit()
-    replica, box = plan_replica(logical, bounds, fields, layer)
-    _fill(logical, box, replica, client, progress)
+    array._logical.begin_edit()
+    replica, box = plan_replica(array, bounds, fields, layer)
+    _fill(array._logical, box, replica, client, progress)
     return replica.layer
 
 

@@ -13,24 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
-from operator import mod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zarr.abc.codec import ArrayArrayCodec
-
 from intarsia._compat import store_supports_sync_io
-from intarsia.codecs import parse_codecs
 from intarsia.codecs.runtime_options import NO_OPTIONS, Options
-from intarsia.engine.member_source import AnyArray
 from intarsia.engine.write import write_box
 from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapError, ShapeError
-from intarsia.logical.members import Encoding, codecs_for_size
+from intarsia.logical.encoding import Encoding
 from intarsia.manifest.box import BoundsLike, Box, element_bounds
-from intarsia.manifest.coercion import Values, broadcast, values_dtype
+from intarsia.manifest.coercion import Values, broadcast
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing
-from intarsia.manifest.region_table import NONE, RegionTable, Row
+from intarsia.manifest.region_table import RegionTable, Row
 from intarsia.manifest.view import View
 
 if TYPE_CHECKING:
@@ -160,7 +155,7 @@ class Reservation:
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
-    >>> from intarsia.logical.members import Encoding
+    >>> from intarsia.logical.encoding import Encoding
     >>> room = reserve_regions(array._logical, [([(0, 4)], Encoding())])
     >>> with room.shown_when_filled():
     ...     room.fill(lambda source: 7)
@@ -284,72 +279,6 @@ def reserve_regions(
         new.append(NewRegion(box, name, packing=encoding.packing))
     room.manifest = manifest.replace_boxes([], new)
     return room
-
-
-def encoding_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> Encoding:
-    """An encoding that takes from a region what `encoding` leaves open, as far as it fits what is stored."""
-    manifest, view = logical.manifest, logical.manifest.view_of(row)
-    if encoding.keep_packing:
-        encoding = replace(encoding, packing=manifest.packing_of(row), keep_packing=False)
-    if encoding.codecs is not None:
-        return encoding
-    member: Any = logical.member_of(row)
-    codecs = member.metadata.to_dict()["codecs"]
-    if codecs[0]["name"] == "sharding_indexed":
-        codecs = codecs[0]["configuration"]["codecs"]
-    stored = None if encoding.packing is None else encoding.packing.stored
-    if manifest.stored_type(row) != stored:
-        codecs = codecs_for_size(codecs, (stored or values_dtype(manifest.data_type)).itemsize)
-    elif view is not None:  # what works on certain axes does not fit others
-        parsed = zip(codecs, parse_codecs(codecs), strict=True)
-        codecs = [document for document, codec in parsed if not isinstance(codec, ArrayArrayCodec)]
-    if encoding.chunks is not None or encoding.shards is not None:
-        return replace(encoding, codecs=codecs)
-    (chunks, shards), fill_value = chunks_and_shards(member, view), encoding.fill_value
-    plain = row.packing == NONE and encoding.packing is None
-    if fill_value is None and plain and member.metadata.dtype == manifest.data_type:
-        fill_value = member.fill_value
-    return replace(encoding, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
-
-
-def chunks_and_shards(member: AnyArray, view: View | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """The shapes of a member's chunks and shards, in the array's axes; there may be no shards."""
-    chunks, shards = member.chunks, member.shards
-    if view is not None:
-        chunks = tuple(size for size, _ in view.grid(chunks))
-        shards = None if shards is None else tuple(size for size, _ in view.grid(shards))
-    return chunks, shards
-
-
-def keep_layout(logical: LogicalArrayHandle, box: Box, encoding: Encoding) -> Encoding:
-    """The encoding with the chunks and shards of the largest region in a box of logical chunks, if left open.
-
-    With chunks of their own, there are no shards unless requested. Where the box holds only a part of the
-    member, chunks and shards do not reach beyond it: they would be stored in full.
-    """
-    manifest = logical.manifest
-    rows = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
-    if encoding.chunks is not None or not rows:
-        return encoding
-    parts = [(row, shared) for row in rows if (shared := row.box.intersect(box)) is not None]
-    row, _ = max(parts, key=lambda part: prod(part[1].shape))
-    try:
-        chunks, shards = chunks_and_shards(logical.member_of(row), manifest.view_of(row))
-    except NotImplementedError:  # its chunks differ in size
-        return encoding
-    if encoding.shards is not None:
-        fits = len(encoding.shards) == len(chunks) and not any(map(mod, encoding.shards, chunks))
-        return replace(encoding, chunks=chunks) if fits else encoding
-    for axis, unit in enumerate(manifest.chunk_shape):
-        start, stop = box.start[axis], box.stop[axis]
-        if start > row.box.start[axis] or stop < row.box.stop[axis]:
-            room = (stop - start) * unit
-            size = min(chunks[axis], room)
-            chunks = (*chunks[:axis], size, *chunks[axis + 1 :])
-            if shards is not None:
-                shard = min(shards[axis], -(-room // size) * size)
-                shards = (*shards[:axis], shard, *shards[axis + 1 :])
-    return replace(encoding, chunks=chunks, shards=shards)
 
 
 def reserve_covered(logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int]]) -> Reservation:

@@ -32,7 +32,7 @@ class Box(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(b - a for a, b in zip(self.start, self.stop, strict=True))
+        return tuple(map(operator.sub, self.stop, self.start))
 
     @classmethod
     def of(cls, bounds: Iterable[tuple[int, int]]) -> Box:

@@ -5,25 +5,19 @@ A nullable logical array may have plain members as well; all their values are pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
-from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec, Codec
-from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.dtype import ZDType, parse_dtype
 
 from intarsia.casting import Casting, cast, cast_values
-from intarsia.codecs import CodecLike, PackBitsCodec, ReshapeCodec, parse_codecs
 from intarsia.errors import DataTypeError, NullsPresentError, ShapeError
 from intarsia.manifest.packing import Packing
-from intarsia.nullable import NullableCodec, NullableValues, OptionalDType, as_nullable, optional_dtype
+from intarsia.nullable import NullableValues, OptionalDType, as_nullable, optional_dtype
 from intarsia.nullable.buffer import OptionalNDBuffer
-from intarsia.nullable.codec import default_serializer, optional_codec
 from intarsia.nullable.elements import MOST_LEVELS, Null, Some, element_type
-from intarsia.nullable.present_values import on_present_values
 
 if TYPE_CHECKING:
     from intarsia.manifest.manifest import Manifest
@@ -244,39 +238,6 @@ def fits(data_type: ZDType[Any, Any], member: zarr.Array[Any]) -> bool:
         native, expected = own.to_native_dtype(), data_type.to_native_dtype()
         return bool(native == expected and element_type(native) == element_type(expected))
     return bool(own.to_native_dtype() == data_type.element.dtype)
-
-
-def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) -> tuple[Codec, ...] | None:
-    """The codec list of a new member. For nullable data, codecs without `optional` apply to the values.
-
-    >>> (codec,) = codecs_for(data_type_of("optional[int8]"), ["gzip"])
-    >>> [type(nested).__name__ for nested in codec.data_codecs]
-    ['BytesCodec', 'GzipCodec']
-    >>> [type(codec).__name__ for codec in codecs_for(data_type_of("string"), ["gzip"])]
-    ['VLenUTF8Codec', 'GzipCodec']
-    """
-    if not isinstance(data_type, OptionalDType):
-        return None if codecs is None else parse_codecs(codecs, serializer_of(data_type))
-    if codecs is None:
-        return (optional_codec(data_type),)
-    parsed = parse_codecs(codecs, serializer_of(data_type))
-    if any(isinstance(codec, NullableCodec | ShardingCodec) for codec in parsed):
-        return tuple(on_present_values(codec) for codec in parsed)
-    # Values are one-dimensional for the data_codecs, so codecs that move axes stay in front.
-    turning = [codec for codec in parsed if isinstance(codec, TransposeCodec | ReshapeCodec)]
-    values = [codec for codec in parsed if codec not in turning]
-    compressed = any(isinstance(codec, BytesBytesCodec) for codec in values)
-    masks: list[CodecLike] = [PackBitsCodec(), ZstdCodec()] if compressed else [PackBitsCodec()]
-    return (*turning, optional_codec(data_type, mask_codecs=masks, data_codecs=values))
-
-
-def serializer_of(data_type: ZDType[Any, Any]) -> ArrayBytesCodec:
-    """The serializer of a codec list that names none; for nullable data, that of the values.
-
-    >>> serializer_of(data_type_of("string"))
-    VLenUTF8Codec()
-    """
-    return default_serializer(data_type.innermost if isinstance(data_type, OptionalDType) else data_type)
 
 
 def fill_value_of(data_type: ZDType[Any, Any], value: Any) -> Any:

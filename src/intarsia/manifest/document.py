@@ -17,7 +17,7 @@ from intarsia.display import one_line
 from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError, signal_failure
 from intarsia.manifest.coercion import zarr_type
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings, can_hold
-from intarsia.manifest.region_table import MOST_LAYERS, MOST_REGIONS, NONE, Ints, RegionTable
+from intarsia.manifest.region_table import MOST_LAYERS, MOST_REGIONS, NO_REGIONS, NONE, Ints, RegionTable
 from intarsia.manifest.typed_json import decode
 from intarsia.manifest.view import MOST_AXES, View
 
@@ -174,7 +174,7 @@ def parse_fields(
     """
     parsed, problems = parse_document(document), list[str]()
     stored: Ints | None = None
-    regions, replicas = RegionTable.from_rows([], len(parsed.shape)), RegionTable.from_rows([], 0)
+    regions, replicas = NO_REGIONS, NO_REGIONS
     if read is not None:
         regions = RegionTable.later(lambda: read().regions)
         replicas = RegionTable.later(lambda: read().replicas)

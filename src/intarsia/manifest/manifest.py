@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,16 +29,13 @@ from intarsia.manifest.document import (
     problems_of_size,
 )
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
-from intarsia.manifest.region_table import NONE, Ints, RegionTable, Row
+from intarsia.manifest.region_table import NO_REGIONS, NONE, Ints, RegionTable, Row
 from intarsia.manifest.routing import surviving
 
 if TYPE_CHECKING:
     from intarsia.manifest.packing import Packing
     from intarsia.manifest.view import View
 
-
-NO_REPLICAS = RegionTable.from_rows([], 0)
-"""The replicas of an array that is stored once."""
 
 INLINE_REGIONS = 5_000
 """Above this many regions, the table moves out of the attributes into an array."""
@@ -108,7 +106,7 @@ class Manifest:
     views: tuple[View, ...] = ()
     """How regions see their members, if not as they are."""
 
-    replicas: RegionTable = field(default_factory=lambda: NO_REPLICAS)
+    replicas: RegionTable = field(default_factory=lambda: NO_REGIONS)
     """Boxes that other members back as well, with the same values: layers 1 and above."""
 
     @classmethod
@@ -265,7 +263,7 @@ class Manifest:
         return None if row.view == NONE else self.views[row.view]
 
     def _times_chunk(self, cells: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(i * c for i, c in zip(cells, self.chunk_shape, strict=True))
+        return tuple(map(mul, cells, self.chunk_shape))
 
     def region_bounds(self, table: RegionTable | None = None) -> tuple[Ints, Ints]:
         """The first and last (excluded) element of every region, or of those in another of its tables."""
@@ -309,7 +307,7 @@ class Manifest:
             packings=packings.select(used_packings),
             views=tuple(views[i] for i in used_views.tolist()),
             regions=every.select(slice(count)) if len(replicas) else every,
-            replicas=every.select(slice(count, None)) if len(replicas) else NO_REPLICAS,
+            replicas=every.select(slice(count, None)) if len(replicas) else NO_REGIONS,
             **fields,
         )
 
@@ -389,9 +387,7 @@ class Manifest:
     def without_regions(self) -> Manifest:
         """The same array without regions, of the same generation."""
         nothing = RegionTable.from_rows([], self.ndim)
-        return replace(
-            self, members=(), regions=nothing, packings=NO_PACKINGS, views=(), replicas=NO_REPLICAS
-        )
+        return replace(self, members=(), regions=nothing, packings=NO_PACKINGS, views=(), replicas=NO_REGIONS)
 
     def only(self, layer: int) -> Manifest:
         """The array as if it had only one of its layers, of the same generation; for inspection only.
@@ -402,7 +398,7 @@ class Manifest:
         if not layer and not len(self.replicas):
             return self
         table = self.backings.select(self.backings.layer == layer)
-        return replace(self.changed(regions=table, replicas=NO_REPLICAS), generation=self.generation)
+        return replace(self.changed(regions=table, replicas=NO_REGIONS), generation=self.generation)
 
     def check(self) -> None:
         """Raise any error that a reader of this manifest would raise, if its other fields are those of one

@@ -184,15 +184,12 @@ class RegionTable(ReadLater):
         0
         """
         listed = list(rows)
-
-        def column(values: list[tuple[int, ...]]) -> Ints:
-            return np.array(values, dtype=np.int64).reshape(len(listed), ndim)
-
         numbers = [(row.member, row.packing, row.view, row.layer) for row in listed]
         member, packing, view, layer = np.array(numbers, dtype=np.int64).reshape(len(listed), 4).T.copy()
-        start, stop = [row.box.start for row in listed], [row.box.stop for row in listed]
-        corners = column(start), column(stop), column([row.member_start for row in listed])
-        return cls(member, *corners, packing, view, layer)
+        places = [(row.box.start, row.box.stop, row.member_start) for row in listed]
+        corners = np.array(places, dtype=np.int64).reshape(len(listed), 3, ndim)
+        start, stop, member_start = corners.swapaxes(0, 1).copy()
+        return cls(member, start, stop, member_start, packing, view, layer)
 
     def row(self, i: int) -> Row:
         """Row `i` as an object.
@@ -471,3 +468,7 @@ def runs_along(axis: int, start: Ints, stop: Ints, *alike: Ints) -> tuple[Ints, 
     breaks = np.flatnonzero(ends_here)
     whole = np.arange(min(len(order), 1))
     return order, np.append(whole, breaks + 1), np.append(breaks, whole + len(order) - 1)
+
+
+NO_REGIONS = RegionTable.from_rows([], 0)
+"""The replicas of an array that is stored once."""

@@ -17,10 +17,10 @@ from intarsia.codecs import CodecLike
 from intarsia.display import bounds_text
 from intarsia.errors import NotLogicalArrayError
 from intarsia.logical.edit import consolidate
+from intarsia.logical.encoding import encoding_of, planned_metadata
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import choose_codecs, encoding_of, planned_metadata
 from intarsia.logical.recode import reserve_copy
 from intarsia.logical.replicas import (
     EncodingPolicy,
@@ -101,13 +101,8 @@ def add_replica(
     def prepare() -> Upload:
         session = opened.writable_session(branch)
         logical = group_to_edit(session, path)
-        array = LogicalArray(logical)
-        chosen: Any = codecs
-        if codecs == "auto" and array.size:
-            box: BoundsLike = Box.sized(array.shape).bounds if bounds is None else bounds
-            chosen = choose_codecs(codecs, array.as_stored(box) if packing == "keep" else array, box)
-        fields = {"chunks": chunks, "codecs": chosen, "shards": shards, "packing": packing}
-        replica, cells = plan_replica(logical, bounds, fields, layer)
+        fields = {"chunks": chunks, "codecs": codecs, "shards": shards, "packing": packing}
+        replica, cells = plan_replica(LogicalArray(logical), bounds, fields, layer)
         reserve = partial(reserve_replica, box=cells, replica=replica)
         return Upload.copy(commit, session, logical, cells, reserve, client, progress)
 

@@ -16,11 +16,11 @@ from intarsia.casting import Casting
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import codec_list
 from intarsia.logical.append import Addition, complete_encoding, reserve_append, reserve_growth, reserve_rest
+from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, choose_codecs
-from intarsia.logical.recode import copy_values, reserve_copy
-from intarsia.logical.staging import Reservation, keep_layout, lattice_box
+from intarsia.logical.recode import copy_values, encoding_again, reserve_copy
+from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.coercion import as_values
 from intarsia.manifest.packing_columns import PackingChoice, choose_packing
@@ -330,11 +330,7 @@ def recode(
         # Kept in logical chunks: the last one may be partial, and others may fill it.
         if box is None or bounds is None:
             box = lattice_box(logical.manifest, bounds or Box.sized(logical.manifest.shape).bounds)
-        array, elements = LogicalArray(logical), logical.manifest.elements(box).bounds
-        packed = choose_packing(logical.manifest, packing)
-        data = array.as_stored(elements) if packing == "keep" else array
-        chosen = choose_codecs(codecs, data, elements, packed.get("packing"))
-        encoding = keep_layout(logical, box, Encoding(chosen, chunks, shards, **packed))
+        encoding = encoding_again(LogicalArray(logical), box, codecs, chunks, shards, packing)
         reserve = partial(reserve_copy, boxes=[box], encoding=encoding)
         return Upload.copy(commit, session, logical, box, reserve, client, progress)
 

@@ -15,10 +15,10 @@ from intarsia.extras import extra
 from intarsia.interop import write_jobs
 from intarsia.interop.dask.to_dask import to_dask
 from intarsia.logical.append import Addition
+from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, choose_codecs
 from intarsia.logical.staging import Reservation, nothing_left
 from intarsia.manifest.coercion import as_values, shown
 from intarsia.manifest.manifest import NewRegion

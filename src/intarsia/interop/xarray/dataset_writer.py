@@ -17,9 +17,9 @@ from intarsia.errors import DataTypeError, ShapeError
 from intarsia.interop.write_jobs import Job, append_along, new_array, run_jobs
 from intarsia.interop.xarray.backend import GroupStore
 from intarsia.logical.attributes import UNLIMITED_KEY
+from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.hierarchy import is_logical, open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Encoding, choose_codecs
 from intarsia.manifest.box import sizes_of
 
 if TYPE_CHECKING:

@@ -1,0 +1,351 @@
+"""How a new member stores its chunks: what a caller asks for, completed from the regions around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from operator import mod
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import zarr
+import zarr.api.asynchronous
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
+from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
+
+from intarsia._compat import ArrayV3Metadata
+from intarsia.codecs import CodecLike, PackBitsCodec, ReshapeCodec, parse_codecs
+from intarsia.codecs.base import codec_list
+from intarsia.codecs.runtime_options import (
+    NO_OPTIONS,
+    Options,
+    options_of,
+    remembered,
+    remembering,
+)
+from intarsia.engine.accessors import provided
+from intarsia.engine.member_source import AnyArray
+from intarsia.errors import ShapeError
+from intarsia.manifest.box import sizes_of
+from intarsia.manifest.coercion import as_values, data_type_of, values_dtype
+from intarsia.manifest.region_table import NONE
+from intarsia.nullable import NullableCodec, OptionalDType
+from intarsia.nullable.codec import default_serializer, optional_codec
+from intarsia.nullable.present_values import on_present_values
+
+if TYPE_CHECKING:
+    from zarr.dtype import ZDType
+
+    from intarsia.casting import Casting
+    from intarsia.logical.logical_state import LogicalArrayHandle
+    from intarsia.manifest.box import Box
+    from intarsia.manifest.manifest import Manifest
+    from intarsia.manifest.packing import Packing
+    from intarsia.manifest.region_table import Row
+    from intarsia.manifest.view import View
+
+
+ELEMENT_SIZES = ("element_size", "elementsize", "typesize")
+"""The names of the element size in codecs that depend on it."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the chunks of a new member will be stored.
+
+    >>> Encoding(codecs=("gzip",)).chunks is None
+    True
+    """
+
+    codecs: Iterable[CodecLike] | None = None
+    """The codec list; None means zarr's own choice."""
+
+    chunks: tuple[int, ...] | None = None
+    """The member's chunk shape; None means the logical one."""
+
+    shards: tuple[int, ...] | None = None
+    """The member's shard shape, if it is to be sharded."""
+
+    fill_value: Any = None
+    """What its unwritten chunks read as; None means the logical array's."""
+
+    options: Options = NO_OPTIONS
+    """Run-time options of the handle that writes."""
+
+    packing: Packing | None = None
+    """How values become the stored numbers; None means that the values are stored."""
+
+    keep_packing: bool = False
+    """Whether to keep the packing of the data that was there before, if it has one."""
+
+    def __post_init__(self) -> None:
+        if self.codecs is not None:  # they may be an iterator, or a single codec
+            object.__setattr__(self, "codecs", codec_list(self.codecs))
+
+    @property
+    def own_options(self) -> Options:
+        """The options of the codecs themselves."""
+        return NO_OPTIONS if self.codecs is None else options_of(parse_codecs(self.codecs))
+
+    @property
+    def other_options(self) -> Options:
+        """The handle's options, except those that the codecs have themselves."""
+        return self.options.without(self.own_options)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether everything is left open."""
+        fields = self.codecs, self.chunks, self.shards, self.fill_value, self.packing
+        return all(one is None for one in fields) and not self.keep_packing
+
+    def keeps(self, value: Any) -> bool:
+        """Whether a value is read back unchanged."""
+        return self.packing is None or self.packing.holds(value)
+
+    def unpacked(self, manifest: Manifest) -> Encoding:
+        """The same for values instead of numbers."""
+        itemsize = values_dtype(manifest.data_type).itemsize
+        codecs = None if self.codecs is None else codecs_for_size(self.codecs, itemsize)
+        return replace(self, codecs=codecs, packing=None)
+
+    def stored_fill(self, manifest: Manifest) -> Any:
+        """What the unwritten chunks of a member hold; None if its packing has no suitable number.
+
+        If packed, that is the number for the requested fill value. The array's own is suitable only if it is
+        read back unchanged; otherwise unwritten values are missing.
+        """
+        packing = self.packing
+        value = manifest.fill_value if self.fill_value is None else self.fill_value
+        if packing is None or self.fill_value is not None:
+            return value if packing is None else packing.encode(value)[()]
+        held = (packing.encode(candidate)[()] for candidate in (value, np.nan) if packing.holds(candidate))
+        return next(held, None)
+
+
+def codecs_for_size(codecs: Iterable[CodecLike], itemsize: int) -> list[CodecLike]:
+    """The bytes -> bytes codecs of a list, for elements of another size and type.
+
+    >>> shuffle = {"name": "shuffle", "configuration": {"element_size": 2}}
+    >>> codecs_for_size(["bytes", shuffle], itemsize=4)
+    [{'name': 'shuffle', 'configuration': {'element_size': 4}}]
+    """
+    fitted: list[CodecLike] = []
+    for codec in parse_codecs(codecs):
+        if isinstance(codec, BytesBytesCodec):
+            document = codec.to_dict()
+            resized = _with_size(document, itemsize)
+            fitted.append(codec if resized == document else resized)
+    return fitted
+
+
+def _with_size(part: Any, itemsize: int) -> Any:
+    """A part of a codec's document, with every element size replaced."""
+    if isinstance(part, list | tuple):
+        return [_with_size(entry, itemsize) for entry in part]
+    if not isinstance(part, Mapping):
+        return part
+    resized = {
+        key: itemsize if key in ELEMENT_SIZES else _with_size(value, itemsize) for key, value in part.items()
+    }
+    return remembering(resized, remembered(part))
+
+
+def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) -> tuple[Codec, ...] | None:
+    """The codec list of a new member. For nullable data, codecs without `optional` apply to the values.
+
+    >>> from intarsia.manifest.coercion import data_type_of
+    >>> (codec,) = codecs_for(data_type_of("optional[int8]"), ["gzip"])
+    >>> [type(nested).__name__ for nested in codec.data_codecs]
+    ['BytesCodec', 'GzipCodec']
+    >>> [type(codec).__name__ for codec in codecs_for(data_type_of("string"), ["gzip"])]
+    ['VLenUTF8Codec', 'GzipCodec']
+    """
+    if not isinstance(data_type, OptionalDType):
+        return None if codecs is None else parse_codecs(codecs, serializer_of(data_type))
+    if codecs is None:
+        return (optional_codec(data_type),)
+    parsed = parse_codecs(codecs, serializer_of(data_type))
+    if any(isinstance(codec, NullableCodec | ShardingCodec) for codec in parsed):
+        return tuple(on_present_values(codec) for codec in parsed)
+    # Values are one-dimensional for the data_codecs, so codecs that move axes stay in front.
+    turning = [codec for codec in parsed if isinstance(codec, TransposeCodec | ReshapeCodec)]
+    values = [codec for codec in parsed if codec not in turning]
+    compressed = any(isinstance(codec, BytesBytesCodec) for codec in values)
+    masks: list[CodecLike] = [PackBitsCodec(), ZstdCodec()] if compressed else [PackBitsCodec()]
+    return (*turning, optional_codec(data_type, mask_codecs=masks, data_codecs=values))
+
+
+def serializer_of(data_type: ZDType[Any, Any]) -> ArrayBytesCodec:
+    """The serializer of a codec list that names none; for nullable data, that of the values.
+
+    >>> from intarsia.manifest.coercion import data_type_of
+    >>> serializer_of(data_type_of("string"))
+    VLenUTF8Codec()
+    """
+    return default_serializer(data_type.innermost if isinstance(data_type, OptionalDType) else data_type)
+
+
+def create_member(
+    store: Any, name: str | None, manifest: Manifest, shape: tuple[int, ...], encoding: Encoding
+) -> AnyArray:
+    """A new Zarr array that decodes to the logical data type, or to the numbers of the packing."""
+    options: dict[str, Any] = {}
+    data_type, fill_value, codecs = _stored_form(manifest, encoding)
+    if codecs is not None:
+        options["filters"] = [c for c in codecs if isinstance(c, ArrayArrayCodec)] or None
+        options["serializer"] = next(c for c in codecs if isinstance(c, ArrayBytesCodec))
+        options["compressors"] = [c for c in codecs if isinstance(c, BytesBytesCodec)] or None
+    return zarr.create_array(
+        store,
+        name=name,
+        shape=shape,
+        dtype=data_type,
+        chunks=encoding.chunks or manifest.chunk_shape,
+        shards=encoding.shards,
+        fill_value=fill_value,
+        dimension_names=manifest.dimension_names,
+        **options,
+    )
+
+
+def _stored_form(
+    manifest: Manifest, encoding: Encoding
+) -> tuple[ZDType[Any, Any], Any, tuple[Codec, ...] | None]:
+    """The data type, fill value and codecs of a new member; None for zarr's own choice of codecs."""
+    for what, value in (("chunks", encoding.chunks), ("shards", encoding.shards)):
+        sizes = None if value is None else sizes_of(value, what)
+        if sizes is not None and (len(sizes) != manifest.ndim or min(sizes, default=1) < 1):
+            raise ShapeError(
+                f"{what} {sizes}: a member of this array needs {manifest.ndim} sizes of at least 1"
+            )
+    packing, fill_value = encoding.packing, encoding.stored_fill(manifest)
+    data_type = manifest.data_type if packing is None else data_type_of(packing.stored)
+    fill_value = data_type.default_scalar() if fill_value is None else fill_value
+    return data_type, fill_value, codecs_for(data_type, encoding.codecs)
+
+
+def planned_metadata(manifest: Manifest, shape: tuple[int, ...], encoding: Encoding) -> ArrayV3Metadata:
+    """The metadata of the member that `create_member` would create.
+
+    >>> from intarsia.manifest.manifest import Manifest
+    >>> metadata = planned_metadata(Manifest.empty((4,), (2,), "u1"), (4,), Encoding(["gzip"]))
+    >>> [type(codec).__name__ for codec in metadata.codecs]
+    ['BytesCodec', 'GzipCodec']
+    """
+    data_type, fill_value, codecs = _stored_form(manifest, encoding)
+    if codecs is None:  # only zarr knows
+        example: Any = create_member({}, None, manifest, shape, replace(encoding, shards=None))
+        codecs = example.metadata.codecs
+    chunks = tuple(encoding.chunks or manifest.chunk_shape)
+    if encoding.shards is not None:
+        codecs = (ShardingCodec(chunk_shape=chunks, codecs=codecs or ()),)
+        chunks = tuple(encoding.shards)
+    return ArrayV3Metadata(
+        shape=shape,
+        data_type=data_type,
+        chunk_grid={"name": "regular", "configuration": {"chunk_shape": chunks}},
+        chunk_key_encoding={"name": "default", "configuration": {"separator": "/"}},
+        fill_value=fill_value,
+        codecs=codecs,
+        attributes={},
+        dimension_names=manifest.dimension_names,
+    )
+
+
+def encoding_of(metadata: Any) -> dict[str, Any]:
+    """Everything that decides how a member's chunks are stored: equal for members that may be joined."""
+    document = dict(metadata.to_dict())
+    return {
+        key: document[key]
+        for key in ("data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
+    }
+
+
+def choose_codecs(
+    codecs: Iterable[CodecLike] | Literal["auto"] | None,
+    data: Any,
+    bounds: Any = None,
+    packing: Packing | None = None,
+    *,
+    manifest: Manifest | None = None,
+    casting: Casting = "same_kind",
+) -> Iterable[CodecLike] | None:
+    """The codec list; "auto" means the one that suits the data best, or the numbers that it is packed as.
+
+    Data from elsewhere is tried in the type of the array with this `manifest`, as it will be stored.
+    """
+    if codecs != "auto":
+        return codecs
+    if data is None:
+        raise ShapeError('codecs="auto" chooses by the data, but there is no data: give a codec list')
+    if manifest is not None:
+        data = as_values(manifest, data, casting, all_axes=True)
+    chosen: Iterable[CodecLike] = provided("advise", data, bounds=bounds).codecs
+    return chosen if packing is None else codecs_for_size(chosen, packing.stored.itemsize)
+
+
+def encoding_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> Encoding:
+    """An encoding that takes from a region what `encoding` leaves open, as far as it fits what is stored."""
+    manifest, view = logical.manifest, logical.manifest.view_of(row)
+    if encoding.keep_packing:
+        encoding = replace(encoding, packing=manifest.packing_of(row), keep_packing=False)
+    if encoding.codecs is not None:
+        return encoding
+    member: Any = logical.member_of(row)
+    codecs = member.metadata.to_dict()["codecs"]
+    if codecs[0]["name"] == "sharding_indexed":
+        codecs = codecs[0]["configuration"]["codecs"]
+    stored = None if encoding.packing is None else encoding.packing.stored
+    if manifest.stored_type(row) != stored:
+        codecs = codecs_for_size(codecs, (stored or values_dtype(manifest.data_type)).itemsize)
+    elif view is not None:  # what works on certain axes does not fit others
+        parsed = zip(codecs, parse_codecs(codecs), strict=True)
+        codecs = [document for document, codec in parsed if not isinstance(codec, ArrayArrayCodec)]
+    if encoding.chunks is not None or encoding.shards is not None:
+        return replace(encoding, codecs=codecs)
+    (chunks, shards), fill_value = chunks_and_shards(member, view), encoding.fill_value
+    plain = row.packing == NONE and encoding.packing is None
+    if fill_value is None and plain and member.metadata.dtype == manifest.data_type:
+        fill_value = member.fill_value
+    return replace(encoding, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
+
+
+def chunks_and_shards(member: AnyArray, view: View | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """The shapes of a member's chunks and shards, in the array's axes; there may be no shards."""
+    chunks, shards = member.chunks, member.shards
+    if view is not None:
+        chunks = tuple(size for size, _ in view.grid(chunks))
+        shards = None if shards is None else tuple(size for size, _ in view.grid(shards))
+    return chunks, shards
+
+
+def keep_layout(logical: LogicalArrayHandle, box: Box, encoding: Encoding) -> Encoding:
+    """The encoding with the chunks and shards of the largest region in a box of logical chunks, if left open.
+
+    With chunks of their own, there are no shards unless requested. Where the box holds only a part of the
+    member, chunks and shards do not reach beyond it: they would be stored in full.
+    """
+    manifest = logical.manifest
+    rows = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
+    if encoding.chunks is not None or not rows:
+        return encoding
+    parts = [(row, shared) for row in rows if (shared := row.box.intersect(box)) is not None]
+    row, _ = max(parts, key=lambda part: prod(part[1].shape))
+    try:
+        chunks, shards = chunks_and_shards(logical.member_of(row), manifest.view_of(row))
+    except NotImplementedError:  # its chunks differ in size
+        return encoding
+    if encoding.shards is not None:
+        fits = len(encoding.shards) == len(chunks) and not any(map(mod, encoding.shards, chunks))
+        return replace(encoding, chunks=chunks) if fits else encoding
+    for axis, unit in enumerate(manifest.chunk_shape):
+        start, stop = box.start[axis], box.stop[axis]
+        if start > row.box.start[axis] or stop < row.box.stop[axis]:
+            room = (stop - start) * unit
+            size = min(chunks[axis], room)
+            chunks = (*chunks[:axis], size, *chunks[axis + 1 :])
+            if shards is not None:
+                shard = min(shards[axis], -(-room // size) * size)
+                shards = (*shards[:axis], shard, *shards[axis + 1 :])
+    return replace(encoding, chunks=chunks, shards=shards)
