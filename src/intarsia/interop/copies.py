@@ -23,6 +23,7 @@ from intarsia.engine.reader import Reader, chunk_shape
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
 from intarsia.errors import NotLogicalArrayError, OverwriteError
+from intarsia.logical.attributes import DIMENSIONS_KEY
 from intarsia.logical.encoding import Encoding, create_member, encoding_of
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
@@ -33,9 +34,6 @@ from intarsia.manifest.coercion import data_type_of
 from intarsia.manifest.manifest import Manifest
 from intarsia.progress import Progress, part_of
 from intarsia.versions.version import LATEST, Version, resolve
-
-DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""The attribute where xarray keeps dimension names in Zarr v2, which has no place for them."""
 
 MOST_COMPARED = 50
 """How many members are compared to see whether they are encoded alike."""
@@ -134,9 +132,9 @@ class ArrayDescription:
     def of(cls, array: AnyArray) -> ArrayDescription:
         """The description of an array of any format."""
         names, attributes = array.dimension_names, dict(array.attrs)
-        names_2 = attributes.get(DIMENSIONS)
+        names_2 = attributes.get(DIMENSIONS_KEY)
         if names is None and isinstance(names_2, list) and len(names_2) == array.ndim:
-            names = tuple(attributes.pop(DIMENSIONS))
+            names = tuple(attributes.pop(DIMENSIONS_KEY))
         chunks, encoding = _encoding_of(array)
         lattice = tuple(max(1, c) for c in chunks)
         data_type = data_type_of(array.data_type)

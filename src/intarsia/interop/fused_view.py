@@ -377,12 +377,11 @@ class ViewStore(Store):
         document = json.loads(node.document)
         document.pop(CONSOLIDATED, None)
         if everything:
-            found = [
-                (below, await self._document(below, each))
-                async for below, each in self._nodes_below("")
-                if below
-            ]
-            nodes = {below: json.loads(text) for below, text in found if text is not None}
+            nodes = {}
+            async for below, each in self._nodes_below(""):
+                text = await self._document(below, each) if below else None
+                if text is not None:
+                    nodes[below] = json.loads(text)
             document[CONSOLIDATED] = {"kind": "inline", "must_understand": False, "metadata": nodes}
         return json.dumps(document).encode()
 

@@ -17,6 +17,9 @@ RESERVED = frozenset((MANIFEST_KEY, CONVENTIONS_KEY, POLICY_KEY))
 UNLIMITED_KEY = "intarsia_unlimited_dims"
 """The attribute of a dataset's group that names the dimensions that grow."""
 
+DIMENSIONS_KEY = "_ARRAY_DIMENSIONS"
+"""The attribute where xarray keeps dimension names in Zarr v2, which has no place for them."""
+
 NONFINITE_KEY = "intarsia_nonfinite"
 """Names the attributes in which "NaN", "Infinity" and "-Infinity" stand for numbers that JSON lacks."""
 

@@ -18,8 +18,9 @@ from zarr.errors import ContainsArrayError
 
 from intarsia.archives.cache import is_archive, open_archive
 from intarsia.display import names_text, one_line, place_text
+from intarsia.engine.reader import Reader
 from intarsia.errors import MissingGroupError, NotLogicalArrayError
-from intarsia.interop.xarray.variables import plain_variables, variables_of
+from intarsia.interop.xarray.variables import variables_of
 from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_array import LogicalArray
@@ -303,7 +304,7 @@ class GroupStore(AbstractDataStore):
                     array = array.with_config(layer=self._layer)
                 variables |= variables_of(array, name, self._nulls)
             elif isinstance(child, zarr.Array):
-                variables |= plain_variables(child, name, self._nulls)
+                variables |= variables_of(Reader.of(child), name, self._nulls)
         return variables
 
     def get_attrs(self) -> dict[str, Any]:

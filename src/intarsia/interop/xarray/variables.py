@@ -9,7 +9,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import zarr
 from xarray import Variable
 from xarray.backends import BackendArray
 from xarray.backends.zarr import FillValueCoder
@@ -20,45 +19,52 @@ from intarsia.codecs.runtime_options import all_codecs
 from intarsia.engine.reader import Reader
 from intarsia.engine.request import Mode
 from intarsia.interop.dask.to_dask import block_sizes, xarray_chunks
-from intarsia.logical.attributes import with_floats
+from intarsia.logical.attributes import DIMENSIONS_KEY, with_floats
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.manifest.coercion import is_nullable
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE
-from intarsia.nullable import as_nullable, dtype_without_nulls, without_nulls
+from intarsia.nullable import OptionalDType, as_nullable, dtype_without_nulls, without_nulls
 from intarsia.nullable.without_nulls import NullsChoice
 from intarsia.parallel import check_travels
-
-DIMENSIONS_2 = "_ARRAY_DIMENSIONS"
-"""The attribute that holds the names of dimensions, in format 2."""
 
 PACKING_ATTRIBUTES = frozenset(("scale_factor", "add_offset"))
 MASKING_ATTRIBUTES = frozenset(("_FillValue", "missing_value", "_Unsigned"))
 
 
 class LazyValues(BackendArray):
-    """What xarray indexes before it reads: a logical array, or a reader of a plain one."""
+    """What xarray indexes before it reads: a logical array or a reader of a plain one.
 
-    __slots__ = ("_array", "dtype", "shape")
+    `convert` makes other values of those that were read, of the type `dtype`.
+    """
 
-    def __init__(self, array: Any) -> None:
-        self._array = array
-        self.shape = tuple(array.shape)
-        self.dtype = array.dtype
+    __slots__ = ("_array", "_convert", "dtype", "shape")
+
+    def __init__(
+        self,
+        array: LogicalArray | Reader,
+        dtype: np.dtype[Any] | None = None,
+        convert: Callable[[Any], np.ndarray[Any, Any]] | None = None,
+    ) -> None:
+        manifest = array.manifest
+        self._array, self._convert = array, convert
+        self.shape, self.dtype = manifest.shape, dtype or manifest.dtype
+
+    def _converted(self, values: Any) -> Any:
+        return values if self._convert is None else self._convert(values)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return self._array.read(key.tuple, _mode(key))
+        return self._converted(self._array.read(key.tuple, _mode(key)))
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """For `Dataset.load_async`: several variables are read at once, without a waiting thread."""
-        return await self._array.read_async(key.tuple, _mode(key))
+        return self._converted(await self._array.read_async(key.tuple, _mode(key)))
 
     def __deepcopy__(self, memo: object) -> "LazyValues":
         return self  # a view of stored data: there is nothing in memory to copy
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self._array.store, "the dataset")
-        return LazyValues, (self._array,)
+        return LazyValues, (self._array, self.dtype, self._convert)
 
 
 def _mode(key: indexing.ExplicitIndexer) -> Mode:
@@ -124,19 +130,72 @@ def dimensions(name: str, ndim: int, stored: Sequence[str | None] | None) -> tup
     return tuple(f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(names))
 
 
-def variables_of(array: LogicalArray, name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
+def variables_of(array: LogicalArray | Reader, name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
     """The array as a variable that is not decoded yet; with `nulls="masked"`, also a mask of the nulls."""
+    describe: Any = _describe_logical if isinstance(array, LogicalArray) else _describe_plain
+    dims, attributes, encoding = describe(array, name)
     manifest = array.manifest
+    data_type, dtype = manifest.data_type, manifest.dtype
+    if not isinstance(data_type, OptionalDType):
+        encoding |= {"dtype": dtype} if dtype.kind == "T" else {}
+        return {name: _lazy_variable(dims, LazyValues(array), attributes, encoding)}
+    chunks = {"preferred_chunks": encoding["preferred_chunks"]}
+    dtype = dtype_without_nulls(data_type.element.dtype, nulls)
+    if nulls != "masked":
+        convert = partial(_without_nulls, nulls=nulls, what=f"the variable {name!r}")
+        return {name: _lazy_variable(dims, LazyValues(array, dtype, convert), attributes, chunks)}
+    mask = f"{name}_missing"
+    attributes |= {"ancillary_variables": mask}  # CF's way of saying that one belongs to the other
+    about = {"long_name": f"whether {name} is missing"}
+    return {
+        name: _lazy_variable(dims, LazyValues(array, dtype, _beneath_nulls), attributes, chunks),
+        mask: _lazy_variable(dims, LazyValues(array, np.dtype(bool), _is_null), about, dict(chunks)),
+    }
+
+
+def _lazy_variable(
+    dims: tuple[str, ...], values: LazyValues, attributes: dict[str, Any], encoding: dict[str, Any]
+) -> Variable:
+    """A variable whose data is not read yet."""
+    return Variable(dims, indexing.LazilyIndexedArray(values), attributes, encoding)
+
+
+def _without_nulls(values: Any, nulls: NullsChoice | None, what: str) -> np.ndarray[Any, Any]:
+    return np.asarray(without_nulls(as_nullable(values), nulls, what=what))
+
+
+def _beneath_nulls(values: Any) -> np.ndarray[Any, Any]:
+    """The values as they are: a second variable says which are missing."""
+    return as_nullable(values).values
+
+
+def _is_null(values: Any) -> np.ndarray[Any, Any]:
+    return as_nullable(values).is_null()
+
+
+type Description = tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]
+"""The dimensions, attributes and encoding of a variable."""
+
+
+def _describe_logical(array: LogicalArray, name: str) -> Description:
+    """Without the attributes that describe the storage of numbers that are read as values.
+
+    xarray would apply these a second time.
+    """
+    manifest, attributes = array.manifest, with_floats(dict(array.attrs))
     dims = dimensions(name, manifest.ndim, manifest.dimension_names)
-    attributes = _attributes(array, manifest)
-    encoding: dict[str, Any] = {"preferred_chunks": PreferredChunks(array, dims)}
-    if is_nullable(manifest.data_type):
-        return _nullable_variables(array, name, dims, attributes, encoding, nulls)
-    encoding |= {"fill_value": manifest.fill_value} | _packed_encoding(manifest)
-    if manifest.dtype.kind == "T":
-        encoding["dtype"] = manifest.dtype
-    attributes = {key: value for key, value in attributes.items() if key not in encoding}
-    return {name: _lazy_variable(array, dims, attributes, encoding)}
+    packings, is_packed = manifest.packings, bool(PACKING_ATTRIBUTES & attributes.keys())
+    if len(packings):
+        is_unpacked = is_packed or any(kind.missing for kind in packings.kinds)
+    else:
+        is_unpacked = is_packed and manifest.dtype.kind == "f" and _unpacks_itself(array)
+    encoding = {"preferred_chunks": PreferredChunks(array, dims), "fill_value": manifest.fill_value}
+    encoding |= _packed_encoding(manifest)
+    hidden = {*encoding, *PACKING_ATTRIBUTES, *MASKING_ATTRIBUTES} if is_unpacked else encoding.keys()
+    attributes = {key: value for key, value in attributes.items() if key not in hidden}
+    if "_FillValue" in attributes:
+        attributes["_FillValue"] = _fill_value(attributes["_FillValue"], manifest.dtype)
+    return dims, attributes, encoding
 
 
 def _packed_encoding(manifest: Manifest) -> dict[str, Any]:
@@ -158,115 +217,6 @@ def _packed_encoding(manifest: Manifest) -> dict[str, Any]:
     return encoding | {"dtype": packing.stored, "fill_value": fill_value} if encoding else {}
 
 
-def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
-    """An ordinary Zarr array, as in xarray's own engine; unnamed axes get a name."""
-    reader, attributes = Reader.of(array), with_floats(dict(array.attrs))
-    in_format_2 = array.metadata.zarr_format == 2
-    names = attributes.pop(DIMENSIONS_2, None) if in_format_2 else reader.dimension_names
-    dims = dimensions(name, reader.ndim, names)
-    chunks, shards = _sizes(reader.chunks), None if reader.shards is None else _sizes(reader.shards)
-    encoding: dict[str, Any] = {"preferred_chunks": dict(zip(dims, chunks, strict=True))}
-    if is_nullable(reader.data_type):
-        return _nullable_variables(reader, name, dims, attributes, encoding, nulls)
-    encoding |= {
-        "chunks": chunks,
-        "compressors": array.compressors,
-        "filters": array.filters,
-        "shards": shards,
-    }
-    if reader.dtype.kind == "T":
-        encoding["dtype"] = reader.dtype
-    if in_format_2:  # where the fill value means missing
-        if array.fill_value is not None:
-            attributes["_FillValue"] = array.fill_value
-        return {name: _lazy_variable(reader, dims, attributes, encoding)}
-    encoding |= {"serializer": array.serializer, "fill_value": array.fill_value}
-    if "_FillValue" in attributes:
-        attributes["_FillValue"] = _fill_value(attributes["_FillValue"], array.dtype)
-    return {name: _lazy_variable(reader, dims, attributes, encoding)}
-
-
-def _sizes(chunks: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Chunk sizes as in xarray: a number on axes where all chunks have one size."""
-    return xarray_chunks(tuple(sizes if isinstance(sizes, tuple) else (sizes,) for sizes in chunks))
-
-
-def _lazy_variable(
-    array: Any, dims: tuple[str, ...], attributes: dict[str, Any], encoding: dict[str, Any]
-) -> Variable:
-    """A variable whose data is not read yet."""
-    return Variable(dims, indexing.LazilyIndexedArray(LazyValues(array)), attributes, encoding)
-
-
-def _nullable_variables(
-    array: Any,
-    name: str,
-    dims: tuple[str, ...],
-    attributes: dict[str, Any],
-    encoding: dict[str, Any],
-    nulls: NullsChoice | None,
-) -> dict[str, Variable]:
-    """A nullable array: its values and, if requested, a variable that says which are null."""
-    dtype = dtype_without_nulls(array.data_type.element.dtype, nulls)
-    if nulls != "masked":
-        convert = partial(_without_nulls, nulls=nulls, what=f"the variable {name!r}")
-        return {name: _lazy_variable(_Converted(array, dtype, convert), dims, attributes, encoding)}
-    mask = f"{name}_missing"
-    linked = attributes | {"ancillary_variables": mask}  # CF's way of saying that one belongs to the other
-    about = {"long_name": f"whether {name} is missing"}
-    missing = _Converted(array, np.dtype(bool), _is_null)
-    return {
-        name: _lazy_variable(_Converted(array, dtype, _beneath_nulls), dims, linked, encoding),
-        mask: _lazy_variable(missing, dims, about, dict(encoding)),
-    }
-
-
-class _Converted:
-    """An array whose values are converted when read."""
-
-    def __init__(self, array: Any, dtype: np.dtype[Any], convert: Callable[[Any], Any]) -> None:
-        self._array, self.convert = array, convert
-        self.shape, self.dtype, self.store = tuple(array.shape), dtype, array.store
-
-    def read(self, selection: Any, mode: Mode) -> np.ndarray[Any, Any]:
-        return np.asarray(self.convert(self._array.read(selection, mode)))
-
-    async def read_async(self, selection: Any, mode: Mode) -> np.ndarray[Any, Any]:
-        return np.asarray(self.convert(await self._array.read_async(selection, mode)))
-
-
-def _without_nulls(values: Any, nulls: NullsChoice | None, what: str) -> np.ndarray[Any, Any]:
-    return without_nulls(as_nullable(values), nulls, what=what)
-
-
-def _beneath_nulls(values: Any) -> np.ndarray[Any, Any]:
-    """The values as they are: a second variable says which are missing."""
-    return as_nullable(values).values
-
-
-def _is_null(values: Any) -> np.ndarray[Any, Any]:
-    return as_nullable(values).is_null()
-
-
-def _attributes(array: LogicalArray, manifest: Manifest) -> dict[str, Any]:
-    """The user's attributes, without those that describe the storage of numbers that are read as values.
-
-    xarray would apply these a second time.
-    """
-    attributes = with_floats(dict(array.attrs))
-    packings, is_packed = manifest.packings, bool(PACKING_ATTRIBUTES & attributes.keys())
-    if len(packings):
-        is_unpacked = is_packed or any(kind.missing for kind in packings.kinds)
-    else:
-        is_unpacked = is_packed and manifest.dtype.kind == "f" and _unpacks_itself(array)
-    if is_unpacked:
-        for key in PACKING_ATTRIBUTES | MASKING_ATTRIBUTES:
-            attributes.pop(key, None)
-    if "_FillValue" in attributes:
-        attributes["_FillValue"] = _fill_value(attributes["_FillValue"], manifest.dtype)
-    return attributes
-
-
 def _unpacks_itself(array: LogicalArray) -> bool:
     """Whether members turn packed integers into the logical values by their own filters."""
     return any(
@@ -274,6 +224,34 @@ def _unpacks_itself(array: LogicalArray) -> bool:
         for member in array.members.values()
         for codec in all_codecs(getattr(member.metadata, "codecs", ()))
     )
+
+
+def _describe_plain(reader: Reader, name: str) -> Description:
+    """As in xarray's own engine; unnamed axes get a name."""
+    array, attributes = reader.zarr_array, with_floats(dict(reader.attrs))
+    in_format_2 = array.metadata.zarr_format == 2
+    names = attributes.pop(DIMENSIONS_KEY, None) if in_format_2 else reader.dimension_names
+    dims = dimensions(name, array.ndim, names)
+    chunks, shards = _sizes(reader.chunks), None if reader.shards is None else _sizes(reader.shards)
+    encoding: dict[str, Any] = {
+        "preferred_chunks": dict(zip(dims, chunks, strict=True)),
+        "chunks": chunks,
+        "compressors": array.compressors,
+        "filters": array.filters,
+        "shards": shards,
+    }
+    if not in_format_2:
+        encoding |= {"serializer": array.serializer, "fill_value": array.fill_value}
+        if "_FillValue" in attributes:
+            attributes["_FillValue"] = _fill_value(attributes["_FillValue"], array.dtype)
+    elif array.fill_value is not None:  # in format 2 it means missing
+        attributes["_FillValue"] = array.fill_value
+    return dims, attributes, encoding
+
+
+def _sizes(chunks: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Chunk sizes as in xarray: a number on axes where all chunks have one size."""
+    return xarray_chunks(tuple(sizes if isinstance(sizes, tuple) else (sizes,) for sizes in chunks))
 
 
 def _fill_value(stored: Any, dtype: np.dtype[Any]) -> Any:
