@@ -94,15 +94,20 @@ def _from_zarr(module: str, name: str, fallback: Any) -> Any:
         return fallback
 
 
+def _lacks(package: str, error: Exception) -> ImportError:
+    """The error for a package that no longer has a private name."""
+    return ImportError(
+        f"this version of intarsia does not work with {package} {version(package)}: {error}.\n"
+        f"  Install a newer intarsia, or an older {package}: pip install '{package}<{version(package)}'"
+    )
+
+
 def _private(thing: Any, name: str, package: str) -> Any:
     """A private attribute of another package; if it is not there, an error names the package."""
     try:
         return getattr(thing, name)
     except AttributeError as error:
-        raise ImportError(
-            f"this version of intarsia does not work with {package} {version(package)}: {error}.\n"
-            f"  Install a newer intarsia, or an older {package}: pip install '{package}<{version(package)}'"
-        ) from error
+        raise _lacks(package, error) from error
 
 
 def _refuse_slots(*_arguments: Any, **_options: Any) -> Any:
@@ -503,12 +508,10 @@ def _storage_fields(storage: icechunk.Storage) -> dict[str, str]:
 def storage_path(storage: icechunk.Storage) -> str | None:
     """The directory of a local storage, as it was given to icechunk; None for others."""
     fields = _storage_fields(storage)
-    if "type" not in fields:  # without a lock, commits to a local repository could be lost
-        raise ImportError(
-            f"this version of intarsia does not work with icechunk {version('icechunk')}, which does not say "
-            f"where a repository is: {storage}"
-        )
-    return fields["path"] if fields["type"] == "local filesystem" else None
+    try:
+        return fields["path"] if fields["type"] == "local filesystem" else None
+    except KeyError as error:  # it may be local; without the lock, commits could be lost
+        raise _lacks("icechunk", error) from error
 
 
 def storage_in_memory(storage: icechunk.Storage) -> bool:
@@ -530,7 +533,10 @@ def storage_text(storage: icechunk.Storage) -> str:
 
 def native_store(store: icechunk.IcechunkStore) -> Any:
     """The Rust object behind an Icechunk store: our own store wraps it, and it knows its session."""
-    return _private(store, "_store", "icechunk")
+    try:
+        return store._store  # without a call more: every read asks for it
+    except AttributeError as error:
+        raise _lacks("icechunk", error) from error
 
 
 async def get_many(
