@@ -120,6 +120,20 @@ def test_writes_and_appends_elsewhere_do_not_encode_again(encodings, during_uplo
     assert len(encodings) == 1
 
 
+def test_writes_on_both_sides_of_the_box_do_not_encode_again(encodings, during_upload):
+    repo = memory()
+    make(repo)
+
+    def on_both_sides():
+        with intarsia.transaction(repo) as tx:
+            tx.open("t")[np.array([0, 7])] = 5
+
+    during_upload(on_both_sides)
+    intarsia.recode(repo, "t", [(2, 6)], codecs=["zstd"])
+    assert values(repo) == [5, 0, 0, 0, 0, 0, 0, 5]
+    assert len(encodings) == 1
+
+
 def test_a_box_that_was_recoded_meanwhile_is_encoded_again(encodings, during_upload):
     repo = memory()
     make(repo)

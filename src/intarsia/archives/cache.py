@@ -34,7 +34,7 @@ from intarsia.display import count_text
 from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError
 from intarsia.logical.hierarchy import open_group
 from intarsia.versions.access import FILE, SECRETS
-from intarsia.versions.locking import locked
+from intarsia.versions.locking import lock_directory
 from intarsia.versions.repository import open_repository
 
 CACHE = "INTARSIA_CACHE"
@@ -206,7 +206,7 @@ class Entry:
         """Remove everything, the note first: without it nobody takes the rest for complete."""
         (self.path / NOTE).unlink(missing_ok=True)
         if self.path.is_dir():
-            with locked(self.path, WAIT_SECONDS):
+            with lock_directory(self.path, WAIT_SECONDS):
                 shutil.rmtree(self.path / REPOSITORY, ignore_errors=True)
 
     def up_to_date(self, archive: CachedArchive) -> Note:
@@ -225,7 +225,7 @@ class Entry:
         if note is not None and note.digest == digest:
             return note
         self._make_directory()
-        with locked(self.path, WAIT_SECONDS):
+        with lock_directory(self.path, WAIT_SECONDS):
             note = self.note()
             if note is not None and note.digest == digest:  # another process was faster
                 return note

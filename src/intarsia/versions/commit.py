@@ -359,17 +359,25 @@ class Basis:
         for row in rows_of(manifest, written):
             name = manifest.members[row.member]
             if not row.layer and row.box.intersect(self.box) is not None:
-                box = written_box(manifest, row, grain(now.members[name]), written[name])
-                if box is not None and box.intersect(place) is not None:
+                box = written_box(manifest, row, grain(now.members[name]), written[name], place)
+                if box is not None:
                     changed.append(f"{self.path}: {box.text()} was written")
         return changed
 
 
 def written_box(
-    manifest: Manifest, row: Row, size: tuple[int, ...], chunks: Iterable[tuple[int, ...]]
+    manifest: Manifest,
+    row: Row,
+    size: tuple[int, ...],
+    chunks: Iterable[tuple[int, ...]],
+    place: Box | None = None,
 ) -> Box | None:
-    """The box around the part of a region that lies in these chunks of its member, which are of this size."""
-    parts = [part for index in chunks if (part := shown_in(manifest, row, index, size)) is not None]
+    """The box around what a region shows of these chunks of its member, which are of this size.
+
+    With a `place`, only chunks that it shares elements with count.
+    """
+    shown = [shown_in(manifest, row, index, size) for index in chunks]
+    parts = [part for part in shown if part is not None and (place is None or part.intersect(place))]
     return Box.around(parts) if parts else None
 
 

@@ -207,7 +207,7 @@ def merge_forks(
     for each in forks:
         share = each if isinstance(each, Share) else None
         fork = each if isinstance(each, icechunk.ForkSession) else each.fork
-        base = _emptied(repo, fork) if share is None else share.base
+        base = _before_changes(repo, fork) if share is None else share.base
         diff = fork.status()
         changes = Changes.of(diff)
         _check_nodes(session, base, diff)
@@ -230,7 +230,7 @@ def merge_forks(
     merged.update(taken)
 
 
-def _emptied(repo: icechunk.Repository, fork: icechunk.ForkSession) -> icechunk.ForkSession:
+def _before_changes(repo: icechunk.Repository, fork: icechunk.ForkSession) -> icechunk.ForkSession:
     """What one of Icechunk's own forks began with; for storage in memory, which cannot be copied, itself."""
     if storage_in_memory(repo.storage):
         return fork

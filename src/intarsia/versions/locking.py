@@ -93,18 +93,18 @@ def commit_lock(store: icechunk.Repository, timeout: float = LOCK_SECONDS) -> It
     if path is None:
         yield
         return
-    with locked(path, timeout):
+    with lock_directory(path, timeout):
         yield
 
 
 @contextmanager
-def locked(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
+def lock_directory(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
     """Hold the lock of the repository in a directory, which must exist; the repository need not."""
     from filelock import FileLock, Timeout  # readers need no lock
 
     file = lock_file(path)
     # A thread uses one object per file, so that it may take the lock again while it holds it.
-    lock = _of_thread.locks.get(file) or FileLock(file, mode=_lock_mode(path))
+    lock = _held.locks.get(file) or FileLock(file, mode=_lock_mode(path))
     try:
         lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
     except Timeout:
@@ -118,16 +118,16 @@ def locked(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
             f"its lock file {file} cannot be made ({error.strerror}).\n"
             "  Writers need write permission for the repository"
         ) from error
-    _of_thread.locks[file] = lock
+    _held.locks[file] = lock
     try:
         yield
     finally:
         lock.release()
         if not lock.is_locked:
-            _of_thread.locks.pop(file, None)
+            _held.locks.pop(file, None)
 
 
-class _OfThread(threading.local):
+class _ThreadLocks(threading.local):
     """The locks that a thread holds.
 
     Only the code that holds a lock keeps it alive: if Ctrl-C comes between its acquisition and the block that
@@ -138,7 +138,7 @@ class _OfThread(threading.local):
         self.locks: WeakValueDictionary[Path, BaseFileLock] = WeakValueDictionary()
 
 
-_of_thread = _OfThread()
+_held = _ThreadLocks()
 
 
 def _lock_mode(path: Path) -> int:

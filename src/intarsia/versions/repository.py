@@ -31,7 +31,7 @@ from intarsia.versions.access import (
     remember_location,
     s3_options,
 )
-from intarsia.versions.locking import directory_of, lock_file, locked
+from intarsia.versions.locking import directory_of, lock_directory, lock_file
 
 LOG_ENTRIES = 20
 """Entries of Icechunk's log of operations in the file that every commit rewrites; the default is 1,000."""
@@ -46,7 +46,7 @@ REMOTE = icechunk.StorageSettings(
 
 # Two warnings about local storage that the commit lock makes obsolete: that commits of several processes are
 # not safe, and that there is no way to find a write whose acknowledgement was lost.
-ANSWERED_WARNINGS = "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error"
+LOGS_FILTER = "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error"
 
 _memories: dict[str, icechunk.Storage] = {}
 
@@ -160,7 +160,7 @@ def open_repository(
                 "place.\n"
                 "  Files come first, the store last"
             )
-        with locked(path):  # two processes may try to be the first
+        with lock_directory(path):  # two processes may try to be the first
             return icechunk.Repository.open_or_create(storage, **arguments)
 
 
@@ -274,7 +274,7 @@ def _storage(text: str, scheme: str, options: Mapping[str, Any]) -> icechunk.Sto
 def _expect_local_storage() -> None:
     """Silence the warnings that the lock makes obsolete, once, unless the user has set a filter."""
     if "ICECHUNK_LOG" not in os.environ:
-        icechunk.set_logs_filter(ANSWERED_WARNINGS)
+        icechunk.set_logs_filter(LOGS_FILTER)
 
 
 def _s3(bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:

@@ -101,7 +101,7 @@ class Transaction:
         self._base = self._session.snapshot_id
         return self
 
-    def prepared(self) -> SessionChanges | str:
+    def changes(self) -> SessionChanges | str:
         """The changes to commit; if there are none, the snapshot that the session shows."""
         session = self.session
         if session.read_only or not session.has_uncommitted_changes:  # users may have committed it themselves
@@ -119,7 +119,7 @@ class Transaction:
                 raise translate_error(error, self._commit.where) from error
             return
         if self.session.read_only or self.session.has_uncommitted_changes:
-            self._snapshot_id = publish(self._commit, self.prepared, again=False)
+            self._snapshot_id = publish(self._commit, self.changes, again=False)
         self._give_up()
 
     def _give_up(self) -> None:
@@ -205,7 +205,7 @@ def commit_change(commit: Commit, change: Callable[[Transaction], object]) -> st
     def prepare() -> SessionChanges | str:
         tx = Transaction(commit).begin()
         change(tx)
-        return tx.prepared()
+        return tx.changes()
 
     return publish(commit, prepare)
 

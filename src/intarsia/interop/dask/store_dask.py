@@ -97,7 +97,7 @@ def store_dask(
     >>> array[...].sum().item(), [region.bounds for region in array.regions]
     (24.0, [((0, 4), (0, 6)), ((4, 6), (0, 6))])
     """
-    source = _checked(array)
+    source = _check_dask(array)
     if axis is not None and bounds is not None:
         raise TypeError("give axis (to append) or bounds (to fill a box), not both")
     if regions is not None and (axis is not None or bounds is not None):
@@ -155,7 +155,7 @@ def store_dask(
     return tx.snapshot_id or repo.lookup_branch(branch)
 
 
-def _checked(array: Any) -> Any:
+def _check_dask(array: Any) -> Any:
     """The dask array, or an error that says what it lacks."""
     da = extra("dask.array", "dask")
     if not isinstance(array, da.Array):
