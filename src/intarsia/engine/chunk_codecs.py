@@ -104,16 +104,12 @@ class Decoder:
         """Whether a codec may want to know which chunk it works on; zarr's own never do."""
         self.is_direct = self._is_plain and not self._array_codecs and self.stored_dtype == self._dtype
         """Whether a chunk may be decoded right into its place."""
-
+        self.is_raw = self._is_plain and self._unpack is None and not (self._outer or self._array_codecs)
+        """Whether the stored bytes are the values, so that unused ones cost nothing."""
         self._blosc = self._unpack is not None and isinstance(after[0], BloscCodec) and not self._outer
         self._gives_parts = (
             self.nbytes >= WORTH_A_PIECE and not self._array_codecs and (self.is_raw or self._blosc)
         )
-
-    @property
-    def is_raw(self) -> bool:
-        """Whether the stored bytes are the values, so that unused ones cost nothing."""
-        return self._is_plain and self._unpack is None and not (self._outer or self._array_codecs)
 
     @property
     def copies(self) -> int:

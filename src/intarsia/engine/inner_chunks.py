@@ -15,7 +15,7 @@ import numpy as np
 from zarr.codecs import ShardingCodec
 
 from intarsia.codecs.shard_index import ABSENT, LONGEST, ShardIndex, points_outside
-from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Spans
+from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Spans, StoreFetcher
 
 if TYPE_CHECKING:
     from intarsia.engine.member_source import EngineSource
@@ -103,7 +103,7 @@ def whereabouts(source: EngineSource, shards: Shards, chunks: Ints) -> tuple[Int
     return blob, np.ravel_multi_index(inner, shards.per_shard).astype(np.int64)
 
 
-def locate(fetcher: Fetcher, parts: Sequence[tuple[EngineSource, Shards, Ints]]) -> list[Located]:
+def locate(fetcher: StoreFetcher, parts: Sequence[tuple[EngineSource, Shards, Ints]]) -> list[Located]:
     """Locate inner chunks, given for each member with its shards as positions in its chunk grid.
 
     The indexes of all shards are fetched together.
@@ -126,7 +126,7 @@ def _located(i: int, part: _Touched, indexes: list[Any]) -> Located:
     return Located(part.blob, start, np.where(stored, nbytes, -1))
 
 
-def _indexes(fetcher: Fetcher, parts: list[_Touched]) -> list[list[Any]]:
+def _indexes(fetcher: StoreFetcher, parts: list[_Touched]) -> list[list[Any]]:
     """The index of each shard as an array of offsets and lengths; None for shards that are not stored."""
     indexes = [[part.shards.known_index(blob) for blob in part.touched.tolist()] for part in parts]
     sizes = fetcher.sizes([(part.source, part.touched) for part in parts])

@@ -175,7 +175,7 @@ class EngineSource(Source):
         if self.shards is not None:
             _decoder(tuple(self.shards.codec.index_codecs), spec, "an index codec")
         self.decoder = _decoder(codecs, spec, "a codec")
-        self.encoder = Encoder(codecs, spec, self.decoder)
+        self._codecs, self._chunk_spec = codecs, spec
         self._separator = _separator(self.metadata)
         self._prefix = f"{self.path}/" if self.path else ""
         """The beginning of all keys, up to the numbers if there is a separator."""
@@ -183,6 +183,11 @@ class EngineSource(Source):
             zeros = (0,) * len(self.grid)
             first = self.metadata.encode_chunk_key(zeros)
             self._prefix += first.removesuffix(self._separator.join(map(str, zeros)))
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The codecs of a chunk, for writing."""
+        return Encoder(self._codecs, self._chunk_spec, self.decoder)
 
     @property
     def is_written_by_engine(self) -> bool:

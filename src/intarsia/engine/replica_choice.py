@@ -142,10 +142,6 @@ class LayerChoice:
         return Chooser(state, self, near=near) if len(state.manifest.replicas) or self.avoided else None
 
 
-CHEAPEST = LayerChoice()
-"""The layer that costs least, wherever there are several."""
-
-
 class Chooser:
     """Takes regions of replicas instead of those of layer 0 if that costs less."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from intarsia.display import place_text
 from intarsia.engine.fetch import fetcher_for, is_immutable
-from intarsia.engine.fetch.store import Fetcher
+from intarsia.engine.fetch.store import StoreFetcher
 from intarsia.engine.member_source import AnyArray, AnySource, Source, checked_member, short_codecs
 from intarsia.errors import DataTypeError, MemberError, ReadError, signal_failure
 from intarsia.manifest.coercion import type_text
@@ -84,9 +84,11 @@ class ArrayState[M: MemberArrays]:
 
     def source_of(self, part: Part) -> AnySource:
         """The member behind a part of a plan, checked and prepared."""
+        known = self._fitting.get(part.row)
+        if known is not None and part.strip is None:
+            return known
         manifest, table = self.manifest, self.manifest.backings
-        name = manifest.members[table.member[part.row]]
-        source = self.source(name)
+        source = self.source(manifest.members[table.member[part.row]])
         rows = (part.row,)
         if part.strip is not None:
             # The regions that need most of the member are at the ends; one of each kind stands for its type.
@@ -157,7 +159,7 @@ class ArrayHandle[M: MemberArrays](ABC):
     state: ArrayState[M]
     """The state as last read or written."""
 
-    _fetcher: Fetcher | None = None
+    _fetcher: StoreFetcher | None = None
 
     @cached_property
     def fallbacks(self) -> dict[tuple[int, int], Fallback]:
@@ -212,11 +214,11 @@ class ArrayHandle[M: MemberArrays](ABC):
         given_up = getattr(self.store, "is_given_up", False)
         return bool(self.store.read_only) or is_immutable(self.store) or given_up
 
-    def fetcher(self) -> Fetcher:
+    def fetcher(self) -> StoreFetcher:
         """The current way to read from the store."""
-        store, fetcher = self.store, self._fetcher
-        if fetcher is None or fetcher.immutable != is_immutable(store):
-            fetcher = self._fetcher = fetcher_for(store)
+        fetcher = self._fetcher
+        if fetcher is None or (not fetcher.immutable and is_immutable(self.store)):
+            fetcher = self._fetcher = fetcher_for(self.store)
         return fetcher
 
     def retry_on_change[T](

@@ -296,7 +296,7 @@ class StoredArray(ZarrSelections, LazyComputing):
     @property
     def manifest(self) -> Manifest:
         """The manifest, as last read or written."""
-        return self._handle.manifest
+        return self._handle.state.manifest
 
     @property
     def config(self) -> LogicalConfig:
@@ -319,8 +319,11 @@ class StoredArray(ZarrSelections, LazyComputing):
         >>> array.read(([0, 1], [1, 2]), "orthogonal").tolist()
         [[1, 2], [4, 5]]
         """
-        fields, selection = _fields_apart(selection) if self.dtype.names else ((), selection)
-        return _of_fields(self.read_request(parse_selection(self.shape, selection, mode)), fields)
+        manifest = self.manifest
+        if manifest.dtype.names:
+            fields, rest = _fields_apart(selection)
+            return _of_fields(self.read_request(parse_selection(manifest.shape, rest, mode)), fields)
+        return self.read_request(parse_selection(manifest.shape, selection, mode))
 
     async def read_async(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
         """Like `read(selection, mode)`, but on an event loop, for services with many requests.
@@ -335,8 +338,8 @@ class StoredArray(ZarrSelections, LazyComputing):
         >>> asyncio.run(array.read_async(slice(1, 3))).tolist()
         [1, 2]
         """
-        fields, selection = _fields_apart(selection) if self.dtype.names else ((), selection)
-        request = parse_selection(self.shape, selection, mode)
+        fields, rest = _fields_apart(selection) if self.dtype.names else ((), selection)
+        request = parse_selection(self.shape, rest, mode)
         values = shown(await read_request_async(self._handle, request, self._config, self._cache))
         return _of_fields(values, fields)
 

@@ -10,8 +10,8 @@ from intarsia.display import Column, Result, Table, count_text, first_rows, size
 from intarsia.engine.fetch.store import Cost
 from intarsia.engine.member_source import short_codecs
 from intarsia.engine.pool import Batch, by_fetcher, cut, threads_for
-from intarsia.engine.read import prepare
-from intarsia.engine.replica_choice import LayerChoice, LayerPrice, layer_prices
+from intarsia.engine.read import Read
+from intarsia.engine.replica_choice import LayerPrice, layer_prices
 from intarsia.engine.request import Mode, parse_selection
 from intarsia.manifest.coercion import type_text
 
@@ -197,12 +197,12 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     Region      Codecs  Chunks  Fetched  Stored  Copied  Member  Fetcher
     [0:4, 0:4]  gzip         2        2       ?       2  m-...   MemoryStore, in threads
     """
-    ground, config = array._handle, array.config
+    handle, config = array._handle, array.config
     request = parse_selection(array.shape, selection, mode)
-    layers = LayerChoice(config.layer)
-    prepared = prepare(ground, ground.state, request, layers=layers)
-    explained = {id(work.part): _explain_work(ground, work) for work in prepared.works}
-    explained |= {id(part): _explain_by_zarr(ground, part, source) for part, source in prepared.by_zarr}
+    prepared = Read(handle, handle.state, request, config)
+    prepared.prepare()
+    explained = {id(work.part): _explain_work(handle, work) for work in prepared.works}
+    explained |= {id(part): _explain_by_zarr(handle, part, source) for part, source in prepared.by_zarr}
     busy = [work for work in prepared.works if work.present.size]
     threads = threads_for(busy, config) if busy else 1
     requests, requested_bytes = _cost(
@@ -219,7 +219,7 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
         requests,
         requested_bytes,
         ideal,
-        layer_prices(ground.state, prepared.plan, near=ground.fetcher().is_near),
+        layer_prices(handle.state, prepared.plan, near=handle.fetcher().is_near),
     )
 
 
@@ -237,10 +237,10 @@ def _cost(batches: Iterable[Batch]) -> Cost:
     return Cost(requests, nbytes if known else None)
 
 
-def _explain_work(ground: ArrayHandle[Any], work: ChunkPlan) -> PartExplanation:
+def _explain_work(handle: ArrayHandle[Any], work: ChunkPlan) -> PartExplanation:
     known = work.stored_sizes_are_known
     return replace(
-        _region(ground, work.part, work.source),
+        _region(handle, work.part, work.source),
         chunks=int(work.chunks.size),
         fetched=int(work.present.size),
         stored_bytes=int(work.nbytes[work.present].sum()) if known else None,
@@ -249,12 +249,12 @@ def _explain_work(ground: ArrayHandle[Any], work: ChunkPlan) -> PartExplanation:
     )
 
 
-def _explain_by_zarr(ground: ArrayHandle[Any], part: Part, source: ZarrSource) -> PartExplanation:
-    return replace(_region(ground, part, source), fetcher=f"zarr itself: {source.obstacle}")
+def _explain_by_zarr(handle: ArrayHandle[Any], part: Part, source: ZarrSource) -> PartExplanation:
+    return replace(_region(handle, part, source), fetcher=f"zarr itself: {source.obstacle}")
 
 
-def _region(ground: ArrayHandle[Any], part: Part, source: Source) -> PartExplanation:
-    manifest, row = ground.manifest, ground.manifest.backings.row(part.row)
+def _region(handle: ArrayHandle[Any], part: Part, source: Source) -> PartExplanation:
+    manifest, row = handle.manifest, handle.manifest.backings.row(part.row)
     packing, view = manifest.packing_of(row), manifest.view_of(row)
     return PartExplanation(
         manifest.elements(row.box).bounds,

@@ -9,36 +9,9 @@ from intarsia._compat import store_supports_sync_io
 from intarsia._icechunk import IcechunkStore, safe_store
 from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.engine.fetch.local_files import LocalFiles
-from intarsia.engine.fetch.read_errors import helpful_refusals, read_error
-from intarsia.engine.fetch.store import (
-    CAN_READ_FILES,
-    ConcurrentStore,
-    Cost,
-    Encoded,
-    Fetcher,
-    FileSpan,
-    Pending,
-    Spans,
-    SynchronousStore,
-    start,
-)
+from intarsia.engine.fetch.store import CAN_READ_FILES, ConcurrentStore, StoreFetcher, SynchronousStore
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.parallel import check_store
-
-__all__ = [
-    "Cost",
-    "Encoded",
-    "Fetcher",
-    "FileSpan",
-    "Pending",
-    "Spans",
-    "check_links",
-    "fetcher_for",
-    "helpful_refusals",
-    "is_immutable",
-    "read_error",
-    "start",
-]
 
 
 def is_immutable(store: Store) -> bool:
@@ -49,7 +22,7 @@ def is_immutable(store: Store) -> bool:
     return isinstance(store, IcechunkStore) and store.is_immutable
 
 
-def fetcher_for(store: Store) -> Fetcher:
+def fetcher_for(store: Store) -> StoreFetcher:
     """The way to read this store, as it is now; all arrays of an immutable session share one.
 
     >>> from zarr.storage import MemoryStore
@@ -63,7 +36,7 @@ def fetcher_for(store: Store) -> Fetcher:
             return IcechunkSession(store)
         if store.shared.fetcher is None:
             store.shared.fetcher = IcechunkSession(store)
-        fetcher: Fetcher = store.shared.fetcher
+        fetcher: StoreFetcher = store.shared.fetcher
         return fetcher
     if type(store) is LocalStore and CAN_READ_FILES:
         return LocalFiles(store)

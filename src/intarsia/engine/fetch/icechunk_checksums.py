@@ -9,6 +9,7 @@ the format. Anything that looks different is a `FormatError`, and its chunks are
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,56 +81,45 @@ def body_of(content: bytes, kind: int) -> bytes:
 
 
 class _Table:
-    """A FlatBuffers table: fields are found by number, and absent ones are None."""
+    """A FlatBuffers table: fields are found by number."""
 
     def __init__(self, buffer: bytes, at: int) -> None:
         self._buffer, self._at = buffer, at
-        self._fields = at - int.from_bytes(self._cut(at, 4), "little", signed=True)
-        self._end = self._fields + self._number(self._fields, 2)
+        self._fields = at - _number("<i", buffer, at)
+        self._end = self._fields + _number("<H", buffer, self._fields)
+
+    def _place(self, field: int) -> int:
+        """Where a field lies, which must be there."""
+        entry = self._fields + 4 + 2 * field
+        offset = _number("<H", self._buffer, entry) if entry < self._end else 0
+        if not offset:
+            raise FormatError(f"field {field} is missing")
+        return self._at + offset
+
+    def content(self, field: int, length: int) -> bytes:
+        """A field of fixed size."""
+        return self._cut(self._place(field), length)
 
     def _cut(self, at: int, length: int) -> bytes:
-        if at < 0 or at + length > len(self._buffer):
+        if at + length > len(self._buffer):
             raise FormatError("an offset points outside the file")
         return self._buffer[at : at + length]
 
-    def _number(self, at: int, length: int) -> int:
-        return int.from_bytes(self._cut(at, length), "little")
-
-    def place(self, field: int) -> int | None:
-        """Where a field lies."""
-        entry = self._fields + 4 + 2 * field
-        offset = self._number(entry, 2) if entry < self._end else 0
-        return self._at + offset if offset else None
-
-    def content(self, field: int, length: int) -> bytes:
-        """A field of fixed size, which must be there."""
-        at = self.place(field)
-        if at is None:
-            raise FormatError(f"field {field} is missing")
-        return self._cut(at, length)
-
-    def behind(self, field: int) -> int:
-        """Where the target of a field lies."""
-        return self._follow(self.place(field))
-
-    def _follow(self, at: int | None) -> int:
-        if at is None:
-            raise FormatError("a field is missing")
-        return at + self._number(at, 4)
+    def _follow(self, at: int) -> int:
+        return at + _number("<I", self._buffer, at)
 
     def table(self, field: int) -> _Table:
         """The table that a field points to."""
-        return _Table(self._buffer, self.behind(field))
+        return _Table(self._buffer, self._follow(self._place(field)))
 
     def vector(self, field: int) -> tuple[int, int]:
         """Where the elements of a vector begin, and how many there are."""
-        at = self.behind(field)
-        return at + 4, self._number(at, 4)
+        at = self._follow(self._place(field))
+        return at + 4, _number("<I", self._buffer, at)
 
     def text(self, field: int) -> bytes:
         """A string."""
-        at, length = self.vector(field)
-        return self._cut(at, length)
+        return self._cut(*self.vector(field))
 
     def tables(self, field: int) -> Iterator[_Table]:
         """The tables of a vector."""
@@ -140,6 +130,17 @@ class _Table:
     def table_in(self, field: int, k: int) -> _Table:
         """One table of a vector."""
         return _Table(self._buffer, self._follow(self.vector(field)[0] + 4 * k))
+
+
+def _number(form: str, buffer: bytes, at: int) -> int:
+    """A little-endian number at a place of the file."""
+    if at < 0:
+        raise FormatError("an offset points outside the file")
+    try:
+        number: int = struct.unpack_from(form, buffer, at)[0]
+    except struct.error as error:
+        raise FormatError("an offset points outside the file") from error
+    return number
 
 
 class ArrayNode(NamedTuple):

@@ -87,13 +87,27 @@ class Pending(Protocol):
 
 
 class Fetcher(Protocol):
-    """One way to get encoded chunks out of a store."""
+    """One way to get encoded chunks of members out of a store."""
 
     name: str
     """What `explain` calls it."""
 
     in_threads: bool
     """Whether bytes are read one by one in the thread that decodes them, so that nothing is held ahead."""
+
+    def request_numbers(self, spans: Sequence[Spans]) -> list[Ints] | None:
+        """For each range of all members, the number of its request; ranges that come together share one.
+        Numbers rise in the best order for requests. None if it does not matter."""
+
+    def cost(self, spans: Sequence[Spans]) -> Cost:
+        """What `begin` with the same ranges would cost."""
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        """Start to fetch, and return where the bytes will be."""
+
+
+class StoreFetcher(Fetcher, Protocol):
+    """What is known about a store, and the way to get chunks that is best for each member."""
 
     is_near: bool
     """Whether most of what it reads is in memory or on this machine, so that a request costs little."""
@@ -112,17 +126,7 @@ class Fetcher(Protocol):
         are not known without reading."""
 
     def for_member(self, source: EngineSource) -> Fetcher:
-        """The fetcher for this member: this one, or another that can do what the member needs."""
-
-    def request_numbers(self, spans: Sequence[Spans]) -> list[Ints] | None:
-        """For each range of all members, the number of its request; ranges that come together share one.
-        Numbers rise in the best order for requests. None if it does not matter."""
-
-    def cost(self, spans: Sequence[Spans]) -> Cost:
-        """What `begin` with the same ranges would cost."""
-
-    def begin(self, spans: Sequence[Spans]) -> Pending:
-        """Start to fetch, and return where the bytes will be."""
+        """The way for this member, whose sizes were requested: this one, or a faster one."""
 
 
 type KeyRange = tuple[str, ByteRequest | None]

@@ -33,7 +33,7 @@ from intarsia.engine.fetch.byte_ranges import (
     coalesce_ranges,
     group_ranges,
 )
-from intarsia.engine.fetch.store import Cost, Encoded, Fetcher, FileSpan, Pending, Spans, Started, requests_of
+from intarsia.engine.fetch.store import Cost, Encoded, FileSpan, Pending, Spans, Started, requests_of
 from intarsia.engine.fetch.symlinks import Folders
 from intarsia.errors import ChunkDecodeError
 from intarsia.parallel import check_store
@@ -41,7 +41,6 @@ from intarsia.parallel import check_store
 if TYPE_CHECKING:
     from intarsia.engine.fetch.icechunk import IcechunkSession
     from intarsia.engine.fetch.icechunk_checksums import Checksum
-    from intarsia.engine.member_source import EngineSource
     from intarsia.manifest.region_table import Ints
 
 
@@ -230,17 +229,9 @@ class FileRanges(NamedTuple):
 class JoinedSources:
     """Fetches neighbours in source files together; the two kinds of places differ in how they are read."""
 
-    immutable, looks_into_shards, supports_ranges = True, False, True
-
     def __init__(self, session: IcechunkSession, name: str, limits: Limits, *, local: bool) -> None:
         self._session, self.name, self._limits = session, name, limits
-        self.in_threads = self.is_near = local
-
-    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
-        return self._session.sizes(sources)
-
-    def for_member(self, source: EngineSource) -> Fetcher:
-        return self._session.for_member(source)
+        self.in_threads = local
 
     def _ranges(self, spans: Sequence[Spans]) -> FileRanges:
         return FileRanges.of(self._session, spans, local=self.in_threads)
