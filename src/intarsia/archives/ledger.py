@@ -5,7 +5,6 @@ It is stored beside the arrays as a small JSON document, two tables that grow by
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 import zarr
 from zarr.codecs import ZstdCodec
@@ -93,28 +93,6 @@ class Ledger:
         ends = zip(self.claims.start[rows, -1].tolist(), self.claims.stop[rows, -1].tolist(), strict=True)
         return {name for a, b in ends for name in self.variables[a:b]}
 
-    def check(self) -> None:
-        """Raise ValueError unless the parts fit together and have the right types."""
-        sources = len(self.locations)
-        for name in ("locations", "contents", "variables"):
-            listed = getattr(self, name)
-            if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-                raise ValueError(f"{name} is not a list of strings")
-        if not (isinstance(self.moments, list) and sources == len(self.contents) == len(self.moments)):
-            raise ValueError(f"{sources} sources have {len(self.contents)} contents")
-        if not all(moment is None or isinstance(moment, int | float) for moment in self.moments):
-            raise ValueError("moments are not times")
-        if not all(isinstance(dim, str) for dim in self.dims):
-            raise ValueError("concat_dims are not names")
-        for name in ("members", "stacked", "dropped_attrs"):
-            if not isinstance(getattr(self, name), dict):
-                raise ValueError(f"{name} is not an object")
-        claims = self.claims
-        if len(claims) and not (claims.member.min() >= 0 and claims.member.max() < self.count):
-            raise ValueError(f"claims name a source that is not one of {self.count}")
-        if (claims.start < 0).any() or (claims.stop < claims.start).any():
-            raise ValueError("claims end before they start")
-
 
 def is_moved(url: str, identity: Identity, known: str, content: str) -> bool:
     """Whether a file looks like the source `known`, which had this content according to the ledger.
@@ -183,21 +161,39 @@ VERSION = 3
 DESCRIPTION = "the sources of this dataset, what each shows of it, and the member of every encoding"
 
 DAMAGE = (
-    ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError, RuntimeError,
-    MemoryError,
+    msgspec.MsgspecError, ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError,
+    RecursionError, RuntimeError, MemoryError,
 )  # fmt: skip
 """What damaged documents and chunks raise; a failing store raises other errors."""
+
+
+class Head(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The small parts of a ledger, as they are stored."""
+
+    variables: list[str]
+    stacked: dict[str, tuple[str, int]]
+    members: dict[str, dict[str, str]]
+    dropped_attrs: dict[str, list[str]] = {}
 
 
 def read_ledger(group: zarr.Group, *, rows: bool = True) -> Ledger:
     """The ledger of a dataset, or without its `rows` only the small parts; an empty one if it has none."""
     with _named(group):
-        if LEDGER not in group:
+        node: Any = group.get(LEDGER, None)
+        if node is None:
             return Ledger()
-        node: Any = group[LEDGER]
         _check_version(group, node)
-        ledger = _parse(node, rows=rows)
-        ledger.check()
+        dims = msgspec.convert(node.attrs["concat_dims"], tuple[str, ...])
+        nothing, width = RegionTable.from_rows([], len(dims) + 1), 1 + 2 * (len(dims) + 1)
+        ledger = Ledger(dims, claims=nothing, **msgspec.structs.asdict(_read_head(node[HEAD])))
+        if not rows:
+            ledger.unread = Rows(node[SOURCES].shape[0], node[CLAIMS].shape[0])
+        elif node[SOURCES].shape[0]:
+            ledger.locations, ledger.contents, moments = _table(node[SOURCES], 3).T.tolist()
+            ledger.moments = [float(moment) if moment else None for moment in moments]
+            ledger.claims = _claims_of(_table(node[CLAIMS], width), len(ledger.locations))
+        # its lists are never changed in place, only replaced
+        ledger.stored = replace(ledger, members={name: dict(own) for name, own in ledger.members.items()})
         return ledger
 
 
@@ -232,22 +228,6 @@ def _named(group: zarr.Group) -> Iterator[None]:
         raise IngestError(f"the ledger of {place_text(group.store_path)} is damaged: {reason}") from why
 
 
-def _parse(node: Any, *, rows: bool) -> Ledger:
-    dims = tuple(node.attrs["concat_dims"])
-    head = _read_json(node[HEAD])
-    ledger = Ledger(dims, claims=RegionTable.from_rows([], len(dims) + 1), **head)
-    if not rows:
-        ledger.unread = Rows(node[SOURCES].shape[0], node[CLAIMS].shape[0])
-    elif node[SOURCES].shape[0]:
-        locations, contents, moments = _table(node[SOURCES], 3).T.tolist()
-        ledger.locations, ledger.contents = locations, contents
-        ledger.moments = [float(moment) if moment else None for moment in moments]
-        ledger.claims = _claims_of(_table(node[CLAIMS], 1 + 2 * (len(dims) + 1)))
-    # its lists are never changed in place, only replaced
-    ledger.stored = replace(ledger, members={name: dict(own) for name, own in ledger.members.items()})
-    return ledger
-
-
 def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
     """Store the ledger: what is already there, and stays, is not written again."""
     node, before = group.require_group(LEDGER), ledger.stored
@@ -266,44 +246,26 @@ def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
             compressors=ZstdCodec(level=3), overwrite=True,
         )  # fmt: skip
         array[...] = data
-    files, claims = (0, 0) if before is None else (_same_files(ledger, before), _same_claims(ledger, before))
-    texts = np.array(_source_rows(ledger, files), dtype=np.dtypes.StringDType()).reshape(-1, 3)
+    rows, claims = _source_rows(ledger), _columns(ledger.claims)
+    files = same = 0
+    if before is not None:
+        pairs = zip(rows, _source_rows(before), strict=False)
+        files = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        same = same_rows(claims, _columns(before.claims))
+    texts = np.array(rows[files:], dtype=np.dtypes.StringDType()).reshape(-1, 3)
     set_rows(node, SOURCES, ledger.unread.files + files, texts, before is None)
-    set_rows(node, CLAIMS, ledger.unread.claims + claims, _columns(ledger.claims)[claims:], before is None)
+    set_rows(node, CLAIMS, ledger.unread.claims + same, claims[same:], before is None)
     _write_index(ledger, node, ledger.unread.files + files)
 
 
 def _head(ledger: Ledger) -> bytes:
     members = {name: dict(list(known.items())[-MOST_MEMBERS:]) for name, known in ledger.members.items()}
-    head: dict[str, Any] = {
-        "variables": ledger.variables, "stacked": ledger.stacked, "members": members
-    }  # fmt: skip
-    if ledger.dropped_attrs:
-        head["dropped_attrs"] = ledger.dropped_attrs
-    return json.dumps(head, separators=(",", ":")).encode()
+    return msgspec.json.encode(Head(ledger.variables, ledger.stacked, members, ledger.dropped_attrs))
 
 
-def _source_rows(ledger: Ledger, first: int) -> list[tuple[str, str, str]]:
-    moments = ("" if moment is None else repr(moment) for moment in ledger.moments[first:])
-    return list(zip(ledger.locations[first:], ledger.contents[first:], moments, strict=True))
-
-
-def _same_files(ledger: Ledger, before: Ledger) -> int:
-    """How many sources, from the first on, are in the store as they are here."""
-    for names in ("locations", "contents", "moments"):
-        if getattr(ledger, names)[: len(before.locations)] != getattr(before, names):
-            mine = zip(ledger.locations, ledger.contents, ledger.moments, strict=True)
-            theirs = zip(before.locations, before.contents, before.moments, strict=True)
-            same = (a == b for a, b in zip(mine, theirs, strict=False))
-            return sum(1 for _ in takewhile(bool, same))
-    return len(before.locations)
-
-
-def _same_claims(ledger: Ledger, before: Ledger) -> int:
-    mine, theirs = _columns(ledger.claims), _columns(before.claims)
-    if mine.shape[1] != theirs.shape[1]:
-        return 0
-    return same_rows(mine, theirs)
+def _source_rows(ledger: Ledger) -> list[tuple[str, str, str]]:
+    moments = ("" if moment is None else repr(moment) for moment in ledger.moments)
+    return list(zip(ledger.locations, ledger.contents, moments, strict=True))
 
 
 def _write_index(ledger: Ledger, node: Any, kept: int) -> None:
@@ -315,17 +277,10 @@ def _write_index(ledger: Ledger, node: Any, kept: int) -> None:
         if index is None:
             set_rows(node, INDEX, 0, np.empty(0, dtype=np.uint64), False, INDEX_CHUNK)
         return
-    first = min(valid, ledger.unread.files)
-    names = _locations_from(ledger, node, first)
-    marks = np.array([mark_of(url) for url in names[valid - first :]], dtype=np.uint64)
-    set_rows(node, INDEX, valid, marks, False, INDEX_CHUNK)
-
-
-def _locations_from(ledger: Ledger, node: Any, first: int) -> list[str]:
-    if first >= ledger.unread.files:
-        return ledger.locations[first - ledger.unread.files :]
-    stored = np.asarray(Reader.of(node[SOURCES])[first : ledger.unread.files, 0]).tolist()
-    return [*stored, *ledger.locations]
+    names = ledger.locations[max(0, valid - ledger.unread.files) :]
+    if valid < ledger.unread.files:
+        names = [*np.asarray(Reader.of(node[SOURCES])[valid : ledger.unread.files, 0]).tolist(), *names]
+    set_rows(node, INDEX, valid, np.array(list(map(mark_of, names)), dtype=np.uint64), False, INDEX_CHUNK)
 
 
 def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
@@ -390,16 +345,17 @@ def same_rows(mine: Ints, theirs: Ints) -> int:
     >>> same_rows(np.array([[1], [2], [3]]), np.array([[1], [2], [4]]))
     2
     """
+    if mine.shape[1] != theirs.shape[1]:
+        return 0
     both = min(len(mine), len(theirs))
     differs = (mine[:both] != theirs[:both]).any(axis=1)
     return int(np.argmax(differs)) if differs.any() else both
 
 
-def _read_json(array: Any) -> dict[str, Any]:
+def _read_head(array: Any) -> Head:
     if array.shape != array.chunks:  # it was written as one chunk
         raise ValueError(f"{array.name} has the shape {array.shape}, but chunks of {array.chunks}")
-    document: dict[str, Any] = json.loads(np.asarray(Reader.of(array)[...]).tobytes())
-    return document
+    return msgspec.json.decode(np.asarray(Reader.of(array)[...]).tobytes(), type=Head)
 
 
 def _table(array: Any, width: int) -> np.ndarray[Any, Any]:
@@ -417,7 +373,11 @@ def _columns(claims: RegionTable) -> Ints:
     return np.column_stack([claims.member, claims.start, claims.stop])
 
 
-def _claims_of(columns: Ints) -> RegionTable:
+def _claims_of(columns: Ints, sources: int) -> RegionTable:
     file, ends = np.ascontiguousarray(columns[:, 0]), columns[:, 1:]
     start, stop = (np.ascontiguousarray(each) for each in np.split(ends, 2, axis=1))
+    if not ((file >= 0) & (file < sources)).all():
+        raise ValueError(f"claims name a source that is not one of {sources}")
+    if (start < 0).any() or (stop < start).any():
+        raise ValueError("claims end before they start")
     return RegionTable.of(file, start, stop, np.zeros_like(start))
