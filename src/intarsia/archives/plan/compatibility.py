@@ -131,8 +131,6 @@ class Expectations:
         """Axes that are in another order than expected, by URL and dimension."""
         self.conversions: dict[str, dict[str, reconcile.Conversion]] = {}
         """How files' data is converted to the dataset's units, by URL and variable."""
-        self.kinds: dict[str, np.dtype[Any]] = {}
-        """The types of the values of the file that is being checked."""
         for name, logical in dataset.logical_groups.items():
             manifest = logical.manifest
             dims = tuple(str(each) for each in manifest.dimension_names or ())
@@ -210,7 +208,6 @@ class Expectations:
         problem = self._unreadable(file, data) or ("" if extends else self._missing(data))
         problem = problem or self._units(file) or self._grid(file)
         problem = problem or self._unlike(data) or self.attributes.problem(file)
-        self.kinds.clear()
         for name, variable in data.items():
             if not problem and (name in self.data or self._takes(name)):
                 problem = self._variable(name, variable, file)
@@ -338,10 +335,8 @@ class Expectations:
     def _variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> str:
         if self.rules.copy == "never" and variable.reason:
             return f"{name!r}: {variable.reason}, and copy='never' was requested"
+        decoding = self.decode(file.url, name, variable)
         known = self.data.get(name)
-        nulls = self.rules.nulls if known is None else known.nulls
-        decoding = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
-        self.kinds[name] = decoding.values
         if known is None:
             known = self._sibling(name)
             if known is None:
@@ -365,7 +360,6 @@ class Expectations:
             except IngestError as error:
                 return f"{words}: {error}"
             self.conversions.setdefault(file.url, {})[name] = change
-        self.kinds[name] = decoding.values
         if name in self.rules.dtypes and decoding.values.kind in "iuf":
             return ""  # values are rounded
         dtype, fixed = (
@@ -373,6 +367,14 @@ class Expectations:
             known.is_declared or (known.nulls and known.dtype is not None),
         )
         return reconcile.type_problem(name, decoding.values, dtype, known.source, fixed=fixed)
+
+    def decode(self, url: str, name: str, variable: ParsedVariable) -> Decoding:
+        """How the numbers of a file's variable become values, in the units of the dataset."""
+        known = self.data.get(name) or self._sibling(name)
+        nulls = self.rules.nulls if known is None else known.nulls
+        decoding = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
+        change = self.conversions.get(url, {}).get(name)
+        return decoding if change is None else decoding.converted(change)
 
     def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:
         """Whether a variable has the same axes, in any order; those of length 1 may be there or not."""
@@ -392,8 +394,9 @@ class Expectations:
             elif name not in self.data and name not in self.unreadable:
                 words = f"the dataset does not have it, but {file.url} does (add_variables=True adds it)"
                 self.dropped.setdefault(name, words)
-            expected, kind = self.data.get(name), self.kinds.get(name)
-            if expected is not None and kind is not None and expected.dtype is None:
+            expected = self.data.get(name)
+            if expected is not None and expected.dtype is None:
+                kind = self.decode(file.url, name, variable).values
                 expected.seen = kind if expected.seen is None else np.result_type(expected.seen, kind)
         self.has_variables = True
         self.unreadable |= file.left_out.keys()

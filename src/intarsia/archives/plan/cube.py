@@ -223,86 +223,65 @@ def place_files(
     names = list(dict.fromkeys([*ledger.variables, *variables]))
     entries = {url: int(numbers[i]) for url, i in known.items()}
     refused: dict[str, str] = {}
-    taken = list(files)
     while True:
-        axes, problems = _axes(taken, dataset, dims, old, stays, rules)
-        if not problems:
-            cube, overlaps = _make_cube(
-                taken, axes, stays, leaves, names, kept.tolist(), ledger, rules, entries
-            )
-            problems = {
-                each.file.url: _overlap_text(each, overlaps[each.number], cube, ledger)
-                for each in cube.placed_files
-                if each.number in overlaps
-            }
-        if not problems:
+        taken = [file for file in files if file.url not in refused]
+        try:
+            axes = [_axis(k, taken, dataset, dims, old, stays, rules) for k in range(len(dims))]
+            cube = _make_cube(taken, axes, stays, leaves, names, kept.tolist(), ledger, rules, entries)
+        except RefusedFilesError as error:
+            refused |= error.problems  # the axes are different without these
+        else:
             cube.refused = refused
             return cube
-        refused |= problems  # the axes are different without these
-        taken = [file for file in taken if file.url not in problems]
 
 
-def _axes(
-    files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], old: RegionTable,
+class RefusedFilesError(Exception):
+    """Files that cannot be placed beside the others, and why."""
+
+    def __init__(self, problems: dict[str, str]) -> None:
+        self.problems = problems
+
+
+def _refuse(problems: dict[str, str]) -> None:
+    if problems:
+        raise RefusedFilesError(problems)
+
+
+def _axis(
+    k: int, files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], old: RegionTable,
     stays: RegionTable, rules: Rules,
-) -> tuple[tuple[GrownAxis, ...], dict[str, str]]:  # fmt: skip
-    """The new axes, or what is wrong with individual files."""
-    axes: list[GrownAxis] = []
-    for k, dim in enumerate(dims):
-        length = int(old.stop[:, k].max()) if len(old) else 0
-        gone = uncovered(length, stays.start[:, k], stays.stop[:, k])
-        lengths = [file.steps(dim) for file in files]
-        problems: dict[str, str] = {}
-        variables, lacking = concat_variables(dim, files)
-        if lacking and dim in dataset.plain:
-            return (), {
-                file.url: f"it has no coordinate {dim!r}, but the dataset does ({_advice(dim)})"
-                for file in lacking
-            }
-        if not lacking and (dim in dataset.plain or (variables and dataset.is_new)):
-            try:
-                coordinate = concat_coordinate(dim, variables, dataset)
-            except IngestError:
-                return (), _incompatible_files(dim, files, variables, dataset)
-            problems = _value_problems(dim, files, coordinate)
-            if problems:
-                return (), problems
-            axis = union(dim, coordinate.before, coordinate.parts, gone, rules.tolerance, dataset.origin)
-            axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
-            if dataset.origin and not axis.goes_behind(END_STEPS):
-                raise WholeDatasetNeededError
-            if rules.tolerance:
-                problems = {
-                    file.url: f"steps of its {dim} are closer together than tolerance={rules.tolerance}"
-                    for file, steps in zip(files, axis.positions, strict=True)
-                    if len(np.unique(steps)) < len(steps)
-                }
-        elif len(dims) == 1 or not files:
-            axis = appended(dim, length, lengths, gone)
-        else:
-            problems = _index_problems(dim, files, length, rules, dims)
-            if not problems:
-                axis = nested(dim, [rules.indices[file.url][k] for file in files], lengths)
-        if problems:
-            return (), problems
-        axes.append(axis)
-    return tuple(axes), {}
-
-
-def _advice(dim: str) -> str:
-    return f"dims={{{dim!r}: …}} gives it one"
-
-
-def _index_problems(
-    dim: str, files: Sequence[ParsedFile], before: int, rules: Rules, dims: Sequence[str]
-) -> dict[str, str]:
-    """Why nested lists do not say where files go along a dimension without a coordinate."""
-    advice = _advice(dim)
-    bare = [file for file in files if len(rules.indices.get(file.url, ())) != len(dims)]
+) -> GrownAxis:  # fmt: skip
+    """A dimension with the steps of these files."""
+    dim, advice = dims[k], f"dims={{{dims[k]!r}: …}} gives it one"
+    length = int(old.stop[:, k].max()) if len(old) else 0
+    gone = uncovered(length, stays.start[:, k], stays.stop[:, k])
+    lengths = [file.steps(dim) for file in files]
+    variables, lacking = concat_variables(dim, files)
+    if dim in dataset.plain:
+        words = f"it has no coordinate {dim!r}, but the dataset does ({advice})"
+        _refuse({file.url: words for file in lacking})
+    if not lacking and (dim in dataset.plain or (variables and dataset.is_new)):
+        try:
+            coordinate = concat_coordinate(dim, variables, dataset)
+        except IngestError:
+            raise RefusedFilesError(_incompatible_files(dim, files, variables, dataset)) from None
+        _refuse(_value_problems(dim, files, coordinate))
+        axis = union(dim, coordinate.before, coordinate.parts, gone, rules.tolerance, dataset.origin)
+        axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
+        if dataset.origin and not axis.goes_behind(END_STEPS):
+            raise WholeDatasetNeededError
+        words = f"steps of its {dim} are closer together than tolerance={rules.tolerance}"
+        positions = zip(files, axis.positions, strict=True) if rules.tolerance else ()
+        _refuse({file.url: words for file, steps in positions if len(np.unique(steps)) < len(steps)})
+        return axis
+    if len(dims) == 1 or not files:
+        return appended(dim, length, lengths, gone)
     words = f"it has no coordinate {dim!r} ({advice}; or pass nested lists, one level per dimension)"
-    if not bare and before:
-        bare, words = list(files), f"{dim!r} has no coordinate, so its place is unknown ({advice})"
-    return {file.url: words for file in bare}
+    bare = [file for file in files if len(rules.indices.get(file.url, ())) != len(dims)]
+    _refuse({file.url: words for file in bare})
+    words = f"{dim!r} has no coordinate, so its place is unknown ({advice})"
+    _refuse({file.url: words for file in files if length})
+    return nested(dim, [rules.indices[file.url][k] for file in files], lengths)
 
 
 def concat_variables(name: str, files: Sequence[ParsedFile]) -> tuple[list[ParsedVariable], list[ParsedFile]]:
@@ -335,24 +314,21 @@ def concat_coordinate(
 def _incompatible_files(
     dim: str, files: Sequence[ParsedFile], variables: Sequence[ParsedVariable], dataset: Dataset
 ) -> dict[str, str]:
-    """The files whose coordinate is incompatible with that of the dataset, or of the first file."""
-    problems: dict[str, str] = {}
-    taken: list[ParsedVariable] = []
-    for file, variable in zip(files, variables, strict=True):
-        try:
-            concat_coordinate(dim, [*taken, variable], dataset)
-            taken = [*taken, variable][:1]
-        except IngestError as error:
-            problems[file.url] = str(error)
-    if problems:
-        return problems
-    taken = []  # each of them is compatible with the first, but not all of them together
-    for file, variable in zip(files, variables, strict=True):
-        try:
-            concat_coordinate(dim, [*taken, variable], dataset)
-            taken.append(variable)
-        except IngestError as error:
-            problems[file.url] = str(error)
+    """The files whose coordinate is incompatible with that of the dataset, or of the first file.
+
+    If each of them is compatible with the first, those that are not with all before them.
+    """
+    for most in (1, len(files)):
+        problems: dict[str, str] = {}
+        taken: list[ParsedVariable] = []
+        for file, variable in zip(files, variables, strict=True):
+            try:
+                concat_coordinate(dim, [*taken, variable], dataset)
+                taken = [*taken, variable][:most]
+            except IngestError as error:
+                problems[file.url] = str(error)
+        if problems:
+            break
     return problems
 
 
@@ -374,10 +350,10 @@ def _value_problems(dim: str, files: Sequence[ParsedFile], coordinate: ConcatCoo
 
 
 def _make_cube(
-    files: Sequence[ParsedFile], axes: tuple[GrownAxis, ...], stays: RegionTable, leaves: RegionTable,
+    files: Sequence[ParsedFile], axes: Sequence[GrownAxis], stays: RegionTable, leaves: RegionTable,
     names: list[str], kept: list[int], ledger: Ledger, rules: Rules, known: Mapping[str, int],
-) -> tuple[Cube, dict[int, int]]:  # fmt: skip
-    """The cube with these files; and those that overlap others, with one file each that they overlap."""
+) -> Cube:  # fmt: skip
+    """The cube with these files."""
     for k, axis in enumerate(axes):
         stays, leaves = stays.move(k, axis.kept), leaves.move(k, axis.kept)
     numbers = {name: i for i, name in enumerate(names)}
@@ -408,9 +384,17 @@ def _make_cube(
         if each.file.identity.modified is not None:
             moments[each.number] = each.file.identity.modified.timestamp()
     new = RegionTable.from_rows(rows, len(axes) + 1)
-    claims_of_all, refused, more = resolve_overlaps(stays, new, rules.overlap, moments)
+    claims_of_all, overlaps, more = resolve_overlaps(stays, new, rules.overlap, moments)
     placed_files.sort(key=lambda each: each.box.start)
-    return Cube(axes, placed_files, claims_of_all, cut | more, names, stays, leaves, kept), refused
+    cube = Cube(tuple(axes), placed_files, claims_of_all, cut | more, names, stays, leaves, kept)
+    _refuse(
+        {
+            each.file.url: _overlap_text(each, overlaps[each.number], cube, ledger)
+            for each in placed_files
+            if each.number in overlaps
+        }
+    )
+    return cube
 
 
 def _overlap_text(own: PlacedFile, other: int, cube: Cube, ledger: Ledger) -> str:

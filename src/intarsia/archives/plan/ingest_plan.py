@@ -30,7 +30,7 @@ from intarsia.archives.plan.cube import (
 )
 from intarsia.archives.plan.encodings import ChunkSet, chunk_sets_of
 from intarsia.archives.plan.member_allocation import GrowingMember, allocate_members
-from intarsia.archives.plan.reconcile import Conversion, wider_type
+from intarsia.archives.plan.reconcile import wider_type
 from intarsia.errors import IngestError
 from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.coercion import is_nullable, values_dtype
@@ -424,7 +424,7 @@ def plan_array(
     ]
     logical = dataset.logical_groups.get(name)
     nulls = rules.nulls if logical is None else is_nullable(logical.manifest.data_type)
-    decodings = [_decoding(*each, nulls, expectations) for each in sources]
+    decodings = [expectations.decode(each.file.url, part, variable) for each, part, variable in sources]
     known = next(expectations.data[part] for part in parts if part in expectations.data)
     dims, sizes = known.dims, known.sizes | cube.sizes
     if stack is not None:
@@ -445,7 +445,8 @@ def plan_array(
         lattice = _lattice(dims, shape, growing, [variable for *_, variable in sources])
     whole = tuple((Span(0, size),) for size in shape)
     by_number = sorted(sources, key=lambda each: each[0].number)
-    same = [each for each in by_number if _conversion(*each, expectations) is None]
+    changed = expectations.conversions
+    same = [each for each in by_number if each[1] not in changed.get(each[0].file.url, ())]
     attrs = _attributes(same) if same else _attributes(by_number) | {"units": known.units}
     if rules.schema is not None and name in rules.schema.file.variables:
         attrs = {k: v for k, v in rules.schema.file.variables[name].attrs.items() if k not in PACKING}
@@ -490,21 +491,6 @@ def _wider(
             "can only become wider"
         )
     return target
-
-
-def _conversion(
-    placed_file: PlacedFile, part: str, _: ParsedVariable, expectations: Expectations
-) -> Conversion | None:
-    return expectations.conversions.get(placed_file.file.url, {}).get(part)
-
-
-def _decoding(
-    placed_file: PlacedFile, part: str, variable: ParsedVariable, nulls: bool, expectations: Expectations
-) -> Decoding:
-    """How the numbers of a file's variable become values, in the units of the dataset."""
-    decoding = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
-    conversion = _conversion(placed_file, part, variable, expectations)
-    return decoding if conversion is None else decoding.converted(conversion)
 
 
 def _attributes(sources: Sequence[tuple[PlacedFile, str, ParsedVariable]]) -> dict[str, Any]:
