@@ -22,7 +22,7 @@ from intarsia.extras import extra
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
     from intarsia.archives.plan.axis_union import GrownAxis
-    from intarsia.archives.plan.cube import Cube, PlacedFile
+    from intarsia.archives.plan.cube import PlacedFile
 
 MEANING = (*PACKING, "units", "calendar")
 """Attributes that say what stored numbers mean: if they are equal, the numbers are comparable."""
@@ -247,22 +247,15 @@ class CoordinateArray:
 
 
 def assemble(
-    name: str, coordinate: ConcatCoordinate, cube: Cube, having: Sequence[PlacedFile]
+    coordinate: ConcatCoordinate, axes: Mapping[str, GrownAxis], having: Sequence[PlacedFile]
 ) -> tuple[CoordinateArray, str]:
     """The values of a coordinate over the files that have it; and what is wrong if they disagree."""
-    axes = {axis.dim: axis for axis in cube.axes}  # in the order of the cube
     growing = [d for d, dim in enumerate(coordinate.dims) if dim in axes]
-    first = axes[coordinate.dims[growing[0]]]
-    before, kept = coordinate.before, None
-    attrs: Mapping[str, Any] = coordinate.attrs
-    if name == first.dim and first.values is not None:
-        # the axis was built from files in another order, so it may have other units
-        values, attrs, problem = first.values, first.attrs, ""
-    else:
-        values, problem = _fill_steps(coordinate, axes, having)
-    if before is not None and len(growing) == 1 and first.appends and not coordinate.rewritten:
-        kept = before.shape[growing[0]] if values.dtype == before.dtype else None
-    return CoordinateArray(coordinate.dims, dict(attrs), values, growing[0], kept), problem
+    before, axis = coordinate.before, axes[coordinate.dims[growing[0]]]
+    values, problem = _fill_steps(coordinate, axes, having)
+    stays = before is not None and before.dtype == values.dtype and not coordinate.rewritten
+    kept = len(axis.kept) if stays and len(growing) == 1 and axis.appends else None
+    return CoordinateArray(coordinate.dims, dict(coordinate.attrs), values, growing[0], kept), problem
 
 
 def _fill_steps(

@@ -256,33 +256,37 @@ def _plan_coordinates(
     names = dict.fromkeys(name for file in files for name, v in file.variables.items() if v.role == "concat")
     if files or cube.loses_steps:  # what the files lack also changes with the axes
         names |= dict.fromkeys(name for name in dataset.plain if set(dataset.dims(name)) & set(cube.dims))
+    axes = {axis.dim: axis for axis in cube.axes}
     coordinates: dict[str, CoordinateArray] = {}
     problems: dict[str, str] = {}
     for name in names:
         is_known = name in dataset.plain
         if name in expectations.unreadable and not is_known:
             continue
-        variables, lacking = concat_variables(name, files)
-        if name in cube.dims and cube.axes[cube.dims.index(name)].values is None:
-            problems[name] = "not every file has it"
-            continue
         if dataset.origin and (not is_known or not dataset.plain[name].ndim):
             raise WholeDatasetNeededError
-        absent = {file.url for file in lacking}
-        having = [each for each in named if each.file.url not in absent]
-        try:
-            coordinate, refusal = concat_coordinate(name, variables, dataset, cube), ""
-        except IngestError as error:
-            if not is_known:
-                problems[name] = str(error)
-                continue
-            coordinate, having, refusal = concat_coordinate(name, (), dataset, cube), [], str(error)
-        found, conflict = assemble(name, coordinate, cube, having)
-        if dataset.origin and found.kept is None:
+        refusal = conflict = ""
+        if name in axes:
+            found = axes[name].coordinate(dataset.plain[name].dtype if is_known else None)
+            conflict = "" if found is not None else "not every file has it"
+        else:
+            variables, lacking = concat_variables(name, files)
+            absent = {file.url for file in lacking}
+            having = [each for each in named if each.file.url not in absent]
+            try:
+                coordinate = concat_coordinate(name, variables, dataset, cube)
+            except IngestError as error:
+                refusal = str(error)
+                if not is_known:
+                    problems[name] = refusal
+                    continue
+                coordinate, having = concat_coordinate(name, (), dataset, cube), []
+            found, conflict = assemble(coordinate, axes, having)
+        if dataset.origin and (found is None or found.kept is None):
             raise WholeDatasetNeededError
         if refusal or conflict:
             problems[name] = refusal or conflict
-        if not (refusal or conflict) or not dataset.is_new:
+        if found is not None and (not (refusal or conflict) or not dataset.is_new):
             coordinates[name] = found
     return coordinates, problems
 
@@ -311,11 +315,6 @@ class Contribution:
 
     chunk_sets: list[ChunkSet]
     """How its chunks are backed."""
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal for contributions with equal encoding and packing."""
-        return self.variable.name, self.packing, *(chunks.encoding.digest for chunks in self.chunk_sets)
 
     @property
     def copied(self) -> int:
