@@ -77,44 +77,31 @@ class Span(NamedTuple):
         return self.cut(min(ends), max(ends) + 1)
 
 
-def spans(positions: Ints) -> tuple[Span, ...]:
-    """Steps of an axis, one for each step of a file, as a few spans.
+def spans(positions: Ints, stored: Ints | None = None) -> tuple[Span, ...]:
+    """Steps of an axis, one for each step of a file, as a few spans; `stored` are those steps, if not all.
 
     >>> spans(np.array([3, 4, 5, 9, 2, 1]))
     (Span(start=3, length=3, first=0, stride=1), Span(start=9, length=1, first=3, stride=1), \
 Span(start=1, length=2, first=5, stride=-1))
-    """
-    count = len(positions)
-    if count == 1 or bool((np.diff(positions) == 1).all()):
-        return (Span(int(positions[0]), count),) if count else ()
-    steps = np.diff(positions).tolist()
-    found, begin = [], 0
-    while begin < count:
-        stride = steps[begin] if begin < count - 1 and abs(steps[begin]) == 1 else 0
-        end = begin
-        while stride and end < count - 1 and steps[end] == stride:
-            end += 1
-        length = end - begin + 1
-        if stride == -1:
-            found.append(Span(int(positions[end]), length, end, -1))
-        else:
-            found.append(Span(int(positions[begin]), length, begin))
-        begin = end + 1
-    return tuple(found)
-
-
-def stored_spans(places: Sequence[Span], picked: Ints) -> tuple[Span, ...]:
-    """Spans of the `picked` steps of a file, counted in its stored steps.
-
-    >>> stored_spans([Span(10, 3)], np.array([4, 5, 9]))
+    >>> spans(np.array([10, 11, 12]), np.array([4, 5, 9]))
     (Span(start=10, length=2, first=4, stride=1), Span(start=12, length=1, first=9, stride=1))
     """
-    found = []
-    for span in places:
-        stored = picked[span.first + span.stride * np.arange(span.length)]
-        for run in spans(stored):  # in the order of the axis; `first` counts along it
-            at = run.first if run.stride > 0 else run.first - run.length + 1
-            found.append(Span(span.start + at, run.length, int(stored[at]), run.stride))
+    count = len(positions)
+    if stored is None:
+        if count == 1 or bool((np.diff(positions) == 1).all()):
+            return (Span(int(positions[0]), count),) if count else ()
+        stored = np.arange(count)
+    moves = list(zip(np.diff(positions).tolist(), np.diff(stored).tolist(), strict=True))
+    found, begin = [], 0
+    while begin < count:
+        end, move = begin, (1, 1)
+        if begin < count - 1 and all(abs(step) == 1 for step in moves[begin]):
+            move = moves[begin]
+            while end < count - 1 and moves[end] == move:
+                end += 1
+        low = begin if move[0] > 0 else end
+        found.append(Span(int(positions[low]), end - begin + 1, int(stored[low]), move[0] * move[1]))
+        begin = end + 1
     return tuple(found)
 
 

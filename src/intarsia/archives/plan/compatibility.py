@@ -13,7 +13,7 @@ from intarsia.archives.cf import Decoding, clean
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping, with_names_of
 from intarsia.archives.plan import reconcile
 from intarsia.archives.plan.attribute_merging import AttributeMerger
-from intarsia.archives.plan.axis_union import Span, spans
+from intarsia.archives.plan.axis_union import spans
 from intarsia.archives.plan.coordinates import are_comparable, calendar_of, has_time_units, same_values
 from intarsia.archives.plan.reconcile import units_of
 from intarsia.errors import IngestError
@@ -127,8 +127,8 @@ class Expectations:
         self.dropped: dict[str, str] = {}
         self.unreadable: set[str] = set()
         """Variables that a file has in a form that cannot be read: they do not become missing values."""
-        self.turned: dict[str, dict[str, tuple[Span, ...]]] = {}
-        """Axes that are in another order than expected, by URL and dimension."""
+        self.turned: dict[str, dict[str, Ints]] = {}
+        """Where the steps of axes are that are in another order than expected, by URL and dimension."""
         self.conversions: dict[str, dict[str, reconcile.Conversion]] = {}
         """How files' data is converted to the dataset's units, by URL and variable."""
         for name, logical in dataset.logical_groups.items():
@@ -319,7 +319,7 @@ class Expectations:
                 f"it has no dimension {self._along()}, and differs between {source} and {file.url}"
             )
         if turned:
-            self.turned[file.url] = {dim: spans(positions) for dim, positions in turned.items()}
+            self.turned[file.url] = turned
         return ""
 
     def _same(

@@ -17,7 +17,7 @@ import numpy as np
 from intarsia.archives.cf import PACKING, Decoding, clean
 from intarsia.archives.parsed_file import without_data
 from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger
-from intarsia.archives.plan.axis_union import Span, stored_spans
+from intarsia.archives.plan.axis_union import Span, spans
 from intarsia.archives.plan.compatibility import Expectations, Rules
 from intarsia.archives.plan.coordinates import CoordinateArray, assemble, expand_scalars
 from intarsia.archives.plan.cube import (
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from intarsia.archives.ledger import Ledger
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest
     from intarsia.manifest.packing import Packing
+    from intarsia.manifest.region_table import Ints
 
 
 @dataclass(slots=True)
@@ -442,7 +443,6 @@ def plan_array(
         nulls = nulls and dtype.kind in "biuf"
         fill = dtype.type(np.nan) if dtype.kind in "fc" and not nulls else None
         lattice = _lattice(dims, shape, growing, [variable for *_, variable in sources])
-    whole = tuple((Span(0, size),) for size in shape)
     by_number = sorted(sources, key=lambda each: each[0].number)
     changed = expectations.conversions
     same = [each for each in by_number if each[1] not in changed.get(each[0].file.url, ())]
@@ -451,27 +451,23 @@ def plan_array(
         attrs = {k: v for k, v in rules.schema.file.variables[name].attrs.items() if k not in PACKING}
     plan = ArrayPlan(name, dims, shape, growing, dtype, fill, attrs, lattice, [], parts, nulls)
     for (placed_file, part, variable), decoding in zip(sources, decodings, strict=True):
-        axes, places = _places(placed_file, variable, dims, whole, cube, expectations)
-        step = parts[part]
-        if step is not None:
-            places = ((Span(step, 1),), *places[1:])
-        cells = cube.shown(placed_file, part)
-        shown = None if cells is None else [plan.box(cell, part) for cell in cells]
-        chunk_sets = chunk_sets_of(variable, decoding, dtype, rules.copy)
-        packing = decoding.packing_in(dtype)
-        plan.contributions.append(
-            Contribution(placed_file.file, variable, axes, places, shown, decoding, packing, chunk_sets)
+        url, cells = placed_file.file.url, cube.shown(placed_file, part)
+        positions = dict(zip(cube.dims, placed_file.positions, strict=True)) | expectations.turned.get(
+            url, {}
         )
-        if len(chunk_sets) > 1:  # regions then end within the file, at the borders of its chunks
-            grains = {
-                axis: 1 if dim in variable.picks else c
-                for axis, dim, c in zip(axes, variable.dims, variable.chunks, strict=True)
-                if axis not in growing
-            }
-            lattice = tuple(gcd(c, grains.get(d, 0)) for d, c in enumerate(lattice))
-        if placed_file.file.url in expectations.turned or variable.picks:
-            lattice = _aligned(lattice, places, shape)
-    plan.lattice = lattice
+        contribution = Contribution(
+            placed_file.file,
+            variable,
+            axes=tuple(dims.index(dim) if dim in dims else None for dim in variable.dims),
+            spans=_places(plan, part, variable, positions),
+            shown=None if cells is None else [plan.box(cell, part) for cell in cells],
+            decoding=decoding,
+            packing=decoding.packing_in(dtype),
+            chunk_sets=chunk_sets_of(variable, decoding, dtype, rules.copy),
+        )
+        plan.contributions.append(contribution)
+        if len(contribution.chunk_sets) > 1 or variable.picks or url in expectations.turned:
+            _refine_lattice(plan, contribution)
     return plan
 
 
@@ -506,38 +502,31 @@ def _attributes(sources: Sequence[tuple[PlacedFile, str, ParsedVariable]]) -> di
 
 
 def _places(
-    placed_file: PlacedFile, variable: ParsedVariable, dims: tuple[str, ...],
-    whole: tuple[tuple[Span, ...], ...], cube: Cube, expectations: Expectations,
-) -> tuple[tuple[int | None, ...], tuple[tuple[Span, ...], ...]]:  # fmt: skip
-    """How the axes of a file's variable map to those of the array, and where its elements are on each."""
-    spans = list(whole)
-    for dim, places in expectations.turned.get(placed_file.file.url, {}).items():
-        if dim in dims:
-            spans[dims.index(dim)] = places
-    for dim, own, steps in zip(cube.dims, placed_file.spans, placed_file.positions, strict=True):
-        length = variable.sizes[dim]
-        if length < len(steps):  # the missing part of a shorter variable is a hole
-            own = tuple(span for each in own if (span := each.of_file(0, length)) is not None)
-        spans[dims.index(dim)] = own
-    for dim, picked in variable.picks.items():
-        if dim in dims:
-            spans[dims.index(dim)] = stored_spans(spans[dims.index(dim)], np.atleast_1d(picked))
-    if variable.dims == dims:
-        return tuple(range(len(dims))), tuple(spans)
-    return tuple(dims.index(dim) if dim in dims else None for dim in variable.dims), tuple(spans)
+    array: ArrayPlan, part: str, variable: ParsedVariable, positions: Mapping[str, Ints]
+) -> tuple[tuple[Span, ...], ...]:
+    """Where the elements of a file's variable are on every axis of the array."""
+    places, sizes = [], variable.sizes
+    for dim, size in zip(array.dims, array.shape, strict=True):
+        if dim in positions or dim in variable.picks:
+            # the missing part of a shorter variable is a hole
+            steps = positions.get(dim, np.arange(size))[: sizes.get(dim)]
+            picked = variable.picks.get(dim)
+            places.append(spans(steps, None if picked is None else np.atleast_1d(picked)))
+        else:
+            places.append((Span(0, size),))
+    step = array.parts[part]
+    return tuple(places) if step is None else ((Span(step, 1),), *places[1:])
 
 
-def _aligned(
-    lattice: tuple[int, ...], spans: Sequence[Sequence[Span]], shape: Sequence[int]
-) -> tuple[int, ...]:
-    """A lattice on which all spans begin and end."""
-    finer = []
-    for cell, places, size in zip(lattice, spans, shape, strict=True):
-        borders = (
-            [end for span in places for end in (span.start, span.stop) if end != size] if cell > 1 else []
-        )
-        finer.append(gcd(cell, *borders))
-    return tuple(finer)
+def _refine_lattice(array: ArrayPlan, contribution: Contribution) -> None:
+    """Give an array a lattice on which the regions of a contribution begin and end, even within a file."""
+    for chunk_set in contribution.chunk_sets:
+        for each in contribution.parts(chunk_set):
+            borders = (
+                [end for end in (span.start, span.stop) if end != size]
+                for span, size in zip(each, array.shape, strict=True)
+            )
+            array.lattice = tuple(gcd(cell, *ends) for cell, ends in zip(array.lattice, borders, strict=True))
 
 
 def _common_type(decodings: Sequence[Decoding]) -> np.dtype[Any]:
