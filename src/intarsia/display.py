@@ -305,8 +305,8 @@ def embedded_json(document: Any) -> str:
 
 
 NUMBERS = frozenset(
-    ("Bytes", "Chunks", "Copied", "Fetched", "Files", "files", "Ratio", "Read MB/s", "Regions", "Saved",
-     "Size", "Stored", "Stored before", "Write MB/s")
+    ("Bytes", "Chunks", "Chunks stored", "Copied", "Fetched", "Files", "files", "Ratio", "Read MB/s",
+     "Regions", "Saved", "Share", "Size", "Stored", "Stored before", "Write MB/s")
 )  # fmt: skip
 """Columns that are right-aligned."""
 
@@ -523,40 +523,52 @@ PHONE_CHARACTERS = 52
 """On a phone, a table with longer lines shows every row as names and values, as a narrow terminal does."""
 
 
+class Markup(str):
+    """Text that is HTML already, in the cell of a table.
+
+    >>> "<b>a</b>" in table_html(("Name",), [(Markup("<b>a</b>"),)])
+    True
+    """
+
+    __slots__ = ()
+
+
 def table_html(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, bold: Mapping[int, bool] | None = None
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str = "", bold: int | None = None
 ) -> str:
-    """A table for a notebook, as large as needed; identifiers are shortened, and complete in tooltips.
+    """A table for a page with `STYLE`; identifiers are shortened, and complete in tooltips.
 
     >>> '<td class="n">1 kB</td>' in table_html(("Codecs", "Size"), [("gzip", "1 kB")])
     True
     """
     cells = [list(row) for row in rows]
     lengths = [
-        SHORTEST_ID if name in IDS else max(len(text) for text in (name, *(row[i] for row in cells)))
+        SHORTEST_ID
+        if name in IDS
+        else max(len(re.sub("<[^>]*>", "", text)) for text in (name, *(row[i] for row in cells)))
         for i, name in enumerate(columns)
     ]
-    is_wide = sum(lengths) + len(GAP) * (len(columns) - 1) > PHONE_CHARACTERS
+    is_wide = any(columns) and sum(lengths) + len(GAP) * (len(columns) - 1) > PHONE_CHARACTERS
 
     def cell(tag: str, name: str, text: str) -> str:
-        kind = "n" if name in NUMBERS else "w" if name in WHOLE else ""
-        attributes = f' class="{kind}"' if kind else ""
+        align = "n" if name in NUMBERS else "w" if name in WHOLE else ""
+        attributes = f' class="{align}"' if align else ""
         if is_wide and tag == "td":
             attributes += f' data-name="{markup(name)}"'
         if tag == "td" and name in IDS and len(text) > SHORTEST_ID:
             attributes += f' title="{markup(text)}"'
-            return f"<td{attributes}><code>{markup(text[: SHORTEST_ID - 1])}…</code></td>"
-        return f"<{tag}{attributes}>{markup(text)}</{tag}>"
+            text = Markup(f"<code>{markup(text[: SHORTEST_ID - 1])}…</code>")
+        return f"<{tag}{attributes}>{text if isinstance(text, Markup) else markup(text)}</{tag}>"
 
     def line(tag: str, row: Sequence[str], attributes: str = "") -> str:
         cells = "".join(cell(tag, name, text) for name, text in zip(columns, row, strict=True))
         return f"<tr{attributes}>{cells}</tr>"
 
-    chosen, heavy = bold or {}, ' style="font-weight:bold"'
-    body = "".join(line("td", row, heavy if chosen.get(i) else "") for i, row in enumerate(cells))
-    kinds = "intarsia-table intarsia-wide" if is_wide else "intarsia-table"
-    head = line("th", columns, ' class="h"')
-    return f'{STYLE}<div class="intarsia-box"><table class="{kinds}">{head}{body}</table></div>'
+    heavy = ' style="font-weight:bold"'
+    body = "".join(line("td", row, heavy if i == bold else "") for i, row in enumerate(cells))
+    head = f"<thead>{line('th', columns, ' class="h"')}</thead>" if any(columns) else ""
+    kinds = " ".join(filter(None, ("intarsia-table", "intarsia-wide" * is_wide, kind)))
+    return f'<div class="intarsia-box"><table class="{kinds}">{head}<tbody>{body}</tbody></table></div>'
 
 
 type Column[T] = str | Callable[[T], object]
@@ -570,6 +582,8 @@ def cell_text(value: object, name: str = "") -> str:
     ('[0:10, 5:20]', '12,000', '12 kB', '')
     """
     match value:
+        case str():
+            return value
         case int() | None if "bytes" in name:
             return size_text(value)
         case int():
@@ -652,7 +666,7 @@ class Table:
         return table_text(self.columns, self.rows, terminal_width())
 
     def _repr_html_(self) -> str:
-        return table_html(self.columns, self.rows, bold={} if self.bold is None else {self.bold: True})
+        return STYLE + table_html(self.columns, self.rows, bold=self.bold)
 
 
 class Result:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.display import table_html
+from intarsia.display import Table
 from tests.inspect import samples
 from tests.inspect.browser import Browser
 
@@ -73,8 +73,8 @@ def test_notebook_tables_fit_a_phone(browser, tmp_path):
         "m-0123456789abcdef",
         "a message of several words",
     )
-    wide = table_html(("Region", "Codecs", "Size", "Member", "Message"), [long])
-    narrow = table_html(("Codecs", "Size"), [("gzip", "1 kB")])
+    wide = Table(("Region", "Codecs", "Size", "Member", "Message"), [long])._repr_html_()
+    narrow = Table(("Codecs", "Size"), [("gzip", "1 kB")])._repr_html_()
     file = tmp_path / "notebook.html"
     file.write_text(PAGE.format(wide + narrow + samples.two_codecs()._repr_html_()), encoding="utf-8")
     browser.size(390, 900)

@@ -53,7 +53,7 @@ def test_codecs_have_one_colour_on_the_whole_page(mur, tmp_path):
 def test_the_page_says_what_lies_in_files_and_names_days_on_the_axis(mur, tmp_path):
     page = intarsia.write_report(mur, file=tmp_path / "page.html").read_text(encoding="utf-8")
     overview = re.search(r'<nav aria-label="Arrays">(.*?)</nav>', page, re.DOTALL)[1]
-    assert overview.count("<tr>") == 1 + 4
+    assert overview.count("<tr") == 1 + 4
     assert ", 45, 90)" in overview
     stored, referenced = (
         re.search(rf"<dt>{name}</dt><dd>(.*?)</dd>", page)[1] for name in ("Stored", "Referenced in files")

@@ -14,7 +14,7 @@ from intarsia._compat import ArrayV2Metadata, ArrayV3Metadata, RectilinearChunks
 from intarsia._icechunk import safe_store
 from intarsia.codecs.context import switch_pipeline_for
 from intarsia.codecs.runtime_options import with_codecs
-from intarsia.display import one_line, place_text, table_html
+from intarsia.display import Table, one_line, place_text
 from intarsia.engine.fetch.store import read_key
 from intarsia.engine.member_source import Source, fill_value_of
 from intarsia.engine.state import ArrayHandle, ArrayState, StoredMetadata
@@ -257,7 +257,7 @@ class Reader(StoredArray):
     def _repr_html_(self) -> str:
         place, kind = place_text(self._handle.store_path), type_text(self.data_type)
         facts = (place, str(self.shape), kind, str(self.chunks))
-        return table_html(("Reader", "Shape", "Data type", "Chunks"), [facts])
+        return Table(("Reader", "Shape", "Data type", "Chunks"), [facts])._repr_html_()
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self.store, f"the reader of {self.path or '/'!r}")

@@ -3,14 +3,14 @@
 People with colour-blindness can tell the colours apart, on light and dark backgrounds; letters help.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
-from intarsia.display import markup
+from intarsia.display import Markup, markup
 from intarsia.inspect.survey import Survey
 from intarsia.manifest.region_table import Ints
 
@@ -29,19 +29,15 @@ font:13px/1.45 system-ui,sans-serif;max-width:860px}
 [data-jp-theme-light=false] .intarsia,[data-theme=dark] .intarsia,.vscode-dark .intarsia{--ink:#e6edf3;
 --soft:#9198a1;--line:#3d444d;--hole:#262c36;--page:#14181d}
 .intarsia svg{display:block;max-width:100%;height:auto}
-.intarsia table{border-collapse:collapse;margin:.4em 0;font-variant-numeric:tabular-nums}
-.intarsia th,.intarsia td{padding:.15em .8em .15em 0;text-align:left;border:0;background:none;color:inherit}
+.intarsia table{font-variant-numeric:tabular-nums}
+.intarsia :is(th,td){color:inherit}
 .intarsia th{font-weight:600;color:var(--soft)}
-.intarsia td.n,.intarsia th.n{text-align:right;white-space:nowrap}
 .intarsia tbody tr:hover{background:var(--hole)}
 .intarsia summary{cursor:pointer;color:var(--soft)}
-.intarsia .w{overflow-x:auto}
 .intarsia figure{margin:.6em 0}
 .intarsia figcaption{color:var(--soft)}
 .intarsia .legend td:first-child,.intarsia .regions td:first-child{white-space:nowrap}
-@media (max-width:520px){.intarsia .desk{display:none}.intarsia .phone{display:block!important}
-.intarsia .regions :is(td,th){font-size:10.5px;padding-right:.25em}
-.intarsia .regions :is(td,th):last-child{display:none}}
+@media (max-width:520px){.intarsia .desk{display:none}.intarsia .phone{display:block!important}}
 """.strip().replace("\n", "")
 """The styles of notebook output; all are below the class `intarsia`, so that nothing else changes."""
 
@@ -260,17 +256,20 @@ def ink_on(colour: str) -> str:
     return "#111" if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else "#fff"
 
 
-def swatch(place: int, words: str) -> str:
+def swatch(place: int, words: str) -> Markup:
     """A legend entry: the colour with its letter, and what it stands for."""
     at = min(place, len(COLOURS) - 1)
     style = f"background:{COLOURS[at]};color:{ink_on(COLOURS[at])};padding:0 .4em;margin-right:.2em"
-    return f'<span style="{style}">{LETTERS[at]}</span> {markup(words)}'
+    return Markup(f'<span style="{style}">{LETTERS[at]}</span> {markup(words)}')
 
 
 type Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 FEW_CELLS = 4
 """Along an axis: few enough for a picture of many regions to keep their edges."""
+
+BINNED_AT_ONCE = 20_000
+"""The boxes that are divided among cells at a time: their number times that of rows and columns is memory."""
 
 SMALLEST_SHARE = 1e-9
 """Anything smaller is left over from rounding, and not a share."""
@@ -359,6 +358,13 @@ def own_edges(low: Ints, high: Ints, size: int) -> Ints:
     return edges
 
 
+def edges_of(low: Ints, high: Ints, size: int, most: int) -> Ints:
+    """Where boxes begin and end on an axis; the edges of equal cells if there are more than `most`."""
+    own = own_edges(low, high, size)
+    equal: Ints = np.unique(np.linspace(0, size, most + 1).astype(np.int64))
+    return own if len(own) - 1 <= most else equal
+
+
 def _fewer_edges(edges: Sequence[Ints], sizes: Sequence[int], most_cells: int) -> list[Ints]:
     """The edges of no more than about `most_cells`; an axis that boxes hardly divide keeps its own edges."""
     few = next((i for i, edge in enumerate(edges) if len(edge) - 1 <= FEW_CELLS), None)
@@ -405,31 +411,45 @@ def overlap(edges: Ints, low: Ints, high: Ints) -> Floats:
     return lengths
 
 
-def _gridded(edges: list[Ints], low: Ints, high: Ints, depth: Floats, group: Ints) -> list[Cell]:
-    """All cells of a grid, with the share of each group in them.
+def binned(
+    edges: Sequence[Ints], low: Ints, high: Ints, weights: Sequence[Any]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, Floats]]:
+    """The cells of a grid (or line, or point) that boxes touch: start, stop, the number of boxes, and for
+    each kind of weight the sum over boxes of their weight times their area in the cell.
 
-    The part of a region in a cell is a box: its rows times its columns, times its depth behind the plane. So
-    the sums over all regions, for all cells at once, are one matrix product per group.
+    The part of a box in a cell is a box: its rows times its columns. So the sums over all boxes, for all
+    cells at once, are one matrix product.
+
+    >>> boxes = np.array([[0], [1]]), np.array([[1], [4]])
+    >>> [(*cell[:3], cell[3].tolist()) for cell in binned([np.array([0, 2, 4])], *boxes, [np.ones(2)])]
+    [((0,), (2,), 2, [2.0]), ((2,), (4,), 1, [2.0])]
     """
-    lengths = [overlap(edge, low[:, i], high[:, i]) for i, edge in enumerate(edges)]
-    if len(lengths) == 1:  # a line is a plane of one row
-        edges = [np.array([0, 1]), edges[0]]
-        lengths = [np.ones((len(low), 1)), lengths[0]]
-    rows, columns = lengths
-    area = np.outer(np.diff(edges[0]), np.diff(edges[1])).astype(np.float64)
-    groups = int(group.max()) + 1
-    filled = np.stack(
-        [(rows[group == g] * depth[group == g, None]).T @ columns[group == g] / area for g in range(groups)]
-    )
-    counts = (rows > 0).T.astype(np.float64) @ (columns > 0)
+    missing = 2 - len(edges)  # a line is a plane of one row
+    rows, columns = [np.array([0, 1])] * missing + list(edges)
+    low = np.pad(low, ((0, 0), (missing, 0)))
+    high = np.pad(high, ((0, 0), (missing, 0)), constant_values=1)
+    counts = np.zeros((len(rows) - 1, len(columns) - 1))
+    sums = np.zeros((len(weights), *counts.shape))
+    for at in range(0, len(low), BINNED_AT_ONCE):
+        part = slice(at, at + BINNED_AT_ONCE)
+        tall = overlap(rows, low[part, 0], high[part, 0])
+        wide = overlap(columns, low[part, 1], high[part, 1])
+        counts += (tall > 0).T.astype(np.float64) @ (wide > 0)
+        for i, weight in enumerate(weights):
+            sums[i] += (tall * weight[part, None]).T @ wide
+    for i, j in np.argwhere(counts).tolist():
+        start, stop = (int(rows[i]), int(columns[j])), (int(rows[i + 1]), int(columns[j + 1]))
+        yield start[missing:], stop[missing:], int(counts[i, j]), sums[:, i, j]
+
+
+def _gridded(edges: list[Ints], low: Ints, high: Ints, depth: Floats, group: Ints) -> list[Cell]:
+    """All cells of a grid that regions touch, with the share of each group in them."""
+    weights = [depth * (group == g) for g in range(int(group.max()) + 1)]
     cells = []
-    line = low.shape[1] == 1
-    for i, j in zip(*np.nonzero(counts), strict=True):
-        behind = np.flatnonzero((rows[:, i] > 0) & (columns[:, j] > 0))
-        first = (int(edges[0][i]), int(edges[1][j]))
-        last = (int(edges[0][i + 1]), int(edges[1][j + 1]))
-        shares = tuple(
-            (g, min(1.0, float(filled[g, i, j]))) for g in range(groups) if filled[g, i, j] > SMALLEST_SHARE
-        )
-        cells.append(Cell(first[1:] if line else first, last[1:] if line else last, shares, behind))
+    for start, stop, _, sums in binned(edges, low, high, weights):
+        area = prod(b - a for a, b in zip(start, stop, strict=True))
+        filled = [(g, min(1.0, float(total) / area)) for g, total in enumerate(sums)]
+        shares = tuple((g, share) for g, share in filled if share > SMALLEST_SHARE)
+        behind = np.flatnonzero(np.all((low < stop) & (high > start), axis=1))
+        cells.append(Cell(start, stop, shares, behind))
     return cells

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -21,9 +20,6 @@ HEAT = ("#7f2704", "#b35806", "#e08214", "#fdb863", "#d8daeb", "#b2abd2", "#8073
 
 HEAT_EDGES = (0.98, 1.25, 2.0, 3.0, 5.0, 10.0, 30.0)
 """The ratios at which the colour changes; a header of a byte or two does not make a chunk "larger"."""
-
-EXACT_UP_TO = 20_000
-"""Above this many, chunks count where their middle lies, instead of being divided between cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,59 +104,13 @@ def heat_cells(survey: Survey) -> list[HeatCell]:
     if survey.chunks is None or not prod(shape) or not len(survey):
         return []
     start, stop, raw, stored = _boxes(survey)
-    axes = drawing.plane_axes(shape)
-    low, high = _plane(start, axes), _plane(stop, axes, whole=1)
-    sizes = [1] * (2 - len(axes)) + [shape[axis] for axis in axes]
-    edges = [
-        _edges(low[:, i], high[:, i], sizes[i], most) for i, most in enumerate((HEAT_ROWS, HEAT_COLUMNS))
-    ]
-    counts, memory, nbytes = _sums(edges, low, high, raw, stored)
-    cells = []
-    for i, j in zip(*np.nonzero(counts), strict=True):
-        first = (int(edges[0][i]), int(edges[1][j]))[2 - len(axes) :]
-        last = (int(edges[0][i + 1]), int(edges[1][j + 1]))[2 - len(axes) :]
-        cells.append(HeatCell(first, last, float(memory[i, j]), float(nbytes[i, j]), int(counts[i, j])))
-    return cells
-
-
-def _plane(corner: Ints, axes: tuple[int, ...], whole: int = 0) -> Ints:
-    """The coordinates on the plane; a missing axis has the single index 0."""
-    missing = np.full((len(corner), 2 - len(axes)), whole, dtype=np.int64)
-    return np.concatenate([missing, corner[:, list(axes)]], axis=1)
-
-
-def _edges(low: Ints, high: Ints, size: int, most: int) -> Ints:
-    own = drawing.own_edges(low, high, size)
-    if len(own) - 1 <= most:
-        return own
-    equal: Ints = np.unique(np.linspace(0, size, most + 1).astype(np.int64))
-    return equal
-
-
-def _sums(edges: list[Ints], low: Ints, high: Ints, raw: Ints, stored: Ints) -> Any:
-    """For every cell, the chunks, the bytes in memory and the stored bytes."""
-    shape = (len(edges[0]) - 1, len(edges[1]) - 1)
-    if len(low) > EXACT_UP_TO:
-        middle = (low + high) // 2
-        at = tuple(
-            np.clip(np.searchsorted(edges[i], middle[:, i], side="right") - 1, 0, shape[i] - 1)
-            for i in range(2)
-        )
-        counts, memory, nbytes = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        np.add.at(counts, at, 1)
-        np.add.at(memory, at, raw)
-        np.add.at(nbytes, at, stored)
-        return counts, memory, nbytes
-    # A chunk's bytes are divided by area: the share of its rows in a cell times that of its columns.
-    rows, columns = (
-        drawing.overlap(edges[i], low[:, i], high[:, i]) / np.maximum(high[:, None, i] - low[:, None, i], 1)
-        for i in range(2)
-    )
-    return (
-        (rows > 0).T.astype(np.float64) @ (columns > 0),
-        (rows * raw[:, None]).T @ columns,
-        (rows * stored[:, None]).T @ columns,
-    )
+    axes = list(drawing.plane_axes(shape))
+    low, high = start[:, axes], stop[:, axes]
+    area = np.prod(high - low, axis=1, dtype=np.float64)  # by which the bytes of a chunk are divided
+    most = (HEAT_ROWS, HEAT_COLUMNS)[2 - len(axes) :]
+    edges = [drawing.edges_of(low[:, i], high[:, i], shape[axis], most[i]) for i, axis in enumerate(axes)]
+    cells = drawing.binned(edges, low, high, [raw / area, stored / area])
+    return [HeatCell(a, b, float(sums[0]), float(sums[1]), count) for a, b, count, sums in cells]
 
 
 def heat_colour(ratio: float) -> int:

@@ -20,14 +20,28 @@ from zarr.storage import LocalStore
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.plan.encodings import source_codecs_text
 from intarsia.codecs.stored_decisions import masks_by_codec
-from intarsia.display import count_text, embedded_json, markup, percent_text, plain, ratio_text, size_text
+from intarsia.display import (
+    STYLE,
+    Markup,
+    count_text,
+    embedded_json,
+    markup,
+    percent_text,
+    plain,
+    ratio_text,
+    size_text,
+    table_html,
+)
 from intarsia.inspect.drawing import (
     COLOURS,
     LEFT,
     RIGHT,
     Cell,
+    binned,
+    edges_of,
     explorable,
     for_both_sizes,
+    panes,
     plane_axes,
     project,
     rect,
@@ -36,7 +50,7 @@ from intarsia.inspect.drawing import (
     text,
 )
 from intarsia.inspect.heat_map import cell_text, draw_heat, heat_cells, heat_scale
-from intarsia.inspect.region_map import draw_map, html_table, layers_html, legend_table, region_table
+from intarsia.inspect.region_map import draw_map, layers_html, legend_table, region_table
 from intarsia.inspect.survey import Survey
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.stored_members import MemberFacts
@@ -152,7 +166,7 @@ def render_page(
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{markup(policy)}">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
-            f"<title>{markup(title)}</title><style>{_asset('page.css')}</style></head><body>",
+            f"<title>{markup(title)}</title>{STYLE}<style>{_asset('page.css')}</style></head><body>",
             f'<header><h1>{markup(title)}</h1><p class="soft">{markup(about)}</p>{navigation}</header>',
             f"<main>{''.join(timeline.html() for timeline in timelines)}{''.join(sections)}</main>",
             "<noscript><p>Without JavaScript, the newest version is shown.</p></noscript>",
@@ -171,9 +185,9 @@ def _overview(reports: Sequence[ArrayReport]) -> str:
         problems = count_text(len(report.problems), "problem") if report.problems else "no problems"
         rows.append(
             (
-                f'<a href="#array-{i}"><code>{markup(report.path or "/")}</code></a>',
-                markup(fields.get("Shape", "")),
-                markup(fields.get("Data type", "")),
+                Markup(f'<a href="#array-{i}"><code>{markup(report.path or "/")}</code></a>'),
+                fields.get("Shape", ""),
+                fields.get("Data type", ""),
                 f"{len(now):,}",
                 size_text(now.total_nbytes),
                 size_text(now.total_stored),
@@ -181,7 +195,7 @@ def _overview(reports: Sequence[ArrayReport]) -> str:
                 problems,
             )
         )
-    return html_table(columns, rows, "overview")
+    return table_html(columns, rows, kind="overview")
 
 
 def _slider_labels(moments: Sequence[Moment]) -> list[str]:
@@ -195,9 +209,7 @@ def _section(number: int, report: ArrayReport, cells: list[Any]) -> str:
     facts = [*report.fields, *now.totals()]
     tiles = "".join(f"<div><dt>{markup(name)}</dt><dd>{markup(value)}</dd></div>" for name, value in facts)
     attributes = (
-        "<details><summary>Attributes</summary>"
-        + html_table(("", ""), ((markup(k), markup(v)) for k, v in report.attributes))
-        + "</details>"
+        "<details><summary>Attributes</summary>" + table_html(("", ""), report.attributes) + "</details>"
         if report.attributes
         else ""
     )
@@ -285,8 +297,8 @@ def _bars(survey: Survey) -> str:
             )
         )
         share = percent_text(pipeline.nbytes_stored / survey.total_stored) if survey.total_stored else "0 %"
-        rows.append((markup(pipeline.codecs), bars, share))
-    return "<h4>Bytes by codec</h4>" + html_table(("Codecs", "", "Share"), rows, "bytes")
+        rows.append((pipeline.codecs, Markup(bars), share))
+    return "<h4>Bytes by codec</h4>" + table_html(("Codecs", "", "Share"), rows, kind="bytes")
 
 
 def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
@@ -298,7 +310,7 @@ def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
     )
     extremes = sorted(cells, key=lambda cell: cell.ratio)
     ends = [*extremes[:5], *extremes[-5:]] if len(extremes) > 10 else extremes
-    rows = [(markup(cell_text(report.now, cell)),) for cell in ends]
+    rows = [(cell_text(report.now, cell),) for cell in ends]
     return "".join(
         [
             "<h3>Ratio per chunk</h3>",
@@ -311,7 +323,7 @@ def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
             ),
             f'<ul class="scale">{scale}</ul>',
             "<details><summary>Smallest and largest ratios</summary>",
-            html_table(("Cells",), rows, "heat"),
+            table_html(("Cells",), rows, kind="heat"),
             "</details>",
         ]
     )
@@ -336,7 +348,7 @@ def _check(report: ArrayReport) -> str:
 
 
 MASK_ROWS, MASK_COLUMNS = 40, 64
-MASK_LEFT = 78.0
+MASK_WIDTH = 360.0
 MOST_MASKED, MOST_SLOTTED = 20, 50
 """A page shows this many members with a conditional codec, and this many with slots."""
 
@@ -388,51 +400,28 @@ class MaskUse:
                 '<p class="soft">Which nested codecs each stored chunk went through; where several chunks '
                 "share a cell, the most frequent answer.</p>",
                 self._picture(list(counts)),
-                html_table(("Applied", "Mask", "Chunks stored", "Share"), rows, "masks"),
+                table_html(("Applied", "Mask", "Chunks stored", "Share"), rows, kind="masks"),
             ]
         )
 
     def _picture(self, order: Sequence[int]) -> str:
-        winners = _most_frequent(self.masks, order)
-        rows, columns = winners.shape
-        size = max(4.0, min(28.0, 640 / columns, 320 / rows))
+        """The chunks, each cell in the colour of the mask that most of its chunks have."""
+        shape, axes = self.masks.shape, list(plane_axes(self.masks.shape))
+        index = np.argwhere(~np.ma.getmaskarray(self.masks))
+        masks, low = self.masks.compressed(), index[:, axes]
+        most = (MASK_ROWS, MASK_COLUMNS)[2 - len(axes) :]
+        edges = [edges_of(low[:, i], low[:, i] + 1, shape[axis], most[i]) for i, axis in enumerate(axes)]
+        pane = panes(shape, room=MASK_WIDTH)[0]
         parts = []
-        for (i, j), place in np.ndenumerate(winners):
-            if place < 0:
-                continue
-            colour, words = COLOURS[min(int(place), len(COLOURS) - 1)], markup(self.words(order[place]))
-            x, y = MASK_LEFT + j * size, 4 + i * size
-            parts.append(rect(x, y, size - 0.5, size - 0.5, colour, ' class="region"', words))
+        for start, stop, _, sums in binned(edges, low, low + 1, [masks == mask for mask in order]):
+            place = int(sums.argmax())
+            colour, words = COLOURS[min(place, len(COLOURS) - 1)], markup(self.words(order[place]))
+            box = pane.box(Cell(start, stop, (), index[:0, 0]))
+            line = ' class="region" stroke="var(--page)" stroke-width=".5"'
+            parts.append(rect(*box, colour, line, words))
         about = f"Grid of the chunks of {self.member}, coloured by the codecs that were applied"
-        picture = svg(MASK_LEFT + columns * size + 8, rows * size + 8, about, parts)
+        picture = svg(LEFT + pane.width + RIGHT, pane.y + pane.height + 8, about, parts)
         return explorable(picture, "Masks per chunk")
-
-
-def _most_frequent(
-    masks: np.ma.MaskedArray[Any, np.dtype[Any]], order: Sequence[int]
-) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """For every cell of a bounded plane, the position in `order` of its most frequent mask; -1 for none."""
-    axes = plane_axes(masks.shape)
-    others = tuple(axis for axis in range(masks.ndim) if axis not in axes)
-    stored = ~np.ma.getmaskarray(masks)
-
-    def count(mask: int) -> np.ndarray[Any, Any]:
-        counts = ((masks.filled(0) == mask) & stored).sum(axis=others)
-        plane = counts.reshape((1,) * (2 - counts.ndim) + counts.shape)
-        return _fold(_fold(plane, 0, MASK_ROWS), 1, MASK_COLUMNS)
-
-    counts = np.stack([count(mask) for mask in order])
-    return np.where(counts.any(axis=0), counts.argmax(axis=0), -1)
-
-
-def _fold(counts: np.ndarray[Any, Any], axis: int, most: int) -> np.ndarray[Any, Any]:
-    """Sums of neighbours, so that at most `most` entries are left on the axis."""
-    size = counts.shape[axis]
-    if size <= most:
-        return counts
-    starts = np.unique(np.linspace(0, size, most + 1).astype(np.int64)[:-1])
-    sums: np.ndarray[Any, Any] = np.add.reduceat(counts, starts, axis=axis)
-    return sums
 
 
 def mask_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[MaskUse, ...]:
@@ -479,7 +468,7 @@ class SlotUse:
         ]
         return (
             f"<h3>Slots of <code>{markup(self.member)}</code></h3>{bar}"
-            + html_table(("", ""), [(markup(name), markup(value)) for name, value in rows], "slots")
+            + table_html(("", ""), rows, kind="slots")
             + (
                 f'<p class="soft">intarsia compact makes {count_text(stats.slotted, "shard")} plain.</p>'
                 if stats.slotted
@@ -566,7 +555,9 @@ class Timeline:
             return svg(width, below + 6, about, parts)
 
         title = f" of <code>{markup(self.path)}</code>" if self.path else ""
-        legend = [(swatch(colours[words], words), f"{count:,}") for words, count in names.items()]
+        legend: list[tuple[str, str]] = [
+            (swatch(colours[words], words), f"{count:,}") for words, count in names.items()
+        ]
         if len(legend) > MOST_ENTRIES:
             left = sum(list(names.values())[MOST_ENTRIES:])
             legend = [*legend[:MOST_ENTRIES], (f"{len(legend) - MOST_ENTRIES} others", f"{left:,}")]
@@ -576,7 +567,7 @@ class Timeline:
                 '<p class="soft">Where the encoding of the files changes. Where several files lie in one '
                 "place, each has its share of the bar.</p>",
                 explorable(for_both_sizes(draw), "Encodings by variable"),
-                html_table(("Encoding", "Regions"), legend, "encodings"),
+                table_html(("Encoding", "Regions"), legend, kind="encodings"),
                 "</section>",
             ]
         )

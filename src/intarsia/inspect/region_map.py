@@ -4,17 +4,19 @@ A notebook shows it with its legend and the table of regions.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import prod
 
 from intarsia.display import (
+    STYLE,
     Table,
     count_text,
     markup,
     percent_text,
     ratio_text,
     size_text,
+    table_html,
     wrapped,
 )
 from intarsia.inspect import drawing
@@ -47,9 +49,6 @@ STRIPES = 24
 MOST_ROWS = 100
 MOST_REQUESTS = 2_000
 """Showing a variable must not take long: above this many requests, stored sizes are left out."""
-
-NUMBERS = frozenset(("Regions", "Size", "Stored", "Ratio", "Chunks stored", "Share"))
-"""Columns that are right-aligned."""
 
 
 def region_map(array: LogicalArray, *, layer: int = 0) -> str:
@@ -90,7 +89,7 @@ def notebook_html(array: LogicalArray) -> str:
     )
     return "".join(
         [
-            f'<div class="intarsia"><style>{drawing.STYLE}</style>',
+            f'<div class="intarsia"><style>{drawing.STYLE}</style>{STYLE}',
             f"<div><strong>LogicalArray</strong> <code>{markup(array.path or '/')}</code> "
             f"{markup(array.shape)} {markup(array.dtype)}</div>",
             drawing.for_both_sizes(partial(draw_map, now, standalone=False), MOST_FOR_TWO_MAPS),
@@ -100,7 +99,7 @@ def notebook_html(array: LogicalArray) -> str:
             f"<details><summary>{count_text(len(now), 'region')}</summary>{region_table(now)}</details>",
             layers_html(layers[1:], partial(draw_map, standalone=False)),
             "<details><summary>Info</summary>",
-            html_table(("", ""), ((markup(name), markup(value)) for name, value in array.info.fields)),
+            table_html(("", ""), array.info.fields),
             "</details></div>",
         ]
     )
@@ -298,28 +297,12 @@ def legend_table(seen: Survey) -> str:
     """A table with one line for every colour of the map."""
     columns = PIPELINE_COLUMNS | {"Codecs": lambda kind: drawing.swatch(kind.place, kind.codecs)}
     table = Table.of(seen.pipelines(), columns)
-    return html_table(table.columns, table.rows, "legend") if table.rows else ""
+    return table_html(table.columns, table.rows, kind="legend") if table.rows else ""
 
 
 def region_table(seen: Survey, most: int = MOST_ROWS) -> str:
     """The regions in array order; only the first of them if there are many."""
     table = Table.of(seen.rows(most), seen.columns)
-    rows = [tuple(markup(cell) for cell in row) for row in table.rows]
-    more = len(seen) - len(rows)
-    rest = f"<p>… and {count_text(more, 'more region', 'more regions')}</p>" if more else ""
-    return html_table(table.columns, rows, "regions") + rest
-
-
-def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]], name: str = "facts") -> str:
-    """A table of cells that are already markup."""
-
-    def cells(tag: str, row: Sequence[str]) -> str:
-        return "".join(
-            f"<{tag}{' class=n' if column in NUMBERS else ''}{' scope=col' if tag == 'th' else ''}>"
-            f"{cell}</{tag}>"
-            for column, cell in zip(columns, row, strict=True)
-        )
-
-    head = f"<thead><tr>{cells('th', columns)}</tr></thead>" if any(columns) else ""
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f'<div class="w"><table class="{name}">{head}<tbody>{body}</tbody></table></div>'
+    more = len(seen) - len(table.rows)
+    rest = f"<p>… and {count_text(more, 'more region')}</p>" if more else ""
+    return table_html(table.columns, table.rows, kind="regions") + rest

@@ -20,7 +20,7 @@ from intarsia.casting import Casting
 from intarsia.codecs import with_decision, with_padding
 from intarsia.codecs.base import CodecLike, parse_codecs
 from intarsia.codecs.packbits import PackBitsCodec
-from intarsia.display import fitted, place_text, table_html
+from intarsia.display import Table, fitted, place_text
 from intarsia.errors import CodecConfigurationError, DataTypeError, NullsPresentError
 from intarsia.nullable import tables
 from intarsia.nullable.buffer import OptionalNDBuffer
@@ -200,7 +200,7 @@ class NullableArray(NDArrayOperatorsMixin):
 
     def _repr_html_(self) -> str:
         facts = (place_text(self.zarr_array.store_path), *map(str, (self.shape, self.data_type, self.chunks)))
-        return table_html(("NullableArray", "Shape", "Data type", "Chunks"), [facts])
+        return Table(("NullableArray", "Shape", "Data type", "Chunks"), [facts])._repr_html_()
 
     # -- reading
 
