@@ -17,7 +17,7 @@ from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError
 from intarsia.logical.attributes import Attributes
 from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Live, Members
+from intarsia.logical.members import Members
 from intarsia.logical.region import Region, Regions
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.packing import Packing
@@ -526,10 +526,9 @@ class LogicalArray(Accessors, StoredArray):
         reads = self.read_only
         config = self._config.for_reading if reads else self._config
         live = {} if reads else self._logical.members.live
-        return _restored, (self._logical.group, self._logical.manifest, config, live)
+        default = None if reads else self._logical.default
+        return _restored, (self._logical.group, self._logical.manifest, config, live, default)
 
 
-def _restored(
-    group: zarr.Group, manifest: Manifest, config: LogicalConfig, live: Live | None = None
-) -> LogicalArray:
-    return LogicalArray(LogicalArrayHandle(group, manifest, live), config)
+def _restored(group: zarr.Group, manifest: Manifest, config: LogicalConfig, *options: Any) -> LogicalArray:
+    return LogicalArray(LogicalArrayHandle(group, manifest, *options), config)

@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
 
@@ -12,23 +12,16 @@ import zarr
 
 from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
-from intarsia.codecs import Decision
-from intarsia.codecs.runtime_options import default_decision
-from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import grain
 from intarsia.engine.plan import Part, chunks_along, chunks_of_points, plan
 from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import ForkError
 from intarsia.logical.chunk_copies import chunk_refs
-from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalArrayHandle
-from intarsia.logical.members import Live
 from intarsia.manifest.box import Bounds, Box
-from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.routing import rows_of, shown_in
 from intarsia.versions.commit import Basis, Changes, chunks_text
-from intarsia.versions.version import same_node
+from intarsia.versions.version import group_in_fork, same_node
 
 type Chunks = dict[str, frozenset[tuple[int, ...]]]
 """Chunks (or shards, if there are any) by member."""
@@ -57,34 +50,26 @@ class Share:
     [10, 11, 12, 13]
     """
 
-    fork: icechunk.ForkSession
-    """The worker's session."""
+    array: LogicalArray
+    """The logical array, for reading and writing; writes outside the share are refused when it is merged."""
+
     base: icechunk.ForkSession
-    """The same session as it was when the work was divided; nobody writes to it."""
-    path: str
-    """The path of the logical array."""
-    manifest: Manifest
-    """The layout for which the work was divided."""
+    """The session as it was when the work was divided; nobody writes to it."""
+
     chunks: Chunks
     """The chunks that may be written."""
-    config: LogicalConfig | None = None
-    """The settings of the handle that was divided."""
-    live: Live | None = None
-    """The run-time options that its members were made with."""
-    default: Decision | None = None
-    """The decision that applies where there is no other."""
-    _array: LogicalArray | None = field(default=None, init=False)
 
     @property
-    def array(self) -> LogicalArray:
-        """The logical array, for reading and writing; writes outside the share are refused when it is
-        merged."""
-        if self._array is None:
-            group = open_group(self.fork.store, self.path, "r+")
-            self._array = LogicalArray(
-                LogicalArrayHandle(group, self.manifest, self.live, self.default), self.config
-            )
-        return self._array
+    def path(self) -> str:
+        """The path of the logical array."""
+        return self.array.path
+
+    @property
+    def fork(self) -> icechunk.ForkSession:
+        """The worker's session."""
+        store: Any = self.array.store
+        session: icechunk.ForkSession = store.session
+        return session
 
     @property
     def boxes(self) -> tuple[tuple[slice, ...], ...]:
@@ -112,10 +97,6 @@ class Share:
     def __repr__(self) -> str:
         return f"<Share of {self.path!r}: {self.size} chunks>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        where = self.fork, self.base, self.path, self.manifest, self.chunks
-        return Share, (*where, self.config, self.live, self.default)
-
 
 def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) -> list[Share]:
     """Divide the chunks of an array, or those of a box of elements, among workers; one share each."""
@@ -134,14 +115,14 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
     units = list(_units(array, bounds))
     edges = [len(units) * i // workers for i in range(workers + 1)]
     base = session.fork()  # forks of it share its snapshot, instead of writing one each
-    options = array.config, array.members.live, default_decision()
     shares = []
     for first, last in pairwise(edges):
         chunks: dict[str, set[tuple[int, ...]]] = {}
         for name, index in units[first:last]:
             chunks.setdefault(name, set()).add(index)
         frozen = {name: frozenset(indices) for name, indices in chunks.items()}
-        shares.append(Share(base.fork(), base, array.path, array.manifest, frozen, *options))
+        apart = group_in_fork(array._logical, base.fork())
+        shares.append(Share(LogicalArray(apart, array.config), base, frozen))
     return shares
 
 

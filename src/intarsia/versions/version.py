@@ -17,6 +17,7 @@ from zarr.storage import StorePath
 
 from intarsia import logical
 from intarsia._icechunk import safe_store
+from intarsia.codecs.runtime_options import default_decision
 from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryNotFoundError, VersionNotFoundError
 from intarsia.logical.hierarchy import open_group
@@ -318,9 +319,10 @@ def group_to_edit(session: icechunk.Session, path: str) -> LogicalArrayHandle:
 
 
 def group_in_fork(logical: LogicalArrayHandle, fork: icechunk.ForkSession) -> LogicalArrayHandle:
-    """The same logical array in a new fork of its session; nothing is read again."""
+    """The same logical array, with its run-time options, in a new fork of its session; nothing is read."""
     place = StorePath(safe_store(fork.store), logical.group.path)
-    return LogicalArrayHandle(zarr.Group(zarr.AsyncGroup(logical.group.metadata, place)), logical.manifest)
+    group = zarr.Group(zarr.AsyncGroup(logical.group.metadata, place))
+    return LogicalArrayHandle(group, logical.manifest, logical.members.live, default_decision())
 
 
 def node_at(session: icechunk.Session, path: str) -> str | None:
