@@ -15,7 +15,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -165,47 +165,6 @@ class Beginning:
         return cls(url, head)
 
 
-class ReaderAround(io.RawIOBase):
-    """Reads through another reader."""
-
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        at: int = self._reader.seek(offset, whence)
-        return at
-
-    def tell(self) -> int:
-        at: int = self._reader.tell()
-        return at
-
-
-class _Shared(ReaderAround):
-    """A reader of remote blocks with several users, one after another: closing it closes nothing."""
-
-    def __init__(self, reader: Any) -> None:
-        super().__init__(reader)
-        self.seek(0)
-
-    def read(self, size: int = -1, /) -> bytes:
-        data: bytes = self._reader.read(size)
-        return data
-
-    def readall(self) -> bytes:
-        return self.read()
-
-    def readinto(self, buffer: Any, /) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
 class Sources:
     """The stores that sources are read from, opened when needed."""
 
@@ -281,7 +240,7 @@ class Sources:
         return {url: identity_in(url, meta).text for url, meta in zip(urls, found, strict=True)}
 
     def reader(self, url: str) -> Any:
-        """A file-like reader for one source."""
+        """A context with a file-like reader for one source."""
         kept = getattr(self._kept, "reader", None)
         if kept is None or kept[0] != url:
             path = local_path(url)
@@ -289,7 +248,10 @@ class Sources:
                 return path.open("rb")
             kept = self._kept.reader = url, self._remote(url)
         content = kept[1]
-        return io.BytesIO(content) if isinstance(content, bytes) else _Shared(content)
+        if isinstance(content, bytes):
+            return io.BytesIO(content)
+        content.seek(0)
+        return nullcontext(content)  # other users come after this one: it stays open
 
     @contextmanager
     def held(self, url: str, size: int) -> Iterator[None]:
@@ -519,21 +481,31 @@ LISTED_BESIDE, LISTED_PAGES = 4, 10_000
 
 def check_states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
     """Whether sources still have their known content, by URL."""
-    failures = extra("obstore.exceptions", "virtual").BaseError
-    known = {url: split_entry(entry)[0] for url, entry in known.items()}
+    texts = {url: split_entry(entry)[0] for url, entry in known.items()}
+    listed = _listed(sources, texts)
+    # a listing may be less exact than an answer about one source, so only an equal mark counts
+    identities = _identities(sources, [url for url, text in texts.items() if listed.get(url) != text])
 
     def state(url: str) -> State:
-        try:
-            return "present" if sources.identity(url).text == known[url] else "changed"
-        except FileNotFoundError:
-            return "gone"
-        except (OSError, failures):
-            return "unreachable"
+        found = identities.get(url)
+        if isinstance(found, Exception):
+            return "gone" if isinstance(found, FileNotFoundError) else "unreachable"
+        return "present" if found is None or found.text == texts[url] else "changed"
 
-    listed = _listed(sources, known)
-    found: dict[str, State] = {url: "present" for url in known if listed.get(url) == known[url]}
-    found |= for_each([url for url in known if url not in found], state)
-    return {url: found[url] for url in known}
+    return {url: state(url) for url in texts}
+
+
+def _identities(sources: Sources, urls: Iterable[str]) -> dict[str, Identity | Exception]:
+    """What identifies the content of each source, or why it cannot be found out."""
+    failures = extra("obstore.exceptions", "virtual").BaseError
+
+    def ask(url: str) -> Identity | Exception:
+        try:
+            return sources.identity(url)
+        except (OSError, failures) as error:
+            return error
+
+    return for_each(urls, ask)
 
 
 def for_each[R](urls: Iterable[str], function: Callable[[str], R]) -> dict[str, R]:
@@ -583,7 +555,7 @@ def content_marks(sources: Sources, files: Iterable[str]) -> dict[str, str]:
             mark = _local_mark(sources, path)
             if mark is not None:
                 marks[path] = mark
-    marks |= _marks_of(sources, alone)
+    marks |= _marks_of(sources, alone) if alone else {}
     return {name: mark for name, mark in marks.items() if mark}
 
 
@@ -599,19 +571,13 @@ def _local_mark(sources: Sources, path: str) -> str | None:
 
 def _marks_of(sources: Sources, urls: list[str]) -> dict[str, str]:
     """Marks of individual objects; if many are in one place, from a listing."""
-    marks = _listed(sources, urls) if urls else {}
-    left = [url for url in urls if url not in marks]
-    failures = extra("obstore.exceptions", "virtual").BaseError
-
-    def mark(url: str) -> str:
-        try:
-            return sources.identity(url).text
-        except FileNotFoundError:
-            return ""
-        except failures as error:
-            raise IngestError(f"{url} cannot be reached: {error}") from error
-
-    return marks | for_each(left, mark)
+    marks = _listed(sources, urls)
+    for url, identity in _identities(sources, [url for url in urls if url not in marks]).items():
+        if isinstance(identity, Identity):
+            marks[url] = identity.text
+        elif not isinstance(identity, FileNotFoundError):
+            raise IngestError(f"{url} cannot be reached: {identity}") from identity
+    return marks
 
 
 def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ import numpy as np
 
 from intarsia.archives.cf import FILE_MATTERS, loaded, with_texts
 from intarsia.archives.formats.virtualizarr import specified_codec
-from intarsia.archives.locations import Beginning, ReaderAround, Sources, folder_of, url_of
+from intarsia.archives.locations import Beginning, Sources, folder_of, url_of
 from intarsia.archives.parsed_file import (
     PHONY,
     ChunkRanges,
@@ -762,26 +762,41 @@ FURTHEST = 1 << 63
 """HDF5 counts modulo twice this: so long a step leads backwards, or nowhere."""
 
 
-class HeapReader(ReaderAround):
+class HeapReader(io.RawIOBase):
     """Reads for HDF5, and refuses a global heap with a step that does not lead forwards."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        at: int = self._reader.seek(offset, whence)
+        return at
+
+    def tell(self) -> int:
+        at: int = self._reader.tell()
+        return at
 
     def readinto(self, buffer: Any, /) -> int:
         start = self.tell()
-        count: int = self._reader.readinto(buffer)
-        heap = bytes(memoryview(buffer)[:count]).find(SIGNATURE)
+        content = self._reader.read(len(buffer))
+        buffer[: len(content)] = content
+        heap = content.find(SIGNATURE)
         if heap >= 0:
             self._check(start + heap)
-            self.seek(start + count)
-        return count
+            self.seek(start + len(content))
+        return len(content)
 
     def _check(self, start: int) -> None:
         self.seek(start)
         head = self._reader.read(HEAD.size)
-        if len(head) < HEAD.size:
-            return
-        _, size = HEAD.unpack(head)
-        heap = head + self._reader.read(max(0, min(size, MOST_HEAP_BYTES) - HEAD.size))
-        if is_endless(heap):
+        size = HEAD.unpack(head)[1] if len(head) == HEAD.size else 0
+        if is_endless(head + self._reader.read(max(0, min(size, MOST_HEAP_BYTES) - HEAD.size))):
             raise OSError(
                 f"the global heap at byte {start} is damaged: "
                 "free space in it has no length, or an object in it is larger than any file"
