@@ -45,7 +45,7 @@ import intarsia
 from benchmarks.ingest import by_virtualizarr
 from benchmarks.measure import headed, table, with_limits
 from intarsia.archives.locations import Identity, Sources
-from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, Want
+from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
 from intarsia.archives.plan.member_allocation import FULL
 from intarsia.versions.repository import LOG_ENTRIES
 
@@ -117,7 +117,7 @@ class Inventor:
     chunks: int = CHUNKS
     name: str = field(default="invented", init=False)
 
-    def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
+    def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
         """One day, with a scale of its own."""
         day = int(url.rsplit("/", 1)[1].split(".")[0])
         grid = (1, self.chunks, 1)
@@ -134,7 +134,7 @@ class Inventor:
         )  # fmt: skip
         units = {"units": "hours since 1900-01-01"}
         values = np.array([float(day)])
-        clock = ParsedVariable("time", "joined", ("time",), (1,), units, values.dtype, values=values)
+        clock = ParsedVariable("time", "concat", ("time",), (1,), units, values.dtype, values=values)
         return ParsedFile(url, sources.identity(url), self.name, {"sst": sst, "time": clock})
 
     def opened(self, url: str, sources: Sources, name: str) -> Any:

@@ -1,5 +1,6 @@
 """Every kind of source, read by the program that it belongs to and by us."""
 
+import base64
 import json
 import os
 import re
@@ -323,6 +324,7 @@ def test_references_to_chunks_that_an_array_does_not_have_are_refused(tmp_path, 
         intarsia.ingest(tmp_path / "a.json", tmp_path / "r", concat_dim="time")
 
 
+@pytest.mark.filterwarnings("ignore:Endian.big is deprecated")  # in zarr-n5
 def test_n5_that_holds_no_numbers_is_refused(tmp_path):
     n5_dataset(tmp_path / "a.n5", np.ones((4, 4, 2), "u2"), (4, 4, 2), "raw")
     path = tmp_path / "a.n5" / "attributes.json"
@@ -331,3 +333,21 @@ def test_n5_that_holds_no_numbers_is_refused(tmp_path):
         IngestError, match=r"a\.n5: its data type 'object' is not supported, only numbers are"
     ):
         intarsia.ingest(tmp_path / "a.n5", tmp_path / "r", concat_dim="t")
+
+
+def test_references_to_several_files_may_have_chunks_of_their_own(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_bytes(bytes([ord(name)] * 4))
+    document = {"zarr_format": 2, "shape": [12], "chunks": [4], "dtype": "|u1", "fill_value": None}
+    document |= {"compressor": None, "filters": None, "order": "C"}
+    refs = {
+        ".zgroup": '{"zarr_format":2}',
+        "x/.zarray": json.dumps(document),
+        "x/.zattrs": '{"_ARRAY_DIMENSIONS":["n"]}',
+        "x/0": [f"file://{tmp_path}/a", 0, 4],
+        "x/1": "base64:" + base64.b64encode(b"here").decode(),
+        "x/2": [f"file://{tmp_path}/b", 0, 4],
+    }
+    (tmp_path / "refs.json").write_text(json.dumps({"version": 1, "refs": refs}))
+    report = intarsia.ingest(tmp_path / "refs.json", "memory://", concat_dim="n")
+    assert intarsia.open(report.repository, "x")[...].tobytes() == b"aaaaherebbbb"

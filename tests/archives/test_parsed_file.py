@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from intarsia.archives.parsed_file import LOAD_LIMIT, Description, ParseRequest, roles
+from intarsia.archives.parsed_file import LOAD_LIMIT, ParsedVariable, ParseRequest, roles
 
 
 def described(**variables):
@@ -10,7 +10,7 @@ def described(**variables):
     for name, (dims, shape, *rest) in variables.items():
         attrs = rest[0] if rest else {}
         dtype = rest[1] if len(rest) > 1 else "f4"
-        found[name] = Description(tuple(dims.split()), shape, attrs, np.dtype(dtype))
+        found[name] = ParsedVariable(name, "static", tuple(dims.split()), shape, attrs, np.dtype(dtype))
     return found
 
 
@@ -27,7 +27,7 @@ FILE = described(
 
 
 def test_coordinates_bounds_and_mappings_are_loaded_and_the_rest_is_data():
-    found, left_out = roles(FILE, ParseRequest(("time",)))
+    found, left_out, _ = roles(FILE, ParseRequest(("time",)))
     assert found == {
         **dict.fromkeys(("time", "time_bnds"), "concat"),
         **dict.fromkeys(("sst", "ice"), "data"),
@@ -37,20 +37,20 @@ def test_coordinates_bounds_and_mappings_are_loaded_and_the_rest_is_data():
 
 
 def test_chosen_variables_bring_what_they_refer_to():
-    found, _ = roles(FILE, ParseRequest(("time",), ("sst",)))
+    found, *_ = roles(FILE, ParseRequest(("time",), ("sst",)))
     assert set(found) == {"time", "time_bnds", "lat", "lon", "sst", "crs"}
-    found, _ = roles(FILE, ParseRequest(("time",), ("ice", "area")))
+    found, *_ = roles(FILE, ParseRequest(("time",), ("ice", "area")))
     assert found["area"] == "static"
     assert set(found) == {"time", "time_bnds", "ice", "area"}
 
 
 def test_variables_may_be_loaded_on_request():
-    found, _ = roles(FILE, ParseRequest(("time",), load=("ice",)))
+    found, *_ = roles(FILE, ParseRequest(("time",), load=("ice",)))
     assert found["ice"] == "concat"
 
 
 def test_a_file_without_the_dimension_is_one_step():
-    found, _ = roles(described(band=("y x", (4, 5)), time=("", ())), ParseRequest(("time",)))
+    found, *_ = roles(described(band=("y x", (4, 5)), time=("", ())), ParseRequest(("time",)))
     assert found == {"band": "data", "time": "concat"}
 
 
@@ -60,7 +60,7 @@ def test_what_is_left_out_says_why():
         names=("time", (2,), {}, "S4"),
         huge=("y x", (LOAD_LIMIT, 2)),
     )
-    found, left_out = roles(file, ParseRequest(("time",)))
+    found, left_out, _ = roles(file, ParseRequest(("time",)))
     assert set(found) == {"sst"}
     assert "not supported" in left_out["names"]
     assert "too large" in left_out["huge"]
@@ -70,5 +70,5 @@ def test_along_several_dimensions_what_has_all_of_them_is_data():
     file = described(
         v=("t y x", (2, 4, 5)), w=("y x", (4, 5)), y=("y", (4,)), member=("", ()), area=("x", (5,))
     )
-    found, _ = roles(file, ParseRequest(("t", "y", "member")))
+    found, *_ = roles(file, ParseRequest(("t", "y", "member")))
     assert found == {"v": "data", "w": "concat", "y": "concat", "member": "concat", "area": "static"}

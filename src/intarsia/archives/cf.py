@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from intarsia.archives.parsed_file import Description, ParseRequest, read_stored
+from intarsia.archives.parsed_file import ParsedVariable, ParseRequest, read_stored
 from intarsia.errors import IngestError, PackingError
 from intarsia.logical.attributes import NONFINITE_KEY, RESERVED
 from intarsia.manifest.packing import KINDS, Packing
@@ -277,7 +277,7 @@ TEXT_MARKS = (ENCODING, "_FillValue", "missing_value")
 """Attributes about stored characters that mean nothing for strings."""
 
 
-def with_texts(described: Mapping[str, Description], request: ParseRequest) -> dict[str, Description]:
+def with_texts(described: Mapping[str, ParsedVariable], request: ParseRequest) -> dict[str, ParsedVariable]:
     """The variables of a file, with characters as strings: the last axis is the length of a text.
 
     As in xarray, an axis is not a length if it grows from file to file, has a coordinate, or is an axis of
@@ -290,14 +290,14 @@ def with_texts(described: Mapping[str, Description], request: ParseRequest) -> d
         for dim in variable.dims
         if variable.dtype.kind not in "SU" or dim != variable.dims[-1]
     }
-    axes |= set(request.in_file(described).dims)
+    axes |= set(request.dims)
     return {
         name: _as_texts(variable, axes) if variable.dtype.kind in "SU" else variable
         for name, variable in described.items()
     }
 
 
-def _as_texts(variable: Description, axes: set[str]) -> Description:
+def _as_texts(variable: ParsedVariable, axes: set[str]) -> ParsedVariable:
     *others, last = variable.dims or ("",)
     # kerchunk gives both axes of `char station(station, length)` the same name
     letters = variable.dtype == np.dtype("S1") and last and (last not in axes or last in others)
@@ -309,20 +309,19 @@ def _as_texts(variable: Description, axes: set[str]) -> Description:
     )  # fmt: skip
 
 
-def loaded(source: Any, variable: Description) -> np.ndarray[Any, Any]:
+def loaded(source: Any, variable: ParsedVariable) -> np.ndarray[Any, Any]:
     """All values of an HDF5 dataset or a Zarr array; characters become strings."""
     if variable.is_text:
         return texts(np.asarray(source[...]), variable)
     return read_stored(source, ..., variable.dtype)
 
 
-def texts(stored: np.ndarray[Any, Any], variable: Description) -> np.ndarray[Any, Any]:
+def texts(stored: np.ndarray[Any, Any], variable: ParsedVariable) -> np.ndarray[Any, Any]:
     """Stored characters as strings.
 
     They are decoded as the file says; if it does not say, as UTF-8, or as Latin-1 if they are not UTF-8.
 
-    >>> from intarsia.archives.parsed_file import Description
-    >>> names = Description(("station",), (2,), {}, np.dtypes.StringDType(), is_text=True)
+    >>> names = ParsedVariable("name", "static", ("s",), (2,), {}, np.dtypes.StringDType(), is_text=True)
     >>> texts(np.array([[b"O", b"s", b"", b""], [b"B", b"o", b"n", b"n"]]), names).tolist()
     ['Os', 'Bonn']
     """

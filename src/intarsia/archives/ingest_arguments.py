@@ -17,8 +17,6 @@ from intarsia.archives.parsed_file import (
     ParsedFile,
     ParsedVariable,
     ParseRequest,
-    descriptions,
-    lacking,
     roles,
 )
 from intarsia.archives.plan.coordinates import has_time_units
@@ -221,18 +219,16 @@ def assign_roles(file: ParsedFile, request: ParseRequest) -> ParsedFile | None:
 
     None if a variable now has to be loaded, so that the file must be parsed again.
     """
-    described = descriptions(file)
-    taken, left_out = roles(described, request)
+    found = roles(file.variables, request)
     variables = {}
-    for name, role in taken.items():
+    for name, role in found.roles.items():
         variable = file.variables[name]
         if (role == "data") != (variable.values is None):
             return None
         variable.role = role
         variables[name] = variable
-    return replace(
-        file, variables=variables, left_out=file.left_out | left_out, new_dims=lacking(described, request)
-    )
+    left_out = file.left_out | found.left_out
+    return replace(file, variables=variables, left_out=left_out, new_dims=found.new_dims)
 
 
 @dataclass(frozen=True, eq=False)

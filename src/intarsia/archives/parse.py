@@ -5,17 +5,17 @@ A bad file never stops the rest: what is wrong with it is returned as a result.
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.formats import hdf5, kerchunk, n5, netcdf3, tiff, zarr
+from intarsia.archives.formats.format import Format
 from intarsia.archives.formats.virtualizarr import VirtualFormat
 from intarsia.archives.locations import Beginning, Sources
 from intarsia.archives.parse_pool import Engine, parse_with
@@ -44,23 +44,6 @@ REMOTE_THREADS = 16
 
 MOST_GRIDS = 256
 """How many values are remembered in case the next file has them too."""
-
-
-class Format(Protocol):
-    """Reads one kind of source: the seam between intarsia and the parsers."""
-
-    @property
-    def name(self) -> str:
-        """The kind of file, in a word."""
-
-    def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
-        """The wanted variables of one source."""
-
-    def groups(self, url: str, sources: Sources) -> list[str]:
-        """The paths of all groups."""
-
-    def opened(self, url: str, sources: Sources, name: str) -> AbstractContextManager[Any]:
-        """A variable's stored numbers, to be read in slices, for a copy."""
 
 
 def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -> Format:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -63,11 +64,11 @@ class ParseRequest:
     whole_tree: bool = False
     """Whether all groups are wanted: names that are invented in one then differ from those above it."""
 
-    def in_file(self, described: Mapping[str, Description]) -> ParseRequest:
+    def in_file(self, variables: Mapping[str, ParsedVariable]) -> ParseRequest:
         """The same, with the names in a file."""
         if not self.rename:
             return self
-        names = {dim for variable in described.values() for dim in variable.dims} | set(described)
+        names = {dim for variable in variables.values() for dim in variable.dims} | set(variables)
         own = {new: old for old, new in self.rename if old in names}
         both = sorted(new for new, old in own.items() if new in names and new != old)
         if both:
@@ -78,36 +79,8 @@ class ParseRequest:
         def back(known: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(own.get(name, name) for name in known)
 
-        variables = None if self.variables is None else back(self.variables)
-        return replace(self, dims=back(self.dims), variables=variables, load=back(self.load))
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """A variable before any of it is read."""
-
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    attrs: Mapping[str, Any]
-    """Its attributes; numbers have the type that they have in the file."""
-
-    dtype: np.dtype[Any]
-    """The stored type."""
-
-    is_text: bool = False
-    """Whether it is stored as characters, or as texts of a fixed length, and loaded as strings."""
-
-    encoding: str = ""
-    """The encoding of its characters, if the file names it."""
-
-    @property
-    def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-
-    def parsed(self, name: str, role: Role, **more: Any) -> ParsedVariable:
-        """The variable that this describes, with more of its fields."""
-        own = (self.dims, self.shape, dict(self.attrs), self.dtype)
-        return ParsedVariable(name, role, *own, is_text=self.is_text, **more)
+        chosen = None if self.variables is None else back(self.variables)
+        return replace(self, dims=back(self.dims), variables=chosen, load=back(self.load))
 
 
 @dataclass(slots=True)
@@ -151,7 +124,10 @@ class ChunkRanges:
 
 @dataclass(slots=True)
 class ParsedVariable:
-    """One variable of one file: how it is stored, and either its ranges or its values."""
+    """One variable of one file: how it is stored, and either its ranges or its values.
+
+    Before anything of it is read, it has neither, and its role is not decided.
+    """
 
     name: str
     """Its name in the file."""
@@ -186,7 +162,10 @@ class ParsedVariable:
     """The loaded values."""
 
     is_text: bool = False
-    """Whether it is stored as characters, or as texts of a fixed length."""
+    """Whether it is stored as characters, or as texts of a fixed length, and loaded as strings."""
+
+    encoding: str = ""
+    """The encoding of its characters, if the file names it."""
 
     seen: tuple[str, ...] | None = None
     """The visible axes, in their order; None for all, as they are stored."""
@@ -199,6 +178,16 @@ class ParsedVariable:
         """The values of a loaded variable."""
         assert self.values is not None
         return self.values
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the visible axes."""
+        return self.dims if self.seen is None else self.seen
+
+    @property
+    def nbytes(self) -> int:
+        """The size of what is visible."""
+        return math.prod(self.sizes.values()) * self.dtype.itemsize
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -324,7 +313,7 @@ def _is_supported(dtype: np.dtype[Any]) -> bool:
 
 def with_names_of(variable: ParsedVariable, dims: tuple[str, ...], kept: Iterable[str]) -> None:
     """Give the axes of a variable the invented names that `dims` has in the same places; `kept` stay."""
-    own = variable.dims if variable.seen is None else variable.seen
+    own = variable.axes
     if own == dims or len(own) != len(dims):
         return
     now = dict(zip(own, dims, strict=True))
@@ -339,87 +328,77 @@ def with_names_of(variable: ParsedVariable, dims: tuple[str, ...], kept: Iterabl
         variable.seen = dims
 
 
-def lacking(described: Mapping[str, Description], request: ParseRequest) -> tuple[str, ...]:
+class Roles(NamedTuple):
+    """What becomes of the variables of a file."""
+
+    roles: dict[str, Role]
+    left_out: dict[str, str]
+    """What is not taken, and why."""
+
+    new_dims: tuple[str, ...]
     """The dimensions that grow from file to file and that this file lacks: it is one step of each."""
-    known = {dim for variable in described.values() for dim in variable.dims}
-    return tuple(dim for dim in request.in_file(described).dims if dim not in known)
 
 
-def roles(
-    described: Mapping[str, Description], request: ParseRequest
-) -> tuple[dict[str, Role], dict[str, str]]:
-    """The role of every variable of a file; and what is left out, with the reason.
+def roles(variables: Mapping[str, ParsedVariable], request: ParseRequest) -> Roles:
+    """The role of every variable of a file; the request has the names of the file.
 
     Variables along all dimensions are data, unless they are coordinates or are named in CF attributes.
     """
-    new_dims, request = lacking(described, request), request.in_file(described)
     names = request.variables or ()
-    if not any(name in described for name in names):
+    if not any(name in variables for name in names):
         for name in names:
-            if is_misspelt(name, described, alike=0.6):
-                raise IngestError(f"it has no variable {name!r}: {names_text(name, described)}")
-    there = [dim for dim in request.dims if dim not in new_dims]
-    loaded = {name for name, variable in described.items() if variable.dims == (name,)}
-    loaded |= _mentioned(described.values()) | {*request.dims, *request.load}
-    loaded |= {name for name, variable in described.items() if variable.is_text}
+            if is_misspelt(name, variables, alike=0.6):
+                raise IngestError(f"it has no variable {name!r}: {names_text(name, variables)}")
+    known = {dim for variable in variables.values() for dim in variable.axes}
+    there = [dim for dim in request.dims if dim in known]
+    new_dims = tuple(dim for dim in request.dims if dim not in known)
+    loaded = {name for name, variable in variables.items() if variable.axes == (name,) or variable.is_text}
+    loaded |= _mentioned(variables.values()) | {*request.dims, *request.load}
     data = [
-        name for name, variable in described.items()
-        if name not in loaded and variable.dims and all(dim in variable.dims for dim in there)
+        name for name, variable in variables.items()
+        if name not in loaded and variable.axes and all(dim in variable.axes for dim in there)
     ]  # fmt: skip
     if request.variables is not None:
         data = [name for name in data if name in request.variables]
     left_out = {
-        name: f"values of type {described[name].dtype} are not supported"
-        for name, variable in described.items() if not _is_supported(variable.dtype)
+        name: f"values of type {variable.dtype} are not supported"
+        for name, variable in variables.items() if not _is_supported(variable.dtype)
     }  # fmt: skip
-    for name, variable in described.items():
-        again = [dim for dim in variable.dims if variable.dims.count(dim) > 1]
-        if again and (name in data or any(dim in variable.dims for dim in there)):
-            left_out[name] = f"the dimension {again[0]!r} occurs {variable.dims.count(again[0])} times in it"
+    for name, variable in variables.items():
+        again = [dim for dim in variable.axes if variable.axes.count(dim) > 1]
+        if again and (name in data or any(dim in variable.axes for dim in there)):
+            left_out[name] = f"the dimension {again[0]!r} occurs {variable.axes.count(again[0])} times in it"
     data = [name for name in data if name not in left_out]
-    needed = described.keys() if request.variables is None else _needed(described, data, request)
+    needed = variables.keys() if request.variables is None else _needed(variables, data, request)
     taken: dict[str, Role] = {}
-    for name, variable in described.items():
+    for name, variable in variables.items():
         if name in data:
             taken[name] = "data"
         elif name not in needed or name in left_out:
             continue
-        elif name in new_dims or (there and set(there) <= set(variable.dims) and not variable.is_text):
+        elif name in new_dims or (there and set(there) <= set(variable.axes) and not variable.is_text):
             taken[name] = "concat"
         elif variable.nbytes > LOAD_LIMIT:
-            absent = " and ".join(repr(dim) for dim in request.dims if dim not in variable.dims)
+            absent = " and ".join(repr(dim) for dim in request.dims if dim not in variable.axes)
             left_out[name] = (
                 f"it has no dimension {absent} and is too large to be loaded from every file "
                 f"({variable.nbytes >> 20} MiB)"
             )
-        elif any(dim in variable.dims for dim in there):
+        elif any(dim in variable.axes for dim in there):
             taken[name] = "concat"
         else:
             taken[name] = "static"
-    return taken, {name: reason for name, reason in left_out.items() if name in needed}
+    return Roles(taken, {name: reason for name, reason in left_out.items() if name in needed}, new_dims)
 
 
-def roles_of(file: ParsedFile, request: ParseRequest) -> dict[str, Role]:
-    """The roles of the variables of a file that was parsed for other dimensions."""
-    return roles(descriptions(file), request)[0]
-
-
-def descriptions(file: ParsedFile) -> dict[str, Description]:
-    """The descriptions of a file's variables, with their visible axes."""
-    return {
-        name: Description(tuple(v.sizes), tuple(v.sizes.values()), v.attrs, v.dtype, v.is_text)
-        for name, v in file.variables.items()
-    }
-
-
-def _mentioned(variables: Iterable[Description]) -> set[str]:
+def _mentioned(variables: Iterable[ParsedVariable]) -> set[str]:
     """The variables that these name in their attributes."""
     texts = [text for each in variables for key in MENTIONS if isinstance(text := each.attrs.get(key), str)]
     return {name for text in texts for name in text.replace(":", " ").split()}
 
 
-def _needed(described: Mapping[str, Description], data: list[str], request: ParseRequest) -> set[str]:
+def _needed(variables: Mapping[str, ParsedVariable], data: list[str], request: ParseRequest) -> set[str]:
     """Coordinates, bounds and the like that the chosen data variables refer to."""
-    names = {dim for name in data for dim in described[name].dims} | {*request.dims, *request.load}
-    known = [described[name] for name in names | set(data) if name in described]
+    names = {dim for name in data for dim in variables[name].axes} | {*request.dims, *request.load}
+    known = [variables[name] for name in names | set(data) if name in variables]
     return names | _mentioned(known) | set(request.variables or ())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.ingest_arguments import assign_roles
-from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest, rename_mentions, roles_of
+from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest, rename_mentions, roles
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 
@@ -152,7 +152,7 @@ def run_preprocess(parse: Callable[[ParseRequest], ParsedFile], request: ParseRe
             return with_roles
         unread = [
             known.get(variable.name, variable.name)
-            for name, role in roles_of(file, own_request).items()
+            for name, role in roles(file.variables, own_request).roles.items()
             if role != "data" and (variable := file.variables[name]).values is None
         ]
         bare = replace(bare, load=(*bare.load, *unread))

@@ -27,20 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.archives.cf import FILE_MATTERS, loaded, with_texts
+from intarsia.archives.cf import FILE_MATTERS, loaded
+from intarsia.archives.formats.format import Format, UnreadableVariableError
 from intarsia.archives.formats.virtualizarr import specified_codec
 from intarsia.archives.locations import Beginning, Sources, folder_of, url_of
-from intarsia.archives.parsed_file import (
-    PHONY,
-    ChunkRanges,
-    Description,
-    ParsedFile,
-    ParsedVariable,
-    ParseRequest,
-    lacking,
-    rename_variables,
-    roles,
-)
+from intarsia.archives.parsed_file import PHONY, ChunkRanges, ParsedVariable
+from intarsia.display import one_line
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
 from intarsia.manifest.box import chunk_grid
@@ -59,7 +51,7 @@ def recognise(beginning: Beginning, sources: Sources, group: str) -> HDF5 | None
     return HDF5(group) if any(beginning.head.startswith(MAGIC, start) for start in USER_BLOCKS) else None
 
 
-class HDF5:
+class HDF5(Format):
     """Parses HDF5 and NetCDF4 files, or one group of each."""
 
     name = "hdf5"
@@ -68,67 +60,22 @@ class HDF5:
         self.group = "/" + group.strip("/")
         self.drop = drop
 
-    def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
-        """The wanted variables of a file."""
+    @contextmanager
+    def open(self, url: str, sources: Sources, *, whole_tree: bool = False) -> Iterator[HDF5Group]:
+        """The group that was chosen."""
         moved = sources.permissions.checked([url], folder_of(url))
         with sources.reader(url) as reader, open_file(reader) as file:
-            group = DatasetsOfGroup(find_group(file, self.group), self.group, self.drop, url, sources)
-            first = self._phony_above(file, url, sources) if request.whole_tree else 0
-            described = with_texts(group.describe(first), request)
-            names = {new: old for old, new in request.rename}
-            for name in (*request.dims, *(request.variables or ()), *request.load):
-                if (own := names.get(name, name)) in group.elsewhere:
-                    raise IngestError(f"its variable {own!r} cannot be read: {group.elsewhere[own]}")
-            taken, left_out = roles(described, request)
-            left_out |= group.unreadable
-            dims = request.in_file(described).dims
-            variables = {}
-            for name, role in taken.items():
-                header, description = group.headers[name], described[name]
-                if role == "data":
-                    variable = _referenced(name, url, header, description)
-                    problem = _copy_problem(header, variable)
-                else:
-                    try:
-                        variable, problem = _loaded(name, role, header, description), ""
-                    except OSError as error:
-                        if name in dims:
-                            raise
-                        problem = unreadable_text(header.id, error)
-                if problem:
-                    left_out[name] = problem
-                    continue
-                if variable.ranges is not None:
-                    variable.ranges.move(moved)
-                variables[name] = variable
-            below = () if "data" in taken.values() else tuple(_groups_below(group.id, with_variables=True))
-            own = attributes_of(group.id)
-            attrs = plain_attributes(own, own)
-        parsed_file = ParsedFile(
-            url, sources.identity(url), self.name, variables, attrs, left_out, lacking(described, request),
-            tuple(f"{self.group}/{path}".lstrip("/") for path in below),
-        )  # fmt: skip
-        masked = [name for name in described if name.startswith(NON_COORDINATE)]
-        return rename_variables(
-            parsed_file, tuple((name, name.removeprefix(NON_COORDINATE)) for name in masked)
-        )
-
-    def _phony_above(self, file: Any, url: str, sources: Sources) -> int:
-        """How many names the groups above this one have for axes without a dimension scale."""
-        if self.group == "/":
-            return 0
-        above = HDF5(self.group.rpartition("/")[0], self.drop)
-        group = DatasetsOfGroup(find_group(file, above.group), above.group, self.drop, url, sources)
-        return group.phony(above._phony_above(file, url, sources)).end
-
-    def groups(self, url: str, sources: Sources) -> list[str]:
-        """The paths of all groups."""
-        with sources.reader(url) as reader, open_file(reader) as file:
-            return ["", *_groups_below(find_group(file, "/"))]
+            above = self.group.rstrip("/").split("/")
+            first = 0
+            for depth in range(1, len(above)) if whole_tree else ():
+                first = HDF5Group(file, "/".join(above[:depth]) or "/", self.drop, url, sources, first).end
+            group = HDF5Group(file, self.group, self.drop, url, sources, first)
+            group.url = moved.get(url, url)
+            yield group
 
     @contextmanager
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
-        """A variable's stored numbers, to be read in slices."""
+        """A variable's stored numbers, to be read in slices; other variables are not looked at."""
         with sources.reader(url) as reader, open_file(reader) as file:
             dataset = find(find_group(file, self.group), name.encode("utf-8", "surrogateescape"))
             check_storage(dataset, dataset.get_create_plist(), url, sources)
@@ -148,33 +95,18 @@ def find_group(file: Any, path: str) -> Any:
     return group
 
 
-def _groups_below(group: Any, *, with_variables: bool = False) -> list[str]:
-    """The paths of the groups below one; or only of those that hold variables, sorted."""
-    h5py = library()
-    groups, holders = [], set()
+class HDF5Group:
+    """One group of an open file: its datasets, and the names that dimension scales give their axes."""
 
-    def note(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Group):
-            groups.append(name)
-        elif isinstance(item, h5py.Dataset) and "/" in name and Header(item.id, name).is_variable:
-            holders.add(name.rpartition("/")[0])
-
-    try:
-        h5py.Group(group).visititems(note)
-    except (RuntimeError, OSError, KeyError) as error:
-        raise IngestError(
-            f"it is damaged or truncated: HDF5 cannot list what it holds ({' '.join(str(error).split())})"
-        ) from error
-    return sorted(holders) if with_variables else groups
-
-
-class DatasetsOfGroup:
-    """The datasets of one group, and the names that dimension scales give their axes."""
-
-    def __init__(self, group: Any, path: str, drop: Collection[str], url: str, sources: Sources) -> None:
-        self.id = group
+    def __init__(
+        self, file: Any, path: str, drop: Collection[str], url: str, sources: Sources, first: int
+    ) -> None:
+        self.id = find_group(file, path)
+        self.url = url
         self._path = path
-        objects, self.elsewhere = objects_in(group, drop)
+        attributes = attributes_of(self.id)
+        self.attrs = plain_attributes(attributes, attributes)
+        objects, self.elsewhere = objects_in(self.id, drop)
         """Datasets and links that lead to other files, by name, and why they are not read."""
         above = path.rstrip("/")
         datasets = {
@@ -197,7 +129,14 @@ class DatasetsOfGroup:
         self.headers |= {name: scale for name, scale in inherited.items() if len(scale.shape or ()) == 1}
         self.unreadable = {n: why for n, h in self.headers.items() if (why := h.problem)} | self.elsewhere
         """What is not described, by name, and why."""
-        self._dims = {n: self._named(h) for n, h in self.headers.items() if n not in self.unreadable}
+        named = {n: self._named(h) for n, h in self.headers.items() if n not in self.unreadable}
+        phony = PhonyDimensions((_bare_sizes(self.headers[n], dims) for n, dims in named.items()), first)
+        self.end = phony.end
+        """The number after the last one of a name for an axis without a dimension scale."""
+        self.variables = {
+            name.removeprefix(NON_COORDINATE): _described(name, self.headers[name], dims, phony)
+            for name, dims in named.items()
+        }
 
     def _present(self, headers: Mapping[str, Header], url: str, sources: Sources) -> dict[str, Header]:
         """The datasets whose values are in this file, or in others that may be read."""
@@ -249,16 +188,53 @@ class DatasetsOfGroup:
         stands_above = f"{self._path.rstrip('/')}/".startswith(f"{above}/")
         return name if stands_above else scale.removeprefix(self._path).removeprefix("/")
 
-    def phony(self, first: int) -> PhonyDimensions:
-        """Names for axes without a dimension scale."""
-        return PhonyDimensions(
-            (_bare_sizes(self.headers[name], dims) for name, dims in self._dims.items()), first
-        )
+    def reference(self, variable: ParsedVariable) -> ParsedVariable:
+        """A variable with the ranges of its chunks, or with the reason why only a copy will do."""
+        header = self.headers[variable.name]
+        variable = _referenced(variable, self.url, header)
+        if variable.ranges is None and 0 not in variable.shape:
+            try:
+                header.dataset[(0,) * len(variable.shape)]
+            except OSError as error:  # a filter or an external file is missing
+                raise UnreadableVariableError(
+                    f"{unreadable_text(header.id, error)} ({variable.reason})"
+                ) from error
+        return variable
 
-    def describe(self, first: int) -> dict[str, Description]:
-        """The variables that can be read; numbers of invented names begin with `first`."""
-        phony = self.phony(first)
-        return {name: _described(self.headers[name], dims, phony) for name, dims in self._dims.items()}
+    def load(self, variable: ParsedVariable) -> np.ndarray[Any, Any]:
+        """All values of a variable."""
+        header = self.headers[variable.name]
+        try:
+            if header.dtype.kind in "iuf" and 0 not in header.shape and not variable.is_text:
+                return header.read(variable.dtype)
+            values = loaded(header.dataset, variable)
+        except OSError as error:
+            raise UnreadableVariableError(unreadable_text(header.id, error)) from error
+        return values.view(variable.dtype) if values.dtype.kind == "b" else values
+
+    def array(self, name: str) -> Any:
+        """A dataset as h5py reads it."""
+        return self.headers[name].dataset
+
+    def groups(self, *, with_variables: bool) -> list[str]:
+        """The paths of the groups below; or only of those that hold variables, sorted."""
+        h5py = library()
+        groups, holders = [], set()
+
+        def note(name: str, item: Any) -> None:
+            path = f"{self._path}/{name}".lstrip("/")
+            if isinstance(item, h5py.Group):
+                groups.append(path)
+            elif isinstance(item, h5py.Dataset) and "/" in name and Header(item.id, path).is_variable:
+                holders.add(path.rpartition("/")[0])
+
+        try:
+            h5py.Group(self.id).visititems(note)
+        except (RuntimeError, OSError, KeyError) as error:
+            raise IngestError(
+                f"it is damaged or truncated: HDF5 cannot list what it holds ({one_line(error)})"
+            ) from error
+        return sorted(holders) if with_variables else groups
 
 
 def _place(item: Any) -> tuple[int, int]:
@@ -306,7 +282,7 @@ class PhonyDimensions:
         return names
 
 
-def _described(header: Header, axes: list[str], phony: PhonyDimensions) -> Description:
+def _described(name: str, header: Header, axes: list[str], phony: PhonyDimensions) -> ParsedVariable:
     dtype = header.dtype.newbyteorder("=")
     if dtype.kind == "O":
         string = library().check_string_dtype(header.dtype)
@@ -317,22 +293,12 @@ def _described(header: Header, axes: list[str], phony: PhonyDimensions) -> Descr
     attrs = plain_attributes(header.attributes, header.names)
     if dtype.kind == "b" and not attrs.keys().isdisjoint(("_FillValue", "missing_value")):
         dtype = np.dtype("i1")  # an enumeration of bytes, as in NetCDF: a bool cannot be missing
-    return Description(dims, header.shape, attrs, dtype)
+    return ParsedVariable(name, "static", dims, header.shape, attrs, dtype)
 
 
 def _bare_sizes(header: Header, axes: Sequence[str]) -> tuple[int, ...]:
     """The lengths of the axes that no dimension scale names."""
     return tuple(size for size, axis in zip(header.shape, axes, strict=True) if not axis)
-
-
-def _loaded(name: str, role: Any, header: Header, description: Description) -> ParsedVariable:
-    """A variable with its stored values in memory."""
-    if header.dtype.kind in "iuf" and 0 not in header.shape and not description.is_text:
-        values = header.read(description.dtype)
-    else:
-        values = loaded(header.dataset, description)
-        values = values.view(description.dtype) if values.dtype.kind == "b" else values
-    return replace(description, dtype=values.dtype).parsed(name, role, values=values)
 
 
 HIDDEN = FILE_MATTERS | {"_Netcdf4Coordinates", "_nc3_strict"}
@@ -498,19 +464,8 @@ def plain_attributes(attributes: Any, names: Iterable[str]) -> dict[str, Any]:
     return plain
 
 
-def _copy_problem(header: Header, variable: ParsedVariable) -> str:
-    """Why a variable that has to be copied cannot be: a filter or an external file is missing."""
-    if variable.ranges is None and 0 not in variable.shape:
-        try:
-            header.dataset[(0,) * len(variable.shape)]
-        except OSError as error:
-            return f"{unreadable_text(header.id, error)} ({variable.reason})"
-    return ""
-
-
-def _referenced(name: str, url: str, header: Header, description: Description) -> ParsedVariable:
-    """A variable with the ranges of its chunks; or with the reason why only a copy will do."""
-    h5d, plist, shape = library().h5d, header.plist, description.shape
+def _referenced(variable: ParsedVariable, url: str, header: Header) -> ParsedVariable:
+    h5d, plist, shape = library().h5d, header.plist, variable.shape
     layout = plist.get_layout()
     stored_chunks = plist.get_chunk() if layout == h5d.CHUNKED else tuple(max(n, 1) for n in shape)
     chunks = tuple(min(c, max(n, 1)) for c, n in zip(stored_chunks, shape, strict=True))
@@ -531,7 +486,7 @@ def _referenced(name: str, url: str, header: Header, description: Description) -
         except Exception as error:  # of numcodecs, zarr or VirtualiZarr, for a filter that they do not know
             reason = f"it cannot be referenced: {error}"
     if reason:
-        return description.parsed(name, "data", chunks=chunks, reason=reason)
+        return replace(variable, chunks=chunks, reason=reason)
     filters = plist.get_nfilters()
     if filters or chunks[1:] != stored_chunks[1:]:
         # the part of a chunk that an axis cuts off can only be left away if the rest is all in one piece
@@ -544,8 +499,8 @@ def _referenced(name: str, url: str, header: Header, description: Description) -
     ranges = _ranges(url, chunk_grid(shape, chunks), chunks, places)
     if chunks != stored_chunks:
         ranges.lengths[ranges.lengths > 0] = math.prod(chunks) * header.dtype.itemsize
-    variable = description.parsed(
-        name, "data", chunks=chunks, codecs=tuple(map(dict, codecs)), fill=_fill_of(header), ranges=ranges
+    variable = replace(
+        variable, chunks=chunks, codecs=tuple(map(dict, codecs)), fill=_fill_of(header), ranges=ranges
     )
     masks = {first: mask for first, mask, *_ in places if mask} if filters else {}
     if filters and any(n % c for n, c in zip(shape, chunks, strict=True)):

@@ -1,7 +1,10 @@
 """Parsers of VirtualiZarr as formats, and the one place that looks inside its manifests."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -9,18 +12,10 @@ import numpy as np
 import zarr
 
 from intarsia._compat import manifest_table, parsed_group
-from intarsia.archives.cf import decoded_fill_attribute, loaded, with_texts
+from intarsia.archives.cf import decoded_fill_attribute, loaded
+from intarsia.archives.formats.format import Format
 from intarsia.archives.locations import Identity, Sources, folder_of, local_path, local_url
-from intarsia.archives.parsed_file import (
-    ChunkRanges,
-    Description,
-    ParsedFile,
-    ParsedVariable,
-    ParseRequest,
-    Role,
-    lacking,
-    roles,
-)
+from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
 from intarsia.engine.fetch.symlinks import links_below
 from intarsia.errors import IngestError
 from intarsia.manifest.box import chunk_grid
@@ -52,108 +47,116 @@ class SourceParser:
         raise NotImplementedError
 
 
-class VirtualFormat:
+class VirtualFormat(Format):
     """Any VirtualiZarr parser: called with a URL and a registry of stores, it returns a `ManifestStore`."""
 
     def __init__(self, name: str, parser: Any, group: str = "") -> None:
         self.name = name
         self.parser = parser
-        self.group = group
+        self.group = group.strip("/")
 
-    def _store(self, url: str, sources: Sources) -> Any:
+    @contextmanager
+    def open(self, url: str, sources: Sources, *, whole_tree: bool = False) -> Iterator[VirtualGroup]:
+        """The group that was chosen."""
         sources.resolve(url)
         who = type(self.parser).__name__
+        links = LinksInSource(url, sources, is_tree=self.name in TREES)
         try:
-            return self.parser(_as_parsers_take_it(url), sources.registry)
+            store = self.parser(_as_parsers_take_it(url), sources.registry)
         except (IngestError, UnicodeDecodeError):
             raise
         except KeyError as error:
             raise IngestError(f"{who} cannot find {error} in it") from error
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             raise IngestError(f"{who} cannot read it: {parser_error_text(error)}") from error
+        yield VirtualGroup(store, self.group, self.parser, url, links)
 
     def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
         """The wanted variables of one source."""
-        linked = self._has_links(url, sources)
-        store = self._store(url, sources)
-        node = group_of(store, self.group)
-        typed: Mapping[str, Any] = getattr(self.parser, "attributes", {})
-        described = {
-            name: _described(array, typed.get(self._path(name))) for name, array in node.arrays.items()
-        }
-        described = with_texts(described, request)
-        taken, left_out = roles(described, request)
-        left_out |= self._unread()
-        variables: dict[str, ParsedVariable] = {}
-        for name, role in taken.items():
-            variable = _parsed_variable(name, role, node.arrays[name], described[name])
-            assert variable.ranges is not None
-            locations = variable.ranges.urls()
-            moved = self._moved(locations, url, sources, linked)
-            for location in locations:
-                sources.resolve(location)
-            if role == "data":
-                variable.ranges.move(moved)
-                _rename(variable, _as_parsers_take_it(url), url)
-            else:
-                array: Any = zarr.open_array(store, path=self._path(name), mode="r", zarr_format=3)
-                variable.values = loaded(array, described[name])
-                variable.ranges = None
-            variables[name] = variable
-        attrs = dict(typed.get(self._path(""), node.metadata.attributes or {}))
-        has_data = any(variable.role == "data" for variable in variables.values())
-        groups = () if has_data else tuple(_groups_below(node, self.group.strip("/"), with_arrays=True))
-        new_dims = lacking(described, request)
-        parsed = ParsedFile(
-            url, sources.identity(url), self.name, variables, attrs, left_out, new_dims, groups
-        )
+        parsed = super().parse(url, sources, request)
         parsed.referenced = _elsewhere(parsed, sources)
         return parsed
 
-    def _has_links(self, url: str, sources: Sources) -> bool:
-        """Whether its chunks may be links; raises `IngestError` if one leads to what it may not read."""
-        path = local_path(url)
-        if path is None or not path.is_dir() or self.name not in TREES:
-            sources.permissions.checked([url], folder_of(url))
-            return True
-        links = [local_url(link) for link in links_below(str(path))]
-        sources.permissions.checked(links, url.rstrip("/") + "/")
-        return bool(links)
 
-    def _moved(self, locations: Iterable[str], url: str, sources: Sources, linked: bool) -> dict[str, str]:
-        """Where the links among its chunks lead; raises `IngestError` if one is what it may not read."""
-        is_tree = self.name in TREES and local_path(url) is not None
-        folder = url.rstrip("/") + "/" if is_tree else folder_of(url)
-        if not linked:
-            plain = unquote(folder)
-            locations = (each for each in locations if not _is_directly_below(each, plain))
-        return sources.permissions.checked(locations, folder)
+class VirtualGroup:
+    """One group of a `ManifestStore`."""
 
-    def groups(self, url: str, sources: Sources) -> list[str]:
-        """The paths of all groups."""
-        return ["", *_groups_below(parsed_group(self._store(url, sources)), "")]
-
-    def _unread(self) -> dict[str, str]:
-        """Arrays of the group that the parser could not translate, and why."""
-        unread: Mapping[str, str] = getattr(self.parser, "unread", {})
-        paths = {path: path.rpartition("/") for path in unread}
-        return {
-            name: unread[path] for path, (group, _, name) in paths.items() if group == self.group.strip("/")
+    def __init__(self, store: Any, group: str, parser: Any, url: str, links: LinksInSource) -> None:
+        self._store, self._path, self._url, self._links = store, group, url, links
+        self._node = parsed_group(store)
+        for part in filter(None, group.split("/")):
+            if part not in self._node.groups:
+                raise IngestError(f"it has no group {group!r}")
+            self._node = self._node.groups[part]
+        typed: Mapping[str, Any] = getattr(parser, "attributes", {})
+        self.variables = {
+            name: _described(name, array, typed.get(self._inside(name)))
+            for name, array in self._node.arrays.items()
         }
+        self.attrs = dict(typed.get(group, self._node.metadata.attributes or {}))
+        unread: Mapping[str, str] = getattr(parser, "unread", {})
+        parts = {path: path.rpartition("/") for path in unread}
+        self.unreadable = {name: unread[path] for path, (above, _, name) in parts.items() if above == group}
+        self.elsewhere: Mapping[str, str] = {}
 
-    def _path(self, name: str) -> str:
-        return "/".join(part for part in (self.group.strip("/"), name) if part)
+    def _inside(self, name: str) -> str:
+        return f"{self._path}/{name}".lstrip("/")
 
-    @contextmanager
-    def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
-        """A variable's stored numbers, to be read in slices, for a copy."""
-        linked = self._has_links(url, sources)
-        store = self._store(url, sources)
-        locations = set(group_of(store, self.group).arrays[name].manifest.iter_nonempty_paths())
-        self._moved(locations, url, sources, linked)
-        for location in locations:
-            sources.resolve(location)
-        yield zarr.open_array(store, path=self._path(name), mode="r", zarr_format=3)
+    def reference(self, variable: ParsedVariable) -> ParsedVariable:
+        """A variable with the ranges of its chunks."""
+        array = self._node.arrays[variable.name]
+        ranges = _ranges_of(array)
+        ranges.move(self._links.follow(ranges.urls()))
+        _rename(ranges, _as_parsers_take_it(self._url), self._url)
+        codecs = tuple(specified_codec(codec.to_dict()) for codec in array.metadata.codecs)
+        reason = "the parser had to decode it (it is not stored as chunks)" if ranges.inlined else ""
+        chunks = _chunks_of(array)
+        return replace(
+            variable,
+            chunks=chunks,
+            codecs=codecs,
+            fill=array.metadata.fill_value,
+            ranges=ranges,
+            reason=reason,
+        )
+
+    def load(self, variable: ParsedVariable) -> Any:
+        """All values of a variable."""
+        return loaded(self.array(variable.name), variable)
+
+    def array(self, name: str) -> Any:
+        """A variable as an array that zarr reads."""
+        self._links.follow(_ranges_of(self._node.arrays[name]).urls())
+        return zarr.open_array(self._store, path=self._inside(name), mode="r", zarr_format=3)
+
+    def groups(self, *, with_variables: bool) -> list[str]:
+        """The paths of the groups below; or only of those that hold arrays."""
+        return list(_groups_below(self._node, self._path, with_variables))
+
+
+class LinksInSource:
+    """Which files the chunks of a source may be in, and where links among them lead."""
+
+    def __init__(self, url: str, sources: Sources, *, is_tree: bool) -> None:
+        """Raises `IngestError` if a link leads to what may not be read."""
+        self._sources = sources
+        path = local_path(url) if is_tree else None
+        self._folder = folder_of(url) if path is None else url.rstrip("/") + "/"
+        links = [url]
+        if path is not None and path.is_dir():
+            links = [local_url(link) for link in links_below(str(path))]
+        sources.permissions.checked(links, self._folder)
+        self._has_none = not links
+
+    def follow(self, locations: Iterable[str]) -> dict[str, str]:
+        """Where links among the locations of chunks lead; raises `IngestError` if one may not be read."""
+        urls = list(locations)
+        for url in urls:
+            self._sources.resolve(url)
+        if self._has_none:
+            plain = unquote(self._folder)
+            urls = [url for url in urls if not _is_directly_below(url, plain)]
+        return self._sources.permissions.checked(urls, self._folder)
 
 
 def parser_error_text(error: Exception) -> str:
@@ -190,9 +193,8 @@ def _as_parsers_take_it(url: str) -> str:
     return plain if url.startswith(FILE) and not set("#?%") & set(plain) else url
 
 
-def _rename(variable: ParsedVariable, old: str, new: str) -> None:
-    ranges = variable.ranges
-    if ranges is None or old == new:
+def _rename(ranges: ChunkRanges, old: str, new: str) -> None:
+    if old == new:
         return
     if isinstance(ranges.locations, str):
         ranges.locations = ranges.locations.replace(old, new, 1)
@@ -200,33 +202,23 @@ def _rename(variable: ParsedVariable, old: str, new: str) -> None:
         ranges.locations = np.strings.replace(ranges.locations, old, new, 1)
 
 
-def group_of(store: Any, path: str) -> Any:
-    """A group of a VirtualiZarr `ManifestStore`."""
-    node = parsed_group(store)
-    for part in filter(None, path.split("/")):
-        if part not in node.groups:
-            raise IngestError(f"it has no group {path.strip('/')!r}")
-        node = node.groups[part]
-    return node
-
-
-def _groups_below(node: Any, path: str, *, with_arrays: bool = False) -> Iterator[str]:
+def _groups_below(node: Any, path: str, with_variables: bool) -> Iterator[str]:
     for name, below in node.groups.items():
         place = f"{path}/{name}".lstrip("/")
-        if below.arrays or not with_arrays:
+        if below.arrays or not with_variables:
             yield place
-        yield from _groups_below(below, place, with_arrays=with_arrays)
+        yield from _groups_below(below, place, with_variables)
 
 
-def _described(array: Any, attrs: Mapping[str, Any] | None = None) -> Description:
+def _described(name: str, array: Any, attrs: Mapping[str, Any] | None = None) -> ParsedVariable:
     """What a manifest array is, before its references are read."""
     dtype = array.dtype if array.dtype.kind == "T" else array.dtype.newbyteorder("=")
     names = array.metadata.dimension_names
-    dims = tuple(name or f"dim_{axis}" for axis, name in enumerate(names or (None,) * len(array.shape)))
+    dims = tuple(dim or f"dim_{axis}" for axis, dim in enumerate(names or (None,) * len(array.shape)))
     attributes = dict(array.metadata.attributes if attrs is None else attrs)
     if attrs is None and "_FillValue" in attributes:
         attributes["_FillValue"] = decoded_fill_attribute(attributes["_FillValue"], dtype)
-    return Description(dims, tuple(array.shape), attributes, dtype)
+    return ParsedVariable(name, "static", dims, tuple(array.shape), attributes, dtype)
 
 
 def specified_codec(document: dict[str, Any]) -> dict[str, Any]:
@@ -241,33 +233,21 @@ def specified_codec(document: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "configuration": configuration} if "configuration" in document else {"name": name}
 
 
-def _parsed_variable(name: str, role: Role, array: Any, description: Description) -> ParsedVariable:
-    """A manifest array with the ranges of its chunks."""
-    metadata, manifest = array.metadata, array.manifest
-    chunks = tuple(int(size) for size in metadata.chunk_grid.chunk_shape)
-    grid = chunk_grid(array.shape, chunks)
-    paths, offsets, lengths, inlined = manifest_table(manifest)
-    if paths.shape == grid and paths.size:
-        flat = paths.ravel()
-        stored = flat != ""
-        lengths = np.where(stored.reshape(grid), lengths, np.uint64(0))
-        for index in inlined:
-            lengths[index] = 0
-        single = _only(flat[stored & (lengths.ravel() > 0)])
-        offsets, lengths = np.ascontiguousarray(offsets), np.ascontiguousarray(lengths)
-        ranges = ChunkRanges(paths.copy() if single is None else single, offsets, lengths, inlined=inlined)
-    else:  # none of it was ever written; the parser then returns any shape
-        ranges = ChunkRanges("", np.zeros(grid, "u8"), np.zeros(grid, "u8"), inlined=inlined)
-    return description.parsed(
-        name, role, chunks=chunks,
-        codecs=tuple(specified_codec(codec.to_dict()) for codec in metadata.codecs),
-        fill=metadata.fill_value, ranges=ranges,
-        reason="the parser had to decode it (it is not stored as chunks)" if inlined else "",
-    )  # fmt: skip
+def _chunks_of(array: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in array.metadata.chunk_grid.chunk_shape)
 
 
-def _only(urls: np.ndarray[Any, Any]) -> str | None:
-    """The one URL that they all share, or None if they differ."""
-    if not urls.size:
-        return ""
-    return str(urls[0]) if bool((urls == urls[0]).all()) else None
+def _ranges_of(array: Any) -> ChunkRanges:
+    """Where the chunks of a manifest array are."""
+    grid = chunk_grid(array.shape, _chunks_of(array))
+    paths, offsets, lengths, inlined = manifest_table(array.manifest)
+    if (
+        paths.shape != grid or not paths.size
+    ):  # none of it was ever written; the parser then returns any shape
+        return ChunkRanges("", np.zeros(grid, "u8"), np.zeros(grid, "u8"), inlined=inlined)
+    lengths = np.where(paths != "", lengths, np.uint64(0))
+    for index in inlined:
+        lengths[index] = 0
+    urls = np.unique(paths[lengths > 0]).tolist()
+    locations = (urls or [""])[0] if len(urls) < 2 else np.where(lengths > 0, paths, "")
+    return ChunkRanges(locations, np.ascontiguousarray(offsets), lengths, inlined=inlined)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,9 @@ from intarsia.archives.cf import Decoding
 from intarsia.archives.locations import Identity, Sources
 from intarsia.archives.parse import add_coordinates, parse_one
 from intarsia.archives.parsed_file import (
-    Description,
     ParsedFile,
     ParsedVariable,
     ParseRequest,
-    lacking,
     roles,
 )
 from intarsia.errors import IngestError
@@ -77,21 +75,22 @@ def read_schema(
 
 def _declared(named: list[Named], attrs: dict[str, Any], request: ParseRequest) -> Schema:
     described = {
-        name: Description(dims, shape, own_attrs, np.dtype("f8") if dtype is None else dtype)
+        name: ParsedVariable(
+            name, "static", dims, shape, own_attrs, np.dtype("f8") if dtype is None else dtype
+        )
         for name, dims, shape, dtype, own_attrs, _ in named
     }
-    taken, _ = roles(described, request)
+    found = roles(described, request.in_file(described))
     variables: dict[str, ParsedVariable] = {}
     dtypes = {}
     for name, _, _, dtype, _, values in named:
-        role = taken.get(name)
+        role = found.roles.get(name)
         if role is None or (role != "data" and values is None):
             continue  # it says nothing that files could contradict
-        variables[name] = described[name].parsed(name, role, values=None if role == "data" else values)
+        variables[name] = replace(described[name], role=role, values=None if role == "data" else values)
         if role == "data" and dtype is not None:
             dtypes[name] = dtype
-    new_dims = lacking(described, request)
-    file = ParsedFile(THE_SCHEMA, Identity(0, None), "schema", variables, attrs, new_dims=new_dims)
+    file = ParsedFile(THE_SCHEMA, Identity(0, None), "schema", variables, attrs, new_dims=found.new_dims)
     completed = add_coordinates(file, request.dims, {})
     assert isinstance(completed, ParsedFile)
     return Schema(completed, dtypes)

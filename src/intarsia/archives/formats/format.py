@@ -1,0 +1,99 @@
+"""What a format does: it opens a group of a source. What is taken from groups is the same for all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+from intarsia.archives.cf import with_texts
+from intarsia.archives.locations import Sources
+from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest, roles
+from intarsia.errors import IngestError
+
+
+class UnreadableVariableError(IngestError):
+    """One variable cannot be read; the others can."""
+
+
+class SourceGroup(Protocol):
+    """One group of an open source."""
+
+    variables: Mapping[str, ParsedVariable]
+    """Its variables, of which nothing was read yet."""
+
+    attrs: dict[str, Any]
+    unreadable: Mapping[str, str]
+    """Variables that cannot be described, and why."""
+
+    elsewhere: Mapping[str, str]
+    """Those among them whose values are in other files: to ask for one by its name is an error."""
+
+    def reference(self, variable: ParsedVariable) -> ParsedVariable:
+        """A data variable with the ranges of its chunks, or with the reason why only a copy will do."""
+
+    def load(self, variable: ParsedVariable) -> Any:
+        """All values of a variable."""
+
+    def array(self, name: str) -> Any:
+        """The stored numbers of a variable, by its name in the file, to be read in slices."""
+
+    def groups(self, *, with_variables: bool) -> list[str]:
+        """The paths of all groups below, from the root of the source, or of those that hold variables."""
+
+
+class Format:
+    """Reads one kind of source. A format of its own says how to open a group."""
+
+    name: str
+    """The kind of file, in a word."""
+
+    def open(
+        self, url: str, sources: Sources, *, whole_tree: bool = False
+    ) -> AbstractContextManager[SourceGroup]:
+        """The group that was chosen; with `whole_tree`, the groups above and below are read, too."""
+        raise NotImplementedError
+
+    def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
+        """The wanted variables of one source."""
+        with self.open(url, sources, whole_tree=request.whole_tree) as group:
+            names = {new: old for old, new in request.rename}
+            for each in (*request.dims, *(request.variables or ()), *request.load):
+                if (name := names.get(each, each)) in group.elsewhere:
+                    raise IngestError(f"its variable {name!r} cannot be read: {group.elsewhere[name]}")
+            own = request.in_file(group.variables)
+            described = with_texts(group.variables, own)
+            taken, left_out, new_dims = roles(described, own)
+            left_out |= group.unreadable
+            variables: dict[str, ParsedVariable] = {}
+            for name, role in taken.items():
+                variable = replace(described[name], role=role)
+                try:
+                    if role == "data":
+                        variable = group.reference(variable)
+                    else:
+                        variable.values = group.load(variable)
+                        variable.dtype = variable.values.dtype
+                except UnreadableVariableError as error:
+                    if name in own.dims:
+                        raise
+                    left_out[name] = str(error)
+                else:
+                    variables[name] = variable
+            has_data = "data" in taken.values()
+            groups = () if has_data else tuple(group.groups(with_variables=True))
+            return ParsedFile(
+                url, sources.identity(url), self.name, variables, group.attrs, left_out, new_dims, groups
+            )
+
+    def groups(self, url: str, sources: Sources) -> list[str]:
+        """The paths of all groups."""
+        with self.open(url, sources) as group:
+            return ["", *group.groups(with_variables=False)]
+
+    @contextmanager
+    def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
+        """A variable's stored numbers, to be read in slices, for a copy."""
+        with self.open(url, sources) as group:
+            yield group.array(name)
