@@ -8,6 +8,7 @@ after a reset; a process without one keeps zarr as it is. What the user has conf
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -94,8 +95,34 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     must_understand: bool = True
 
 
+class _DTypeWithNulls(ZDType[Any, Any]):
+    """What data types with nulls have in common: zarr has to know their memory."""
+
+    dtype_cls: ClassVar[type[np.dtype[Any]]] = np.dtype
+
+    def __new__(cls, **_fields: Any) -> Self:
+        install_nullable_buffer()
+        return super().__new__(cls)
+
+    @property
+    @abstractmethod
+    def element(self) -> ElementType:
+        """How the data lies in memory."""
+
+    def to_native_dtype(self) -> np.dtype[Any]:
+        install_nullable_buffer()
+        return tag_dtype(self.element.dtype, self.element.depth)
+
+    @classmethod
+    def _from_json_v2(cls, data: DTypeJSON) -> Self:
+        raise DataTypeValidationError(f"Zarr format 2 has no {cls._zarr_v3_name} data type")
+
+    def default_scalar(self) -> Null:
+        return NULL
+
+
 @dataclass(frozen=True, kw_only=True)
-class OptionalDType(ZDType[Any, Any], HasItemSize):
+class OptionalDType(_DTypeWithNulls, HasItemSize):
     """A value of the data type `inner`, or null.
 
     >>> from zarr.dtype import Float64
@@ -106,7 +133,6 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
     {'name': 'optional', 'configuration': {'name': 'float64', 'configuration': {}}}
     """
 
-    dtype_cls: ClassVar[type[np.dtype[Any]]] = np.dtype
     _zarr_v3_name: ClassVar[str] = "optional"
 
     inner: _ZDType = field(default_factory=Bool)
@@ -115,10 +141,6 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
 
     name: OptionalName = "optional"
     """What the data type is called in zarr.json."""
-
-    def __new__(cls, **_fields: Any) -> Self:
-        install_nullable_buffer()
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:
@@ -194,15 +216,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             )
         raise DataTypeValidationError(f"Invalid data type: {dtype}. It is not nullable")
 
-    def to_native_dtype(self) -> np.dtype[Any]:
-        install_nullable_buffer()
-        return tag_dtype(self.innermost.to_native_dtype(), self.depth)
-
     # -- zarr.json
-
-    @classmethod
-    def _from_json_v2(cls, data: DTypeJSON) -> Self:
-        raise DataTypeValidationError("Zarr format 2 has no optional data type")
 
     @classmethod
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
@@ -270,9 +284,6 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             except DataTypeError as error:
                 raise DataTypeError(f"fill_value {data!r} of {self}: {error}") from error
         return Some(self.inner.cast_scalar(data))
-
-    def default_scalar(self) -> Null:
-        return NULL
 
     def from_json_scalar(self, data: JSON, *, zarr_format: int) -> Null | Some:
         if data is None:
@@ -359,7 +370,7 @@ def to_data_type(dtype: Any) -> _ZDType:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NullDType(ZDType[Any, Any]):
+class NullDType(_DTypeWithNulls):
     """Every element is null: such an array has a shape, chunks and attributes, but stores no chunk.
 
     It is not specified anywhere yet, so arrays of it are neither written nor read unless `zarr.config` has
@@ -370,12 +381,7 @@ class NullDType(ZDType[Any, Any]):
     'null'
     """
 
-    dtype_cls: ClassVar[type[np.dtype[Any]]] = np.dtype
     _zarr_v3_name: ClassVar[str] = "null"
-
-    def __new__(cls) -> Self:
-        install_nullable_buffer()
-        return super().__new__(cls)
 
     @property
     def element(self) -> ElementType:
@@ -398,14 +404,6 @@ class NullDType(ZDType[Any, Any]):
     def from_native_dtype(cls, dtype: Any) -> Self:
         raise DataTypeValidationError(f"Invalid data type: {dtype}. NumPy has no dtype that is all null")
 
-    def to_native_dtype(self) -> np.dtype[Any]:
-        install_nullable_buffer()
-        return tag_dtype(np.dtype(object), 1)
-
-    @classmethod
-    def _from_json_v2(cls, data: DTypeJSON) -> Self:
-        raise DataTypeValidationError("Zarr format 2 has no null data type")
-
     @classmethod
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
         bare = data.get("name") if isinstance(data, Mapping) and not data.get("configuration") else data
@@ -426,9 +424,6 @@ class NullDType(ZDType[Any, Any]):
     def cast_scalar(self, data: object) -> Null:
         if not self._check_scalar(data):
             raise DataTypeError(f"the fill value of an array of 'null' must be null, not {data!r}")
-        return NULL
-
-    def default_scalar(self) -> Null:
         return NULL
 
     def from_json_scalar(self, data: JSON, *, zarr_format: int) -> Null:

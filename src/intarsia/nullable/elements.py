@@ -10,7 +10,7 @@ a nullable array is the plain dtype with a note on it, an `ElementType`: NumPy's
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -65,6 +65,7 @@ NULL: Final = Null()
 """The one instance of `Null`."""
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Some:
     """A value that is present, or a null one level further in.
 
@@ -77,19 +78,11 @@ class Some:
     (True, False)
     """
 
-    __slots__ = ("value",)
-
-    shape: Final = ()
-    """Present or not, it is a scalar; NumPy and zarr ask."""
-
     value: Any
     """What is there: a scalar of the inner data type, `NULL`, or another `Some`."""
 
-    def __init__(self, value: Any) -> None:
-        object.__setattr__(self, "value", value)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"Some is immutable: cannot set {name}")
+    shape: ClassVar[tuple[()]] = ()
+    """Present or not, it is a scalar; NumPy and zarr read its shape."""
 
     def __repr__(self) -> str:
         return f"Some({self.value!r})"
@@ -106,9 +99,6 @@ class Some:
     def astype(self, dtype: Any, **_options: object) -> Any:
         """A nullable scalar of `dtype`, so that `zarr_array[i] = Some(3)` works."""
         return _as_values(self, dtype)
-
-    def __reduce__(self) -> tuple[type["Some"], tuple[Any]]:
-        return (Some, (self.value,))
 
 
 def _key(value: Any) -> object:
