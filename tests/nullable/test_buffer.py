@@ -73,7 +73,7 @@ def test_work_on_a_chunk():
     assert decoded.nullable.null_count == 1
     assert copied[(0, 0)].as_scalar() is NULL
     assert decoded[(0, 0)].as_scalar() == 1
-    assert "OptionalNDBuffer" in repr(decoded)
+    assert "NullableValues" in repr(decoded)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ arrays; for a dtype that says "nullable" (see elements.py) it allocates an `Opti
 `install_nullable_buffer` in dtype.py configures it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, Self, SupportsIndex, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -141,6 +141,8 @@ class NullableNDBuffer(NDBuffer, metaclass=_EqualToNDBuffer):
 class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
     """The memory of nullable data: `NullableValues`, or a chunk that is decoded and not yet expanded.
 
+    zarr's own methods reshape, convert and copy it: `NullableValues` has what they call.
+
     >>> from intarsia.nullable import optional_dtype
     >>> dtype = optional_dtype("int8").to_native_dtype()
     >>> buffer = NullableNDBuffer.create(shape=(2,), dtype=dtype, fill_value=Some(3))
@@ -179,29 +181,13 @@ class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
     def as_ndarray_like(self) -> NDArrayLike:
         return cast("NDArrayLike", self.nullable)
 
-    def as_numpy_array(self) -> npt.NDArray[Any]:
-        return self.nullable.__array__()
-
     def as_scalar(self) -> Any:
         return self.nullable.item()
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.nullable.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
         compact = self._compact
         return self.nullable.shape if compact is None else compact.shape
-
-    def reshape(self, newshape: tuple[int, ...] | Literal[-1]) -> Self:
-        return type(self)(self.nullable.reshape((newshape,) if newshape == -1 else newshape))
-
-    def squeeze(self, axis: tuple[int, ...]) -> Self:
-        return self.reshape(tuple(a for i, a in enumerate(self.shape) if i not in axis))
-
-    def astype(self, dtype: npt.DTypeLike, order: Literal["K", "A", "C", "F"] = "K") -> Self:
-        return type(self)(self.nullable.astype(dtype, order=order))
 
     def __getitem__(self, key: Any) -> Self:
         if self._compact is not None and _is_everything(key, self._compact.shape):
@@ -221,23 +207,8 @@ class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
             value = value.as_ndarray_like()
         self.nullable[key] = value
 
-    def __len__(self) -> int:
-        return len(self.nullable)
-
-    def __repr__(self) -> str:
-        return f"<OptionalNDBuffer shape={self.shape} {self.nullable!r}>"
-
     def all_equal(self, other: Any, equal_nan: bool = True) -> bool:
         return other is not None and _all_equal(self.nullable, other, equal_nan)
-
-    def fill(self, value: Any) -> None:
-        self.nullable.fill(value)
-
-    def copy(self) -> Self:
-        return type(self)(self.nullable.copy())
-
-    def transpose(self, axes: SupportsIndex | Sequence[SupportsIndex] | None) -> Self:
-        return type(self)(self.nullable.transpose(axes))
 
 
 def to_nullable(buffer: Any, depth: int) -> NullableValues:
