@@ -143,7 +143,7 @@ def verify(
         store, repo = resolved.store, resolved.repo
     if repo is None:
         return verify_array(store, path, data=data, deep=deep, progress=progress)
-    with explain_errors(describe(repo)):
+    with explain_errors(repo):
         try:
             group = open_group(store, path, "r")
         except GroupNotFoundError as error:
@@ -255,7 +255,7 @@ def vacuum(
     if dry_run:
         raise TypeError("forget_before has no dry run: leave out dry_run")
     now = datetime.datetime.now(datetime.UTC)
-    with explain_errors(describe(repo)):
+    with explain_errors(repo):
         cut_off = _cut_off(repo, forget_before, now, force=force)
     removed = _vacuum_repository(repo, path, branch, dry_run=False)
     return replace(_collect(repo, cut_off, now), removed=removed)
@@ -266,7 +266,7 @@ def _vacuum_repository(
 ) -> tuple[str, ...]:
     """Remove members that no region refers to, in one commit if there are any."""
     session = Version(branch).session(repo)
-    with explain_errors(describe(repo)):
+    with explain_errors(repo):
         try:
             remains = vacuum_array(session.store, path, dry_run=True)
         except GroupNotFoundError as error:
@@ -311,7 +311,7 @@ def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetim
     If others change the list of snapshots at the same moment, it is tried again.
     """
     expired: set[str] = set()
-    with explain_errors(describe(repo)):
+    with explain_errors(repo):
         for _ in Backoff().tries():
             with suppress(icechunk.ConflictError):
                 expired |= _expire(repo, cut_off)
@@ -437,7 +437,7 @@ def leftovers(repo: RepositoryLike) -> Collected:
     opened = open_repository(repo)
     now = datetime.datetime.now(datetime.UTC)
     refuse_impossible_files(opened)
-    with explain_errors(describe(opened)):
+    with explain_errors(opened):
         summary = opened.garbage_collect(now, dry_run=True)
         copies = [copy.stat().st_size for copy in _copies(opened, now - MINIMUM_AGE)]
     return _collected(summary, (), copies if sum(copies) > NOTED_COPIES else [])

@@ -200,7 +200,7 @@ def publish(commit: Commit, prepare: Callable[[], PreparedChange | str], *, agai
     """
     prepared: PreparedChange | None = None
     base, changed, backoff = "", list[str](), commit.backoff or Backoff()
-    with explain_errors(commit.where, commit.repo):
+    with explain_errors(commit.repo):
         for _ in backoff.tries():
             if prepared is None:
                 made = prepare()

@@ -21,7 +21,7 @@ from intarsia.manifest.document import MANIFEST_KEY, new_name
 from intarsia.manifest.manifest import Manifest
 from intarsia.versions.commit import METADATA_KEY, Backoff, Basis, Changes
 from intarsia.versions.diff import ArrayChange, compare
-from intarsia.versions.repository import RepositoryLike, describe, explain_errors, open_repository
+from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.version import Version, find_snapshot, group_at, manifest_at, same_node
 
@@ -122,7 +122,7 @@ def history(
     """
     opened = open_repository(store)
     entries: list[HistoryEntry] = []
-    with explain_errors(describe(opened)):
+    with explain_errors(opened):
         tip = Version(branch, tag, snapshot_id, as_of).session(opened).snapshot_id
         for entry in _walk(opened, tip, path):
             if limit is not None and len(entries) >= limit:
@@ -184,7 +184,7 @@ def diff(
     (((2, 4),),)
     """
     opened = open_repository(store)
-    with explain_errors(describe(opened)):
+    with explain_errors(opened):
         snapshots = [find_snapshot(opened, version) for version in (before, after)]
         old, new = (group_at(opened.readonly_session(snapshot_id=each), path) for each in snapshots)
         return compare(path, old, new)
@@ -225,7 +225,7 @@ def restore(
     [1, 2]
     """
     opened = open_repository(store)
-    with explain_errors(describe(opened)):
+    with explain_errors(opened):
         old_id = find_snapshot(opened, version)
         session = opened.readonly_session(snapshot_id=old_id)
         old = group_at(session, path)

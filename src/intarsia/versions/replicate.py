@@ -35,7 +35,7 @@ from intarsia.manifest.region_table import Row
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Backoff, Commit, publish
-from intarsia.versions.repository import RepositoryLike, describe, explain_errors, open_repository
+from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, commit_change
 from intarsia.versions.uploads import Reserve, Upload
 from intarsia.versions.version import group_at, group_to_edit
@@ -178,7 +178,7 @@ def maintain(
     ()
     """
     opened = open_repository(store)
-    with explain_errors(describe(opened)):
+    with explain_errors(opened):
         session = opened.readonly_session(branch)
         paths = logical_arrays(session.store, path)
     if path and not paths:

@@ -195,12 +195,14 @@ def _shared_by(location: str | os.PathLike[str]) -> str:
     return f"{parts.scheme}://{parts.netloc if parts.scheme.startswith('http') else ''}"
 
 
-def describe(repo: icechunk.Repository) -> str:
-    """The name of a repository in messages.
+def describe(repo: icechunk.Repository | str) -> str:
+    """The name of a repository in messages; a string is its own.
 
     >>> describe(open_repository("memory://", create=True))
     'the repository in memory'
     """
+    if isinstance(repo, str):
+        return repo
     path = storage_path(repo.storage)
     return path if path is not None else storage_text(repo.storage)
 
@@ -323,10 +325,10 @@ def _refs(repo: icechunk.Repository) -> list[str]:
     return []
 
 
-def translate_error(
-    error: icechunk.IcechunkError, where: str, repo: icechunk.Repository | None = None
-) -> Exception:
+def translate_error(error: icechunk.IcechunkError, repo: icechunk.Repository | str) -> Exception:
     """Our exception for one of Icechunk's; its first line is the cause, not the call chain.
+
+    An error about a missing branch or tag of an open repository lists those that exist.
 
     >>> raise translate_error(icechunk.StorageError("no space left on device"), "data/store")
     Traceback (most recent call last):
@@ -334,10 +336,10 @@ def translate_error(
     intarsia.errors.RepositoryError: data/store: no space left on device
       The disk is full: make room, then try again.
     """
-    cause = error.message.split("\n\ncontext:")[0].strip()
+    where, cause = describe(repo), error.message.split("\n\ncontext:")[0].strip()
     missing = REF_NOT_FOUND.fullmatch(cause)
     if missing:
-        names = f": {names_text(missing[1], _refs(repo))}" if repo is not None else ""
+        names = "" if isinstance(repo, str) else f": {names_text(missing[1], _refs(repo))}"
         return VersionNotFoundError(f"{where} has no branch or tag {missing[1]!r}{names}")
     if isinstance(error, icechunk.RepositoryNotFoundError):
         return RepositoryNotFoundError(
@@ -362,21 +364,21 @@ def translate_error(
 
 
 @contextmanager
-def explain_errors(where: str, repo: icechunk.Repository | None = None) -> Iterator[None]:
-    """Turn Icechunk's errors into ours, except for conflicts, which are handled separately.
+def explain_errors(repo: icechunk.Repository | str) -> Iterator[None]:
+    """Turn Icechunk's errors about a repository, or a place of this name, into ours.
 
-    With the repository, an error about a missing branch or tag lists those that exist.
+    Conflicts are not: they are handled separately.
     """
     try:
         yield
     except icechunk.ConflictError:
         raise
     except icechunk.IcechunkError as error:
-        raise translate_error(error, where, repo) from error
+        raise translate_error(error, repo) from error
     except BaseException as error:
         if not has_panicked(error):
             raise
         raise RepositoryError(
-            f"{where}: Icechunk cannot make sense of a file of this repository.\n"
+            f"{describe(repo)}: Icechunk cannot make sense of a file of this repository.\n"
             "  The file is damaged: use a copy, or an older version"
         ) from error

@@ -96,7 +96,7 @@ class Transaction:
         """Open the session; a `with` statement does this."""
         if self._session is not None:
             raise RuntimeError("a transaction is used once: begin another one for more changes")
-        with explain_errors(self._commit.where, self.repo):
+        with explain_errors(self.repo):
             self._session = self.repo.writable_session(self.branch)
         self._base = self._session.snapshot_id
         return self
@@ -116,7 +116,7 @@ class Transaction:
             # writes are still on their way, and discard_changes may wait for them for ever.
             self._give_up()
             if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
-                raise translate_error(error, self._commit.where) from error
+                raise translate_error(error, self.repo) from error
             return
         if self.session.read_only or self.session.has_uncommitted_changes:
             self._snapshot_id = publish(self._commit, self.changes, again=False)

@@ -74,7 +74,7 @@ class Version:
     def session(self, repo: icechunk.Repository) -> icechunk.Session:
         """A session that shows this version, for reading."""
         self.check()
-        with explain_errors(describe(repo), repo):
+        with explain_errors(repo):
             if self.tag is not None:
                 return repo.readonly_session(tag=self.tag)
             if self.snapshot_id is not None:
@@ -195,7 +195,7 @@ def open(
             f"{describe(opened.repo)} is a repository: changes need a commit.\n"
             "  with intarsia.transaction(repo, message=…) as tx: array = tx.open(path)"
         )
-    with explain_errors(describe(opened.repo)):
+    with explain_errors(opened.repo):
         return logical.open(opened.store, path)
 
 
