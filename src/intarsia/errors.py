@@ -51,6 +51,8 @@ Each class is also the built-in exception that a caller would expect, so
 
 import signal
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,47 @@ class IntarsiaError(Exception):
         super().__init__(*(_visible(arg) if isinstance(arg, str) else arg for arg in args))
         if command:
             self.command = _visible(command)
+
+
+def _in_python(name: str, value: object) -> str:
+    return f"{name}=" if value is ... else f"{name}={value!r}".replace("Ellipsis", "…")
+
+
+_spelling: Callable[[str, object], str] = _in_python
+
+
+def argument(name: str, value: object = ...) -> str:
+    """An argument of a function, as a message names it; a command line spells it as its own option.
+
+    >>> argument("units", "ignore"), argument("dims", {"member": ...}), argument("stack")
+    ("units='ignore'", "dims={'member': …}", 'stack=')
+    """
+    return _spelling(name, value)
+
+
+def advice(python: str, command: str) -> str:
+    """What to do: in Python, or at a command line while `spell_arguments` is in effect."""
+    return python if _spelling is _in_python else command
+
+
+@contextmanager
+def spell_arguments(spelling: Callable[[str, object], str | None]) -> Iterator[None]:
+    """Spell the arguments in messages in another way during a `with` block, in all threads.
+
+    >>> with spell_arguments(lambda name, value: f"--{name}"):
+    ...     argument("replace", True)
+    '--replace'
+    """
+    global _spelling
+
+    def either(name: str, value: object) -> str:
+        return spelling(name, value) or _in_python(name, value)
+
+    before, _spelling = _spelling, either
+    try:
+        yield
+    finally:
+        _spelling = before
 
 
 class CodecConfigurationError(IntarsiaError, ValueError):

@@ -11,7 +11,7 @@ import zarr
 
 from intarsia import errors
 from intarsia.cli.app import HEADINGS
-from intarsia.cli.output import complain, in_options
+from intarsia.cli.output import complain
 from tests.cli.program import run, succeed
 
 PYTHON = re.compile(
@@ -88,13 +88,6 @@ def test_an_error_says_what_to_do_at_a_command_line():
     assert said == ["intarsia: no.\n  intarsia f\n", "intarsia: no.\n  Go\n"]
     again = pickle.loads(pickle.dumps(errors.BoundsError("no", command="intarsia f")))
     assert (str(again), again.command) == ("no", "intarsia f")
-
-
-def test_what_is_no_option_of_the_command_stays():
-    assert (
-        in_options("combine_attrs='drop' or level=3", {"units": "--units"})
-        == "combine_attrs='drop' or level=3"
-    )
 
 
 def test_help_breaks_lines_where_the_terminal_does_and_nowhere_else(monkeypatch):

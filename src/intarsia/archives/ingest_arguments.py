@@ -21,7 +21,7 @@ from intarsia.archives.parsed_file import (
 )
 from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.archives.plan.reconcile import in_units, is_longitude, locate, units_of
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, argument
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
@@ -125,8 +125,8 @@ def check_concat_dims(
     dims = named + tuple(dim for dim in coordinate_sources if dim not in named)
     if not dims or len(set(dims)) < len(dims) or not all(isinstance(dim, str) and dim for dim in dims):
         raise IngestError(
-            f"concat_dim={concat_dim!r}: name one dimension or several different ones; combine='by_coords' "
-            "finds those whose coordinates differ between files"
+            f"{argument('concat_dim', concat_dim)}: name one dimension or several different ones; "
+            "combine='by_coords' finds those whose coordinates differ between files"
         )
     return dims
 
@@ -138,9 +138,14 @@ def add_order(
     known = dict(coordinate_sources)
     if order_by is not None:
         if len(dims) != 1:
-            raise IngestError("order_by= is for one dimension; for several, dims={'name': from_variable(…)}")
+            raise IngestError(
+                f"{argument('order_by')} is for one dimension; for several, {argument('dims', {'name': ...})}"
+            )
         if dims[0] in known:
-            raise IngestError(f"order_by={order_by!r} and dims= both say where {dims[0]!r} comes from")
+            raise IngestError(
+                f"{argument('order_by', order_by)} and {argument('dims')} both say where "
+                f"{dims[0]!r} comes from"
+            )
         known[dims[0]] = from_variable(order_by)
     return known, [each.name for each in known.values() if isinstance(each, from_variable)]
 
@@ -152,7 +157,7 @@ def check_dtypes(dtype: Any, request: ParseRequest) -> dict[str, np.dtype[Any]]:
     if isinstance(dtype, Mapping):
         return {str(name): np.dtype(kind) for name, kind in dtype.items()}
     if request.variables is None:
-        raise IngestError("name the variables that a dtype is for: dtype={'name': 'float32'}")
+        raise IngestError(f"name the variables that a dtype is for: {argument('dtype', {'name': 'float32'})}")
     return {name: np.dtype(dtype) for name in request.variables}
 
 
@@ -265,7 +270,7 @@ class Stack:
         texts = all(isinstance(each, str) and each for each in (dim, *names))
         if not names or not texts or len(set(names)) < len(names) or labels.dtype.kind not in "iufU":
             raise IngestError(
-                f"stack={{{array!r}: {value!r}}}: give a dimension and variables, as in "
+                f"{argument('stack', {array: value})}: give a dimension and variables, as in "
                 "{'CMI': ('band', ['CMI_C01', 'CMI_C02'])} or {'CMI': ('band', {1: 'CMI_C01', 2: 'CMI_C02'})}"
             )
         if labels.dtype.kind == "U":
@@ -309,6 +314,8 @@ def check_stacks(stacks: Mapping[str, Any] | None) -> dict[str, Stack]:
         stack = Stack.of(array, value)
         for part in stack.parts:
             if part in found:
-                raise IngestError(f"stack=: {part!r} appears in both {found[part].array!r} and {array!r}")
+                raise IngestError(
+                    f"{argument('stack')}: {part!r} appears in both {found[part].array!r} and {array!r}"
+                )
             found[part] = stack
     return found

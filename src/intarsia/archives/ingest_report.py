@@ -11,6 +11,7 @@ import numpy as np
 
 from intarsia.archives.plan.lint_findings import Drift, Drifts
 from intarsia.display import SHOWN_ROWS, Listing, Result, Table, count_text, size_text
+from intarsia.errors import argument
 from intarsia.logical.hierarchy import joined_path
 
 if TYPE_CHECKING:
@@ -311,7 +312,7 @@ def refusal_text(refused: Mapping[str, str], total: int, before: int = 0) -> str
             f"{len(refused)} of {total} files cannot be ingested, so nothing of their batch was written; "
             f"the {before} before it are committed:"
         )
-    tail = ["errors='skip' ingests the others"] if len(refused) < total else []
+    tail = [f"{argument('errors', 'skip')} ingests the others"] if len(refused) < total else []
     listed = shown_items([f"{url}: {reason}" for url, reason in refused.items()])
     return "\n  ".join([head, *listed, *tail])
 

@@ -68,7 +68,7 @@ from intarsia.archives.relocation import accept_restored
 from intarsia.archives.write_plan import UncommittedChange, Writer, with_splitting, with_whole_members
 from intarsia.archives.xarray_check import tree_problem, variable_problems
 from intarsia.display import count_text
-from intarsia.errors import IngestError, RepositoryNotFoundError, VersionNotFoundError
+from intarsia.errors import IngestError, RepositoryNotFoundError, VersionNotFoundError, argument
 from intarsia.logical.hierarchy import joined_path
 from intarsia.progress import Progress, silent
 from intarsia.versions.access import reopen_without_cache, with_containers
@@ -220,12 +220,14 @@ def ingest(
     )  # fmt: skip
     if coordinate is not None and (len(along) != 1 or along[0] in coordinate_sources):
         raise IngestError(
-            "coordinate= is for one dimension that nothing else describes: dims={'name': …} says which"
+            f"{argument('coordinate')} is for one dimension that nothing else describes: "
+            f"{argument('dims', {'name': ...})} says which"
         )
     _check_choices(locals())
     if convert_units and units == "ignore":
         raise IngestError(
-            "units='ignore' keeps numbers as they are, but convert_units=True changes them: choose one"
+            f"{argument('units', 'ignore')} keeps numbers as they are, but "
+            f"{argument('convert_units', True)} changes them: choose one"
         )
     dtypes, stacks = check_dtypes(dtype, request), check_stacks(stack)
     if store is None and not dry_run:
@@ -234,7 +236,7 @@ def ingest(
         check_name(store)
     engine = check_engine(client)
     if batch is not None and batch < 1:
-        raise IngestError(f"batch={batch}: a batch has at least one file")
+        raise IngestError(f"{argument('batch', batch)}: a batch has at least one file")
     sources = Sources(storage_options, Permissions.of(authorize))
     urls, places = listed(files, sources)
     if not urls:
@@ -394,7 +396,10 @@ class Ingestion:
         """Take every group of the files, each as its own dataset."""
         (whole,) = self.parts
         if not whole.request.dims:
-            raise IngestError("source_group='*' needs concat_dim=: each group has its own coordinates")
+            raise IngestError(
+                f"{argument('source_group', '*')} needs {argument('concat_dim')}: each group has "
+                "its own coordinates"
+            )
         groups = Groups.of(whole.urls, whole.sources, with_fields(whole.request, group=""), whole.parser)
         if not groups.with_data:
             raise IngestError(groups.no_data_text(whole.urls))
@@ -634,7 +639,8 @@ class Ingestion:
         if problem := tree_problem(store, above):
             raise IngestError(
                 f"the groups of the files do not open as one tree, so nothing was written: {problem}\n"
-                "  Ingest such groups one by one: source_group= names one, and group= where it goes"
+                f"  Ingest such groups one by one: {argument('source_group')} names one, and "
+                f"{argument('group')} where it goes"
             )
 
 
@@ -741,7 +747,9 @@ class DatasetIngestion:
             why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
             if failed is not None:
                 why = f"{failed.url}: {failed.reason}.\n  Without it, {why}"
-            raise IngestError(f"{why}: concat_dim= names the dimension along which to join files")
+            raise IngestError(
+                f"{why}: {argument('concat_dim')} names the dimension along which to join files"
+            )
         self.request = with_fields(
             self.request, dims=(*dims, *(dim for dim in self.coordinate_sources if dim not in dims))
         )
@@ -761,7 +769,9 @@ class DatasetIngestion:
         elif self.replace or result.url not in self.changed:
             self.parsed.append(result)
         else:
-            self.failures[result.url] = "it has changed since it was ingested (replace=True ingests it again)"
+            self.failures[result.url] = (
+                f"it has changed since it was ingested ({argument('replace', True)} ingests it again)"
+            )
         return bytes_held(result)
 
     def begin_batch(self, before: int) -> None:

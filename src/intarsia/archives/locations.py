@@ -26,7 +26,7 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from intarsia.engine.fetch.symlinks import FOLLOW
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, argument
 from intarsia.extras import extra
 from intarsia.versions.access import FILE, for_obstore, scheme_of, source_options
 
@@ -365,7 +365,8 @@ class Permissions:
             return cls(None if authorize else ())
         if isinstance(authorize, Mapping):
             raise IngestError(
-                "authorize= of an ingest takes URL prefixes without options of their own: storage_options= "
+                f"{argument('authorize')} of an ingest takes URL prefixes without options of their "
+                f"own: {argument('storage_options')} "
                 "holds the options for all files"
             )
         named = [authorize] if isinstance(authorize, str | os.PathLike) else authorize
@@ -395,7 +396,8 @@ class Permissions:
         first = next(iter(outside.values()))
         return (
             f"it refers to {', '.join(listed[:SHOWN])}{more}, outside of {folder} "
-            f"(if you trust it, authorize=[{first!r}] allows this one, and a prefix all that is below it)"
+            f"(if you trust it, {argument('authorize', [first])} allows this one, and a prefix all "
+            "that is below it)"
         )
 
     def _allows(self, real: str) -> bool:

@@ -24,7 +24,7 @@ from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.preprocess import as_stored, run_preprocess
 from intarsia.display import is_misspelt, names_text
-from intarsia.errors import IngestError, MissingExtraError
+from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.versions.access import scheme_of
 
 FORMATS = (hdf5, netcdf3, tiff, kerchunk, zarr, n5)
@@ -143,7 +143,7 @@ def _groups_text(parsed: ParsedFile, request: ParseRequest, parse_group: Callabl
     return (
         f"{place} has no data{along}, but some of its groups have variables: {listed}"
         f"{' and more' if more or len(parsed.groups) > TRIED_GROUPS else ''} "
-        f"(source_group={groups[0]!r} ingests one of them, source_group='*' all)"
+        f"({argument('source_group', groups[0])} ingests one of them, {argument('source_group', '*')} all)"
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from intarsia.display import is_misspelt, names_text
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, argument
 
 if TYPE_CHECKING:
     from intarsia.archives.locations import Identity
@@ -73,7 +73,8 @@ class ParseRequest:
         both = sorted(new for new, old in own.items() if new in names and new != old)
         if both:
             raise IngestError(
-                f"it has {own[both[0]]!r} and {both[0]!r}, which rename= would give the same name"
+                f"it has {own[both[0]]!r} and {both[0]!r}, which {argument('rename')} would give "
+                "the same name"
             )
 
         def back(known: tuple[str, ...]) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ from intarsia.archives.plan.coordinates import CoordinateArray
 from intarsia.archives.plan.ingest_plan import ArrayPlan, IngestPlan
 from intarsia.archives.plan.member_allocation import FULL, Allocation, GrowingMember
 from intarsia.display import one_line
-from intarsia.errors import IngestError, IntarsiaError
+from intarsia.errors import IngestError, IntarsiaError, argument
 from intarsia.logical.attributes import RESERVED, UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import LEDGER, open_group
 from intarsia.logical.logical_state import LogicalArrayHandle
@@ -242,7 +242,8 @@ class Writer:
             bad = next(url for url in locations if url)
             raise IngestError(
                 f"{len(failed)} references into {bad} were refused: no container covers them.\n"
-                "  The parser named chunks outside the directories of the sources; copy='all' copies them"
+                f"  The parser named chunks outside the directories of the sources; "
+                f"{argument('copy', 'all')} copies them"
             )
 
     def _copy(self, path: str, member: GrowingMember, allocation: Allocation) -> None:

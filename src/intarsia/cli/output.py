@@ -5,14 +5,11 @@ Tables are for people, a single JSON document is for machines; progress goes to 
 
 import json
 import os
-import re
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from enum import IntEnum
-from types import MappingProxyType
 from typing import Any, Literal
 
 import icechunk
@@ -114,10 +111,8 @@ def exit_of(error: BaseException) -> Exit:
     return Exit.UNEXPECTED
 
 
-def complain(
-    error: BaseException, *, as_json: bool, options: Mapping[str, str] = MappingProxyType({})
-) -> Exit:
-    """Print an exception as an error message of a command with these options; returns the exit code."""
+def complain(error: BaseException, *, as_json: bool) -> Exit:
+    """Print an exception as an error message; returns the exit code."""
     code = exit_of(error)
     message = str(error) or type(error).__name__
     if code is Exit.INTERRUPTED:
@@ -131,8 +126,6 @@ def complain(
     notes = getattr(error, "__notes__", ())
     if isinstance(error, errors.IntarsiaError) and error.command:
         message = f"{message.split(chr(10))[0]}\n  {error.command}"
-    message = in_options(message, options)
-    notes = tuple(in_options(note, options) for note in notes)
     if as_json:
         document = {"type": type(error).__name__, "message": "\n".join([message, *notes]), "exit_code": code}
         sys.stderr.write(json.dumps({"error": document}) + "\n")
@@ -159,8 +152,8 @@ class Output:
     def __init__(self, *shown: str | Table | Result, code: Exit = Exit.OK, **document: Any) -> None:
         self.shown, self.code, self.document = shown, code, document
 
-    def print(self, *, as_json: bool, options: Mapping[str, str], **more: Any) -> None:
-        """Print it in one of the two forms; `more` begins the document, and advice names the `options`."""
+    def print(self, *, as_json: bool, **more: Any) -> None:
+        """Print it in one of the two forms; `more` begins the document."""
         if as_json and self.document:
             indent = 2 if sys.stdout.isatty() else None
             json.dump(json_of(more | self.document), sys.stdout, indent=indent, allow_nan=False)
@@ -169,11 +162,7 @@ class Output:
             commit = self.document.get("snapshot_id")
             for each in (*self.shown, *([f"snapshot {commit}"] if commit else [])):
                 for block in each.blocks(None) if isinstance(each, Result) else [each]:
-                    if isinstance(block, Table):
-                        rows = [[in_options(cell, options) for cell in row] for row in block.rows]
-                        show_table(replace(block, rows=rows))
-                    else:
-                        say(in_options(block, options))
+                    show_table(block) if isinstance(block, Table) else say(block)
         sys.stdout.flush()  # another program may be waiting for it
 
 
@@ -224,30 +213,3 @@ def waiting(
     if not sys.stderr.isatty():
         return nullcontext(silent)
     return progress_bar(what, console=_console(sys.stderr), patience=PATIENCE, counted=counted, unit=unit)
-
-
-ARGUMENT = re.compile(r"\b([a-z][a-z_]*)=(?:(True|…)|\['([^']*)'\]|'([^']*)'|\"([^\"]*)\")?(?![=\w])")
-"""An argument as messages name it: `replace=True`, `units='ignore'`, `authorize=['/data']`, `stack=`."""
-
-RELOCATE = re.compile(r"intarsia\.archives\.relocate\(store, \{'([^']*)': '([^']*)'\}\)")
-"""The call that the reason of a refused file advises."""
-
-
-def in_options(message: str, options: Mapping[str, str]) -> str:
-    """A message that names arguments, with the options of a command that stand for them.
-
-    >>> options = {"errors": "--skip-bad-files", "units": "--units"}
-    >>> in_options("errors='skip' ingests the others; units='ignore' trusts you; level=3", options)
-    '--skip-bad-files ingests the others; --units ignore trusts you; level=3'
-    """
-
-    def option(match: re.Match[str]) -> str:
-        name, _, *texts = match.groups()
-        if name == "combine" and "concat_dim" in options:
-            return "no --concat-dim"
-        if name not in options:
-            return match.group()
-        text = "" if name == "errors" else "".join(filter(None, texts))
-        return f"{options[name]} {text}".rstrip()
-
-    return ARGUMENT.sub(option, RELOCATE.sub(r"intarsia relocate STORE \1=\2", message))

@@ -16,6 +16,7 @@ import typer
 
 from intarsia.cli.arguments import SPELLINGS, Spelling, spelling_of
 from intarsia.cli.output import Exit, Output, complain
+from intarsia.errors import spell_arguments
 from intarsia.versions.repository import translate_error
 
 OF_STORES = frozenset(("branch", "tag", "snapshot_id", "as_of", "message"))
@@ -40,6 +41,16 @@ class Option:
         name, parse = self.parameter.name, self.spelling.parse
         text = texts[name]
         return text if parse is None or text is None else parse(text, name.replace("_", " "))
+
+    def text(self, value: object) -> str:
+        """How a message names it, with a value, or without one (`...`)."""
+        words: Any = value
+        if isinstance(value, Mapping):
+            words = " ".join(f"{key}={'…' if each is ... else each}" for key, each in value.items())
+        elif isinstance(value, list | tuple):
+            words = value[0]
+        option = f"--{self.parameter.name.replace('_', '-')}"
+        return option if value is ... or self.spelling.kind is bool else f"{option} {words}"
 
 
 def verb(
@@ -71,8 +82,7 @@ def verb(
             known = {option.argument for option in options} | OF_STORES | {*without}
             passed_on = _options_of(calls, known, entries, {**SPELLINGS, **spellings})
 
-        named = [option for option in (*options, *passed_on) if option.parameter.name != "store"]
-        spelled = {option.argument: f"--{option.parameter.name.replace('_', '-')}" for option in named}
+        named = {option.argument: option for option in (*options, *passed_on)}
 
         def arguments(texts: dict[str, Any]) -> dict[str, Any]:
             values = {option.argument: option.value(texts) for option in options}
@@ -86,10 +96,11 @@ def verb(
             more = {"store": texts["store"]} if "store" in texts else {}
             code: int = Exit.OK
             try:
-                printed = function(**arguments(texts))
-                for output in [printed] if isinstance(printed, Output) else printed:
-                    output.print(as_json=as_json, options=spelled, **more)
-                    code = output.code
+                with spell_arguments(lambda name, value: named[name].text(value) if name in named else None):
+                    printed = function(**arguments(texts))
+                    for output in [printed] if isinstance(printed, Output) else printed:
+                        output.print(as_json=as_json, **more)
+                        code = output.code
             except (typer.Exit, BrokenPipeError):  # typer knows how to end quietly
                 raise
             except (Exception, KeyboardInterrupt) as error:
@@ -98,7 +109,7 @@ def verb(
                     error, icechunk.ConflictError
                 ):
                     shown = translate_error(error, texts.get("store", "the repository"))
-                code = complain(shown, as_json=as_json, options=spelled)
+                code = complain(shown, as_json=as_json)
             if code:
                 raise typer.Exit(int(code))
 

@@ -36,6 +36,7 @@ from intarsia.errors import (
     OverwriteError,
     ReadOnlyError,
     ShapeError,
+    argument,
 )
 from intarsia.extras import extra
 from intarsia.interop.copies import ArrayDescription, open_source, removed_on_failure
@@ -104,10 +105,12 @@ def adopt(
     if repo is None and how == "reference":
         raise ReadOnlyError(
             "a store without versions cannot refer to chunks elsewhere: "
-            "adopt into an Icechunk repository, or copy them with how='copy'"
+            f"adopt into an Icechunk repository, or copy them with {argument('how', 'copy')}"
         )
     if repo is not None and how == "move":
-        raise ReadOnlyError("chunks cannot be moved into a repository: leave out how= to refer to them")
+        raise ReadOnlyError(
+            f"chunks cannot be moved into a repository: leave out {argument('how')} to refer to them"
+        )
     refer = how == "reference" or (repo is not None and how == "auto")
     origin = _source_array(source, source_path, Sources(storage_options), refer=refer)
     goal = _Goal(path, bounds, packing, view)
@@ -165,7 +168,7 @@ def _source_array(source: Any, source_path: str, sources: Sources, *, refer: boo
     if isinstance(node, zarr.Group):
         names = ", ".join(sorted(name for name, _ in node.arrays())[:10])
         raise AdoptionError(
-            f"a group cannot become a region: name one of its arrays with source_path= ({names})"
+            f"a group cannot become a region: name one of its arrays with {argument('source_path')} ({names})"
         )
     if isinstance(node, LogicalArray):
         raise AdoptionError(
@@ -266,7 +269,10 @@ class _Goal:
             array = logical.open(store, self.path, mode="r+")
         except NotLogicalArrayError as error:
             if self.packing is not None or self.view is not None or self.bounds is not None:
-                error.add_note("  With bounds=, packing= or view=, create the array first: intarsia.create")
+                error.add_note(
+                    f"  With {argument('bounds')}, {argument('packing')} or {argument('view')}, "
+                    "create the array first: intarsia.create"
+                )
                 raise
             try:
                 array = origin.description.create_logical(store, self.path)
@@ -292,7 +298,9 @@ class _Goal:
             array.add_region(box, member=name, packing=self.packing, view=self.view)
         except BaseException as error:
             if isinstance(error, DataTypeError):
-                error.add_note(f"  This is {origin.text}, which cannot be adopted without a packing=")
+                error.add_note(
+                    f"  This is {origin.text}, which cannot be adopted without {argument('packing')}"
+                )
 
             def undo() -> None:
                 if moved is not None:
@@ -315,13 +323,13 @@ class _Goal:
                 )
             return box
         if self.view is not None:
-            raise ShapeError("a view needs bounds=, which say what box the source becomes")
+            raise ShapeError(f"a view needs {argument('bounds')}, which say what box the source becomes")
         if not len(array.manifest.regions) and array.shape == shape:
             return [(0, n) for n in shape]
         if len(shape) != array.ndim or shape[1:] != array.shape[1:]:
             raise ShapeError(
                 f"{origin.text} has shape {shape} and does not fit after the array of shape {array.shape}: "
-                "say with bounds= where it goes"
+                f"say with {argument('bounds')} where it goes"
             )
         end = array.shape[0]
         if end % array.chunks[0]:
@@ -337,15 +345,21 @@ def _move(array: LogicalArray, origin: _SourceArray, name: str) -> Path:
     """Make the directory of a source that of a member, and return its new place."""
     stored, here = origin.stored, array.group.store
     if stored is None or not (isinstance(stored.store, LocalStore) and isinstance(here, LocalStore)):
-        raise AdoptionError("only a directory on the same disk can be moved: how='copy' copies")
+        raise AdoptionError(
+            f"only a directory on the same disk can be moved: {argument('how', 'copy')} copies"
+        )
     own: Any = dict(stored.metadata.to_dict())
     if own.get("chunk_key_encoding") != origin.document["chunk_key_encoding"]:
-        raise AdoptionError("its chunks are not named like those of members: how='copy' copies them")
+        raise AdoptionError(
+            f"its chunks are not named like those of members: {argument('how', 'copy')} copies them"
+        )
     source = _directory(stored)
     try:
         return source.rename(Path(here.root, array.path, name))
     except OSError as error:
-        raise AdoptionError(f"{source} cannot be moved: {error}; how='copy' copies it") from error
+        raise AdoptionError(
+            f"{source} cannot be moved: {error}; {argument('how', 'copy')} copies it"
+        ) from error
 
 
 def _directory(stored: Any) -> Path:
@@ -370,7 +384,9 @@ def _write_member(array: LogicalArray, origin: _SourceArray, name: str) -> None:
 
 def _refer(place: StorePath, references: _References, origin: _SourceArray) -> None:
     if not isinstance(place.store, icechunk.IcechunkStore):
-        raise ReadOnlyError("only a repository can refer to chunks elsewhere: how='copy' copies them")
+        raise ReadOnlyError(
+            f"only a repository can refer to chunks elsewhere: {argument('how', 'copy')} copies them"
+        )
     locations, offsets, lengths, identity = references
     checksum = None if identity is None else identity.checksum
     if not lengths.any():

@@ -16,7 +16,7 @@ from zarr.storage import StorePath
 from intarsia._compat import sync
 from intarsia.codecs import CodecLike
 from intarsia.display import one_line, place_text
-from intarsia.errors import OverwriteError, ReadOnlyError, ShapeError
+from intarsia.errors import OverwriteError, ReadOnlyError, ShapeError, argument
 from intarsia.interop.copies import (
     AnyArray,
     ArrayDescription,
@@ -206,7 +206,7 @@ def _free_place(target: Any, to: str, node: AnyArray | zarr.Group, *, overwrite:
     except (ContainsArrayError, ContainsGroupError, FileExistsError) as error:
         raise OverwriteError(
             f"there is already something at {to or str(target)!r}: choose another place, "
-            "or replace it with overwrite=True"
+            f"or replace it with {argument('overwrite', True)}"
         ) from error
     except ValueError as error:
         raise OverwriteError(f"nothing can be written to {to or str(target)!r}: {one_line(error)}") from error

@@ -16,7 +16,7 @@ from pathlib import Path
 from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
-from intarsia.errors import SlotsUnsupportedError
+from intarsia.errors import SlotsUnsupportedError, argument
 
 try:
     import fcntl
@@ -230,7 +230,8 @@ def refuse_network(directory: Path) -> None:
             "may share. Writers there would not see our locks, and each machine caches pages of the file, "
             "so slots of different writers would overwrite one another.\n"
             "  Write to a local disk and copy the compacted shards, or give each writer its own shards. "
-            "If no other machine writes there and the file system has locks, pass any_filesystem=True."
+            f"If no other machine writes there and the file system has locks, pass "
+            f"{argument('any_filesystem', True)}."
         )
 
 

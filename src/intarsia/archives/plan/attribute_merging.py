@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from intarsia.archives.cf import clean
 from intarsia.archives.parsed_file import MENTIONS, ParsedFile
 from intarsia.archives.plan.coordinates import MEANING
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, argument
 from intarsia.logical.attributes import with_floats
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ KEPT = frozenset((*MEANING, *MENTIONS))
 WHOLE = ""
 """Stands for the dataset among the names of its variables."""
 
-ADVICE = "combine_attrs='drop_conflicts' leaves out what differs"
 
 Rule = (
     Literal["override", "drop", "drop_conflicts", "no_conflicts", "identical"] | Callable[..., dict[str, Any]]
@@ -90,7 +89,7 @@ class CombinedAttrs:
             try:
                 found = dict(self.rule(list(self._seen), context=None))
             except Exception as error:
-                raise IngestError(f"combine_attrs={self.rule!r} failed: {error}") from error
+                raise IngestError(f"{argument('combine_attrs', self.rule)} failed: {error}") from error
         else:
             (found,) = self._seen or [{}]
         return {key: value for key, value in attrs.items() if key in KEPT} | found
@@ -130,7 +129,9 @@ class AttributeMerger:
             known = self._by_name.get(name)
             problem = "" if known is None else known.problem(attrs)
             if problem:
-                return f"its {f'{name!r} differs' if name else 'attributes differ'}: {problem} ({ADVICE})"
+                what = f"{name!r} differs" if name else "attributes differ"
+                option = argument("combine_attrs", "drop_conflicts")
+                return f"its {what}: {problem} ({option} leaves out what differs)"
         return ""
 
     def add(self, file: ParsedFile) -> None:

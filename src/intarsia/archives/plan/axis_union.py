@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia.archives.plan.coordinates import CoordinateArray, labels
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, argument
 from intarsia.manifest.box import Box
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def union(
     if (np.diff(places) <= 0).any():
         raise IngestError(
             f"the steps of {dim!r} in the dataset are in no order, or count as equal with "
-            f"tolerance={tolerance}: files cannot be placed among them"
+            f"{argument('tolerance', tolerance)}: files cannot be placed among them"
         )
     kept = _kept(len(before), gone, places)
     return GrownAxis(dim, origin + len(distinct), kept, positions, everything[first], origin=origin)

@@ -16,7 +16,7 @@ from intarsia.archives.plan.attribute_merging import AttributeMerger
 from intarsia.archives.plan.axis_union import spans
 from intarsia.archives.plan.coordinates import are_comparable, calendar_of, has_time_units, same_values
 from intarsia.archives.plan.reconcile import units_of
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, argument
 from intarsia.manifest.coercion import is_nullable, values_dtype
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ class Expectations:
             return ""
         return (
             f"it has no variable {', '.join(map(repr, absent))} along {self._along()} "
-            "(missing='fill' would leave a hole there)"
+            f"({argument('missing', 'fill')} would leave a hole there)"
         )
 
     def _units(self, file: ParsedFile) -> str:
@@ -267,7 +267,7 @@ class Expectations:
                     words = f"its {name!r} has the units {own!r}, but that of {known.source} has "
                     words += repr(known.units)
                     if not self.rules.convert_units:
-                        return f"{words} (convert_units=True converts them)"
+                        return f"{words} ({argument('convert_units', True)} converts them)"
                     try:
                         reconcile.convert_coordinate(file, name, known.units)
                     except IngestError as error:
@@ -311,9 +311,10 @@ class Expectations:
                 words = reconcile.difference(variable.loaded, known.loaded)
                 if own != units:
                     words += f"; its units are {own!r} instead of {units!r}"
-                    words += "" if self.rules.convert_units else " (convert_units=True converts them)"
-                if "=" not in words and name in axes:
-                    words += f" (to concatenate files along it, name {name!r} in concat_dim=)"
+                    if not self.rules.convert_units:
+                        words += f" ({argument('convert_units', True)} converts them)"
+                if not words.endswith(("accepts it)", "converts them)")) and name in axes:
+                    words += f" (to concatenate files along it, name {name!r} in {argument('concat_dim')})"
                 return f"its {name!r} differs from that of {source}: {words}"
             self.dropped[name] = (
                 f"it has no dimension {self._along()}, and differs between {source} and {file.url}"
@@ -334,7 +335,7 @@ class Expectations:
 
     def _variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> str:
         if self.rules.copy == "never" and variable.reason:
-            return f"{name!r}: {variable.reason}, and copy='never' was requested"
+            return f"{name!r}: {variable.reason}, and {argument('copy', 'never')} was requested"
         decoding = self.decode(file.url, name, variable)
         known = self.data.get(name)
         if known is None:
@@ -351,8 +352,8 @@ class Expectations:
             words = f"{name!r} has the units {units!r}, but {known.source} has {known.units!r}"
             if not self.rules.convert_units:
                 return (
-                    f"{words} (convert_units=True converts them, "
-                    "units='ignore' keeps the numbers as they are)"
+                    f"{words} ({argument('convert_units', True)} converts them, "
+                    f"{argument('units', 'ignore')} keeps the numbers as they are)"
                 )
             try:
                 change = reconcile.conversion(units, known.units)
@@ -392,7 +393,10 @@ class Expectations:
                 sizes, units = self._fixed(own, own.values()), units_of(variable.attrs)
                 self.data[name] = ExpectedVariable(tuple(own), sizes, units, None, file.url, nulls)
             elif name not in self.data and name not in self.unreadable:
-                words = f"the dataset does not have it, but {file.url} does (add_variables=True adds it)"
+                words = (
+                    f"the dataset does not have it, but {file.url} does "
+                    f"({argument('add_variables', True)} adds it)"
+                )
                 self.dropped.setdefault(name, words)
             expected = self.data.get(name)
             if expected is not None and expected.dtype is None:

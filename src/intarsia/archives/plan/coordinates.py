@@ -16,7 +16,7 @@ import numpy as np
 
 from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, argument
 from intarsia.extras import extra
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ def _encode_alike(
     why = f"no unit since {epoch!r} holds them all exactly"
     if bool((everything != everything).any()):
         why = (
-            "some are missing, and not all files mark missing values the same way (coordinate= says where "
+            f"some are missing, and not all files mark missing values the same way "
+            f"({argument('coordinate')} says where "
             "files belong)"
         )
     raise IngestError(f"the values of {name!r} cannot be concatenated: {why}")

@@ -18,7 +18,7 @@ from intarsia.archives.dataset import END_STEPS, Dataset
 from intarsia.archives.ledger import Ledger, is_moved, prefixes_of_move
 from intarsia.archives.plan.axis_union import GrownAxis, Span, appended, nested, spans, uncovered, union
 from intarsia.archives.plan.coordinates import ConcatCoordinate, concat, labels
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, advice, argument
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import Ints, RegionTable, Row
 
@@ -252,13 +252,13 @@ def _axis(
     stays: RegionTable, rules: Rules,
 ) -> GrownAxis:  # fmt: skip
     """A dimension with the steps of these files."""
-    dim, advice = dims[k], f"dims={{{dims[k]!r}: …}} gives it one"
+    dim, option = dims[k], f"{argument('dims', {dims[k]: ...})} gives it one"
     length = int(old.stop[:, k].max()) if len(old) else 0
     gone = uncovered(length, stays.start[:, k], stays.stop[:, k])
     lengths = [file.steps(dim) for file in files]
     variables, lacking = concat_variables(dim, files)
     if dim in dataset.plain:
-        words = f"it has no coordinate {dim!r}, but the dataset does ({advice})"
+        words = f"it has no coordinate {dim!r}, but the dataset does ({option})"
         _refuse({file.url: words for file in lacking})
     if not lacking and (dim in dataset.plain or (variables and dataset.is_new)):
         try:
@@ -270,16 +270,16 @@ def _axis(
         axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
         if dataset.origin and not axis.goes_behind(END_STEPS):
             raise WholeDatasetNeededError
-        words = f"steps of its {dim} are closer together than tolerance={rules.tolerance}"
+        words = f"steps of its {dim} are closer together than {argument('tolerance', rules.tolerance)}"
         positions = zip(files, axis.positions, strict=True) if rules.tolerance else ()
         _refuse({file.url: words for file, steps in positions if len(np.unique(steps)) < len(steps)})
         return axis
     if len(dims) == 1 or not files:
         return appended(dim, length, lengths, gone)
-    words = f"it has no coordinate {dim!r} ({advice}; or pass nested lists, one level per dimension)"
+    words = f"it has no coordinate {dim!r} ({option}; or pass nested lists, one level per dimension)"
     bare = [file for file in files if len(rules.indices.get(file.url, ())) != len(dims)]
     _refuse({file.url: words for file in bare})
-    words = f"{dim!r} has no coordinate, so its place is unknown ({advice})"
+    words = f"{dim!r} has no coordinate, so its place is unknown ({option})"
     _refuse({file.url: words for file in files if length})
     return nested(dim, [rules.indices[file.url][k] for file in files], lengths)
 
@@ -404,9 +404,10 @@ def _overlap_text(own: PlacedFile, other: int, cube: Cube, ledger: Ledger) -> st
         url, content = ledger.locations[entry], ledger.contents[entry]
         if is_moved(file.url, file.identity, url, content):
             before, after = prefixes_of_move(url, file.url)
+            call = f"intarsia.archives.relocate(store, {{{before!r}: {after!r}}})"
             moved = (
-                f"if this is the same file in a new place, intarsia.archives.relocate(store, "
-                f"{{{before!r}: {after!r}}}) "
+                "if this is the same file in a new place, "
+                f"{advice(call, f'intarsia relocate STORE {before}={after}')} "
                 "updates its references and those of all other files; "
             )
     else:
@@ -417,8 +418,8 @@ def _overlap_text(own: PlacedFile, other: int, cube: Cube, ledger: Ledger) -> st
     mine = [axis.text(*ends) for axis, ends in zip(cube.axes, own.box.bounds, strict=True)]
     named = (f"{axis.dim} {text}" for axis, text in zip(cube.axes, mine, strict=True))
     same = len(mine) == 1 and mine == theirs
+    decided = f", {argument('order_by')} names a variable to decide instead" if same else ""
     return (
         f"its {', '.join(named)} overlaps that of {url} ({', '.join(theirs)}; {moved}"
-        "overlap='first', 'last' or 'newest' says which of them is shown"
-        f"{', order_by= names a variable to decide instead' if same else ''})"
+        f"{argument('overlap', 'first')}, 'last' or 'newest' says which of them is shown{decided})"
     )

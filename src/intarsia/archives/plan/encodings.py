@@ -20,7 +20,7 @@ from zarr.registry import get_codec_class
 from intarsia.archives.cf import Decoding
 from intarsia.archives.parsed_file import ParsedVariable
 from intarsia.display import codecs_text
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, argument
 from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.coercion import zarr_type
 from intarsia.nullable import NULL, OptionalDType, Some
@@ -358,9 +358,11 @@ def chunk_sets_of(
     ranges = variable.ranges
     by_copy = ranges is None or bool(ranges.inlined)
     if by_copy and copy == "never":
-        raise IngestError(f"{variable.name!r}: {variable.reason}, and copy='never' was requested")
+        raise IngestError(
+            f"{variable.name!r}: {variable.reason}, and {argument('copy', 'never')} was requested"
+        )
     if ranges is None or copy == "all":
-        reason = variable.reason or "copy='all' was requested"
+        reason = variable.reason or f"{argument('copy', 'all')} was requested"
         return [ChunkSet(_copied(variable, decoding, logical, reason), whole, by_copy=True)]
     complete = int((ranges.lengths > 0).sum()) + len(ranges.inlined) == ranges.lengths.size
     if ranges.masks is None:

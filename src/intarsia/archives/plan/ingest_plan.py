@@ -31,7 +31,7 @@ from intarsia.archives.plan.cube import (
 from intarsia.archives.plan.encodings import ChunkSet, chunk_sets_of
 from intarsia.archives.plan.member_allocation import GrowingMember, allocate_members
 from intarsia.archives.plan.reconcile import wider_type
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, argument
 from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.coercion import is_nullable, values_dtype
 
@@ -482,7 +482,8 @@ def _wider(
         return None
     if nulls or wider_type(dtype, [target]) != target:
         raise IngestError(
-            f"{name!r} is {dtype} in the dataset and cannot become {target}, as dtype= asks: existing arrays "
+            f"{name!r} is {dtype} in the dataset and cannot become {target}, as {argument('dtype')} "
+            "asks: existing arrays "
             "can only become wider"
         )
     return target

@@ -11,6 +11,7 @@ import numpy as np
 
 from intarsia.archives.plan.coordinates import calendar_of, has_time_units, same_values
 from intarsia.display import Listing
+from intarsia.errors import argument
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
@@ -138,17 +139,16 @@ def find_drifts(
 
 def refusals(refused: dict[str, str], options: Iterable[str]) -> Iterator[Drift]:
     """Files that are not taken, grouped by the options that would accept them."""
-    named = re.compile(rf"\b({'|'.join(options)})=")
+    names = {argument(name): name for name in sorted(options, key=len, reverse=True)}
+    named = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, names))})")
     found: dict[tuple[str, ...], list[str]] = {}
     for url, reason in refused.items():
         # those that the same options would accept, or none would, but for different reasons
-        takers = tuple(dict.fromkeys(named.findall(reason)))
+        takers = tuple(dict.fromkeys(names[text] for text in named.findall(reason)))
         found.setdefault(takers or ("", _gist(reason)), []).append(url)
     for takers, urls in found.items():
         takers = takers if takers[0] else ()
-        done = "not ingested" + (
-            f" (accepted with {', '.join(f'{name}=' for name in takers)})" if takers else ""
-        )
+        done = "not ingested" + (f" (accepted with {', '.join(map(argument, takers))})" if takers else "")
         yield Drift("refused", "", refused[urls[0]], done, len(urls), urls[0], takers)
 
 
@@ -198,10 +198,16 @@ def _contribution(
     variable, url = each.variable, each.file.url
     part = next(name for name in array.parts if each.file.variables.get(name) is variable)
     if variable.name != part:
-        notes.note("name", part, f"called {variable.name!r}", "ingested under this name (rename=)", url)
+        notes.note(
+            "name", part, f"called {variable.name!r}", f"ingested under this name ({argument('rename')})", url
+        )
     own_units = str(variable.attrs.get("units", ""))
     if units is not None and own_units != units:
-        done = "kept as they are (units='ignore')" if rules.units == "ignore" else "converted on reading"
+        done = (
+            f"kept as they are ({argument('units', 'ignore')})"
+            if rules.units == "ignore"
+            else "converted on reading"
+        )
         notes.note("units", part, f"{own_units!r} instead of {units!r}", done, url)
     if each.decoding.values != array.dtype:
         notes.note(
@@ -221,7 +227,7 @@ def _contribution(
         if words:
             notes.note("order", dim, words, done, url)
     if each.shown is not None:
-        done = f"shown by overlap={rules.overlap!r}"
+        done = f"shown by {argument('overlap', rules.overlap)}"
         words = "part of it is shown" if each.shown else "nothing of it is shown"
         notes.note("overlap", part, f"others lie in the same place; {words}", done, url)
     for reason in {chunks.encoding.copy_reason for chunks in each.chunk_sets if chunks.encoding.copy_reason}:

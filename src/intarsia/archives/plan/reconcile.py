@@ -16,7 +16,7 @@ import numpy as np
 from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.plan.axis_union import ULPS, sortable
 from intarsia.archives.plan.coordinates import has_time_units
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, argument
 from intarsia.extras import extra
 
 if TYPE_CHECKING:
@@ -143,7 +143,8 @@ def difference(own: Values, expected: Values) -> str:
     i = int(np.argmax(apart))
     a, b = own.reshape(-1)[i], expected.reshape(-1)[i]
     steps = np.abs(np.diff(expected)) if expected.ndim == 1 and len(expected) > 1 else np.array([np.inf])
-    option = f" (tolerance={apart[i]:.3g} accepts it)" if apart[i] < steps.min() / 2 else ""
+    accepted = argument("tolerance", float(f"{apart[i]:.3g}"))
+    option = f" ({accepted} accepts it)" if apart[i] < steps.min() / 2 else ""
     return (
         f"values from {own.min():g} to {own.max():g} instead of {expected.min():g} to {expected.max():g}; "
         f"the largest difference is {apart[i]:.3g}, at {i}: {a!s} instead of {b!s}{option}"
@@ -263,12 +264,12 @@ def type_problem(
     if values.kind not in NUMBERS or array_dtype.kind not in NUMBERS:
         return (
             f"{name!r} has values of type {_text(values)}, but {source} has {_text(array_dtype)}, which "
-            f"cannot be combined (rename={{{name!r}: …}} makes it another variable)"
+            f"cannot be combined ({argument('rename', {name: ...})} makes it another variable)"
         )
     if fixed and not np.can_cast(values, array_dtype, "safe"):
         return (
             f"{name!r} has values of type {values}, which {array_dtype} of {source} cannot hold without loss "
-            f"(dtype={{{name!r}: {str(array_dtype)!r}}} rounds them)"
+            f"({argument('dtype', {name: str(array_dtype)})} rounds them)"
         )
     return ""
 
