@@ -175,7 +175,7 @@ def append_along(source: Any, logical: LogicalArrayHandle, axis: int | str, enco
     """After the end of an axis."""
     logical.begin_edit()
     addition = addition_of(source, logical, axis)
-    encoding = encoding_of_series(source, logical, addition.axis, encoding)
+    encoding = encoding_of_series(source, logical, addition, encoding)
     room = reserve_growth(logical, addition, encoding) or reserve_append(logical, addition, encoding)
     return Job(source, room)
 
@@ -186,11 +186,13 @@ def addition_of(source: Any, logical: LogicalArrayHandle, axis: int | str) -> Ad
     return Addition.of(logical.manifest, tuple(source.shape), axis)
 
 
-def encoding_of_series(source: Any, logical: LogicalArrayHandle, axis: int, encoding: Encoding) -> Encoding:
+def encoding_of_series(
+    source: Any, logical: LogicalArrayHandle, addition: Addition, encoding: Encoding
+) -> Encoding:
     """Data appended with other codecs keeps the chunks of the series, unless the caller chose others."""
     if encoding.codecs is None or encoding.chunks is not None or encoding.shards is not None:
         return encoding
-    last = complete_encoding(logical, axis, Encoding())
+    last = complete_encoding(logical, addition, Encoding())
     return replace(encoding, chunks=last.chunks or _chunk_shape(source), shards=last.shards)
 
 

@@ -73,6 +73,25 @@ class Addition:
         """The length of the data on its axis."""
         return self.grown.shape[self.axis] - self.old
 
+    @cached_property
+    def last(self) -> Row | None:
+        """The one region that reaches the end of the axis over its whole cross-section, if there is one."""
+        lattice, table = Box.sized(self.before.lattice), self.before.regions
+        if not all(lattice.stop):
+            return None
+        slab = lattice.with_axis(self.axis, lattice.stop[self.axis] - 1, lattice.stop[self.axis])
+        rows = [table.row(i) for i in table.touching(slab)[:2].tolist()]
+        return rows[0] if len(rows) == 1 and rows[0].box.intersect(slab) == slab else None
+
+    @cached_property
+    def heads(self) -> list[tuple[Row, Box]]:
+        """The regions that have the partial last chunk, and the part of it that they have."""
+        if self.partial.start[self.axis] == self.partial.stop[self.axis] or not self.length:
+            return []
+        table = self.before.regions
+        rows = [table.row(i) for i in table.touching(self.partial).tolist()]
+        return [(row, shared) for row in rows if (shared := row.box.intersect(self.partial)) is not None]
+
     @property
     def origin(self) -> tuple[int, ...]:
         """Where it starts in the grown array."""
@@ -152,22 +171,21 @@ def reserve_growth(
     Without the values, it is not known whether they can be packed.
     """
     before, grown, axis = addition.before, addition.grown, addition.axis
-    last = _last_row(before, axis) if addition.length else None
-    if last is None:
+    row, end = addition.last, grown.lattice[axis]
+    if row is None or not addition.length:
         return None
-    row, end = before.regions.row(last), grown.lattice[axis]
     if not (_is_like(logical, row, encoding, values) and _takes(before, row, axis, encoding, values)):
         return None
     beyond = row.box.with_axis(axis, row.box.stop[axis], end)
     if all(beyond.shape):
         place = grown.to_member(row, grown.elements(beyond))
-        if grown.is_shown(row.member, place, besides=last):
+        if grown.is_shown(row.member, place, besides=row):
             return None
     room = Reservation(logical, addition.origin)
     fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
     room.in_region(grown, row, fresh, _options_for(logical, row, encoding))
     stop = before.regions.stop.copy()
-    stop[last, axis] = end
+    stop[(before.regions.start == row.box.start).all(axis=1), axis] = end
     room.manifest = before.changed(regions=replace(before.regions, stop=stop), shape=grown.shape)
     return room
 
@@ -190,9 +208,9 @@ def reserve_append(
         return room
     addition = _with_open_end(logical, addition, encoding, values)
     before, grown, new = addition.before, addition.grown, list[NewRegion]()
-    holes = [box for box in before.regions.free(addition.partial) if all(box.shape)]
+    holes = before.regions.free(addition.partial) if all(addition.partial.shape) else []
     if holes or ready is None:
-        chosen = complete_encoding(logical, addition.axis, encoding)
+        chosen = complete_encoding(logical, addition, encoding)
         # A hole that becomes part of a region still reads as the array's fill value.
         at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
         boxes = [(box, at_holes) for box in holes]
@@ -204,7 +222,7 @@ def reserve_append(
             new.append(NewRegion(box, name, packing=encoded.packing))
     if ready is not None:
         new.append(NewRegion(addition.rest, ready, packing=encoding.packing))
-    for row, shared in _heads(addition):
+    for row, shared in addition.heads:
         room.in_region(grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
     room.manifest = before.replace_boxes([], new, shape=grown.shape)
     return room
@@ -218,13 +236,6 @@ def reserve_rest(logical: LogicalArrayHandle, addition: Addition, encoding: Enco
     return room
 
 
-def _heads(addition: Addition) -> list[tuple[Row, Box]]:
-    """The regions that have the partial last chunk, and the part of it that they have."""
-    table, slab = addition.before.regions, addition.partial
-    rows = [table.row(i) for i in table.touching(slab).tolist()]
-    return [(row, shared) for row in rows if (shared := row.box.intersect(slab)) is not None]
-
-
 def _with_open_end(
     logical: LogicalArrayHandle, addition: Addition, encoding: Encoding, values: Values | None
 ) -> Addition:
@@ -234,7 +245,7 @@ def _with_open_end(
     that chunk is copied to a member that can.
     """
     closed = []
-    for row, shared in _heads(addition) if addition.length else ():
+    for row, shared in addition.heads:
         fresh = addition.fresh(shared).seen_from(addition.origin).slices
         chosen = None if values is None else values[fresh]
         if not _takes(addition.before, row, addition.axis, encoding, chosen):
@@ -301,20 +312,8 @@ def take_over_codecs(logical: LogicalArrayHandle, row: Row, encoding: Encoding) 
     return True
 
 
-def _last_row(manifest: Manifest, axis: int) -> int | None:
-    """The one region that reaches the end of the axis over its whole cross-section, if there is one."""
-    lattice = Box.sized(manifest.lattice)
-    if not all(lattice.shape):
-        return None
-    slab = lattice.with_axis(axis, lattice.stop[axis] - 1, lattice.stop[axis])
-    rows: list[int] = manifest.regions.touching(slab).tolist()
-    whole = len(rows) == 1 and manifest.regions.row(rows[0]).box.intersect(slab) == slab
-    return rows[0] if whole else None
-
-
-def complete_encoding(logical: LogicalArrayHandle, axis: int, encoding: Encoding) -> Encoding:
+def complete_encoding(logical: LogicalArrayHandle, addition: Addition, encoding: Encoding) -> Encoding:
     """Take what the caller left open from the previous region, so that a series keeps its encoding."""
-    last = _last_row(logical.manifest, axis)
-    if last is None:
+    if addition.last is None:
         return replace(encoding, keep_packing=False)
-    return encoding_like(logical, logical.manifest.regions.row(last), encoding)
+    return encoding_like(logical, addition.last, encoding)

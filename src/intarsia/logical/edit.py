@@ -228,7 +228,7 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
         for i in run[1:]:
             row = table.row(i)
             base = table.row(first)._replace(box=box)
-            if _fits(logical, base, first, row, i):
+            if _fits(logical, base, row):
                 _copy_over(logical, base, row)
                 box = box.with_axis(axis, box.start[axis], row.box.stop[axis])
                 gone.add(i)
@@ -245,13 +245,12 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
     logical.commit(manifest.changed(regions=ours, replicas=others))
 
 
-def _fits(logical: LogicalArrayHandle, base: Row, i: int, row: Row, j: int) -> bool:
-    """Whether region `j`, which follows region `i`, can be stored in its member, chunk for chunk."""
+def _fits(logical: LogicalArrayHandle, base: Row, row: Row) -> bool:
+    """Whether a region that follows another, the base, can be stored in its member, chunk for chunk."""
     if (row.packing, row.view, row.layer) != (base.packing, base.view, base.layer):
         return False
     manifest = logical.manifest
-    table = manifest.backings
-    one, other = logical.member_of(table.row(i)), logical.member_of(table.row(j))
+    one, other = logical.member_of(base), logical.member_of(row)
     encoding = encoding_of(one.metadata)
     if encoding["chunk_grid"]["name"] != "regular" or encoding != encoding_of(other.metadata):
         return False
@@ -267,7 +266,7 @@ def _fits(logical: LogicalArrayHandle, base: Row, i: int, row: Row, j: int) -> b
     # Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
     chunks = _chunks(logical, one, moved)
     taken = Box(*(tuple(i * n for i, n in zip(edge, grain(one), strict=True)) for edge in chunks))
-    return not manifest.is_shown(moved.member, taken, besides=i)
+    return not manifest.is_shown(moved.member, taken, besides=base)
 
 
 def _place(base: Row, row: Row) -> tuple[int, ...]:

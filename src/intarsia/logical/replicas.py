@@ -345,11 +345,10 @@ def drop_replica(logical: LogicalArrayHandle, bounds: BoundsLike | None, layer: 
     for one in policy.replicas:
         if layer in (None, one.layer):
             policy = policy.with_replica(one.subtract(elements))
-    chosen = Box.sized(manifest.lattice) if box is None else box
-    left = RegionTable.from_rows([], manifest.ndim)
-    for number, table in manifest.replicas.by_layer().items():
-        left = left.concat(table.subtract(chosen) if layer in (None, number) else table)
-    logical.commit(manifest.changed(regions=manifest.regions, replicas=left), policy.attributes)
+    for number in manifest.layers[1:]:
+        if layer in (None, number):
+            manifest = manifest.replace_boxes([box or Box.sized(manifest.lattice)], layer=number)
+    logical.commit(manifest, policy.attributes)
 
 
 def gaps(manifest: Manifest, replica: ReplicaPolicy, *, least: int = 1) -> Iterator[Box]:

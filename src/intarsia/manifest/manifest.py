@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -231,15 +231,17 @@ class Manifest:
         view = self.view_of(row)
         return (box if view is None else view.places(box)).seen_from(self.member_shift(row))
 
-    def is_shown(self, member: int, box: Box, *, besides: int) -> bool:
+    def is_shown(self, member: int, box: Box, *, besides: Row) -> bool:
         """Whether any row of the backings but one shows some of a box of a member's elements.
 
         >>> manifest = Manifest.empty((4,), (2,), "u1").replace_boxes([], [NewRegion(Box((0,), (1,)), "m-1")])
-        >>> manifest.is_shown(0, Box((1,), (9,)), besides=5), manifest.is_shown(0, Box((2,), (9,)), besides=5)
-        (True, False)
+        >>> other = Row(1, Box((1,), (2,)), (0,))
+        >>> [manifest.is_shown(0, Box((start,), (9,)), besides=other) for start in (1, 2)]
+        [True, False]
         """
-        rows = np.flatnonzero(self.backings.member == member)
-        rows = rows[rows != besides]
+        table = self.backings
+        other = (table.start != besides.box.start).any(axis=1) | (table.layer != besides.layer)
+        rows = np.flatnonzero((table.member == member) & other)
         views = self.backings.view[rows]
         if any(self.in_member(self.backings.row(i)).intersect(box) for i in rows[views != NONE].tolist()):
             return True
@@ -330,19 +332,15 @@ class Manifest:
         [('m-1', (0,)), ('m-2', (1,))]
         """
         fresh, names, packings, views = self.rows_for(regions, layer)
-        tables = {0: self.regions, **self.replicas.by_layer()}
-        before = tables.get(layer, self.regions.select(slice(0)))
-        tables[layer] = before.subtract(*holes).concat(fresh)
-        replicas: RegionTable | None = None
-        if layer or same_values:
-            replicas = reduce(RegionTable.concat, list(tables.values())[1:], self.regions.select(slice(0)))
+        table, replicas = self.regions, self.replicas if same_values else None
+        if layer:
+            others = self.replicas if len(self.replicas) else self.regions.select(slice(0))
+            mine = others.select(others.layer == layer).subtract(*holes)
+            replicas = others.select(others.layer != layer).concat(mine).concat(fresh)
+        else:
+            table = table.subtract(*holes).concat(fresh)
         return self.changed(
-            regions=tables[0],
-            replicas=replicas,
-            members=names,
-            packings=packings,
-            views=views,
-            **fields,
+            regions=table, replicas=replicas, members=names, packings=packings, views=views, **fields
         )
 
     def rows_for(self, regions: Iterable[NewRegion], layer: int = 0) -> MoreRegions:

@@ -198,7 +198,7 @@ class Upload:
         path, rest_shape = logical.group.path, addition.rest_shape
         node, fork = node_at(session, path), None if rest_shape is None else session.fork()
         apart = logical if fork is None else group_in_fork(logical, fork)
-        chosen = complete_encoding(logical, addition.axis, encoding)
+        chosen = complete_encoding(logical, addition, encoding)
         room = reserve_rest(apart, addition, chosen)
         incoming.fill(room)
         member = next(iter(room.new_members), None)

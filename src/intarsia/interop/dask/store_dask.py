@@ -226,7 +226,7 @@ class _DeferredAppend:
 
     def encoding(self, logical: LogicalArrayHandle) -> Encoding:
         """The requested encoding, in the chunks of the series."""
-        return write_jobs.encoding_of_series(self.source, logical, self.addition(logical).axis, self.choice)
+        return write_jobs.encoding_of_series(self.source, logical, self.addition(logical), self.choice)
 
     def fill(self, room: Reservation) -> None:
         """Compute everything: the reserved part into members, the part before it into memory."""
