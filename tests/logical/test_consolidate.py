@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
+from intarsia.manifest.box import Box
 from tests.logical import strategies as s
 from tests.logical.stores import memory, stored
 
@@ -174,3 +175,13 @@ def test_any_layout_keeps_its_values_and_stays_sound(data):
     assert len(array.regions) == count - gone
     np.testing.assert_array_equal(array[...], model)
     assert intarsia.verify(array) == ()
+
+
+def test_what_is_joined_on_one_axis_is_joined_on_the_others_too():
+    array = intarsia.create({}, "a", shape=(4, 4), chunks=(2, 2), dtype="i4")
+    model = np.arange(16, dtype="i4").reshape(4, 4)
+    for bounds in (((0, 2), (0, 4)), ((2, 4), (0, 2)), ((2, 4), (2, 4))):
+        array.add_region(bounds, codecs=["gzip"], data=model[Box.of(bounds).slices])
+    assert array.consolidate() == 2
+    assert array.consolidate() == 0
+    assert np.array_equal(array[...], model)

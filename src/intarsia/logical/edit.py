@@ -212,9 +212,11 @@ def consolidate(logical: LogicalArrayHandle) -> int:
     Replicas are joined with others of their layer. No chunk is decoded.
     """
     logical.begin_edit()
-    count = len(logical.manifest.backings)
-    for axis in range(logical.manifest.ndim):
-        _join_along(logical, axis)
+    count, generation = len(logical.manifest.backings), -1
+    while logical.manifest.generation != generation:  # what is joined may then fit its other neighbours
+        generation = logical.manifest.generation
+        for axis in range(logical.manifest.ndim):
+            _join_along(logical, axis)
     return count - len(logical.manifest.backings)
 
 
