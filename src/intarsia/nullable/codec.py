@@ -309,9 +309,9 @@ class NestedCodecs:
         before, inner = resolve_aa_specs(arrays, spec)
         encoded: Any = data
         for codec, codec_spec in zip(arrays, before, strict=True):
-            encoded = _call(codec, "encode", encoded, codec_spec)
+            encoded = call_codec(codec, "encode", encoded, codec_spec)
         for codec in (serializer, *compressed):
-            encoded = _call(codec, "encode", encoded, inner)
+            encoded = call_codec(codec, "encode", encoded, inner)
         part: Buffer = encoded
         return part
 
@@ -332,9 +332,9 @@ class NestedCodecs:
                 decoded = _align(decoded, inner)
             else:
                 compressors.check_count(serializer, decoded, prod(inner.shape))
-            decoded = _call(serializer, "decode", decoded, inner)
+            decoded = call_codec(serializer, "decode", decoded, inner)
             for codec, codec_spec in zip(reversed(arrays), reversed(before), strict=True):
-                decoded = _call(codec, "decode", decoded, codec_spec)
+                decoded = call_codec(codec, "decode", decoded, codec_spec)
         except BaseException as error:
             passes = not isinstance(error, Exception) and not has_panicked(error)
             if passes or isinstance(error, ChunkDecodeError):
@@ -362,7 +362,7 @@ class NestedCodecs:
             )
 
 
-def _call(codec: Any, verb: str, data: Any, spec: ArraySpec) -> Any:
+def call_codec(codec: Any, verb: str, data: Any, spec: ArraySpec) -> Any:
     """What a codec encodes or decodes; some only work inside an event loop."""
     if codec_supports_sync(codec):
         return getattr(codec, f"_{verb}_sync")(data, spec)
@@ -372,7 +372,7 @@ def _call(codec: Any, verb: str, data: Any, spec: ArraySpec) -> Any:
 def _decompress(codec: Any, data: Buffer, spec: ArraySpec, most: int) -> Any:
     if codec_supports_sync(codec):
         return compressors.decode(codec, data, spec, most)
-    return _call(codec, "decode", data, spec)
+    return call_codec(codec, "decode", data, spec)
 
 
 def _join_parts(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:

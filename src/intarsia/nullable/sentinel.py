@@ -11,12 +11,13 @@ from zarr.core.buffer import NDBuffer
 from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
-from intarsia._compat import JSON, ArraySpec, codec_supports_sync
+from intarsia._compat import JSON, ArraySpec, resolve_aa_specs
 from intarsia.codecs import base
 from intarsia.codecs.configuration import check_configuration, read_configuration
 from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 from intarsia.nullable.buffer import OptionalNDBuffer, to_nullable
+from intarsia.nullable.codec import call_codec
 from intarsia.nullable.dtype import OptionalDType
 from intarsia.nullable.elements import Some
 from intarsia.nullable.values import NullableValues
@@ -81,29 +82,26 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
         except (TypeError, ValueError, OverflowError) as error:
             raise CodecConfigurationError(f"codec {NAME!r}: values: {error}") from error
 
-    def _specs(self, chunk_spec: ArraySpec) -> list[ArraySpec]:
-        """The input of every nested codec, and at the end the output of the last."""
+    def _specs(self, chunk_spec: ArraySpec) -> tuple[tuple[ArraySpec, ...], ArraySpec]:
+        """The input of every nested codec, and the output of the last."""
         inner = _inner(chunk_spec.dtype)
         fill = chunk_spec.fill_value
         plain = fill.value if isinstance(fill, Some) else self._scalars(inner)[0]
-        specs = [replace(chunk_spec, dtype=inner, fill_value=plain)]
-        for codec in self.codecs:
-            specs.append(codec.resolve_metadata(specs[-1]))
-        return specs
+        return resolve_aa_specs(self.codecs, replace(chunk_spec, dtype=inner, fill_value=plain))
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
-        return self._specs(chunk_spec)[-1]
+        return self._specs(chunk_spec)[1]
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        for codec, spec in zip(self.codecs, self._specs(chunk_spec), strict=False):
+        for codec, spec in zip(self.codecs, self._specs(chunk_spec)[0], strict=True):
             input_byte_length = codec.compute_encoded_size(input_byte_length, spec)
         return input_byte_length
 
     def _decode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        specs = self._specs(chunk_spec)
-        for codec, spec in zip(reversed(self.codecs), reversed(specs[:-1]), strict=True):
-            chunk_array = _synchronous(codec)._decode_sync(chunk_array, spec)
-        inner = specs[0].dtype
+        specs, _ = self._specs(chunk_spec)
+        for codec, spec in zip(reversed(self.codecs), reversed(specs), strict=True):
+            chunk_array = call_codec(codec, "decode", chunk_array, spec)
+        inner = _inner(chunk_spec.dtype)
         values = chunk_array.as_numpy_array().astype(inner.to_native_dtype(), copy=False)
         return OptionalNDBuffer(NullableValues(values, self._is_sentinel(values, inner)))
 
@@ -117,8 +115,7 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
         return is_sentinel
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        specs = self._specs(chunk_spec)
-        inner = specs[0].dtype
+        inner = _inner(chunk_spec.dtype)
         data = to_nullable(chunk_array, 1)
         clash = self._is_sentinel(data.values, inner) & ~data.is_null()
         if clash.any():
@@ -129,16 +126,9 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
             )
         filled = data.filled(self._scalars(inner)[0])
         encoded: NDBuffer = chunk_spec.prototype.nd_buffer.from_ndarray_like(filled)
-        for codec, spec in zip(self.codecs, specs, strict=False):
-            encoded = _synchronous(codec)._encode_sync(encoded, spec)
+        for codec, spec in zip(self.codecs, self._specs(chunk_spec)[0], strict=True):
+            encoded = call_codec(codec, "encode", encoded, spec)
         return encoded
-
-
-def _synchronous(codec: ArrayArrayCodec) -> Any:
-    """All of zarr's array -> array codecs work without an event loop; those of others may not."""
-    if not codec_supports_sync(codec):
-        raise CodecConfigurationError(f"codec {NAME!r}: codecs: {type(codec).__name__} needs an event loop")
-    return codec
 
 
 def _inner(dtype: ZDType[Any, Any]) -> ZDType[Any, Any]:
