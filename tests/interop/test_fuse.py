@@ -143,3 +143,20 @@ def test_replicas_are_left_out():
     array.append(np.arange(16).reshape(4, 4), codecs=["gzip"])
     array.add_replica(chunks=(4, 1), codecs=["zstd"])
     assert intarsia.fuse(array)[...].tolist() == np.arange(16).reshape(4, 4).tolist()
+
+
+def test_a_failure_leaves_nothing_behind(monkeypatch):
+    store = memory()
+    array = intarsia.create(store, "a", shape=(0,), chunks=(4,), dtype="i4")
+    array.append(np.arange(8), codecs=["gzip"])
+    fused = intarsia.fuse(array)
+    before = stored(store)
+
+    def fail(*args):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("intarsia.interop.fuse.copy_chunks", fail)
+    for attempt in (lambda: intarsia.fuse(array, path="b"), lambda: intarsia.split(fused, path="b")):
+        with pytest.raises(OSError, match="full"):
+            attempt()
+        assert stored(store) == before

@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import ShardingCodec
-from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.buffer import default_buffer_prototype
 
 from intarsia.codecs import ConditionalCodec
 from intarsia.codecs.stored_decisions import masks_by_codec
@@ -21,11 +21,12 @@ from intarsia.engine.fetch import check_links
 from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.reader import Reader
 from intarsia.errors import CodecConfigurationError
-from intarsia.interop.copies import ArrayDescription
+from intarsia.interop.copies import ArrayDescription, removed_on_failure
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.box import Box
+from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, RegionTable, Row
 
 EXPORT = "Or copy the values to one plain array: intarsia.export(array, 'plain.zarr')"
@@ -71,28 +72,34 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
         manifest.shape,
         encoding,
     )
-    fused.update_attributes(dict(array.attrs))
-    codec = next(c for c in _codecs(fused) if isinstance(c, ConditionalCodec))
-    for region in array.regions:
-        member = members[region.name]
-        header = np.frombuffer(
-            _mask(chains[region.name], nested).to_bytes(codec.header_bytes, "little"), dtype=np.uint8
-        )
-
-        def add_header(chunk: Buffer, header: np.ndarray[Any, Any] = header) -> Buffer:
-            both = np.concatenate([header, chunk.as_numpy_array().view(np.uint8)])
-            return default_buffer_prototype().buffer.from_array_like(both)
-
-        row = region.row
-        moves = [Move(*pair) for pair in zip(row.member_box.indices(), row.box.indices(), strict=True)]
-        missing = copy_chunks(member, fused, moves, add_header)
-        if not np.array_equal(
-            member.fill_value, fused.fill_value, equal_nan=np.dtype(fused.dtype).kind in "fc"
-        ):
-            for cell in missing:
-                elements = manifest.elements(Box(cell, tuple(i + 1 for i in cell)))
-                fused[elements.slices or ...] = member.fill_value
+    with removed_on_failure(fused.store_path):
+        fused.update_attributes(dict(array.attrs))
+        for region in array.regions:
+            mask = _mask(chains[region.name], nested)
+            missing = _copy_with_header(members[region.name], fused, region.row, mask)
+            _write_fill_value(members[region.name].fill_value, fused, manifest, missing)
     return fused
+
+
+def _copy_with_header(
+    member: zarr.Array[Any], fused: zarr.Array[Any], row: Row, mask: int
+) -> list[tuple[int, ...]]:
+    """Copy the chunks of a region, each behind the header that names its codecs; returns those not stored."""
+    codec = next(c for c in _codecs(fused) if isinstance(c, ConditionalCodec))
+    header = default_buffer_prototype().buffer.from_bytes(mask.to_bytes(codec.header_bytes, "little"))
+    moves = [Move(*pair) for pair in zip(row.member_box.indices(), row.box.indices(), strict=True)]
+    return copy_chunks(member, fused, moves, lambda chunk: header + chunk)
+
+
+def _write_fill_value(
+    value: Any, fused: zarr.Array[Any], manifest: Manifest, cells: list[tuple[int, ...]]
+) -> None:
+    """Write the fill value of a member into chunks that it does not store, unless it is the array's own."""
+    is_float = np.dtype(fused.dtype).kind in "fc"
+    if not np.array_equal(value, fused.fill_value, equal_nan=is_float):
+        for cell in cells:
+            elements = manifest.elements(Box(cell, tuple(i + 1 for i in cell)))
+            fused[elements.slices or ...] = value
 
 
 def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) -> LogicalArray:
@@ -121,19 +128,20 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
     result = ArrayDescription.of(Reader.of(array)).create_logical(
         array.store if store is None else store, f"{array.path}-split" if path is None else path
     )
-    logical, bitmasks = result._logical, masks_by_codec(array)[f"codecs[{len(codecs) - 1}]"]
-    rows: list[Row] = []
-    names: list[str] = []
-    for mask in sorted({int(m) for m in bitmasks.compressed()}):
-        chain = [*codecs[:-1], *(c for i, c in enumerate(codec.codecs) if mask >> i & 1)]
-        name, member = logical.create_member(array.shape, Encoding(chain))
-        chunks = (bitmasks == mask).filled(False)
-        cells: list[tuple[int, ...]] = list(map(tuple, np.argwhere(chunks).tolist()))
-        copy_chunks(array, member, [Move(cell, cell) for cell in cells], lambda c: c[codec.header_bytes :])
-        rows += [Row(len(names), box, box.start) for box in _boxes(chunks)]
-        names.append(name)
-    table = RegionTable.from_rows(rows, array.ndim)
-    logical.commit(logical.manifest.changed(regions=table, members=tuple(names)))
+    with removed_on_failure(result.group.store_path):
+        logical, bitmasks = result._logical, masks_by_codec(array)[f"codecs[{len(codecs) - 1}]"]
+        rows: list[Row] = []
+        names: list[str] = []
+        for mask in sorted({int(m) for m in bitmasks.compressed()}):
+            chain = [*codecs[:-1], *(c for i, c in enumerate(codec.codecs) if mask >> i & 1)]
+            name, member = logical.create_member(array.shape, Encoding(chain))
+            chunks = (bitmasks == mask).filled(False)
+            moves = [Move(cell, cell) for cell in map(tuple, np.argwhere(chunks).tolist())]
+            copy_chunks(array, member, moves, lambda chunk: chunk[codec.header_bytes :])
+            rows += [Row(len(names), box, box.start) for box in _boxes(chunks)]
+            names.append(name)
+        table = RegionTable.from_rows(rows, array.ndim)
+        logical.commit(logical.manifest.changed(regions=table, members=tuple(names)))
     return result
 
 
