@@ -101,12 +101,12 @@ class _DatasetWriter:
         encoded = self._encode(new, grown)
         logical = {name for name, variable in encoded.items() if self._is_logical(name, variable)}
         plain = {name: variable for name, variable in encoded.items() if name not in logical}
-        unlimited = self._unlimited()
+        attributes = self.attributes | ({UNLIMITED_KEY: sorted(self.growing)} if self.growing else {})
 
         def write_plain() -> None:
             self.plain.set_variables(plain, frozenset(self.choices.encoding), _ImmediateWriter())
             if not grown:  # a dataset that is appended to keeps its own attributes
-                self.group.update_attributes(self.attributes | unlimited)
+                self.group.update_attributes(attributes)
 
         jobs = (self._job(name, encoded[name], name in grown) for name in encoded if name in logical)
         run_jobs(jobs, self.cluster, write_plain)
@@ -179,7 +179,7 @@ class _DatasetWriter:
                 _check_type(name, variable, self.decoded[name])
                 own = _encoding_of_values(self.decoded[name].encoding, self.raw[name].encoding)
                 variable.encoding = own | {key: overrides[key] for key in overrides if key not in STORAGE}
-            elif self._grows(variable) and variable.ndim == 1:
+            elif variable.ndim == 1 and variable.dims[0] in self.growing:
                 variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
             encoded[name] = self.plain.encode_variable(variable, name=name)
             if name in self.choices.encoding:
@@ -200,11 +200,6 @@ class _DatasetWriter:
                 f"encoding of {name!r}: {min(fixed)!r} of an array that exists cannot be changed.\n"
                 "  Leave it out when you append"
             )
-
-    def _grows(self, variable: Variable) -> bool:
-        growing = {self.choices.append_dim, *(self.choices.unlimited_dims or ())}
-        growing |= set(self.dataset.encoding.get("unlimited_dims", ()))
-        return bool(growing & set(variable.dims))
 
     def _is_logical(self, name: str, variable: Variable) -> bool:
         if name in self.stored and not self.choices.overwrite:
@@ -269,8 +264,9 @@ class _DatasetWriter:
         shards = _sizes("shards", overrides.get("shards"), variable)
         return Encoding(codecs, None if chunks is None else tuple(chunks), shards)
 
-    def _unlimited(self) -> dict[str, Any]:
-        """The attribute that remembers which dimensions grow."""
+    @cached_property
+    def growing(self) -> set[Any]:
+        """The dimensions that grow."""
         choice = self.choices.unlimited_dims
         growing = set(self.dataset.encoding.get("unlimited_dims", ()) if choice is None else choice)
         if choice is None:
@@ -280,7 +276,7 @@ class _DatasetWriter:
         missing = growing - set(self.dataset.dims)
         if missing:
             raise ShapeError(f"unlimited_dims: {min(missing)!r} is not a dimension of the dataset")
-        return {UNLIMITED_KEY: sorted(growing)} if growing else {}
+        return growing
 
 
 class _ImmediateWriter:
