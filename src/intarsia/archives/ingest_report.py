@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-import numpy as np
-
 from intarsia.archives.plan.lint_findings import Drift, Drifts
 from intarsia.display import SHOWN_ROWS, Listing, Result, Table, count_text, size_text
 from intarsia.errors import argument
@@ -327,93 +325,63 @@ def shown_items(items: Sequence[str], most: int | None = SHOWN_FILES) -> list[st
     return [*items[:most], *([f"… and {more} more"] if more > 0 else [])]
 
 
-@dataclass
-class BatchReports:
-    """What the batches so far did; steps of earlier batches move if later ones insert files before them."""
-
-    files: dict[str, FileReport] = field(default_factory=dict)
-    """Files that are not in `_placed`."""
-
-    left_out: dict[str, str] = field(default_factory=dict)
-    copied: int = 0
-    containers: dict[str, None] = field(default_factory=dict)
-    snapshot_id: str | None = None
-
-    _placed: list[tuple[list[FileReport], Any]] = field(default_factory=list)
-    _runs: list[tuple[Run, int, int]] = field(default_factory=list)
-
-    @property
-    def added(self) -> int:
-        """How many files are committed."""
-        return sum(len(reports) for reports, _ in self._placed)
-
-    def add(self, report: IngestReport, axis: GrownAxis | None) -> None:
-        """Add what one batch did; `axis` is the changed first dimension, if there is a single dataset."""
-        if axis is not None and not axis.appends:
-            now = axis.kept
-            self._placed = [(reports, now[starts]) for reports, starts in self._placed]
-            self._runs = [(run, int(now[a]), int(now[b - 1]) + 1) for run, a, b in self._runs]
-        new = [file for file in report.files if file.start is not None]
-        self._placed.append((new, np.array([file.start for file in new], dtype=np.int64)))
-        self.files |= {file.url: file for file in report.files if file.start is None}
-        self._runs += [(run, run.start, run.stop) for run in report.runs]
-        self.left_out |= report.left_out
-        self.copied += report.copied
-        self.containers |= dict.fromkeys(report.containers)
-        self.snapshot_id = report.snapshot_id or self.snapshot_id
-
-    def merge(self, last: IngestReport, urls: Iterable[str], unchanged: set[str]) -> IngestReport:
-        """One report of all batches, with files in the order in which they were named."""
-        found = dict(self.files)
-        for reports, starts in self._placed:
-            for file, start in zip(reports, starts.tolist(), strict=True):
-                found[file.url] = file if file.start == start else replace(file, start=start)
-        listed = [
-            found[url] if url in found else FileReport(url, "unchanged")
-            for url in urls
-            if url in found or url in unchanged
-        ]
-        return replace(
-            last,
-            runs=Runs(tuple(merge_runs([replace(run, start=a, stop=b) for run, a, b in self._runs]))),
-            files=tuple(listed),
-            snapshot_id=self.snapshot_id,
-            containers=tuple(sorted(self.containers)),
-            left_out=self.left_out,
-            copied=self.copied,
-        )
-
-
-def merge_reports(reports: Mapping[str, IngestReport], left_out: Mapping[str, str]) -> IngestReport:
-    """One report of several datasets, with variables named by their paths in the files, as in `left_out`."""
-    first, *others = reports.values()
-    if not others and not left_out:
-        return first
+def merge_reports(reports: Sequence[IngestReport]) -> IngestReport:
+    """One report of several, about different datasets or batches."""
+    if len(reports) == 1:
+        return reports[0]
     files: dict[str, FileReport] = {}
-    for report in reports.values():
-        for file in report.files:
-            known = files.setdefault(file.url, file)
-            if file.status == "failed" or known.status == "unchanged":
-                files[file.url] = file
-    rows = [
-        replace(run, variable=joined_path(path, run.variable))
-        for path, report in reports.items()
-        for run in report.runs
-    ]
+    for file in (file for report in reports for file in report.files):
+        known = files.setdefault(file.url, file)
+        if file.status == "failed" or known.status == "unchanged":
+            files[file.url] = file
     return replace(
-        first,
-        runs=Runs(tuple(rows)),
+        reports[-1],
+        runs=Runs(tuple(merge_runs([run for report in reports for run in report.runs]))),
         files=tuple(files.values()),
-        drifts=tuple(
-            replace(drift, variable=joined_path(path, drift.variable)) if drift.variable else drift
-            for path, report in reports.items()
-            for drift in report.drifts
-        ),
-        left_out=dict(left_out)
-        | {
-            joined_path(path, name): why
-            for path, report in reports.items()
-            for name, why in report.left_out.items()
-        },
-        copied=sum(report.copied for report in reports.values()),
+        snapshot_id=next((each.snapshot_id for each in reversed(reports) if each.snapshot_id), None),
+        containers=tuple(sorted({prefix for report in reports for prefix in report.containers})),
+        left_out={name: why for report in reports for name, why in report.left_out.items()},
+        copied=sum(report.copied for report in reports),
+        drifts=tuple(drift for report in reports for drift in report.drifts),
     )
+
+
+def in_group(report: IngestReport, path: str) -> IngestReport:
+    """A report in which variables are named by their paths in the files, below a group."""
+    if not path:
+        return report
+    return replace(
+        report,
+        runs=Runs(replace(run, variable=joined_path(path, run.variable)) for run in report.runs),
+        drifts=tuple(replace(drift, variable=joined_path(path, drift.variable)) for drift in report.drifts),
+        left_out={joined_path(path, name): why for name, why in report.left_out.items()},
+    )
+
+
+def merge_batches(
+    batches: Sequence[tuple[IngestReport, GrownAxis | None]], urls: Iterable[str], unchanged: set[str]
+) -> IngestReport:
+    """One report of all batches, with files in the order in which they were named.
+
+    Every batch comes with the first dimension after it, if there is a single dataset: what earlier batches
+    placed moves if later ones insert files before it.
+    """
+    moved, places = [], None
+    for report, axis in reversed(batches):
+        if places is not None:
+            files = tuple(
+                each if each.start is None else replace(each, start=int(places[each.start]))
+                for each in report.files
+            )
+            runs = tuple(
+                replace(run, start=int(places[run.start]), stop=int(places[run.stop - 1]) + 1)
+                for run in report.runs
+            )
+            report = replace(report, files=files, runs=Runs(runs))
+        moved.append(report)
+        if axis is not None and not axis.appends:
+            places = axis.kept if places is None else places[axis.kept]
+    merged = merge_reports(moved[::-1])
+    found = {file.url: file for file in merged.files}
+    found |= {url: FileReport(url, "unchanged") for url in unchanged if url not in found}
+    return replace(merged, files=tuple(found[url] for url in urls if url in found))

@@ -36,10 +36,11 @@ from intarsia.archives.ingest_arguments import (
     listed,
 )
 from intarsia.archives.ingest_report import (
-    BatchReports,
     IngestReport,
     Runs,
     find_runs,
+    in_group,
+    merge_batches,
     merge_reports,
     refusal_text,
     report_files,
@@ -464,30 +465,32 @@ class Ingestion:
             for part in self.parts:
                 dataset = Dataset() if session is None else Dataset.read(session.store, part.group)
                 plans.append((part, part.plan(dataset), dataset))
-        reports = {}
+        reports = []
         for part, plan, dataset in plans:
             report = part.report(plan, dataset, repo)
             drifts = find_drifts(plan, dataset, part.rules, report.runs, options)
-            reports[part.request.group] = with_fields(report, drifts=drifts)
-        return merge_reports(reports, left_out_variables(self.without_data))
+            reports.append(in_group(with_fields(report, drifts=drifts), part.request.group))
+        return self._with_left_out(merge_reports(reports))
 
     def commit(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
         """Commit every batch; returns one report for all."""
-        reports = BatchReports()
+        reports: list[tuple[IngestReport, GrownAxis | None]] = []
+        added = 0
         with closing(batches):  # whatever happens, parsing stops
-            for number, _ in enumerate(batches):
+            for _ in batches:
                 repo = self.open()
-                if number and repo is not None:
+                if reports and repo is not None:
                     # otherwise Icechunk would keep the references of earlier batches in memory
                     self.store = reopen_without_cache(repo)
                 self._accept_restored()
                 report = self._commit_batch(message)
-                reports.add(report, self.axis)
+                reports.append((report, self.axis))
+                added += sum(file.start is not None for file in report.files)
                 self.store = report.repository or self.store
                 for part in self.parts:
-                    part.begin_batch(reports.added)
+                    part.begin_batch(added)
         unchanged = {url for part in self.parts for url in part.unchanged}
-        return reports.merge(report, urls, unchanged)
+        return merge_batches(reports, urls, unchanged)
 
     def _accept_restored(self) -> None:
         """First of all, make files readable again that were restored without their times."""
@@ -625,11 +628,14 @@ class Ingestion:
         self, plans: Sequence[IngestPlan], datasets: Sequence[Dataset], repo: icechunk.Repository | None
     ) -> IngestReport:
         """One report of what the plans do."""
-        reports = {
-            part.request.group: part.report(plan, dataset, repo)
+        reports = [
+            in_group(part.report(plan, dataset, repo), part.request.group)
             for part, plan, dataset in zip(self.parts, plans, datasets, strict=True)
-        }
-        return merge_reports(reports, left_out_variables(self.without_data))
+        ]
+        return self._with_left_out(merge_reports(reports))
+
+    def _with_left_out(self, report: IngestReport) -> IngestReport:
+        return with_fields(report, left_out=left_out_variables(self.without_data) | report.left_out)
 
     def _write_groups_without_data(self, store: Any, above: str, plans: Sequence[IngestPlan]) -> None:
         """Write the groups without data; then all groups must open as one tree."""
