@@ -129,8 +129,9 @@ class Expectations:
         """Variables that a file has in a form that cannot be read: they do not become missing values."""
         self.turned: dict[str, dict[str, Ints]] = {}
         """Where the steps of axes are that are in another order than expected, by URL and dimension."""
-        self.conversions: dict[str, dict[str, reconcile.Conversion]] = {}
-        """How files' data is converted to the dataset's units, by URL and variable."""
+        self.converted: set[tuple[str, str]] = set()
+        """What is converted to the dataset's units, by URL and variable."""
+        self._decodings: dict[tuple[str, str], Decoding] = {}
         for name, logical in dataset.logical_groups.items():
             manifest = logical.manifest
             dims = tuple(str(each) for each in manifest.dimension_names or ())
@@ -356,11 +357,11 @@ class Expectations:
                     f"{argument('units', 'ignore')} keeps the numbers as they are)"
                 )
             try:
-                change = reconcile.conversion(units, known.units)
-                decoding = decoding.converted(change)
+                decoding = decoding.converted(reconcile.conversion(units, known.units))
             except IngestError as error:
                 return f"{words}: {error}"
-            self.conversions.setdefault(file.url, {})[name] = change
+            self._decodings[file.url, name] = decoding
+            self.converted.add((file.url, name))
         if name in self.rules.dtypes and decoding.values.kind in "iuf":
             return ""  # values are rounded
         dtype, fixed = (
@@ -371,11 +372,11 @@ class Expectations:
 
     def decode(self, url: str, name: str, variable: ParsedVariable) -> Decoding:
         """How the numbers of a file's variable become values, in the units of the dataset."""
-        known = self.data.get(name) or self._sibling(name)
-        nulls = self.rules.nulls if known is None else known.nulls
-        decoding = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
-        change = self.conversions.get(url, {}).get(name)
-        return decoding if change is None else decoding.converted(change)
+        if (url, name) not in self._decodings:
+            known = self.data.get(name) or self._sibling(name)
+            nulls = self.rules.nulls if known is None else known.nulls
+            self._decodings[url, name] = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
+        return self._decodings[url, name]
 
     def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:
         """Whether a variable has the same axes, in any order; those of length 1 may be there or not."""

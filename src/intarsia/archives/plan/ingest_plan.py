@@ -243,7 +243,8 @@ def _make_plan(
     if rules.combine_attrs != OVERRIDE and files:
         combined = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
         # files in the array's units come first
-        for file in (*declared, *sorted(files, key=lambda file: file.url in expectations.conversions)):
+        converted = {url for url, _ in expectations.converted}
+        for file in (*declared, *sorted(files, key=lambda file: file.url in converted)):
             combined.add(file)
         plan.combine_attrs(combined, dataset)
     return plan
@@ -444,8 +445,7 @@ def plan_array(
         fill = dtype.type(np.nan) if dtype.kind in "fc" and not nulls else None
         lattice = _lattice(dims, shape, growing, [variable for *_, variable in sources])
     by_number = sorted(sources, key=lambda each: each[0].number)
-    changed = expectations.conversions
-    same = [each for each in by_number if each[1] not in changed.get(each[0].file.url, ())]
+    same = [each for each in by_number if (each[0].file.url, each[1]) not in expectations.converted]
     attrs = _attributes(same) if same else _attributes(by_number) | {"units": known.units}
     if rules.schema is not None and name in rules.schema.file.variables:
         attrs = {k: v for k, v in rules.schema.file.variables[name].attrs.items() if k not in PACKING}

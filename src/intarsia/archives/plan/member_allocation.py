@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -115,23 +114,19 @@ def allocate_members(array: ArrayPlan, known: Mapping[str, str], logical: Logica
     `known` are the names of members, by the digests of encodings that they can hold; a new array has none.
     """
     names = set() if logical is None else set(logical.manifest.members)
-    before = {digest: name for digest, name in known.items() if name in names}
-    used: dict[str, str] = {}
+    array.encodings = {digest: name for digest, name in known.items() if name in names}
     for contribution in array.contributions:
         for chunk_set in contribution.chunk_sets:
-            member = _find_member(array, contribution, chunk_set, ChainMap(used, before), logical)
+            member = _find_member(array, contribution, chunk_set, logical)
             array.members[member.name] = member
             member.put(contribution, chunk_set)
-    # the latest come last
-    array.encodings = {digest: name for digest, name in before.items() if digest not in used} | used
 
 
 def _find_member(
-    array: ArrayPlan, contribution: Contribution, chunk_set: ChunkSet, known: ChainMap[str, str],
-    logical: LogicalArrayHandle | None,
-) -> GrowingMember:  # fmt: skip
-    """The member for some chunks of a file; `known` is told what it can hold."""
-    encoding, dims = chunk_set.encoding, contribution.variable.dims
+    array: ArrayPlan, contribution: Contribution, chunk_set: ChunkSet, logical: LogicalArrayHandle | None
+) -> GrowingMember:
+    """The member for some chunks of a file; the array is told what it can hold."""
+    encoding, dims, known = chunk_set.encoding, contribution.variable.dims, array.encodings
     # members have the axes of their files: another order of axes needs another member
     turned = "" if dims == array.dims else " " + ",".join(dims)
     digest, without_fill = encoding.digest + turned, encoding.digest_without_fill + turned
@@ -149,7 +144,8 @@ def _find_member(
         shape = list(contribution.variable.shape)
         shape[axis] = 0
         member = GrowingMember(new_name(), encoding, dims, axis, shape, is_new=True)
-    other = known.get(without_fill)
+    other = known.pop(without_fill, None)  # the latest come last
     known[without_fill] = member.name if other in (None, name) else other
+    known.pop(digest, None)
     known[digest] = member.name
     return member
