@@ -1,8 +1,8 @@
 """Committing safely alongside other writers.
 
-`Commit` makes one commit, under the lock of a local repository, and finds it again if its acknowledgement is
-lost. `publish` is the one loop that commits everything: a change is first prepared, however long that takes,
-and then committed, or moved on top of what others have committed meanwhile, or prepared again.
+`Commit` makes one commit, and finds it again if its acknowledgement is lost. `publish` is the one loop that
+commits everything: a change is first prepared, however long that takes, and then committed, under the lock of
+a local repository, or moved on top of what others have committed meanwhile, or prepared again.
 
 `SessionChanges` knows whether others' commits take away what our changes build on. Icechunk compares changes
 node by node and chunk by chunk. That is not enough: a write into a member is lost, without any conflict, if
@@ -108,32 +108,31 @@ class Commit:
         return describe(self.repo)
 
     def make(self, session: icechunk.Session, since: str | None = None) -> str:
-        """Commit a session, and return the snapshot id.
+        """Commit a session, and return the snapshot id; the caller holds the lock of the repository.
 
         Raises `icechunk.ConflictError` if others were faster. A commit whose acknowledgement was lost is
         found in the history, so it is never made twice nor reported as failed; `since` is the snapshot that
         the first of several attempts began with.
         """
         base = since or session.snapshot_id
-        with commit_lock(self.repo):
-            try:
-                return self._in_time(session)
-            except icechunk.SessionStateError:
+        try:
+            return self._in_time(session)
+        except icechunk.SessionStateError:
+            raise
+        except icechunk.ConflictError:
+            # The others may be ourselves. If that cannot be determined, this must not pass as a conflict:
+            # another attempt would commit twice.
+            made = self.find(base)
+            if made is None:
                 raise
-            except icechunk.ConflictError:
-                # The others may be ourselves. If that cannot be determined, this must not pass as a conflict:
-                # another attempt would commit twice.
+        except icechunk.IcechunkError as error:
+            try:
                 made = self.find(base)
-                if made is None:
-                    raise
-            except icechunk.IcechunkError as error:
-                try:
-                    made = self.find(base)
-                except icechunk.IcechunkError:
-                    made = None  # the storage cannot tell either: the first error says why
-                if made is None:
-                    error.add_note(f"while committing to branch {self.branch!r} of {self.where}")
-                    raise
+            except icechunk.IcechunkError:
+                made = None  # the storage cannot tell either: the first error says why
+            if made is None:
+                error.add_note(f"while committing to branch {self.branch!r} of {self.where}")
+                raise
         return made
 
     def _in_time(self, session: icechunk.Session) -> str:
