@@ -41,3 +41,15 @@ def test_short_reads_are_finished_and_a_file_that_is_cut_off_is_named(tmp_path, 
         assert file_io.read_exactly(file.fileno(), 3, 190) == content[3:]
         with pytest.raises(ChunkDecodeError, match=r"cut off: .*file has 190 of 193 bytes from 3 on"):
             file_io.read_exactly(file.fileno(), 3, 193)
+
+
+@pytest.mark.parametrize("window", [7, 64, 1000])
+def test_bytes_are_copied_from_file_to_file(window, tmp_path, monkeypatch):
+    monkeypatch.setattr(file_io, "WINDOW", window)
+    content = bytes(range(193))
+    (tmp_path / "old").write_bytes(content)
+    with (tmp_path / "old").open("rb") as old, (tmp_path / "new").open("w+b") as new:
+        file_io.copy_range(old.fileno(), 3, new.fileno(), 5, 190)
+        assert new.read() == bytes(5) + content[3:]
+        with pytest.raises(ChunkDecodeError, match="cut off"):
+            file_io.copy_range(old.fileno(), 3, new.fileno(), 5, 191)

@@ -13,7 +13,7 @@ from tests.shards import fleet
 
 LAYOUT = SlotLayout(
     SlotIndex(grid=(16,), first=False),
-    EncodedBound(1000, fixed=True, checksum=True),
+    EncodedBound(1000, fixed=True),
     copies=1,
 )
 
@@ -37,7 +37,7 @@ def test_of_many_creators_one_wins_and_nobody_sees_a_half_made_file(tmp_path):
     assert seen[0][1] == LAYOUT.file_bytes
     assert os.listdir(path.parent) == ["0"]
     with files.open_existing(path, write=False) as fd:
-        table, intact = files.read_index(fd, LAYOUT.index)
+        table, intact = files.read_entries(fd, LAYOUT.index)
     assert intact
     assert LAYOUT.holds(table)
 

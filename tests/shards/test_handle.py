@@ -165,7 +165,7 @@ def files_index(path, array):
     from intarsia.shards.handle import ShardedArray
 
     with files.open_existing(path, write=False) as fd:
-        return files.read_index(fd, ShardedArray(array).index)
+        return files.read_entries(fd, ShardedArray(array).index)
 
 
 def test_two_slots_are_the_default_and_a_shard_with_one_is_refused(tmp_path):

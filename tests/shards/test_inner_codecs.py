@@ -27,19 +27,19 @@ def bound(codecs, dtype="u2", **more):
 
 
 @pytest.mark.parametrize(
-    ("codecs", "nbytes", "slot", "checksum"),
+    ("codecs", "nbytes", "slot"),
     [
-        ([BytesCodec()], 50, 56, False),
-        ([BytesCodec(), Crc32cCodec()], 54, 56, True),
-        ([TransposeCodec(order=(1, 0)), BytesCodec()], 50, 56, False),
-        ([BytesCodec(), intarsia.codecs.PadCodec(location="end", nbytes=6)], 56, 56, False),
-        ([BytesCodec(), Crc32cCodec(), intarsia.codecs.OffsetCodec(offset=10)], 64, 64, True),
-        ([intarsia.codecs.PackBitsCodec(last_bit=2)], 10, 16, False),
+        ([BytesCodec()], 50, 56),
+        ([BytesCodec(), Crc32cCodec()], 54, 56),
+        ([TransposeCodec(order=(1, 0)), BytesCodec()], 50, 56),
+        ([BytesCodec(), intarsia.codecs.PadCodec(location="end", nbytes=6)], 56, 56),
+        ([BytesCodec(), Crc32cCodec(), intarsia.codecs.OffsetCodec(offset=10)], 64, 64),
+        ([intarsia.codecs.PackBitsCodec(last_bit=2)], 10, 16),
     ],
 )
-def test_fixed_chains_have_the_size_that_they_really_encode_to(tmp_path, codecs, nbytes, slot, checksum):
+def test_fixed_chains_have_the_size_that_they_really_encode_to(tmp_path, codecs, nbytes, slot):
     found = bound(codecs)
-    assert found == EncodedBound(nbytes, fixed=True, checksum=checksum)
+    assert found == EncodedBound(nbytes, fixed=True)
     assert found.slot == slot
     array = fleet.make_array(
         tmp_path, shape=(10, 10), chunks=(5, 5), shards=(10, 10), codecs=codecs, dtype="u2"
@@ -78,17 +78,12 @@ INDEX = 16 * 5 + 4
 )
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
 def test_chunks_with_parts_have_the_size_of_their_largest_parts(tmp_path, codecs, dtype, nbytes):
-    assert bound(codecs, dtype) == EncodedBound(nbytes, fixed=False, checksum=False)
+    assert bound(codecs, dtype) == EncodedBound(nbytes, fixed=False)
     array = fleet.make_array(
         tmp_path, shape=(10, 10), chunks=(5, 5), shards=(10, 10), codecs=codecs, dtype=dtype
     )
     intarsia.shards.slotted(array)[0:5, 0:5] = 3  # no nulls, nothing left out: the largest
     assert intarsia.shards.slot_stats(array).bytes_used == nbytes
-
-
-def test_only_a_checksum_over_all_parts_shows_that_some_are_old():
-    assert not bound([nested(BytesCodec(), Crc32cCodec())]).checksum
-    assert bound([nested(BytesCodec()), Crc32cCodec()]).checksum
 
 
 def test_what_has_no_bound_inside_is_named():
@@ -106,7 +101,7 @@ def test_what_has_no_bound_inside_is_named():
 @pytest.mark.parametrize("decision", [None, "compress_if_smaller", "always_apply", lambda codec: True])
 def test_a_conditional_codec_adds_its_header_whatever_decides(decision):
     codec = intarsia.codecs.ConditionalCodec(codecs=[ZstdCodec()], header_bits=16, decision=decision)
-    assert bound([BytesCodec(), codec, Crc32cCodec()]) == EncodedBound(56, fixed=False, checksum=True)
+    assert bound([BytesCodec(), codec, Crc32cCodec()]) == EncodedBound(56, fixed=False)
 
 
 @pytest.mark.parametrize("codec", [ZstdCodec(), GzipCodec(), zarr.codecs.BloscCodec()])

@@ -14,16 +14,17 @@ def test_a_file_that_is_replaced_between_index_and_chunk_makes_no_difference(tmp
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, codecs=fleet.BARE)
     slots = intarsia.shards.slotted(array)
     slots[24:] = np.arange(40)
-    read_index_locked = chunks.read_index_locked
+    read_entries_locked, replaced = chunks.read_entries_locked, []
 
-    def replaced_meanwhile(fd, form):
-        found = read_index_locked(fd, form)
-        monkeypatch.setattr(chunks, "read_index_locked", read_index_locked)
-        assert intarsia.shards.compact(array).replaced == 1  # which moves every chunk
+    def replaced_meanwhile(*arguments):
+        found = read_entries_locked(*arguments)
+        if not replaced:
+            replaced.append(intarsia.shards.compact(array).replaced)  # which moves every chunk
         return found
 
-    monkeypatch.setattr(chunks, "read_index_locked", replaced_meanwhile)
+    monkeypatch.setattr(chunks, "read_entries_locked", replaced_meanwhile)
     assert slots[24:].tolist() == list(range(40))
+    assert replaced == [1]
 
 
 def test_damage_is_named_with_shard_and_chunk(tmp_path):

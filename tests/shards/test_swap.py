@@ -6,13 +6,11 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import intarsia
+from intarsia import file_io
 from intarsia.shards import files, swap
 from intarsia.shards.handle import ShardedArray
-from intarsia.shards.swap import ChunkCopy, copy_chunks
 from tests.shards import fleet
 
 KINDS = list(itertools.product((fleet.BARE, fleet.CHECKED), ("start", "end"), (True, False)))
@@ -43,7 +41,7 @@ def follow_old_entries(directory, monkeypatch, codecs, location, safe_readers, w
 
     def read_table(_seconds=0):
         with files.open_existing(path, write=False) as fd:
-            tables.append(files.read_index(fd, sharded.index)[0].tolist())
+            tables.append(files.read_entries(fd, sharded.index)[0].tolist())
 
     tables = []
     read_table()
@@ -122,42 +120,7 @@ def test_compaction_of_a_shard_that_disappears_does_nothing(tmp_path, monkeypatc
 
 @pytest.fixture(scope="module", autouse=True)
 def small_windows():
-    """Constants so small that a few bytes need several windows and steps."""
+    """A window so small that a few bytes need several."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("WINDOW", 64), ("STEP", 100)):
-            patch.setattr(swap, name, value)
+        patch.setattr(file_io, "WINDOW", 64)
         yield
-
-
-@given(data=st.data())
-def test_every_piece_arrives_in_its_place(tmp_path_factory, data):
-    lengths = data.draw(st.lists(st.integers(1, 150), max_size=12))
-    source, starts = b"", []
-    for length in lengths:
-        source += bytes(data.draw(st.integers(0, 9)))
-        starts.append(len(source))
-        source += os.urandom(length)
-    chosen = data.draw(st.permutations(range(len(lengths))))
-    pieces, expected = [], bytearray()
-    for number in chosen:
-        expected += bytes(data.draw(st.integers(0, 12)))
-        start, length = starts[number], lengths[number]
-        replacement = data.draw(st.sampled_from([None, None, None, b"another"]))
-        pieces.append(ChunkCopy(start, length, len(expected), replacement))
-        expected += source[start : start + length] if replacement is None else replacement
-    directory = tmp_path_factory.mktemp("copy")
-    (directory / "old").write_bytes(source)
-    (directory / "new").touch()
-    with (directory / "old").open("rb") as old, (directory / "new").open("r+b") as new:
-        copy_chunks(old.fileno(), new.fileno(), pieces)
-    assert (directory / "new").read_bytes() == bytes(expected)
-
-
-def test_a_file_that_ends_too_early_is_an_error(tmp_path):
-    (tmp_path / "old").write_bytes(b"abc")
-    with (
-        (tmp_path / "old").open("rb") as old,
-        (tmp_path / "new").open("w+b") as new,
-        pytest.raises(intarsia.errors.ChunkDecodeError, match="cut off"),
-    ):
-        copy_chunks(old.fileno(), new.fileno(), [ChunkCopy(1, 9, 0, None)])

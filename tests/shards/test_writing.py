@@ -15,7 +15,7 @@ from tests.shards import fleet
 
 def table_of(path, array):
     with files.open_existing(path, write=False) as fd:
-        return [tuple(row) for row in files.read_index(fd, ShardedArray(array).index)[0].tolist()]
+        return [tuple(row) for row in files.read_entries(fd, ShardedArray(array).index)[0].tolist()]
 
 
 def test_neighbouring_chunks_are_written_in_one_call(tmp_path, monkeypatch):

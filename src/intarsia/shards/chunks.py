@@ -55,16 +55,12 @@ def hold_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[i
                     return
 
 
-def read_entries_locked(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Table, bool]:
-    """The rows of some chunks as a writer left them, and whether the checksum of the index agrees."""
+def read_entries_locked(
+    fd: int, index: SlotIndex, numbers: Sequence[int] | None = None
+) -> tuple[Table, bool]:
+    """The rows of some chunks, or of all, as a writer left them, and whether their checksum agrees."""
     with lock_index(fd, exclusive=False) if index.checksum else nullcontext():
         return files.read_entries(fd, index, numbers)
-
-
-def read_index_locked(fd: int, index: SlotIndex) -> tuple[Table, bool]:
-    """The table of an open shard as a writer left it, and whether its checksum agrees."""
-    with lock_index(fd, exclusive=False) if index.checksum else nullcontext():
-        return files.read_index(fd, index)
 
 
 def read_chunks(
@@ -80,7 +76,7 @@ def read_chunks(
             return None
         rows, intact = read_entries_locked(fd, index, numbers)
         if not intact:
-            table, intact = read_index_locked(fd, index)
+            table, intact = read_entries_locked(fd, index)
             if not intact:
                 check_believable(path, index, os.fstat(fd).st_size, unpark(table), layouts)
         stored: dict[int, bytes] = {}
@@ -133,7 +129,7 @@ def mend(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLayout]) -
 
     The caller keeps all writers out.
     """
-    table, intact = files.read_index(fd, index)
+    table, intact = files.read_entries(fd, index)
     if intact and not is_parked(table).any():
         return table
     size, table = os.fstat(fd).st_size, unpark(table)
@@ -197,13 +193,14 @@ def write_slots(
     updates = {write.number: write for write in writes if write.partial}
     encoded = {write.number: write.encode(None) for write in writes if not write.partial}
     merged: dict[int, bytes | None] = {}  # the stored bytes that the updates were merged with
-    rests = _Rests()
+    seconds, forestalled, paused = 0.0, 0, False
 
-    def merge(stored: dict[int, bytes | None]) -> None:
-        with rests.worked():
-            for number, write in updates.items():
-                if number not in merged or merged[number] != stored[number]:
-                    encoded[number], merged[number] = write.encode(stored[number]), stored[number]
+    def merge(stored: dict[int, bytes | None]) -> float:
+        begin = time.monotonic()
+        for number, write in updates.items():
+            if number not in merged or merged[number] != stored[number]:
+                encoded[number], merged[number] = write.encode(stored[number]), stored[number]
+        return time.monotonic() - begin
 
     while True:
         slots, stored = None, dict[int, bytes | None].fromkeys(updates)
@@ -223,44 +220,19 @@ def write_slots(
             elif not restore(path, settings):
                 raise SlotsGoneError(_gone(path, settings))
             continue
-        if merged and rests.take():
-            continue
-        merge(stored)
+        if merged and not paused:
+            # If many writers replace parts of one chunk, all but one of them would otherwise encode in vain,
+            # again and again. So one that came too late pauses for a few encodings, more of them each time.
+            forestalled, paused = forestalled + 1, True
+            time.sleep(random.uniform(0, seconds * 2 ** min(forestalled, MOST_DOUBLINGS)))
+            continue  # with the bytes that are stored by now
+        seconds, paused = merge(stored), False
         if fd is None:
             if all(data is None for data in encoded.values()):
                 break
             files.create(path, settings.new)
     if settings.fsync:
         files.sync_names(path, settings.durable)
-
-
-class _Rests:
-    """The pauses of a writer that came too late, before it encodes again.
-
-    If many writers replace parts of one chunk, all but one of them would otherwise encode in vain, again and
-    again. A pause lasts as long as a few encodings, more of them each time, and its length is random.
-    """
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-        self._forestalled = 0
-        self._rested = False
-
-    @contextmanager
-    def worked(self) -> Iterator[None]:
-        """Measure how long encoding takes."""
-        begin = time.monotonic()
-        yield
-        self._seconds, self._rested = time.monotonic() - begin, False
-
-    def take(self) -> bool:
-        """Pause if a pause is due; says whether it paused, so that the stored bytes must be read again."""
-        if self._rested:
-            return False
-        self._forestalled += 1
-        self._rested = True
-        time.sleep(random.uniform(0, self._seconds * 2 ** min(self._forestalled, MOST_DOUBLINGS)))
-        return True
 
 
 def _find_slots(
@@ -271,7 +243,7 @@ def _find_slots(
     sound = intact and not is_parked(rows).any()
     if not sound:
         return None, sound
-    layout = settings.layout_in(fd, rows, numbers, lambda: read_index_locked(fd, settings.index)[0])
+    layout = settings.layout_in(fd, rows, numbers, lambda: read_entries_locked(fd, settings.index)[0])
     if layout is None:
         return None, sound
     entries = dict(zip(numbers, map(tuple, rows.tolist()), strict=True))

@@ -75,33 +75,22 @@ def allocate(fd: int, offset: int, nbytes: int) -> None:
             raise
 
 
-def read_index(fd: int, index: SlotIndex) -> tuple[Table, bool]:
-    """The table of the open shard, and whether its checksum agrees."""
-    start = index.start(_size_with_index(fd, index))
-    return index.decode_numbered(read_exactly(fd, start, index.nbytes))
+def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int] | None = None) -> tuple[Table, bool]:
+    """The rows of some chunks, or of all, in the table of the open shard, and whether its checksum agrees.
 
-
-def _size_with_index(fd: int, index: SlotIndex) -> int:
+    A checksum can only be checked on the whole index. Without one, no more is read than needed.
+    """
     size = os.fstat(fd).st_size
     if size < index.nbytes:
         raise ChunkDecodeError(
             f"the shard {name_of(fd)} has {size} bytes, but its index alone needs {index.nbytes}"
         )
-    return size
-
-
-def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Table, bool]:
-    """The rows of some chunks in the table of the open shard, and whether its checksum agrees.
-
-    A checksum can only be checked on the whole index. Without one, no more is read than needed.
-    """
-    size = _size_with_index(fd, index)
     start = index.start(size)
     places = index.positions(numbers)
-    first, last = int(places.min()), int(places.max())
-    if index.checksum:
+    if index.checksum or numbers is None:
         raw = read_exactly(fd, start, index.nbytes)
         return index.entries(raw)[places], index.is_intact(raw)
+    first, last = int(places.min()), int(places.max())
     if (last - first) * ENTRY > FAR * len(places):
         raw = b"".join(read_exactly(fd, start + int(place) * ENTRY, ENTRY) for place in places)
         return index.entries(raw), True

@@ -18,7 +18,7 @@ from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
 from intarsia.progress import Progress, silent
 from intarsia.shards import files
-from intarsia.shards.inner_codecs import encoded_bound, has_checksum
+from intarsia.shards.inner_codecs import encoded_bound
 from intarsia.shards.locks import local_root, refuse_network
 from intarsia.shards.sharding import OURS, SlottedSharding
 from intarsia.shards.slots import SlotIndex, SlotLayout, in_array_axes
@@ -264,11 +264,6 @@ class ShardedArray:
         """The number of inner chunks of a shard along each axis."""
         shapes = zip(self.shard_spec.shape, self.chunk_spec.shape, strict=True)
         return tuple(shard // chunk for shard, chunk in shapes)
-
-    @cached_property
-    def checksum(self) -> bool:
-        """Whether damage inside a chunk shows when it is read."""
-        return has_checksum(self.inner_codecs)
 
     @cached_property
     def directory(self) -> Path:

@@ -1,9 +1,8 @@
 """What slots need from the codecs of an inner chunk: its largest size, its place, and how to store it raw."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any, Self, cast
 
 from zarr.abc.codec import BytesBytesCodec, Codec
@@ -11,31 +10,19 @@ from zarr.codecs import ShardingCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
-from intarsia import _compat
 from intarsia.codecs.codec_path import Divided
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import Locate, at_place, current_place, inner_place
+from intarsia.codecs.context import names_chunks
+from intarsia.codecs.nested import run_coroutine
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import NoSlotBoundError
-
-CHECKSUMS = frozenset(
-    {
-        "crc32c",
-        "numcodecs.adler32",
-        "numcodecs.crc32",
-        "numcodecs.crc32c",
-        "numcodecs.fletcher32",
-        "numcodecs.jenkins_lookup3",
-    }
-)
-"""bytes -> bytes codecs after which a half-written chunk does not decode."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedBound:
     """What is known about the size of an encoded chunk before encoding.
 
-    >>> EncodedBound(nbytes=260, fixed=True, checksum=True).slot
+    >>> EncodedBound(nbytes=260, fixed=True).slot
     264
     """
 
@@ -44,9 +31,6 @@ class EncodedBound:
 
     fixed: bool
     """Whether every encoded chunk takes exactly that many."""
-
-    checksum: bool
-    """Whether a chunk that is half old and half new fails to decode."""
 
     @property
     def slot(self) -> int:
@@ -65,7 +49,7 @@ def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBoun
     >>> z = zarr.create_array({}, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
     >>> codec = z.metadata.codecs[0]
     >>> encoded_bound(codec.codecs, ShardedArray(z).chunk_spec)
-    EncodedBound(nbytes=16, fixed=True, checksum=False)
+    EncodedBound(nbytes=16, fixed=True)
     """
     codecs = tuple(codecs)
     item_size = getattr(chunk_spec.dtype, "item_size", None)
@@ -93,20 +77,7 @@ def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBoun
         else:
             raise NoSlotBoundError(_unbounded(codec))
         spec = codec.resolve_metadata(spec)
-    return EncodedBound(nbytes, fixed, has_checksum(codecs))
-
-
-def has_checksum(codecs: Iterable[Codec]) -> bool:
-    """Whether a chunk of this chain that is half old and half new fails to decode.
-
-    A checksum inside a nested shard, or inside a part of nullable data, is not enough: all the parts may be
-    intact, and some of them old.
-
-    >>> from zarr.codecs import BytesCodec, Crc32cCodec
-    >>> has_checksum([BytesCodec()]), has_checksum([BytesCodec(), Crc32cCodec()])
-    (False, True)
-    """
-    return any(codec.to_dict().get("name") in CHECKSUMS for codec in codecs)
+    return EncodedBound(nbytes, fixed)
 
 
 def _unbounded(codec: Codec) -> str:
@@ -128,10 +99,26 @@ def with_places(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
     """The same codecs, except that those inside nested shards are told which chunk they work on.
 
     >>> from zarr.codecs import BytesCodec
-    >>> type(with_places([ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()])])[0]).__name__
+    >>> inner = [BytesCodec(), ConditionalCodec(codecs=["zstd"])]
+    >>> type(with_places([ShardingCodec(chunk_shape=(2,), codecs=inner)])[0]).__name__
     'NestedShard'
     """
-    return tuple(NestedShard.of(codec) if isinstance(codec, ShardingCodec) else codec for codec in codecs)
+    return tuple(
+        NestedShard(**{field.name: getattr(codec, field.name) for field in fields(ShardingCodec)})
+        if isinstance(codec, ShardingCodec) and names_chunks(codec)
+        else codec
+        for codec in codecs
+    )
+
+
+class NestedShard(ShardingCodec):
+    """A shard that is an inner chunk of another one. A pipeline tells its codecs which chunk they work on."""
+
+    def _encode_sync(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
+        return run_coroutine(self._encode_single(shard_array, shard_spec))
+
+    def _decode_sync(self, shard_bytes: Buffer, shard_spec: ArraySpec) -> NDBuffer:
+        return run_coroutine(self._decode_single(shard_bytes, shard_spec))
 
 
 def raw(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
@@ -164,64 +151,3 @@ class _Raw(ConditionalCodec):
 
     def effective_decision(self, _chunk_spec: ArraySpec) -> None:
         """Nobody decides."""
-
-
-@dataclass(frozen=True, init=False)
-class NestedShard(ShardingCodec):
-    """A shard that is an inner chunk of another one, encoded and decoded as a whole.
-
-    zarr's own does the same, but does not tell its codecs which chunk they work on.
-    """
-
-    @classmethod
-    def of(cls, codec: ShardingCodec) -> Self:
-        """The same sharding, at all depths."""
-        same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
-        return cls(**same | {"codecs": with_places(codec.codecs)})
-
-    def _chunks(self, shard_spec: ArraySpec) -> Iterator[tuple[tuple[int, ...], Locate, dict[str, Any]]]:
-        chunk_spec = replace(shard_spec, shape=self.chunk_shape)
-        shard = current_place.get()
-        everything = tuple(slice(0, size) for size in shard_spec.shape)
-        grid = _compat.ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
-        for coordinates, inside, outside, _ in _compat.get_indexer(
-            everything, shape=shard_spec.shape, chunk_grid=grid
-        ):
-            selections = {"chunk_selection": inside, "out_selection": outside, "chunk_spec": chunk_spec}
-            place = partial(inner_place, shard, coordinates, chunk_spec, self.codecs)
-            yield coordinates, place, selections
-
-    def _encode_sync(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
-        transform = self._get_inner_chunk_transform(shard_spec)
-        index = ShardIndex.of(self, shard_spec.shape)
-        chunks: dict[tuple[int, ...], Buffer] = {}
-        for coordinates, place, selections in self._chunks(shard_spec):
-            with at_place(place):
-                encoded = _compat.merge_and_encode_chunk(
-                    None,
-                    shard_array,
-                    is_complete=True,
-                    decode=transform.decode_chunk,
-                    encode=transform.encode_chunk,
-                    **selections,
-                )
-            if encoded is not None:
-                chunks[coordinates] = encoded
-        order = _compat.morton_order_coords(index.grid)
-        return index.join({at: chunks[at] for at in order if at in chunks}) if chunks else None
-
-    def _decode_sync(self, shard_bytes: Buffer, shard_spec: ArraySpec) -> NDBuffer:
-        transform = self._get_inner_chunk_transform(shard_spec)
-        chunks = ShardIndex.of(self, shard_spec.shape).split(shard_bytes)
-        out = shard_spec.prototype.nd_buffer.empty(
-            shape=shard_spec.shape, dtype=shard_spec.dtype.to_native_dtype(), order=shard_spec.order
-        )
-        for coordinates, place, selections in self._chunks(shard_spec):
-            with at_place(place):
-                _compat.decode_and_scatter_chunk(
-                    chunks.get(coordinates),
-                    out,
-                    decode=transform.decode_chunk,
-                    **selections,
-                )
-        return out

@@ -11,7 +11,7 @@ from intarsia.codecs.context import working_on
 from intarsia.codecs.shard_index import Table, is_absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.chunks import check_believable, read_chunks, read_index_locked
+from intarsia.shards.chunks import check_believable, read_chunks, read_entries_locked
 from intarsia.shards.handle import AnyArray, ShardedArray
 from intarsia.shards.slots import is_parked, real_places, unpark
 from intarsia.shards.swap import dense
@@ -86,7 +86,7 @@ def _of_shard(sharded: ShardedArray, path: Path) -> dict[str, int]:
     with files.open_existing(path, write=False) as fd:
         if fd is None:
             return {}
-        table = unpark(read_index_locked(fd, sharded.index)[0])
+        table = unpark(read_entries_locked(fd, sharded.index)[0])
         status = os.fstat(fd)
         block = os.fstatvfs(fd).f_frsize
     present = np.flatnonzero(~is_absent(table))
@@ -155,7 +155,7 @@ def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem
             if fd is None:
                 continue  # removed meanwhile, so it holds nothing
             try:
-                table, intact = read_index_locked(fd, sharded.index)
+                table, intact = read_entries_locked(fd, sharded.index)
                 if not intact:
                     check_believable(
                         path, sharded.index, os.fstat(fd).st_size, unpark(table), sharded.layouts

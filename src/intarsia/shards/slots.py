@@ -124,21 +124,16 @@ class SlotIndex(ShardIndex):
         inside = tuple(int(i) for i in np.unravel_index(chunk_order(self.grid)[number], self.grid))
         return inside if self.axes is None else to_array_axes(inside, self.axes)
 
-    def positions(self, numbers: Sequence[int]) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """The entries of the stored index that belong to the chunks with these numbers."""
-        positions: np.ndarray[Any, np.dtype[np.intp]] = chunk_order(self.grid)[np.asarray(numbers, np.intp)]
-        return positions
+    def positions(self, numbers: Sequence[int] | None) -> np.ndarray[Any, np.dtype[np.intp]]:
+        """The entries of the stored index that belong to the chunks with these numbers, or to all."""
+        order = chunk_order(self.grid)
+        return order if numbers is None else order[np.asarray(numbers, np.intp)]
 
     def encode_numbered(self, table: Table) -> bytes:
         """The index as it is stored."""
         stored = np.empty_like(table)
         stored[chunk_order(self.grid)] = table
         return self.encode(stored)
-
-    def decode_numbered(self, stored: bytes | bytearray) -> tuple[Table, bool]:
-        """The table in a stored index, and whether its checksum agrees."""
-        self.check_length(len(stored))
-        return self.entries(stored)[chunk_order(self.grid)], self.is_intact(stored)
 
 
 @dataclass(frozen=True)
@@ -147,7 +142,7 @@ class SlotLayout:
 
     >>> from intarsia.shards.inner_codecs import EncodedBound
     >>> index = SlotIndex(grid=(4,), first=False)
-    >>> layout = SlotLayout(index, EncodedBound(nbytes=97, fixed=True, checksum=False), copies=1)
+    >>> layout = SlotLayout(index, EncodedBound(nbytes=97, fixed=True), copies=1)
     >>> [layout.offset(number) for number in range(4)], layout.file_bytes
     ([0, 104, 208, 312], 484)
     """
@@ -242,7 +237,7 @@ class SlotSettings:
 
     >>> from intarsia.shards.inner_codecs import EncodedBound
     >>> index = SlotIndex(grid=(4,), first=False)
-    >>> SlotSettings(index, EncodedBound(8, fixed=True, checksum=False), safe_readers=True).new.copies
+    >>> SlotSettings(index, EncodedBound(8, fixed=True), safe_readers=True).new.copies
     2
     """
 

@@ -11,16 +11,16 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from intarsia.codecs.shard_index import Table, is_absent
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
-from intarsia.file_io import read_exactly, write_all
+from intarsia.file_io import copy_range, write_all
 from intarsia.shards import files
 from intarsia.shards.chunks import believable, mend
 from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
@@ -117,10 +117,6 @@ def put(
     on disk before it appears, atomically. Unless it is `slotted`, it is marked as compacted. `pause` waits
     for some seconds.
     """
-    pieces = [
-        ChunkCopy(int(shard.table[n, 0]), int(shard.table[n, 1]), int(table[n, 0]), replaced.get(n))
-        for n in np.flatnonzero(~is_absent(table)).tolist()
-    ]
     files.clear_leftovers(shard.path)
     partial = files.temporary(shard.path)
     fd = open_file(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -134,8 +130,7 @@ def put(
         os.ftruncate(fd, nbytes)
         if not slotted:
             files.allocate(fd, 0, nbytes)
-        copy_chunks(shard.fd, fd, pieces)
-        pieces.clear()
+        _copy_chunks(shard, table, fd, replaced)
         replaced.clear()  # many shards may wait at once, with as many chunks
         stored = shard.index.encode_numbered(_as_stored(shard, table))
         write_all(fd, [stored], shard.index.start(nbytes))
@@ -155,6 +150,23 @@ def put(
         raise
     finally:
         close_file(fd)
+
+
+def _copy_chunks(shard: LockedShard, table: Table, fd: int, replaced: Mapping[int, bytes]) -> None:
+    """Write the chunks of a shard where the table of the new file says; neighbours are copied together."""
+    runs: list[list[int]] = []  # where they start, where they go, their length
+    for number in np.flatnonzero(~is_absent(table)).tolist():
+        place = int(table[number, 0])
+        if number in replaced:
+            write_all(fd, [replaced[number]], place)
+            continue
+        start, length = shard.table[number].tolist()
+        if runs and (start, place) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
+            runs[-1][2] += length
+        else:
+            runs.append([start, place, length])
+    for start, place, length in runs:
+        copy_range(shard.fd, start, fd, place, length)
 
 
 def _as_stored(shard: LockedShard, table: Table) -> Table:
@@ -217,80 +229,3 @@ def _is_marked(fd: int, stored_index: bytes) -> bool:
         return os.getxattr(fd, MARK) == _digest(stored_index)
     except OSError:
         return False
-
-
-WINDOW = 2 << 20
-"""Bytes that are copied at a time: enough to make system calls cheap, and still in the processor's caches."""
-
-STEP = 8 << 20
-"""The bytes after which the disk starts to write them, so that the final wait for it is short."""
-
-
-class ChunkCopy(NamedTuple):
-    """A chunk to be copied."""
-
-    start: int
-    """Where it is in the old file."""
-
-    length: int
-    """The length in bytes."""
-
-    place: int
-    """Where it goes in the new file."""
-
-    replacement: bytes | None
-    """What goes there instead, if anything."""
-
-
-def copy_chunks(source: int, fd: int, pieces: Iterable[ChunkCopy]) -> None:
-    """Copy all pieces, in the order of their places, from `source` to `fd`.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryFile() as old, tempfile.TemporaryFile() as new:
-    ...     _ = old.write(b"abc-def-----ghi"), old.flush()
-    ...     pieces = ChunkCopy(12, 3, 0, None), ChunkCopy(0, 3, 3, None), ChunkCopy(4, 3, 6, b"DEF")
-    ...     copy_chunks(old.fileno(), new.fileno(), pieces)
-    ...     new.read()
-    b'ghiabcDEF'
-    """
-    target = _Target(fd)
-    for piece in pieces:
-        if piece.replacement is not None:
-            target.put(piece.replacement, piece.place)
-            continue
-        for at in range(0, piece.length, WINDOW):
-            nbytes = min(WINDOW, piece.length - at)
-            target.put(read_exactly(source, piece.start + at, nbytes), piece.place + at)
-    target.flush()
-
-
-@dataclass
-class _Target:
-    """A file being filled from its start to its end."""
-
-    fd: int
-    waiting: list[bytes | bytearray] = field(default_factory=list)
-    place: int = 0
-    end: int = 0
-    begun: int = 0
-
-    def put(self, data: bytes | bytearray, place: int) -> None:
-        """Have `data` written to `place`, together with the data before it."""
-        gap = place - self.end
-        if self.waiting and 0 < gap < 8:  # padding of a slot
-            self.waiting.append(bytes(gap))
-        elif gap or self.end - self.place >= WINDOW:
-            self.flush()
-        if not self.waiting:
-            self.place = place
-        self.waiting.append(data)
-        self.end = place + len(data)
-
-    def flush(self) -> None:
-        """Write the waiting data."""
-        write_all(self.fd, self.waiting, self.place)
-        self.waiting.clear()
-        if self.end - self.begun >= STEP:
-            # For pages that are not on disk yet, "not needed" means: begin to write them.
-            os.posix_fadvise(self.fd, self.begun, self.end - self.begun, os.POSIX_FADV_DONTNEED)
-            self.begun = self.end
