@@ -7,7 +7,8 @@ not.
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
-from itertools import batched
+from functools import partial
+from itertools import accumulate, batched
 from operator import add
 from typing import Any, Self
 
@@ -29,11 +30,10 @@ from intarsia.parallel import Client, run_on_workers
 from intarsia.progress import Progress, silent
 
 CHUNKS_PER_TASK = 16
-"""How many stored objects a worker in a cluster gets at once: fetching a task costs as much as one."""
+"""How many stored objects a worker gets at once: fetching a task costs one in a cluster as much as one."""
 
-CHUNKS_PER_WORKER = 64
-"""How many stored objects are planned at a time for each thread: enough to keep it busy, and there may be
-millions."""
+FEWEST_TASKS = 1000
+"""Threads get fewer at once if there are not so many tasks, so that progress is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +102,23 @@ def rewrite(
     (4, 4004, True)
     """
     works = [_ArrayRewrite.on(zarr_array, decision) for zarr_array in deciding_arrays(array, "rewrite")]
-    total = sum(len(work.stored) for work in works)
-    outcome, done = _sum(()), 0
-    for work in works:
+    stored = sum(len(work.stored) for work in works)
+    size = max(1, min(CHUNKS_PER_TASK, stored // FEWEST_TASKS)) if client is None else CHUNKS_PER_TASK
+    tasks = [(at, part) for at, work in enumerate(works) for part in batched(work.stored, size)]
+    done = [0, *accumulate(len(part) for _, part in tasks)]
 
-        def count(part: int, _of: int, before: int = done) -> None:
-            progress(before + part, total)
+    def count(tasks_done: int, _tasks: int) -> None:
+        progress(done[tasks_done], stored)
 
-        part = _in_threads(work, count) if client is None else _on_client(client, work, count)
-        outcome, done = _sum((outcome, part)), done + len(work.stored)
-    result, damaged = outcome
+    run = partial(run_on_workers, store=works[0].array.store, tasks=tasks, progress=count)
+    if client is None:
+        threads = max(1, int(zarr.config.get("async.concurrency")))
+        with ThreadPoolExecutor(threads, thread_name_prefix="intarsia-rewrite") as pool:
+            outcomes = run(pool, function=lambda _store, task: works[task[0]].attempt_all(task[1]))
+    else:
+        outcomes = run(client, function=_RewriteInWorker(tuple(work.for_workers() for work in works)))
+    result = sum((part for part, _ in outcomes), Rewritten(0, 0, 0, 0))
+    damaged = [error for _, errors in outcomes for error in errors]
     if damaged:
         damaged[0].add_note(
             f"{len(damaged)} damaged chunks or shards were left alone; of the others, {result}"
@@ -124,52 +131,18 @@ type Outcome = tuple[Rewritten, list[ChunkDecodeError]]
 """What was done, and the errors of the chunks that were left alone."""
 
 
-def _sum(outcomes: Iterable[Outcome]) -> Outcome:
-    result, damaged = Rewritten(0, 0, 0, 0), list[ChunkDecodeError]()
-    for part, errors in outcomes:
-        result, damaged = result + part, damaged + errors
-    return result, damaged
-
-
-def _in_threads(work: "_ArrayRewrite", progress: Progress) -> Outcome:
-    outcome, done, total = _sum(()), 0, len(work.stored)
-    progress(done, total)
-    workers = max(1, int(zarr.config.get("async.concurrency")))
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="intarsia-rewrite")
-    try:
-        for batch in batched(work.stored, CHUNKS_PER_WORKER * workers):
-            for part in pool.map(work.attempt, batch):
-                outcome, done = _sum((outcome, part)), done + 1
-                progress(done, total)
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return outcome
-
-
-def _on_client(client: Client, work: "_ArrayRewrite", progress: Progress) -> Outcome:
-    array, indices = work.array, work.stored
-    metadata: Any = array.metadata
-    tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
-    options = RuntimeOptions.of(metadata.codecs, options_in(array.async_array.config))
-    worker = _RewriteInWorker(array.path, options)
-
-    def count(done: int, _total: int) -> None:
-        progress(min(done * CHUNKS_PER_TASK, len(indices)), len(indices))
-
-    return _sum(run_on_workers(client, array.store, worker, tasks, count))
-
-
 @dataclass(frozen=True, slots=True)
 class _RewriteInWorker:
     """Rewrites some of the chunks in another process."""
 
-    path: str
-    options: RuntimeOptions
-    """The decision, and other run-time options."""
+    arrays: tuple[tuple[str, RuntimeOptions], ...]
+    """The path of each array, with its decision and other run-time options."""
 
-    def __call__(self, store: Any, indices: list[tuple[int, ...]]) -> Outcome:
-        array = self.options.on(zarr.open_array(store, path=self.path, mode="r+"))
-        return _sum(map(_ArrayRewrite.of(array, indices).attempt, indices))
+    def __call__(self, store: Any, task: tuple[int, Sequence[tuple[int, ...]]]) -> Outcome:
+        at, indices = task
+        path, options = self.arrays[at]
+        array = options.on(zarr.open_array(store, path=path, mode="r+"))
+        return _ArrayRewrite.of(array, indices).attempt_all(indices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +172,20 @@ class _ArrayRewrite:
             raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
         return cls.of(array, stored_indices(array))
 
-    def attempt(self, index: tuple[int, ...]) -> Outcome:
-        """Rewrite the chunk or shard at `index`, unless it is damaged."""
-        try:
-            return self._rewrite(index), []
-        except ChunkDecodeError as error:
-            return Rewritten(0, 0, 0, 0), [error]
+    def for_workers(self) -> tuple[str, RuntimeOptions]:
+        """What another process needs to open the array."""
+        metadata: Any = self.array.metadata
+        return self.array.path, RuntimeOptions.of(metadata.codecs, options_in(self.array.async_array.config))
+
+    def attempt_all(self, indices: Iterable[tuple[int, ...]]) -> Outcome:
+        """Rewrite the chunks or shards at some indices, except for damaged ones."""
+        result, damaged = Rewritten(0, 0, 0, 0), []
+        for index in indices:
+            try:
+                result += self._rewrite(index)
+            except ChunkDecodeError as error:
+                damaged.append(error)
+        return result, damaged
 
     def _rewrite(self, index: tuple[int, ...]) -> Rewritten:
         chunk = StoredChunk.of(self.array, self.grid, index)
