@@ -54,7 +54,7 @@ def decoders(stored):
 
     ways = {
         "zstd": {
-            "the library in numcodecs, contexts kept (now)": lambda data: compressors.decompress_zstd(data, memory),
+            "libzstd, contexts kept (now)": lambda data: compressors.decompress_zstd(data, memory),
             "numcodecs": lambda data: zstd.decompress(data, memory),
             "imagecodecs": lambda data: imagecodecs.zstd_decode(data, out=memory),
         },

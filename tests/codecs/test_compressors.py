@@ -39,6 +39,14 @@ def test_what_is_damaged_or_of_another_size_is_refused_and_the_next_frame_is_rea
     assert memory.tobytes() == content
 
 
+@pytest.mark.parametrize("library", [compressors.decompress_zstd, compressors.by_numcodecs])
+def test_no_bytes_are_not_an_empty_frame(library, monkeypatch):
+    assert bytes(compressors.unzstd(zstd.compress(b""), 100)) == b""
+    monkeypatch.setattr(compressors, "decompress_zstd", library)
+    with pytest.raises(ValueError, match="no bytes"):
+        compressors.unzstd(b"", 100)
+
+
 def test_threads_have_contexts_of_their_own():
     frames = {i: zstd.compress(bytes([i]) * 5000 + np.random.default_rng(i).bytes(5000)) for i in range(64)}
 

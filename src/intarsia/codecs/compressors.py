@@ -479,6 +479,8 @@ def unzstd(data: Any, most: int) -> Any:
     content = zstd_content(data)
     if content is not None and content > most:
         raise _too_much(most)
+    if not len(data):  # no frame at all, which the library takes for no content
+        raise ValueError("there are no bytes, not even an empty zstd frame")
     for room in (content or most, most):  # more frames may follow the first
         memory = np.empty(room, dtype=np.uint8)
         try:

@@ -146,6 +146,12 @@ class _PaddedCodec(base.SynchronousBytesCodec):
     def _verify(self, stored: bytes, encoded: Octets, chunk_spec: ArraySpec) -> None:
         """Raise `ChunkDecodeError` unless these are the bytes that would be written around this chunk."""
         codec = self.SPELLING[0]
+        if self._source(chunk_spec) is None:
+            raise ChunkDecodeError(
+                f"codec {codec!r}: the {self._size} bytes around the data{named_chunk()} cannot be "
+                "verified: it is not known what they should be.\n"
+                "  Give them: intarsia.codecs.with_padding(array, function or bytes, verify_header=True)"
+            )
         try:
             expected = self._padding_for(encoded, chunk_spec)
         except ChunkEncodeError as error:
