@@ -18,6 +18,8 @@ import intarsia
 from intarsia.engine import member_source, write_chunks
 from intarsia.engine.member_source import Source
 from intarsia.engine.write import write_box
+from intarsia.logical.encoding import Encoding
+from intarsia.logical.members import create_member
 from intarsia.manifest.box import Box
 from tests.logical import strategies as s
 from tests.logical.places import AsyncOnly
@@ -34,8 +36,8 @@ def two(shape, chunks, codecs, wrap=lambda store: store):
     for _ in range(2):
         store = wrap(MemoryStore())
         array = intarsia.create({}, "x", shape=shape, chunks=chunks, dtype="int32", fill_value=7)
-        encoding = intarsia.logical.members.Encoding(codecs=codecs)
-        made.append(intarsia.logical.members.create_member(store, "m", array.manifest, shape, encoding))
+        encoding = Encoding(codecs=codecs)
+        made.append(create_member(store, "m", array.manifest, shape, encoding))
     return made
 
 

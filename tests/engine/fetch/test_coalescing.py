@@ -42,23 +42,17 @@ def test_the_pieces_are_what_was_asked_for(spans):
     assert [bytes(piece) for piece in parts(fetched(ranges))] == fetched(spans)
 
 
-def test_neighbours_are_asked_for_together_and_far_ones_alone(monkeypatch):
-    monkeypatch.setattr(byte_ranges, "MOST_GAP_BYTES", 10)
+def test_neighbours_are_asked_for_together_and_far_ones_alone():
+    limits = byte_ranges.Limits(most_gap=10, share=10, free=16, most_bytes=1000)
     spans = Spans(None, np.array([0, 0, 0, 1]), np.array([20, 0, 100, 25]), np.array([5, 15, 5, 5]))
-    ((_, blob, start, nbytes, *_),), _ = byte_ranges.coalesce_spans([spans])
+    ((_, blob, start, nbytes, *_),), _ = byte_ranges.coalesce_spans([spans], limits)
     assert (blob.tolist(), start.tolist(), nbytes.tolist()) == ([0, 0, 1], [0, 100, 25], [25, 5, 5])
 
 
-def test_a_gap_is_never_larger_than_what_is_wanted_before_it():
-    spans = Spans(None, np.array([0, 0]), np.array([0, 1_000]), np.array([10, 10]))
-    ((_, blob, *_),), _ = byte_ranges.coalesce_spans([spans])
-    assert blob.tolist() == [0, 0]
-
-
-def test_a_joined_range_stays_small(monkeypatch):
-    monkeypatch.setattr(byte_ranges, "MOST_COALESCED_BYTES", 25)
+def test_a_joined_range_stays_small():
+    limits = byte_ranges.Limits(most_gap=10, share=10, free=16, most_bytes=20)
     spans = Spans(None, np.zeros(5, dtype=int), np.arange(5) * 10, np.full(5, 10))
-    ((_, _, start, nbytes, *_),), _ = byte_ranges.coalesce_spans([spans])
+    ((_, _, start, nbytes, *_),), _ = byte_ranges.coalesce_spans([spans], limits)
     assert (start.tolist(), nbytes.tolist()) == ([0, 20, 40], [20, 20, 10])
 
 

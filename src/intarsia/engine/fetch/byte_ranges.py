@@ -41,16 +41,6 @@ FILES = Limits(most_gap=16 << 10, share=2, free=16 << 10, most_bytes=1 << 20)
 """For files on this machine: another call costs less than reading more than that in vain."""
 
 
-MOST_GAP_BYTES = 1 << 20
-"""Ranges further apart than this are requested one by one: a request costs less than reading the gap."""
-
-MOST_COALESCED_BYTES = 16 << 20
-"""A joined range is held in memory until its last piece is decoded."""
-
-type Cut = tuple[int, int, int | None]
-"""The request that holds a piece, and the piece's first and last byte in its answer; None means all of it."""
-
-
 class RangeRequests(NamedTuple):
     """Requests, and what each of them holds."""
 
@@ -114,60 +104,30 @@ def group_ranges(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> Range
     return RangeRequests(renumbered, owner[order][at], first, last)
 
 
-def coalesce_spans(spans: Sequence[Spans]) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
-    """Fewer, larger ranges that hold everything requested, and a function that cuts the pieces out of them.
-
-    A gap is read only if it is no larger than the wanted bytes before it, so at most half is waste.
-    """
-    if all(item.start is None for item in spans):
-        return list(spans), list
-    ranges_of_all: list[Spans] = []
-    cuts: list[Cut] = []
+def coalesce_spans(
+    spans: Sequence[Spans], limits: Limits = REMOTE
+) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
+    """Fewer, larger ranges that hold all that is requested, and a function that cuts the pieces out."""
+    ranges: list[Spans] = []
+    cuts: list[tuple[int, int, int | None]] = []  # the request of a piece, and its first and last byte there
     requests = 0
     for item in spans:
-        ranges, pieces = coalesce_member(item, requests)
-        ranges_of_all.append(ranges)
-        cuts += pieces
-        requests += len(ranges.blob)
+        if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
+            # Whole objects have nothing to join; a range that counts from the end has no known neighbours.
+            cuts += [(requests + i, 0, None) for i in range(len(item.blob))]
+        else:
+            request, blob, first, last = coalesce_ranges(item.blob, item.start, item.nbytes, limits)
+            begin = item.start - first[request]
+            columns = requests + request, begin, begin + item.nbytes
+            cuts += zip(*(column.tolist() for column in columns), strict=True)
+            item = item._replace(blob=blob, start=first, nbytes=last - first, request=None)
+        ranges.append(item)
+        requests += len(item.blob)
 
     def cut_out(received: list[Any]) -> list[Any]:
         return [_piece(received[request], first, last) for request, first, last in cuts]
 
-    return ranges_of_all, cut_out
-
-
-def coalesce_member(item: Spans, requests: int, most_gap: int = MOST_GAP_BYTES) -> tuple[Spans, list[Cut]]:
-    """The ranges of one member, joined; requests are numbered from `requests` on.
-
-    It serves the batches of a read, of which there are many, with few ranges each: for eight ranges, a loop
-    takes a sixth of the time of `coalesce_ranges`; from a hundred on it is slower.
-    """
-    if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
-        # Whole objects have nothing to join; a range that counts from the end has no known neighbours.
-        return item, [(requests + i, 0, None) for i in range(len(item.blob))]
-    # Sorted by object and position, a range can only continue the one before it.
-    order = np.lexsort((item.start, item.blob))
-    columns = (column[order].tolist() for column in (item.blob, item.start, item.nbytes))
-    groups: list[list[int]] = []  # object, first byte, last byte, number of bytes wanted
-    pieces: list[Any] = [None] * len(order)
-    for position, (blob, first, nbytes) in zip(order.tolist(), zip(*columns, strict=True), strict=True):
-        last = groups[-1] if groups else None
-        if (
-            last is not None
-            and last[0] == blob
-            # What counts is the bytes wanted so far, not those fetched: waste must not justify more waste.
-            and first - last[2] <= min(most_gap, last[3])
-            and first + nbytes - last[1] <= MOST_COALESCED_BYTES
-        ):
-            # Ranges may overlap: an index may point two chunks to the same bytes.
-            last[2], last[3] = max(last[2], first + nbytes), last[3] + nbytes
-        else:
-            last = [blob, first, first + nbytes, nbytes]
-            groups.append(last)
-        pieces[position] = (requests + len(groups) - 1, first - last[1], first - last[1] + nbytes)
-    table = np.array(groups, dtype=np.int64).reshape(-1, 4)
-    starts, stops = table[:, 1], table[:, 2]
-    return item._replace(blob=table[:, 0], start=starts, nbytes=stops - starts, request=None), pieces
+    return ranges, cut_out
 
 
 def _piece(whole: Any, first: int, last: int | None) -> Any:

@@ -14,15 +14,13 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from zarr.storage import LocalStore
 
 from intarsia.codecs.shard_index import ABSENT, LONGEST, points_outside
-from intarsia.engine.fetch.byte_ranges import FILES, coalesce_member
+from intarsia.engine.fetch.byte_ranges import FILES, coalesce_ranges, coalesce_spans
 from intarsia.engine.fetch.store import (
     Cost,
     Encoded,
@@ -32,7 +30,6 @@ from intarsia.engine.fetch.store import (
     ReadLater,
     Spans,
     cost_of,
-    cut_out,
     one_span,
 )
 from intarsia.engine.fetch.symlinks import Folders
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
     from intarsia.engine.chunk_codecs import Decoder
     from intarsia.engine.fetch.symlinks import Folders
     from intarsia.engine.inner_chunks import Shards
-    from intarsia.manifest.region_table import Ints
 
 
 MOST_FILES = 64
@@ -135,6 +131,9 @@ def _announce(open_file: Callable[[int], int], coming: range, starts: Sequence[i
 SMALL_CHUNK = 16 << 10
 """Stored bytes: asking the system for a chunk this small takes longer than copying it once more."""
 
+WORTH_JOINING = 16
+"""Fewer chunks are read one by one in the time that it takes to find out which are neighbours."""
+
 SETTLED_NS = 3_000_000_000
 """A file that was changed less than this ago may change again without a new time: file systems count in steps
 of up to two seconds. Its index is not kept."""
@@ -198,79 +197,48 @@ def inner_chunks(folders: Folders, item: Spans) -> Iterator[Encoded | None]:
             continue
         try:
             entries = index_of(file, shards, int(some.blob[0]))
-            yield from _one(file, entries, some) if some.blob.size == 1 else _several(file, entries, some)
+            yield from _in_shard(file, entries, some)
         finally:
             os.close(file)
 
 
-def _one(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
+def _in_shard(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
+    """The requested parts of inner chunks of one open shard."""
     assert item.within is not None
-    offset, length = entries[item.within[0]].tolist()
-    if offset == _NO_ENTRY:
-        yield None
-        return
-    if offset > LONGEST or length > LONGEST:
-        raise points_outside()
-    decoder = item.source.decoder
-    if item.start is not None and item.nbytes is not None and length == decoder.nbytes:
-        offset, length = offset + int(item.start[0]), int(item.nbytes[0])
-    yield FileSpan(file, offset, length) if decoder.is_raw else read_exactly(file, offset, length)
-
-
-def _several(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
-    entry, decoder = entries[item.within], item.source.decoder
-    stored = entry[:, 0] != ABSENT
-    bad = stored & ((entry > LONGEST).any(axis=1))
-    first_bad = int(np.argmax(bad)) if bad.any() else -1
-    start, nbytes = (np.where(stored & ~bad, column, 0).astype(np.int64) for column in entry.T)
-    if item.start is not None and item.nbytes is not None:
-        whole = nbytes == decoder.nbytes  # else it is damaged, and decoding it says so
-        start, nbytes = np.where(whole, start + item.start, start), np.where(whole, item.nbytes, nbytes)
-    if int(nbytes.max()) <= SMALL_CHUNK:
-        pieces: Iterator[Encoded] = _coalesced(file, item, start[stored], nbytes[stored])
-    elif decoder.is_raw:
-        columns = start[stored].tolist(), nbytes[stored].tolist()
-        pieces = (FileSpan(file, *span) for span in zip(*columns, strict=True))
-    else:
-        columns = start[stored].tolist(), nbytes[stored].tolist()
-        pieces = (read_exactly(file, *span) for span in zip(*columns, strict=True))
-    for k, is_stored in enumerate(stored.tolist()):
-        if k == first_bad:
+    if item.within.size >= WORTH_JOINING:
+        joined = _joined(file, entries[item.within], item)
+        if joined is not None:
+            yield from joined
+            return
+    decoder, starts, lengths = item.source.decoder, item.start, item.nbytes
+    for k, (offset, length) in enumerate(entries[item.within].tolist()):
+        if offset == _NO_ENTRY:
+            yield None
+            continue
+        if offset > LONGEST or length > LONGEST:
             raise points_outside()
-        yield next(pieces) if is_stored else None
+        if starts is not None and lengths is not None and length == decoder.nbytes:
+            # A chunk of another size is damaged, and decoding it says so.
+            offset, length = offset + int(starts[k]), int(lengths[k])
+        yield FileSpan(file, offset, length) if decoder.is_raw else read_exactly(file, offset, length)
 
 
-def _coalesced(file: int, item: Spans, start: Ints, nbytes: Ints) -> Iterator[bytes]:
-    """Small pieces of one file: neighbours are read in one go."""
-    blob = np.full(start.shape, item.blob[0])
-    ranges, cuts = coalesce_member(item._replace(blob=blob, start=start, nbytes=nbytes), 0, FILES.most_gap)
-    assert ranges.start is not None
-    assert ranges.nbytes is not None
-    spans = zip(ranges.start.tolist(), ranges.nbytes.tolist(), strict=True)
-    contents = [os.pread(file, length, first) for first, length in spans]
-    return (cut_out(contents[request], first, last) for request, first, last in cuts)
-
-
-SMALL_PIECE = 128 << 10
-"""In a local file, finding a piece this small takes longer than copying it once more."""
+def _joined(file: int, entry: Any, item: Spans) -> Iterator[Encoded] | None:
+    """Small chunks that are all stored, neighbours read in one go; None for others."""
+    if int(entry[:, 1].max()) > SMALL_CHUNK or int(entry[:, 0].max()) > LONGEST or item.start is not None:
+        return None
+    start, nbytes = entry.astype(np.int64).T
+    requests = coalesce_ranges(np.zeros_like(start), start, nbytes, FILES)
+    spans = zip(requests.first.tolist(), (requests.last - requests.first).tolist(), strict=True)
+    contents = [read_exactly(file, *span) for span in spans]
+    begin = start - requests.first[requests.request]
+    pieces = zip(requests.request.tolist(), begin.tolist(), (begin + nbytes).tolist(), strict=True)
+    return (contents[number][first:last] for number, first, last in pieces)
 
 
 def _not_stored(_: int, error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
-
-
-def _is_worth_coalescing(item: Spans) -> bool:
-    """Whether the pieces are so small that finding them takes longer than copying them once more."""
-    start, nbytes = item.start, item.nbytes
-    if start is None or nbytes is None or start.size <= 1:
-        return False
-    return bool((start >= 0).all() and nbytes.max() <= SMALL_PIECE)
-
-
-def _coalesce_in_files(item: Spans) -> Spans:
-    """The ranges of files that are read in one go."""
-    return coalesce_member(item, 0, FILES.most_gap)[0] if _is_worth_coalescing(item) else item
 
 
 class LocalFiles(Plain):
@@ -284,7 +252,7 @@ class LocalFiles(Plain):
         self._folders = Folders(os.fspath(store.root))
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
-        return cost_of([_coalesce_in_files(item) for item in spans])
+        return cost_of(coalesce_spans(spans, FILES)[0])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
         return ReadLater(partial(self._read, spans))
@@ -293,8 +261,6 @@ class LocalFiles(Plain):
         for item in spans:
             if item.within is not None:
                 yield from inner_chunks(self._folders, item)
-            elif _is_worth_coalescing(item):
-                yield from self._coalesced_pieces(item)
             else:
                 yield from self._files(item)
 
@@ -304,25 +270,3 @@ class LocalFiles(Plain):
         starts = [0] * blob.size if start is None else start.tolist()
         lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
         return files_in_turn(lambda i: folders.open(keys[i]), starts, lengths, source.decoder, _not_stored)
-
-    def _coalesced_pieces(self, item: Spans) -> Generator[bytes | None]:
-        """Small pieces of files: each file is opened once, and neighbours are read in one go."""
-        ranges, cuts = coalesce_member(item, 0, FILES.most_gap)
-        assert ranges.start is not None
-        assert ranges.nbytes is not None
-        columns = ranges.blob.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
-        contents: list[bytes | None] = []
-        for blob, group in groupby(zip(*columns, strict=True), key=itemgetter(0)):
-            (key,) = item.source.keys(np.array([blob]))
-            try:
-                file = self._folders.open(key)
-            except (FileNotFoundError, NotADirectoryError):
-                contents += [None for _ in group]
-                continue
-            try:
-                contents += [os.pread(file, length, first) for _, first, length in group]
-            finally:
-                os.close(file)
-        for request, first, last in cuts:
-            content = contents[request]
-            yield None if content is None else cut_out(content, first, last)

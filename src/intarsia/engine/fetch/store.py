@@ -20,7 +20,6 @@ from zarr.storage import MemoryStore
 
 from intarsia._compat import event_loop, store_supports_sync_io
 from intarsia.engine.fetch.byte_ranges import coalesce_spans
-from intarsia.errors import ChunkDecodeError
 from intarsia.file_io import read_exactly, read_rest
 from intarsia.parallel import check_store
 
@@ -304,14 +303,6 @@ def one_span(
     finally:
         os.close(file)
     yield content
-
-
-def cut_out(content: bytes, first: int, last: int | None) -> bytes:
-    """A piece of what was read from a file; an error if the file ends before the piece does."""
-    piece = content[first:last]
-    if last is not None and len(piece) < last - first:
-        raise ChunkDecodeError(f"its file is cut off: it has {len(piece)} of {last - first} bytes")
-    return piece
 
 
 def read_key(store: Any, key: str) -> bytes | None:
