@@ -2,7 +2,8 @@
 
 import shutil
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,33 +166,35 @@ def _expect(array: LogicalArray, values: np.ndarray[Any, Any], what: str) -> Non
 
 def _verdict(array: LogicalArray, values: np.ndarray[Any, Any]) -> list[tuple[str, int, float]]:
     """Name, stored bytes and seconds to read: as stored, then with one encoding for everything."""
-    results = [("three encodings", survey(array).total_stored or 0, _seconds(array))]
+    results = [("three encodings", survey(array).total_stored or 0, _seconds(lambda: array[...]))]
     for name, codecs in ALTERNATIVES.items():
         repo = intarsia.open_repository("memory://", create=True)
         with intarsia.transaction(repo, message=name) as transaction:
             single = transaction.create("one", shape=(0, *SHAPE[1:]), chunks=LATTICE, dtype="float32")
             single.append(values, codecs=codecs)
         alone = intarsia.open(repo, "one")
-        results.append((f"all {name}", survey(alone).total_stored or 0, _seconds(alone)))
+        results.append(
+            (f"all {name}", survey(alone).total_stored or 0, _seconds(partial(alone.__getitem__, ...)))
+        )
     return results
 
 
 def _haste(values: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """Seconds to append some values in memory, raw and compressed: the best of three, alternating."""
-    best = {"raw": float("inf"), "shuffle+zstd": float("inf")}
-    for name in (*best, *best, *best):
+    """Seconds to append some values in memory, raw and compressed."""
+
+    def append(codecs: list[Any]) -> None:
         array = intarsia.create({}, "one", shape=(0, *SHAPE[1:]), chunks=LATTICE, dtype="float32")
-        begun = time.perf_counter()
-        array.append(values, codecs=ALTERNATIVES[name])
-        best[name] = min(best[name], time.perf_counter() - begun)
-    return best["raw"], best["shuffle+zstd"]
+        array.append(values, codecs=codecs)
+
+    raw, compressed = (partial(append, ALTERNATIVES[name]) for name in ("raw", "shuffle+zstd"))
+    return _seconds(raw), _seconds(compressed)
 
 
-def _seconds(array: LogicalArray) -> float:
-    """The best of three full reads."""
+def _seconds(work: Callable[[], object]) -> float:
+    """The best of three runs."""
     best = float("inf")
     for _ in range(3):
         begun = time.perf_counter()
-        array[...]
+        work()
         best = min(best, time.perf_counter() - begun)
     return best

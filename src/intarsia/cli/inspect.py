@@ -1,5 +1,7 @@
 """Commands that look at arrays: `info`, `regions`, `read`, `explain`, `report`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -146,13 +148,9 @@ def read(
     Args:
         output (-o FILE): Save to this .npy or .csv file instead of printing.
     """
-    opened, text, chosen = _selected(place, array, selection)
-    with waiting("reading", counted=False):
-        outer = any(isinstance(entry, list) for entry in chosen)
-        try:
-            values = np.ma.asanyarray(opened.oindex[chosen] if outer else opened[chosen])
-        except IndexError as error:
-            raise BoundsError(f"selection {text!r} of shape {opened.shape}: {error}") from error
+    opened, text, chosen, outer = _selected(place, array, selection)
+    with waiting("reading", counted=False), _within(text, opened):
+        values = np.ma.asanyarray(opened.oindex[chosen] if outer else opened[chosen])
     if output is not None:
         save(output, values)
         shown = [f"{output}: {values.dtype} of shape {values.shape}, {size_text(values.nbytes)}"]
@@ -184,11 +182,20 @@ def _number(value: object) -> object:
     return str(value)
 
 
-def _selected(place: VersionToRead, array: str, selection: str) -> tuple[LogicalArray | Reader, str, Any]:
-    """An array, and a selection of it as text and as an index."""
+def _selected(place: VersionToRead, array: str, selection: str) -> tuple[Any, str, Any, bool]:
+    """An array, and a selection of it as text and as an index; and whether that is orthogonal."""
     array, selection = place.array_and_selection(array, selection)
     chosen = args.parse_selection(selection)
-    return place.readable(array), selection, chosen
+    return place.readable(array), selection, chosen, any(isinstance(entry, list) for entry in chosen)
+
+
+@contextmanager
+def _within(selection: str, array: LogicalArray | Reader) -> Iterator[None]:
+    """Says which selection lies outside of an array."""
+    try:
+        yield
+    except IndexError as error:
+        raise BoundsError(f"selection {selection!r} of shape {array.shape}: {error}") from error
 
 
 @verb()
@@ -197,13 +204,9 @@ def explain(place: VersionToRead, array: args.Array = "", selection: args.Select
 
     Example: intarsia explain data/store temperature '0:24, 10, :'
     """
-    opened, text, chosen = _selected(place, array, selection)
-    outer = any(isinstance(entry, list) for entry in chosen)
-    with waiting("planning", counted=False):
-        try:
-            plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
-        except IndexError as error:
-            raise BoundsError(f"selection {text!r} of shape {opened.shape}: {error}") from error
+    opened, text, chosen, outer = _selected(place, array, selection)
+    with waiting("planning", counted=False), _within(text, opened):
+        plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
     return Output(plan, path=opened.path, selection=text, plan=plan)
 
 

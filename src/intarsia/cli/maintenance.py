@@ -190,7 +190,10 @@ def replicate(
     if drop is None and not options:
         raise CommandError("say how the replica is stored: --chunks, --codec or --shards")
     if drop is not None:
-        made, commit, layer = *_drop_replica(place, old, bounds, drop), drop
+        message = f"drop the replica in layer {drop} of {old.path}"
+        with place.change_array(old.path, message) as (opened, change):
+            opened.drop_replica(bounds, layer=drop)
+        made, layer, commit = place.open(old.path), drop, change.snapshot_id
     else:
         with waiting("copying") as progress:
             message = f"replicate {old.path}"
@@ -212,22 +215,6 @@ def replicate(
         nbytes_stored=stored,
         snapshot_id=commit,
     )
-
-
-def _drop_replica(
-    place: BranchToCommit, old: LogicalArray, box: Any, layer: int
-) -> tuple[LogicalArray, str | None]:
-    if place.repo is None:
-        made = place.writable_array(old.path)
-        made.drop_replica(box, layer=layer)
-        return made, None
-    commit = intarsia.retry(
-        place.repo,
-        lambda tx: tx.open(old.path).drop_replica(box, layer=layer),
-        branch=place.branch_name,
-        message=place.message or f"drop the replica in layer {layer} of {old.path}",
-    )
-    return place.open(old.path), commit
 
 
 def _layer(made: LogicalArray, options: dict[str, Any], before: set[int]) -> int:

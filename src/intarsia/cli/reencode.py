@@ -186,17 +186,15 @@ def rewrite(place: BranchToCommit, array: str = "", *, decision: str = "compress
                 f"cannot rewrite {path or '/'}: none of its {members} members has a conditional codec.\n"
                 "  To give them other codecs: intarsia recode"
             )
-        results = []
-        for name, member in arrays:
-            with waiting(f"rewriting {name or '/'}") as progress:
-                results.append((name, intarsia.codecs.rewrite(member, decision, progress=progress)))
-    rows = [(name or "/", f"{done.rewritten:,} of {done.chunks:,}", *_sizes(done)) for name, done in results]
-    return Output(
-        Table(("Array", "Rewritten", "Stored before", "Stored"), rows),
-        decision=decision,
-        arrays=[{"path": name, **json_of(done)} for name, done in results],
-        snapshot_id=change.snapshot_id,
-    )
+        results = _each(arrays, "rewriting", partial(intarsia.codecs.rewrite, decision=decision))
+    columns: dict[str, Any] = {
+        "Array": lambda done: done["path"] or "/",
+        "Rewritten": lambda done: f"{done['rewritten']:,} of {done['chunks']:,}",
+        "Stored before": lambda done: size_text(done["bytes_before"]),
+        "Stored": lambda done: size_text(done["bytes_after"]),
+    }
+    table = Table.of(results, columns)
+    return Output(table, decision=decision, arrays=results, snapshot_id=change.snapshot_id)
 
 
 @verb()
@@ -228,27 +226,33 @@ def compact(
             f"none of the {members} members of {path or '/'} has shards: there are no slots to compact.\n"
             "  To store it in shards: intarsia recode STORE PATH --codec … --shards …"
         )
+    work = partial(intarsia.shards.compact, decision=decision, any_filesystem=any_filesystem)
+    results = _each(arrays, "compacting", work)
+    columns: dict[str, Any] = {
+        "Array": lambda done: done["path"] or "/",
+        "Shards replaced": lambda done: f"{done['replaced']:,} of {done['shards']:,}",
+        "On disk before": lambda done: size_text(done["bytes_before"]),
+        "On disk": lambda done: size_text(done["bytes_after"]),
+    }
+    return Output(Table.of(results, columns), arrays=results)
+
+
+type Arrays = list[tuple[str, zarr.Array[Any]]]
+"""Arrays and their paths."""
+
+
+def _each(arrays: Arrays, what: str, work: Callable[..., Any]) -> list[dict[str, Any]]:
+    """What was done to each of some arrays."""
     results = []
-    for name, sharded in arrays:
-        with waiting(f"compacting {name or '/'}") as progress:
-            done = intarsia.shards.compact(
-                sharded, decision=decision, any_filesystem=any_filesystem, progress=progress
-            )
-            results.append((name, done))
-    rows = [(name or "/", f"{done.replaced:,} of {done.shards:,}", *_sizes(done)) for name, done in results]
-    return Output(
-        Table(("Array", "Shards replaced", "On disk before", "On disk"), rows),
-        arrays=[{"path": name, **json_of(done)} for name, done in results],
-    )
-
-
-def _sizes(done: Any) -> tuple[str, str]:
-    return size_text(done.bytes_before), size_text(done.bytes_after)
+    for name, array in arrays:
+        with waiting(f"{what} {name or '/'}") as progress:
+            results.append({"path": name, **json_of(work(array, progress=progress))})
+    return results
 
 
 def _arrays_that(
     suit: Callable[[MemberFacts], object], store: Any, path: str, what: str
-) -> tuple[list[tuple[str, zarr.Array[Any]]], int]:
+) -> tuple[Arrays, int]:
     """The Zarr array at a path, or the suitable members of a logical array; and how many were checked.
 
     `what` tells an error what should be there.
