@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
+from intarsia.display import Table
 from intarsia.inspect.survey import survey
 from intarsia.logical import recode as module
 from tests.grids import dear
@@ -142,7 +143,8 @@ def test_tables_and_explanations_show_shards():
     array = sharded({})
     assert "(20, 4)" in str(array.regions)
     seen = survey(array)
-    assert seen.columns["Shards"](seen.row(0)) == "(20, 4)"
+    table = Table.of([seen.row(0)], seen.columns)
+    assert table.rows[0][list(table.columns).index("Shards")] == "(20, 4)"
     assert "shards (20, 4)" in str(intarsia.explain(array))
     array.recode(codecs=[], chunks=(10, 4))
     assert "Shards" not in str(array.regions)

@@ -31,6 +31,7 @@ from intarsia.manifest.manifest import Manifest, NewRegion
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.packing_columns import NO_PACKINGS, PackingChoice, choose_packing
 from intarsia.manifest.region_table import NO_REGIONS, NONE, Row
+from intarsia.nullable import NullableValues
 from intarsia.nullable.codec import NullableCodec
 from intarsia.parallel import Client, run_on_workers
 from intarsia.progress import Progress, silent
@@ -212,7 +213,8 @@ def copy_values(room: Reservation, *, client: Client | None = None, progress: Pr
     metadata: Any = member.metadata
     exact = room.exact and not is_exact(metadata.codecs)
     runtime = logical.runtime_options(name, options)
-    copy = _Copy(logical.group.path, logical.manifest, room.copied, name, runtime, exact)
+    handle = LogicalArrayHandle if room.copied is None else StoredNumbers
+    copy = _Copy(logical.group.path, room.copied or logical.manifest, handle, name, runtime, exact)
     step = _step(logical, room.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
     tasks = _tasks(room.pieces, step)
     if client is not None:
@@ -220,9 +222,7 @@ def copy_values(room: Reservation, *, client: Client | None = None, progress: Pr
         return
     steps = [sum(prod(piece.target.in_units(unit).shape) for piece in task) for task in tasks]
     progress(0, sum(steps))
-    source = logical
-    if room.copied is not None:
-        source = StoredNumbers(logical.group, room.copied, logical.members.live)
+    source = logical if room.copied is None else handle(logical.group, room.copied, logical.members.live)
     for task, done in zip(tasks, accumulate(steps), strict=True):
         copy.into(source, logical.target(name, options), task)
         progress(done, sum(steps))
@@ -266,7 +266,9 @@ class _Copy:
 
     path: str
     manifest: Manifest
-    copied: Manifest | None
+    """What to copy: the array, or the numbers in its members."""
+    handle: type[LogicalArrayHandle]
+    """How to read it."""
     member: str
     runtime: RuntimeOptions
     """The run-time options for writing."""
@@ -274,10 +276,7 @@ class _Copy:
     """Whether every value is read again and compared."""
 
     def __call__(self, store: Any, task: list[DataPiece]) -> None:
-        group = open_group(store, self.path, "r+")
-        logical = LogicalArrayHandle(group, self.manifest)
-        if self.copied is not None:
-            logical = StoredNumbers(group, self.copied)
+        logical = self.handle(open_group(store, self.path, "r+"), self.manifest)
         member = self.runtime.on(logical.members.child(self.member))
         self.into(logical, Source.of(self.member, member), task)
 
@@ -295,12 +294,27 @@ def _check_copy(target: Source, piece: DataPiece, stored: Values) -> None:
     """Refuse an encoding that does not return what was stored."""
     array: Any = target.array
     back = array[piece.target.slices]
-    same = np.asarray((back == stored) | ((back != back) & (stored != stored)))
-    if not same.all():
-        place = tuple(int(i) for i in np.argwhere(~same)[0])
+    place = first_difference(back, stored)
+    if place is not None:
         element = tuple(a + i for a, i in zip(piece.source.start, place, strict=True))
         raise CodecConfigurationError(
             f"a replica must hold the same values as the array, but with these codecs it would not: at "
             f"{element} "
             f"it would be {back[place]!r} instead of {stored[place]!r}.\n  Choose codecs that lose nothing"
         )
+
+
+def first_difference(one: Any, other: Any) -> tuple[int, ...] | None:
+    """Where two arrays first hold different things; both NaN, or both null, is the same.
+
+    >>> first_difference(np.array([1, np.nan, 3]), np.array([1, np.nan, 4]))
+    (2,)
+    """
+    null: Any = np.False_
+    nulls: Any = np.False_
+    if isinstance(one, NullableValues):
+        null, nulls = one.is_null(), other.is_null()
+        one, other = one.values, other.values
+    same = (one == other) | ((one != one) & (other != other)) | null
+    different = np.argwhere(~np.asarray(same & (null == nulls)))
+    return tuple(different[0].tolist()) if len(different) else None

@@ -34,11 +34,11 @@ from intarsia.errors import (
 from intarsia.logical.hierarchy import OURS, groups_below, is_logical, names_below, node_type, open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.recode import first_difference
 from intarsia.logical.region import Region
 from intarsia.manifest.box import Box, blocks
 from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.manifest.region_table import NONE
-from intarsia.nullable import NullableValues
 from intarsia.progress import Progress, part_of, silent
 from intarsia.shards.inspection import check_shards
 
@@ -242,21 +242,12 @@ def _first_difference(
         one, other = (
             read_request(logical, request, LogicalConfig(layer=layer)) for layer in (0, region.layer)
         )
-        same = _same(one, other)
-        if not same.all():
-            place = tuple(int(k) for k in np.argwhere(~same)[0])
+        place = first_difference(one, other)
+        if place is not None:
             element = tuple(a + k for a, k in zip(shown.start, place, strict=True))
             index = tuple(a // c for a, c in zip(block.start, member.chunks, strict=True))
             return index, shown, element, (one[place], other[place])
     return None
-
-
-def _same(one: Any, other: Any) -> np.ndarray[Any, np.dtype[np.bool]]:
-    """Where two arrays hold the same: equal values, both NaN, or both null."""
-    if isinstance(one, NullableValues):
-        null, nulls = one.is_null(), other.is_null()
-        return np.asarray((null == nulls) & (null | _same(one.values, other.values)))
-    return np.asarray((one == other) | ((one != one) & (other != other)))
 
 
 def access_problem(prefix: str) -> Problem:

@@ -400,22 +400,9 @@ class RegionTable(ReadLater):
         # From the cheapest test to the most expensive; any that succeeds proves that nothing overlaps.
         if bool((starts[1:] >= highest_stop[:-1]).all()):
             return None  # already disjoint along one axis, like a series of appends
-        if self._same_size_tiles_are_distinct() or self._painted_once():
+        if self._painted_once():
             return None
         return self._overlapping_pair(axis, order, starts)
-
-    def _same_size_tiles_are_distinct(self) -> bool:
-        """Whether all regions are equal tiles of one grid, each in a different position."""
-        shape = self.stop - self.start
-        if not (bool((shape == shape[0]).all()) and bool((self.start % shape[0] == 0).all())):
-            return False
-        # Equal tiles on one grid share a cell only if they are the same tile, so numbering them is enough.
-        tiles = self.start // shape[0]
-        extent = tiles.max(axis=0) + 1
-        if prod(extent.tolist()) >= 1 << 62:
-            return False  # the number of a tile must fit into 64 bits
-        places = np.ravel_multi_index(tuple(tiles.T), tuple(extent.tolist()))
-        return bool(np.unique(places).size == len(self))
 
     def _painted_once(self) -> bool:
         """Whether no cell is covered twice: paint every region onto the lattice, reduced to their bounds."""
