@@ -16,7 +16,7 @@ from intarsia._icechunk import IcechunkStore
 from intarsia.engine import write_chunks
 
 INTERRUPTED = """
-import faulthandler, random, signal, sys, tempfile
+import concurrent.futures, faulthandler, random, signal, sys, tempfile
 import numpy as np, intarsia
 
 count, seed = int(sys.argv[1]), sys.argv[2]
@@ -41,12 +41,14 @@ def change():
     else:
         intarsia.retry(repo, there_and_back, message="there and back")
 
-# CPython cannot be interrupted while it takes the lock of a future, as zarr does whenever it waits: the lock
-# stays taken, and zarr's event loop waits for it for ever. Such an interrupt comes a little later.
+# CPython cannot be interrupted while it takes the lock of a future, or loops while it holds one, as zarr does
+# whenever it waits: the lock stays taken, and zarr's event loop waits for it for ever. Such an interrupt
+# comes a little later.
+FUTURES = concurrent.futures.Future.result.__code__.co_filename
 TAKES_LOCKS = {f"{kind}.__{end}__" for kind in ("Condition", "_AcquireFutures") for end in ("enter", "exit")}
 
 def interrupt(number, frame):
-    if frame.f_code.co_qualname in TAKES_LOCKS:
+    if frame.f_code.co_filename == FUTURES or frame.f_code.co_qualname in TAKES_LOCKS:
         signal.setitimer(signal.ITIMER_REAL, 0.0001)
     else:
         raise KeyboardInterrupt
