@@ -81,7 +81,8 @@ class _Turns:
                 self._inside[turn.kind] -= 1
             elif turn in self._waiting:
                 self._waiting.remove(turn)
-            self._call_next()
+            if self._waiting:
+                self._call_next()
 
     def _call_next(self) -> None:
         while self._waiting and not self._inside[not self._waiting[0].kind]:

@@ -207,11 +207,12 @@ class Upload:
         def attach(
             session: icechunk.Session, logical: LogicalArrayHandle, addition: Addition | None = None
         ) -> list[str]:
-            addition = addition or incoming.addition(logical)
-            if node_at(session, path) != node:  # a later group at the same path is not ours to write to
-                return [f"{path}: it was recreated"]
-            if addition.rest_shape != rest_shape:
-                return [f"{path}: the data would now be aligned differently to the chunks"]
+            if addition is None:  # others have committed since the upload
+                addition = incoming.addition(logical)
+                if node_at(session, path) != node:  # a later group at the same path is not ours to write to
+                    return [f"{path}: it was recreated"]
+                if addition.rest_shape != rest_shape:
+                    return [f"{path}: the data would now be aligned differently to the chunks"]
             _merge(session, fork)
             room = reserve_append(logical, addition, encoding, incoming.values, ready=member)
             with room.shown_when_filled():
