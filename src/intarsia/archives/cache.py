@@ -362,17 +362,3 @@ def clear_cache(keys: Sequence[str] | None = None) -> int:
             shutil.rmtree(path, ignore_errors=True)
             removed += 1
     return removed
-
-
-def is_archive(source: Any, *, has_options: bool) -> bool:
-    """Whether `source` is files, not a store: a list, a glob, or anything opened with options of `ingest`.
-
-    >>> is_archive(["a.nc", "b.nc"], has_options=False), is_archive("store", has_options=False)
-    (True, False)
-    """
-    if isinstance(source, list | tuple):
-        return True
-    if not isinstance(source, str | os.PathLike):
-        return False
-    text = os.fspath(source)
-    return has_options or bool(WILDCARDS.search(text) and not os.path.exists(text))

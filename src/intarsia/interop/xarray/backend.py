@@ -16,7 +16,7 @@ from xarray import Variable
 from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEntrypoint
 from zarr.errors import ContainsArrayError
 
-from intarsia.archives.cache import is_archive, open_archive
+from intarsia.archives.locations import WILDCARDS
 from intarsia.display import names_text, one_line, place_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import MissingGroupError, NotLogicalArrayError
@@ -171,7 +171,7 @@ def _open(
 ) -> zarr.Group:
     """The stored group to read, or that of files, which are ingested with the options `files`."""
     options = {name: value for name, value in files.items() if value is not None}
-    if not is_archive(source, has_options=bool(options)):
+    if not are_files(source, has_options=bool(options)):
         return _group(source, group, version, authorize, storage_options)
     if isinstance(source, str | os.PathLike) and is_repository(source):
         raise TypeError(f"{source} is a repository, but concat_dim, combine and ingest_options are for files")
@@ -182,8 +182,24 @@ def _open(
     inside = group or ("*" if every_group else None)
     options |= {"source_group": inside} if inside else {}
     options |= {} if authorize is None else {"authorize": authorize}
+    from intarsia.archives.cache import open_archive  # with everything that ingests
+
     repo, path = open_archive(source, options, storage_options)
     return _group(repo, path, Version())
+
+
+def are_files(source: Any, *, has_options: bool) -> bool:
+    """Whether `source` is files, not a store: a list, a glob, or anything opened with options of `ingest`.
+
+    >>> are_files(["a.nc", "b.nc"], has_options=False), are_files("store", has_options=False)
+    (True, False)
+    """
+    if isinstance(source, list | tuple):
+        return True
+    if not isinstance(source, str | os.PathLike):
+        return False
+    text = os.fspath(source)
+    return has_options or bool(WILDCARDS.search(text) and not os.path.exists(text))
 
 
 def _group(

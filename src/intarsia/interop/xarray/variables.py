@@ -228,9 +228,11 @@ def _unpacks_itself(array: LogicalArray) -> bool:
 
 def _describe_plain(reader: Reader, name: str) -> Description:
     """As in xarray's own engine; unnamed axes get a name."""
-    array, attributes = reader.zarr_array, with_floats(dict(reader.attrs))
-    in_format_2 = array.metadata.zarr_format == 2
-    names = attributes.pop(DIMENSIONS_KEY, None) if in_format_2 else reader.dimension_names
+    array = reader.zarr_array
+    attributes = with_floats(dict(array.attrs))
+    metadata: Any = array.metadata
+    in_format_2 = metadata.zarr_format == 2
+    names = attributes.pop(DIMENSIONS_KEY, None) if in_format_2 else metadata.dimension_names
     dims = dimensions(name, array.ndim, names)
     chunks, shards = _sizes(reader.chunks), None if reader.shards is None else _sizes(reader.shards)
     encoding: dict[str, Any] = {
