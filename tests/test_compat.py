@@ -22,7 +22,7 @@ from intarsia.shards.sharding import SlottedSharding
 ROOT = Path(compat.__file__).parent
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.rglob("*.py"))}
 
-STANDARD = {"_exit", "_max_workers", "_mp_context", "_replace", "_value_"}
+STANDARD = {"_exit", "_fields", "_max_workers", "_mp_context", "_replace", "_value_"}
 """Names of Python itself; but for `_max_workers` and `_mp_context`, documented ones."""
 
 SHARED = {"_handle", "_logical"}

@@ -31,8 +31,8 @@ from intarsia.engine.fetch.local_files import files_in_turn
 from intarsia.engine.fetch.store import (
     CAN_READ_FILES,
     Cost,
+    DeferredBytes,
     KeyRange,
-    ReadLater,
     Spans,
     Started,
     cost_of,
@@ -44,9 +44,9 @@ from intarsia.engine.fetch.virtual import (
     REQUESTS_PER_CHUNK,
     Container,
     JoinedSources,
+    ReferencedFile,
+    ReferencedFiles,
     SourceAccess,
-    SourceFile,
-    SourceFiles,
     SourceObjects,
     read_joined,
 )
@@ -111,7 +111,7 @@ class References:
     file: Ints
     """Number of the file in `files`; -1 for chunks that are not virtual, or that only Icechunk may read."""
 
-    files: list[SourceFile] = field(repr=False)
+    files: list[ReferencedFile] = field(repr=False)
     """Files elsewhere that may be read without Icechunk."""
 
     has_checksums: bool = False
@@ -160,7 +160,7 @@ class References:
     def with_checksums(self, checksums: dict[int, Checksum]) -> References:
         """The same, with the checksums of chunks by position; those without one are left to Icechunk."""
         number = np.full(self.blob.shape, -1, dtype=np.int64)
-        numbers: dict[SourceFile, int] = {}
+        numbers: dict[ReferencedFile, int] = {}
         own = np.flatnonzero(self.file >= 0)
         each = zip(own.tolist(), self.blob[own].tolist(), self.file[own].tolist(), strict=True)
         for row, position, file in each:
@@ -198,7 +198,7 @@ def _positions(index: Ints, source: EngineSource) -> tuple[Ints, Ints]:
     return inside, blob
 
 
-def _table(chunks: ChunkTable, source: EngineSource, sources: SourceFiles | None) -> References:
+def _table(chunks: ChunkTable, source: EngineSource, sources: ReferencedFiles | None) -> References:
     """The references, ordered by position; those outside the array's grid are left out."""
     inside, blob = _positions(chunks.index, source)
     order = np.argsort(blob, kind="stable")
@@ -212,7 +212,7 @@ def _table(chunks: ChunkTable, source: EngineSource, sources: SourceFiles | None
     row_of[rows] = np.arange(rows.size)
     inlined = {int(row_of[row]): content for row, content in chunks.inlined.items() if row_of[row] >= 0}
     file = np.full(rows.shape, -1, dtype=np.int64)
-    files: list[SourceFile] = []
+    files: list[ReferencedFile] = []
     numbers: dict[str, int] = {}
     for k in np.flatnonzero(kind == VIRTUAL).tolist():
         location = chunks.location[rows[k]]
@@ -220,7 +220,7 @@ def _table(chunks: ChunkTable, source: EngineSource, sources: SourceFiles | None
             container = None if sources is None else sources.container_of(location)
             numbers[location] = -1 if container is None else len(files)
             if container is not None:
-                files.append(SourceFile(location, container))
+                files.append(ReferencedFile(location, container))
         file[k] = numbers[location]
     columns = chunks.offset[rows], chunks.nbytes[rows]
     return References(blob, kind, np.array(names, dtype="S"), *columns, inlined, file, files)
@@ -270,9 +270,9 @@ class IcechunkSession:
         self._is_checked: set[str] = set()
 
     @cached_property
-    def sources(self) -> SourceFiles:
+    def sources(self) -> ReferencedFiles:
         """The files elsewhere that the repository may refer to."""
-        return SourceFiles(self.store.session.config.virtual_chunk_containers or (), self._access)
+        return ReferencedFiles(self.store.session.config.virtual_chunk_containers or (), self._access)
 
     def references(self, source: EngineSource) -> References | None:
         """Where the chunks of a member are, if that is known already; a read-only session keeps it."""
@@ -457,7 +457,7 @@ class SessionFiles(JoinedSources):
         self._folder = b"" if session.folder is None else os.fsencode(session.folder / "chunks") + b"/"
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        return ReadLater(partial(self._read, spans))
+        return DeferredBytes(partial(self._read, spans))
 
     def _read(self, spans: Sequence[Spans]) -> Generator[Encoded | None]:
         if any(self._session.listed(item.source).files for item in spans):

@@ -23,11 +23,11 @@ from intarsia.codecs.shard_index import ABSENT, LONGEST, points_outside
 from intarsia.engine.fetch.byte_ranges import FILES, coalesce_ranges, coalesce_spans
 from intarsia.engine.fetch.store import (
     Cost,
+    DeferredBytes,
     Encoded,
     FileSpan,
     Pending,
     Plain,
-    ReadLater,
     Spans,
     cost_of,
     one_span,
@@ -255,7 +255,7 @@ class LocalFiles(Plain):
         return cost_of(coalesce_spans(spans, FILES)[0])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        return ReadLater(partial(self._read, spans))
+        return DeferredBytes(partial(self._read, spans))
 
     def _read(self, spans: Sequence[Spans]) -> Generator[Encoded | None]:
         for item in spans:

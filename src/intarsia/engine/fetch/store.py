@@ -167,7 +167,7 @@ class Plain:
         return None
 
 
-class ReadLater:
+class DeferredBytes:
     """Bytes that are read during iteration, in the thread that decodes them."""
 
     arrival = None
@@ -196,7 +196,7 @@ class SynchronousStore(Plain):
         return cost_of(spans)
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        return ReadLater(partial(self._read, spans))
+        return DeferredBytes(partial(self._read, spans))
 
     def _read(self, spans: Sequence[Spans]) -> Generator[Encoded | None]:
         get, prototype = self._store.get_sync, default_buffer_prototype()

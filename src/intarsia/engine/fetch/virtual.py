@@ -101,7 +101,7 @@ class SourceAccess:
     """The files of the repository itself, if they lie in an object store."""
 
 
-class SourceFiles:
+class ReferencedFiles:
     """Files outside the repository of a session: what its configuration says about them, and which may be
     read here."""
 
@@ -172,7 +172,7 @@ class _ChangedError(_RefusedError):
     """A source is not the one that was referred to."""
 
 
-class SourceFile(NamedTuple):
+class ReferencedFile(NamedTuple):
     """A file outside the repository that holds chunks, as it was when they were referred to."""
 
     url: str
@@ -191,14 +191,14 @@ class FileRanges(NamedTuple):
     """The first byte of each range in its file."""
 
     nbytes: Ints
-    files: list[SourceFile]
+    files: list[ReferencedFile]
 
     @classmethod
     def of(cls, session: IcechunkSession, spans: Sequence[Spans], *, local: bool) -> FileRanges:
         """What is read from files of this machine, or from elsewhere. Files are numbered afresh: members
         that share a file share its number."""
         numbers: dict[tuple[str, Any], int] = {}
-        files: list[SourceFile] = []
+        files: list[ReferencedFile] = []
         columns: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, dtype=np.int64),) * 3]
         for item in spans:
             table = session.listed(item.source)
@@ -262,7 +262,7 @@ def _split(column: Ints, spans: Sequence[Spans]) -> list[Ints]:
 class OpenSource:
     """The one file that is open while source files of this machine are read one after the other."""
 
-    def __init__(self, files: list[SourceFile]) -> None:
+    def __init__(self, files: list[ReferencedFile]) -> None:
         self._files = files
         self._number, self._descriptor = -1, -1
 
@@ -390,7 +390,7 @@ class SourceObjects(JoinedSources):
         for k, item in zip(rest, found, strict=True):
             items[k] = item
 
-    async def _request(self, source: SourceFile, first: int, last: int) -> Any:
+    async def _request(self, source: ReferencedFile, first: int, last: int) -> Any:
         """The bytes of one request, or the reason why they did not come."""
         import obstore
         from obstore.exceptions import BaseError, GenericError
