@@ -90,3 +90,18 @@ def test_parquet_says_the_same_as_json(archive, tmp_path):
                 assert json.loads(by_parquet.cat(key)) == json.loads(by_json.cat(key))
             else:
                 assert by_parquet.cat(key) == by_json.cat(key)
+
+
+def test_coordinates_keep_their_fill_values(tmp_path):
+    pytest.importorskip("kerchunk")
+    netcdf(tmp_path / "0.nc", 0)
+    with xr.open_dataset(tmp_path / "0.nc") as dataset:
+        dataset.load().to_netcdf(tmp_path / "1.nc", encoding={"lat": {"_FillValue": np.float32(-1)}})
+    repo = intarsia.ingest(tmp_path / "1.nc", tmp_path / "r", concat_dim="time").repository
+    (written,) = intarsia.archives.to_kerchunk(repo, file=tmp_path / "refs.json")
+    with (
+        xr.open_dataset(written.path, engine="kerchunk") as foreign,
+        xr.open_dataset(tmp_path / "1.nc") as own,
+    ):
+        xr.testing.assert_equal(foreign, own)
+        assert foreign.lat.encoding["_FillValue"] == -1

@@ -21,7 +21,9 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
+from zarr.core.metadata.v2 import ArrayV2Metadata
 from zarr.core.sync import sync
+from zarr.dtype import parse_dtype
 
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table
 from intarsia.archives.dataset import Dataset
@@ -101,20 +103,19 @@ def to_kerchunk(
     if not dataset.logical_groups:
         raise IngestError(f"there is no dataset of logical arrays at {path or '/'!r}")
     arrays = [_ReferencedArray(LogicalArray(group)) for group in dataset.logical_groups.values()]
-    parts = list(_parts(arrays))
+    sizes = {dim: size for each in arrays for dim, size in zip(each.dims, each.array.shape, strict=True)}
     sets = []
-    for part in parts:
-        cut = {dim: ends for dim, (ends, whole) in part.items() if ends != whole}
-        target = _target(Path(file), cut)
-        refs = {".zgroup": json.dumps({"zarr_format": 2}), ".zattrs": _json(dataset.group_attrs)}
-        chunks = 0
+    for part in _parts(arrays, sizes):
+        cut = {dim: ends for dim, ends in part.items() if ends != (0, sizes[dim])}
+        place = "".join(f"-{dim}{a}-{b}" for dim, (a, b) in cut.items())
+        target = Path(file).with_name(f"{Path(file).stem}{place}{Path(file).suffix}")
+        refs: dict[str, Any] = {".zgroup": '{"zarr_format": 2}', ".zattrs": json.dumps(dataset.group_attrs)}
         for array in arrays:
-            own = array.references({dim: ends for dim, (ends, _) in part.items()})
-            chunks += sum(isinstance(each, list) for each in own.values())
-            refs |= own
+            refs |= array.references(part)
+        chunks = sum(isinstance(each, list) for each in refs.values())
         for name in dataset.plain:
             if name != LEDGER:
-                refs |= _inlined(dataset, name, {dim: ends for dim, (ends, _) in part.items()})
+                refs |= _loaded(dataset, name, part)
         sets.append((target, refs, KerchunkFile(str(target), cut, chunks)))
     for target, refs, _ in sets:  # only now: anything that cannot be expressed was refused before
         _write(target, refs, parquet=parquet)
@@ -136,28 +137,14 @@ def _write(target: Path, refs: Mapping[str, Any], *, parquet: bool) -> None:
     fresh.replace(target)
 
 
-def _target(out: Path, cut: Mapping[str, tuple[int, int]]) -> Path:
-    where = "".join(f"-{dim}{a}-{b}" for dim, (a, b) in cut.items())
-    return out.with_name(f"{out.stem}{where}{out.suffix}")
-
-
-type Part = dict[str, tuple[tuple[int, int], tuple[int, int]]]
-"""For every dimension, the indices of a part of the dataset, and all indices."""
-
-
-def _parts(arrays: list[_ReferencedArray]) -> Iterator[Part]:
-    """The parts of a dataset in which no variable changes its encoding."""
-    cuts: dict[str, set[int]] = {}
+def _parts(arrays: list[_ReferencedArray], sizes: Mapping[str, int]) -> Iterator[dict[str, tuple[int, int]]]:
+    """The parts of a dataset in which no variable changes its encoding, as bounds along every dimension."""
+    cuts = {dim: {0, size} for dim, size in sizes.items()}
     for array in arrays:
         for axis, dim in enumerate(array.dims):
-            ends = {end for region in array.regions for end in region.bounds[axis]}
-            cuts.setdefault(dim, set()).update(ends | {0, array.array.shape[axis]})
-    spans = {dim: list(itertools.pairwise(sorted(ends))) for dim, ends in cuts.items()}
-    for chosen in itertools.product(*spans.values()):
-        yield {
-            dim: (ends, (spans[dim][0][0], spans[dim][-1][1]))
-            for dim, ends in zip(spans, chosen, strict=True)
-        }
+            cuts[dim] |= {end for region in array.regions for end in region.bounds[axis]}
+    spans = [itertools.pairwise(sorted(ends)) for ends in cuts.values()]
+    return (dict(zip(cuts, bounds, strict=True)) for bounds in itertools.product(*spans))
 
 
 class _ReferencedArray:
@@ -174,11 +161,10 @@ class _ReferencedArray:
         """The metadata and chunks of a part of the array."""
         box = Box.of(part[dim] for dim in self.dims)
         region = next((r for r in self.regions if Box.of(r.bounds).intersect(box) is not None), None)
-        attrs = dict(self.array.attrs)
+        attrs = {**self.array.attrs, "_ARRAY_DIMENSIONS": self.dims}
         if region is None:
             kind = np.dtype(self.array.dtype)
-            document = _document(kind, box.shape, box.shape, self.array.fill_value, [], None, "C")
-            return {f"{self.name}/.zarray": document, f"{self.name}/.zattrs": _attrs(attrs, self.dims)}
+            return _metadata(self.name, attrs, kind, box.shape, box.shape, self.array.fill_value)
         if region.view is not None:
             raise UnreachableMembersError(
                 f"{self.name}{bounds_text(region.bounds)} is seen reversed or transposed, which references "
@@ -197,8 +183,8 @@ class _ReferencedArray:
                 f"{self.name}{bounds_text(box.bounds)} does not begin at the border of a chunk of {chunks}, "
                 f"which references cannot express.\n  {EXPORT}"
             )
-        document = _document(kind, box.shape, chunks, fill, filters, compressor, order)
-        refs = {f"{self.name}/.zarray": document, f"{self.name}/.zattrs": _attrs(attrs, self.dims)}
+        encoding = {"filters": filters or None, "compressor": compressor, "order": order}
+        refs = _metadata(self.name, attrs, kind, box.shape, chunks, fill, encoding)
         return refs | self._chunks(region, inside, chunks)
 
     def _chunks(self, region: Region, inside: Box, chunks: tuple[int, ...]) -> dict[str, Any]:
@@ -217,7 +203,7 @@ class _ReferencedArray:
             else:
                 stored = "/".join([path, "c", *map(str, table.index[i].tolist())])
                 content = sync(self.array.store.get(stored, default_buffer_prototype()))
-                refs[key] = "base64:" + base64.b64encode(content.to_bytes()).decode()
+                refs[key] = _base64(content.to_bytes())
         return refs
 
 
@@ -273,82 +259,53 @@ def _in_format_2(codec: Any) -> dict[str, Any] | None:
 
 def _packing_attrs(packing: Packing) -> dict[str, Any]:
     """How stored numbers become values, as CF attributes."""
-    attrs: dict[str, Any] = {}
-    if packing.scale is not None:
-        attrs["scale_factor"] = packing.scale
-    if packing.offset is not None:
-        attrs["add_offset"] = packing.offset
-    if packing.missing:
-        attrs["_FillValue"] = packing.missing[0]
-    if len(packing.missing) > 1:
-        attrs["missing_value"] = list(packing.missing[1:])
+    factors = {"scale_factor": packing.scale, "add_offset": packing.offset}
+    attrs = {name: factor.item() for name, factor in factors.items() if factor is not None}
+    marks = [mark.item() for mark in packing.missing]
+    if marks:
+        attrs["_FillValue"] = marks[0]
+    if len(marks) > 1:
+        attrs["missing_value"] = marks[1:]
     if packing.unsigned is not None:
         attrs["_Unsigned"] = "true" if packing.unsigned else "false"
     return attrs
 
 
-def _inlined(dataset: Dataset, name: str, part: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+def _loaded(dataset: Dataset, name: str, part: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
     """A coordinate, or another loaded variable, with its values in the references."""
     values, dims = dataset.values(name), dataset.dims(name)
     if values.dtype.kind not in "biufcSMm":
         raise UnreachableMembersError(
             f"{name} holds text ({values.dtype}), which references cannot store.\n  {EXPORT}"
         )
-    chosen = np.ascontiguousarray(
-        values[tuple(slice(*part[dim]) if dim in part else slice(None) for dim in dims)]
-    )
+    chosen = values[tuple(slice(*part[dim]) if dim in part else slice(None) for dim in dims)]
     little = chosen.astype(chosen.dtype.newbyteorder("<"))
+    attrs = {**dataset.attrs(name), "_ARRAY_DIMENSIONS": list(dims)}
     key = ".".join(["0"] * chosen.ndim) or "0"
-    shape = chosen.shape
-    return {
-        f"{name}/.zarray": _document(
-            little.dtype, shape, tuple(max(n, 1) for n in shape), None, [], None, "C"
-        ),
-        f"{name}/.zattrs": _attrs(dataset.attrs(name), list(dims)),
-        f"{name}/{key}": "base64:" + base64.b64encode(little.tobytes()).decode(),
-    }
+    chunks = tuple(max(n, 1) for n in chosen.shape)
+    metadata = _metadata(name, attrs, little.dtype, chosen.shape, chunks, None)
+    return metadata | {f"{name}/{key}": _base64(little.tobytes())}
 
 
-def _document(
+def _base64(content: bytes) -> str:
+    return "base64:" + base64.b64encode(content).decode()
+
+
+def _metadata(
+    name: str,
+    attrs: Mapping[str, Any],
     kind: np.dtype[Any],
     shape: tuple[int, ...],
     chunks: tuple[int, ...],
     fill: Any,
-    filters: list[Any],
-    compressor: Any,
-    order: str,
-) -> str:
-    """The metadata of an array of format 2."""
-    return _json(
-        {
-            "zarr_format": 2,
-            "shape": list(shape),
-            "chunks": list(chunks),
-            "dtype": kind.str,
-            "fill_value": _plain(fill),
-            "order": order,
-            "filters": filters or None,
-            "compressor": compressor,
-        }
+    encoding: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """The documents of an array of format 2, as zarr writes them; codecs need not be installed."""
+    metadata = ArrayV2Metadata(
+        shape=shape, chunks=chunks, dtype=parse_dtype(kind, zarr_format=2), fill_value=fill, order="C"
     )
-
-
-def _attrs(attrs: Mapping[str, Any], dims: list[str]) -> str:
-    return _json({**attrs, "_ARRAY_DIMENSIONS": dims})
-
-
-def _plain(value: Any) -> Any:
-    """A fill value as JSON."""
-    number = value.item() if isinstance(value, np.generic) else value
-    if isinstance(number, float) and not np.isfinite(number):
-        return "NaN" if np.isnan(number) else "Infinity" if number > 0 else "-Infinity"
-    return base64.b64encode(number).decode() if isinstance(number, bytes) else number
-
-
-def _json(document: Any) -> str:
-    def default(value: Any) -> Any:
-        if isinstance(value, np.ndarray | np.generic):
-            return value.tolist()
-        raise TypeError(f"{value!r} cannot be written as JSON")
-
-    return json.dumps(document, default=default)
+    document = metadata.to_buffer_dict(default_buffer_prototype())[".zarray"].to_bytes()
+    return {
+        f"{name}/.zarray": json.dumps(json.loads(document) | dict(encoding or {})),
+        f"{name}/.zattrs": json.dumps(dict(attrs), default=np.generic.tolist),  # fill values have types
+    }
