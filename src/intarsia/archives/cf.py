@@ -7,7 +7,6 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from intarsia.archives.parsed_file import ParsedVariable, ParseRequest, read_stored
 from intarsia.errors import IngestError, PackingError
 from intarsia.logical.attributes import NONFINITE_KEY, RESERVED
-from intarsia.manifest.packing import KINDS, Packing
+from intarsia.manifest.packing import Packing
 
 if TYPE_CHECKING:
     from intarsia.archives.plan.reconcile import Conversion
@@ -23,9 +22,7 @@ if TYPE_CHECKING:
 PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Attributes that say how values are packed; a packing in the manifest takes their place."""
 
-FACTORS, MARKS = PACKING[:2], PACKING[2:4]
-NUMBERS = frozenset(dtype.type for dtype in KINDS.values())
-"""Types of attributes that are single numbers in files."""
+FACTORS = PACKING[:2]
 
 FILE_MATTERS = frozenset(
     ("_NCProperties", "_Netcdf4Dimid", "DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME")
@@ -174,31 +171,11 @@ def packing_of(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> Packing | None
     if dtype.kind not in "iuf":
         return None
     packing_attrs = {name: attrs[name] for name in PACKING if attrs.get(name) is not None}
-    factors = {name: _factor(packing_attrs[name], name) for name in FACTORS if name in packing_attrs}
+    packing_attrs |= {name: _factor(packing_attrs[name], name) for name in FACTORS if name in packing_attrs}
     try:
-        own_marks = {name: packing_attrs[name] for name in MARKS if name in packing_attrs}
-        sign = packing_attrs.get("_Unsigned")
-        if isinstance(sign, str | None) and NUMBERS.issuperset(map(type, (factors | own_marks).values())):
-            kinds = tuple((name, type(value)) for name, value in factors.items())
-            marks = tuple((name, type(mark), mark.tobytes()) for name, mark in own_marks.items())
-            kind = _kind(dtype, kinds, marks, sign)
-            return kind and kind.with_factors(*map(factors.get, FACTORS))
-        return Packing.from_attributes(dtype, packing_attrs | factors)
+        return Packing.from_attributes(dtype, packing_attrs)
     except PackingError as error:
         raise IngestError(f"it cannot be unpacked: {error}") from error
-
-
-@lru_cache
-def _kind(
-    dtype: np.dtype[Any], factors: tuple[Any, ...], marks: tuple[Any, ...], sign: Any
-) -> Packing | None:
-    """A packing with 1 for every factor: thousands of files differ in nothing else.
-
-    It has the types of the factors, which decide everything; marks are bytes, because NaN equals nothing.
-    """
-    attrs = {name: np.frombuffer(data, kind)[0] for name, kind, data in marks}
-    attrs |= {name: kind(1) for name, kind in factors}
-    return Packing.from_attributes(dtype, attrs | {"_Unsigned": sign})
 
 
 def _factor(value: Any, name: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Any, Protocol
 
 from intarsia.archives.cf import with_texts
@@ -68,7 +67,8 @@ class Format:
             left_out |= group.unreadable
             variables: dict[str, ParsedVariable] = {}
             for name, role in taken.items():
-                variable = replace(described[name], role=role)
+                variable = described[name]
+                variable.role = role
                 try:
                     if role == "data":
                         variable = group.reference(variable)

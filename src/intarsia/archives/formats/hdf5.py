@@ -118,18 +118,19 @@ class HDF5Group:
         self.headers = self._present({n: h for n, h in datasets.items() if h.is_variable}, url, sources)
         """The datasets that are variables; as in NetCDF, with the coordinates of axes from groups above."""
         known = {*datasets, *self.elsewhere, *drop}
-        axes = {
-            self._short(scale.path): scale for h in self.headers.values() for scale in self._axes(h) if scale
-        }
+        axes = {name: self._axes(header) for name, header in self.headers.items()}
+        scales = {self._short(scale.path): scale for own in axes.values() for scale in own if scale}
         inherited = {
-            name: scale for name, scale in axes.items()
+            name: scale for name, scale in scales.items()
             if "/" not in name and name not in known and scale.is_variable
         }  # fmt: skip
         inherited = self._present(inherited, url, sources)  # before their shapes are read
         self.headers |= {name: scale for name, scale in inherited.items() if len(scale.shape or ()) == 1}
         self.unreadable = {n: why for n, h in self.headers.items() if (why := h.problem)} | self.elsewhere
         """What is not described, by name, and why."""
-        named = {n: self._named(h) for n, h in self.headers.items() if n not in self.unreadable}
+        named = {
+            n: self._named(h, axes.get(n, [])) for n, h in self.headers.items() if n not in self.unreadable
+        }
         phony = PhonyDimensions((_bare_sizes(self.headers[n], dims) for n, dims in named.items()), first)
         self.end = phony.end
         """The number after the last one of a name for an axis without a dimension scale."""
@@ -153,19 +154,16 @@ class HDF5Group:
         """The first dimension scale of every axis, if it has one; nothing if `header` is itself a scale."""
         if header.shape is None or header.is_scale:
             return []
-        scales = [
-            scale and (self._scales.get(_place(scale)) or _header_of(scale)) for scale in header.scales()
-        ]
-        return scales or [None] * len(header.shape)
+        return [scale and (self._scales.get(_place(scale)) or _header_of(scale)) for scale in header.scales()]
 
-    def _named(self, header: Header) -> list[str]:
+    def _named(self, header: Header, scales: Sequence[Header | None]) -> list[str]:
         """The names of its axes; empty for axes without one."""
         if len(header.shape) == 1 and header.is_scale:
             return [self._short(header.path)]
         named = self._netcdf_dims(header)
         if named:
             return named
-        scales = self._axes(header) or [None] * len(header.shape)
+        scales = scales or [None] * len(header.shape)
         return ["" if scale is None else self._short(scale.path) for scale in scales]
 
     def _netcdf_dims(self, header: Header) -> list[str]:
