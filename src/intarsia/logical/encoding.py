@@ -91,7 +91,7 @@ class Encoding:
     @property
     def other_options(self) -> Options:
         """The handle's options, except those that the codecs have themselves."""
-        return self.options.without(self.own_options)
+        return self.options.without(self.own_options) if self.options else NO_OPTIONS
 
     @property
     def is_default(self) -> bool:

@@ -97,8 +97,9 @@ class Box(NamedTuple):
         >>> Box((0, 5), (2, 10)).shifted((1, -5))
         Box(start=(1, 0), stop=(3, 5))
         """
-        start, stop = (tuple(a + d for a, d in zip(edge, by, strict=True)) for edge in self)
-        return Box(start, stop)
+        start = [a + d for a, d in zip(self.start, by, strict=True)]
+        stop = [b + d for b, d in zip(self.stop, by, strict=True)]
+        return Box(tuple(start), tuple(stop))
 
     def seen_from(self, origin: Sequence[int]) -> Box:
         """This box, counted from another origin.
@@ -114,8 +115,7 @@ class Box(NamedTuple):
         >>> Box((4,), (9,)).in_units((3,))
         Box(start=(1,), stop=(3,))
         """
-        start = tuple(a // u for a, u in zip(self.start, unit, strict=True))
-        return Box(start, chunk_grid(self.stop, unit))
+        return Box(tuple(map(operator.floordiv, self.start, unit)), chunk_grid(self.stop, unit))
 
     def intersect(self, other: Box) -> Box | None:
         """The intersection of both boxes, or None.
@@ -125,7 +125,7 @@ class Box(NamedTuple):
         """
         start = tuple(map(max, self.start, other.start))
         stop = tuple(map(min, self.stop, other.stop))
-        return Box(start, stop) if all(a < b for a, b in zip(start, stop, strict=True)) else None
+        return Box(start, stop) if all(map(operator.lt, start, stop)) else None
 
     def subtract(self, hole: Box) -> list[Box]:
         """What is left of this box outside `hole`, as boxes that do not overlap.
@@ -169,7 +169,7 @@ def chunk_grid(shape: Iterable[int], chunks: Iterable[int]) -> tuple[int, ...]:
     >>> chunk_grid((250, 100), (100, 100))
     (3, 1)
     """
-    return tuple(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
+    return tuple([-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True)])
 
 
 def grown(grain: tuple[int, ...], chunks: Sequence[int], itemsize: int, most_bytes: int) -> tuple[int, ...]:

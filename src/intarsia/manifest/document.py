@@ -291,7 +291,7 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
     odd = np.flatnonzero((table.layer < 0) | (table.layer >= MOST_LAYERS))
     if odd.size:
         found.append(_rows("layer", odd, f"is in no layer: they are numbered from 0 to {MOST_LAYERS - 1}"))
-    if not found:  # the rest computes with bounds that must be possible
+    if not found and manifest.version > 1:  # the rest computes with bounds that must be possible
         found = [*_problems_of_packings(manifest), *_problems_of_views(manifest)]
     return found or [*_problems_of_layers(manifest)]
 
@@ -354,8 +354,6 @@ def _problems_of_packings(manifest: Manifest) -> Iterator[str]:
 
 def _problems_of_views(manifest: Manifest) -> Iterator[str]:
     """Views of another rank, and regions that look where there can be nothing."""
-    if not manifest.views:
-        return
     table = manifest.backings
     order = np.argsort(table.view, kind="stable")
     first = np.searchsorted(table.view[order], np.arange(len(manifest.views)))

@@ -242,12 +242,12 @@ class Manifest:
         table = self.backings
         other = (table.start != besides.box.start).any(axis=1) | (table.layer != besides.layer)
         rows = np.flatnonzero((table.member == member) & other)
-        views = self.backings.view[rows]
-        if any(self.in_member(self.backings.row(i)).intersect(box) for i in rows[views != NONE].tolist()):
+        views = table.view[rows]
+        if any(self.in_member(table.row(i)).intersect(box) for i in rows[views != NONE].tolist()):
             return True
         if not (views == NONE).any():  # the member may have more axes than the array, or fewer
             return False
-        table = self.backings.select(rows[views == NONE])
+        table = table.select(rows[views == NONE])
         start, (lower, upper) = self.member_starts(table), self.region_bounds(table)
         return bool(((start < box.stop) & (start + upper - lower > box.start)).all(axis=1).any())
 
@@ -297,7 +297,8 @@ class Manifest:
         if replicas is None:
             after = replace(self, regions=regions, members=names, packings=packings, views=views, **fields)
             replicas = surviving(self, after)
-        every, count = regions.concat(replicas) if len(replicas) else regions, len(regions)
+        shared, count = len(replicas) > 0, len(regions)
+        every = regions.concat(replicas) if shared else regions
         used_members, member = _renumbered(every.member)
         used_packings, packing = _renumbered(every.packing)
         used_views, view = _renumbered(every.view)
@@ -308,8 +309,8 @@ class Manifest:
             members=tuple(names[i] for i in used_members.tolist()),
             packings=packings.select(used_packings),
             views=tuple(views[i] for i in used_views.tolist()),
-            regions=every.select(slice(count)) if len(replicas) else every,
-            replicas=every.select(slice(count, None)) if len(replicas) else NO_REGIONS,
+            regions=every.select(slice(count)) if shared else every,
+            replicas=every.select(slice(count, None)) if shared else NO_REGIONS,
             **fields,
         )
 

@@ -5,6 +5,7 @@ Lookups and checks work on whole columns, so that 100,000 regions cost no Python
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -66,7 +67,7 @@ class Row(NamedTuple):
         >>> Row(0, Box((5, 0), (10, 10)), (0, 2)).shift
         (-5, 2)
         """
-        return tuple(m - a for m, a in zip(self.member_start, self.box.start, strict=True))
+        return tuple(map(operator.sub, self.member_start, self.box.start))
 
     @property
     def member_box(self) -> Box:
