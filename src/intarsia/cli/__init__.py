@@ -1,4 +1,10 @@
-"""The command line: `intarsia VERB …`, with a module for each kind of verb."""
+"""The command line: `intarsia VERB …`, with a module for each kind of verb.
+
+- `app` lists the verbs and imports the module of the one that is called.
+- `verb` makes a function a command: its options are the parameters of the function, and of the one it calls.
+- `arguments` says how arguments are written as text; `stores` opens the store and version that are named.
+- `output` prints results, for people or as JSON, and turns errors into messages and exit codes.
+"""
 
 import sys
 
