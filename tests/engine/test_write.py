@@ -18,8 +18,7 @@ import intarsia
 from intarsia.engine import member_source, write_chunks
 from intarsia.engine.member_source import Source
 from intarsia.engine.write import write_box
-from intarsia.logical.encoding import Encoding
-from intarsia.logical.members import create_member
+from intarsia.logical.encoding import Encoding, create_member
 from intarsia.manifest.box import Box
 from tests.logical import strategies as s
 from tests.logical.places import AsyncOnly

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.engine.fetch.store import Fetcher, Spans
-from intarsia.engine.inner_chunks import WORTH_A_PIECE, Located, bounds, stretches
+from intarsia.engine.inner_chunks import WORTH_A_PIECE, ChunkLocations, bounds, stretches
 from intarsia.manifest.coercion import Values, put
 from intarsia.manifest.packing_columns import Packings
 
@@ -119,7 +119,7 @@ class ChunkPlan:
         "chunks",
         "fetcher",
         "inner",
-        "located",
+        "locations",
         "missing",
         "nbytes",
         "out",
@@ -145,7 +145,7 @@ class ChunkPlan:
         """How numbers become values; one packing per region if the part is a strip."""
         self.out: Values = None
         """The array that is read into, with the axes of the member; set once it is allocated."""
-        self.located: Located | None = None
+        self.locations: ChunkLocations | None = None
         self.inner: tuple[Ints, Ints] | None = None
         """The shard of each chunk, and the chunk's position in it, if the fetcher looks it up."""
         self.fetcher: Fetcher | None = None
@@ -229,9 +229,9 @@ class ChunkPlan:
         """The bytes of these chunks."""
         request = None if self.request is None else self.request[positions]
         within = None if self.inner is None else self.inner[1][positions]
-        if self.located is None:
+        if self.locations is None:
             return Spans(self.source, self.blob[positions], request=request, within=within)
-        blob, start, nbytes = (column[positions] for column in self.located)
+        blob, start, nbytes = (column[positions] for column in self.locations)
         return Spans(self.source, blob, start, nbytes, request, within)
 
     @property
@@ -309,9 +309,11 @@ class ChunkPlan:
         part = (count * itemsize < decoder.nbytes) & (self.nbytes == decoder.nbytes)
         if not part.any():
             return
-        blob, start, nbytes = self.located or Located(self.blob, np.zeros_like(self.chunks), self.nbytes)
+        blob, start, nbytes = self.locations or ChunkLocations(
+            self.blob, np.zeros_like(self.chunks), self.nbytes
+        )
         nbytes = np.where(part, count * itemsize, nbytes)
-        self.located = Located(blob, np.where(part, start + first * itemsize, start), nbytes)
+        self.locations = ChunkLocations(blob, np.where(part, start + first * itemsize, start), nbytes)
         self.nbytes = nbytes
 
     def placements(self, positions: Ints) -> Iterator[Placement]:

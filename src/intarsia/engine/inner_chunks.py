@@ -48,7 +48,7 @@ class Shards:
         self._kept[blob] = stamp, entries
 
 
-class Located(NamedTuple):
+class ChunkLocations(NamedTuple):
     """Where the bytes of inner chunks are."""
 
     blob: Ints
@@ -69,7 +69,7 @@ class ShardIndexError(Exception):
         self.part, self.position, self.cause = part, position, cause
 
 
-class _Touched(NamedTuple):
+class _PartShards(NamedTuple):
     """The shards that one part of a read touches."""
 
     source: EngineSource
@@ -86,13 +86,13 @@ class _Touched(NamedTuple):
     """The position of each chunk's shard in `touched`."""
 
     @classmethod
-    def by(cls, source: EngineSource, shards: Shards, chunks: Ints) -> _Touched:
-        blob, within = whereabouts(source, shards, chunks)
+    def by(cls, source: EngineSource, shards: Shards, chunks: Ints) -> _PartShards:
+        blob, within = shard_positions(source, shards, chunks)
         touched, first, where = np.unique(blob, return_index=True, return_inverse=True)
         return cls(source, shards, blob, within, touched, first, where.reshape(-1))
 
 
-def whereabouts(source: EngineSource, shards: Shards, chunks: Ints) -> tuple[Ints, Ints]:
+def shard_positions(source: EngineSource, shards: Shards, chunks: Ints) -> tuple[Ints, Ints]:
     """The shard of each chunk, and the chunk's position in it in C order."""
     if not source.grid:
         return np.zeros_like(chunks), np.zeros_like(chunks)
@@ -103,17 +103,19 @@ def whereabouts(source: EngineSource, shards: Shards, chunks: Ints) -> tuple[Int
     return blob, np.ravel_multi_index(inner, shards.per_shard).astype(np.int64)
 
 
-def locate(fetcher: StoreFetcher, parts: Sequence[tuple[EngineSource, Shards, Ints]]) -> list[Located]:
+def locate(fetcher: StoreFetcher, parts: Sequence[tuple[EngineSource, Shards, Ints]]) -> list[ChunkLocations]:
     """Locate inner chunks, given for each member with its shards as positions in its chunk grid.
 
     The indexes of all shards are fetched together.
     """
-    touched = [_Touched.by(*part) for part in parts]
+    touched = [_PartShards.by(*part) for part in parts]
     indexes = _indexes(fetcher, touched)
-    return [_located(i, part, tables) for i, (part, tables) in enumerate(zip(touched, indexes, strict=True))]
+    return [
+        _locations(i, part, tables) for i, (part, tables) in enumerate(zip(touched, indexes, strict=True))
+    ]
 
 
-def _located(i: int, part: _Touched, indexes: list[Any]) -> Located:
+def _locations(i: int, part: _PartShards, indexes: list[Any]) -> ChunkLocations:
     table = np.empty((part.touched.size, prod(part.shards.per_shard), 2), dtype=np.uint64)
     for k, entries in enumerate(indexes):
         table[k] = ABSENT if entries is None else entries
@@ -123,10 +125,10 @@ def _located(i: int, part: _Touched, indexes: list[Any]) -> Located:
     if bad.any():
         raise ShardIndexError(i, int(np.argmax(bad)), points_outside())
     start, nbytes = (np.where(stored, column, 0).astype(np.int64) for column in entry.T)
-    return Located(part.blob, start, np.where(stored, nbytes, -1))
+    return ChunkLocations(part.blob, start, np.where(stored, nbytes, -1))
 
 
-def _indexes(fetcher: StoreFetcher, parts: list[_Touched]) -> list[list[Any]]:
+def _indexes(fetcher: StoreFetcher, parts: list[_PartShards]) -> list[list[Any]]:
     """The index of each shard as an array of offsets and lengths; None for shards that are not stored."""
     indexes = [[part.shards.known_index(blob) for blob in part.touched.tolist()] for part in parts]
     sizes = fetcher.sizes([(part.source, part.touched) for part in parts])
@@ -151,13 +153,13 @@ def _indexes(fetcher: StoreFetcher, parts: list[_Touched]) -> list[list[Any]]:
     return indexes
 
 
-def _index_spans(part: _Touched, positions: Ints) -> Spans:
+def _index_spans(part: _PartShards, positions: Ints) -> Spans:
     blob, nbytes = part.touched[positions], part.shards.form.nbytes
     start = part.shards.form.start(0)  # negative: counted from the end of the shard
     return Spans(part.source, blob, np.full(blob.shape, start), np.full(blob.shape, nbytes))
 
 
-def _index(i: int, part: _Touched, k: int, received: Generator[Encoded | None]) -> Any:
+def _index(i: int, part: _PartShards, k: int, received: Generator[Encoded | None]) -> Any:
     try:
         encoded = next(received)
         if encoded is None:

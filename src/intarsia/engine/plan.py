@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.engine.request import Axis, Request, turned, turned_points
+from intarsia.engine.request import Axis, Request, points_in_member, to_member_axes
 from intarsia.errors import BoundsError
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE, Ints, runs_along
@@ -78,7 +78,7 @@ class Strip(NamedTuple):
         """The number of the region that holds each of these indices of the axis."""
         return self.borders.searchsorted(indices, side="right")
 
-    def turned(self, view: View) -> Strip:
+    def to_member_axes(self, view: View) -> Strip:
         """The strip as seen by the member that this view shows."""
         axis = next(k for k, axis in enumerate(view.axes) if axis.source == self.axis)
         offset = view.axes[axis].offset
@@ -176,7 +176,7 @@ def plan(
         row = region if choose is None else choose.one(request, cells, region)
         if row is not None:
             return from_region(request, row, *manifest.place_of(row))
-    touched = Touched.of(manifest, rows)
+    touched = TouchedRegions.of(manifest, rows)
     if choose is not None:
         touched = choose.several(request, cells, touched)
     # Archives pack every file in its own way. Without different packings, neighbours are one region.
@@ -185,7 +185,7 @@ def plan(
     return from_touched(manifest, request, touched)
 
 
-def from_touched(manifest: Manifest, request: Request, touched: Touched) -> SelectionPlan:
+def from_touched(manifest: Manifest, request: Request, touched: TouchedRegions) -> SelectionPlan:
     """What these regions, or strips of them, contribute to a request."""
     if touched.rows.size == 1 and touched.strips[0] is None and request.is_slices and not manifest.views:
         box = Box(tuple(touched.start[0].tolist()), tuple(touched.stop[0].tolist()))
@@ -195,7 +195,7 @@ def from_touched(manifest: Manifest, request: Request, touched: Touched) -> Sele
     return SelectionPlan(request, parts, sum(part.size for part in parts))
 
 
-class Touched(NamedTuple):
+class TouchedRegions(NamedTuple):
     """Regions that a request may need, or strips of them, by column."""
 
     rows: Ints
@@ -209,30 +209,30 @@ class Touched(NamedTuple):
     strips: Sequence[Strip | None]
 
     @classmethod
-    def of(cls, manifest: Manifest, rows: Ints) -> Touched:
+    def of(cls, manifest: Manifest, rows: Ints) -> TouchedRegions:
         """All of some regions or replicas."""
         chunk, table = np.array(manifest.chunk_shape, dtype=np.int64), manifest.backings
         start = table.start[rows] * chunk
         stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
         return cls(rows, start, stop, table.member_start[rows] * chunk - start, [None] * rows.size)
 
-    def select(self, chosen: Any) -> Touched:
+    def select(self, chosen: Any) -> TouchedRegions:
         """Some of these regions, none of which is a strip."""
         rows = self.rows[chosen]
         of_each = rows, self.start[chosen], self.stop[chosen], self.shift[chosen]
-        return Touched(*of_each, [None] * rows.size)
+        return TouchedRegions(*of_each, [None] * rows.size)
 
-    def concat(self, other: Touched) -> Touched:
+    def concat(self, other: TouchedRegions) -> TouchedRegions:
         """These regions and others, none of which is a strip."""
         rows, start, stop, shift = (np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True))
-        return Touched(rows, start, stop, shift, [None] * rows.size)
+        return TouchedRegions(rows, start, stop, shift, [None] * rows.size)
 
-    def crop(self, box: Box) -> Touched:
+    def crop(self, box: Box) -> TouchedRegions:
         """A box of elements of a single region."""
         return self._replace(start=np.array([box.start]), stop=np.array([box.stop]))
 
 
-def in_strips(manifest: Manifest, touched: Touched) -> Touched:
+def in_strips(manifest: Manifest, touched: TouchedRegions) -> TouchedRegions:
     """The same, with regions joined that continue one another along the axis that separates most regions."""
     table, (rows, start, stop, shift, _) = manifest.backings, touched
     if rows.size < 2:
@@ -246,10 +246,10 @@ def in_strips(manifest: Manifest, touched: Touched) -> Touched:
         Strip(rows[i : j + 1], along, places[i + 1 : j + 1]) if j > i else None
         for i, j in zip(begins.tolist(), ends.tolist(), strict=True)
     ]
-    return Touched(rows[begins], start[begins], stop[ends], shift[begins], strips)
+    return TouchedRegions(rows[begins], start[begins], stop[ends], shift[begins], strips)
 
 
-def _outer_parts(manifest: Manifest, request: Request, touched: Touched) -> Iterator[Part]:
+def _outer_parts(manifest: Manifest, request: Request, touched: TouchedRegions) -> Iterator[Part]:
     assert request.axes is not None
     axes = request.axes
     rows, start, stop, shift, strips = touched
@@ -282,8 +282,8 @@ def _outer_parts(manifest: Manifest, request: Request, touched: Touched) -> Iter
         if view is None:
             yield Part(row, tuple(source), tuple(target), size, strip=strip)
         else:
-            ways = list(turned(view, source, target))
-            strip = None if strip is None else strip.turned(view)
+            ways = list(to_member_axes(view, source, target))
+            strip = None if strip is None else strip.to_member_axes(view)
             for at, taken_there, put_there in ways:
                 yield Part(row, taken_there, put_there, size // len(ways), view, at, strip)
 
@@ -341,7 +341,7 @@ def _between[N: (int, Ints)](axis: Axis, start: N, stop: N) -> tuple[N, N]:
     return -((stop - 1 - axis.start) // -axis.step), (axis.start - start) // -axis.step + 1
 
 
-def _points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, Ints]]:
+def _points_in(points: Sequence[Ints], touched: TouchedRegions) -> Iterator[tuple[int, Ints]]:
     """The regions that hold some of the points, and which points those are."""
     start, stop = touched.start, touched.stop
     # Along the axis on which the points spread most, a region's bounds single out the fewest of them; only
@@ -361,20 +361,22 @@ def _points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, 
             yield k, places[inside]
 
 
-def _point_parts(manifest: Manifest, request: Request, touched: Touched) -> Iterator[Part]:
+def _point_parts(manifest: Manifest, request: Request, touched: TouchedRegions) -> Iterator[Part]:
     assert request.points is not None
     points = request.points
     if not points:  # the one element of a zero-dimensional array, taken any number of times
         row = int(touched.rows[0])
         view = _view(manifest, row)
         places = np.arange(request.size)
-        yield Part(row, () if view is None else turned_points(view, (), places.size), (places,), request.size)
+        yield Part(
+            row, () if view is None else points_in_member(view, (), places.size), (places,), request.size
+        )
         return
     rows, _, _, shift, strips = touched
     for k, places in _points_in(points, touched):
         source = tuple(p[places] + shift[k, d] for d, p in enumerate(points))
         view, strip = _view(manifest, int(rows[k])) if manifest.views else None, strips[k]
         if view is not None:
-            source = turned_points(view, source, places.size)
-            strip = None if strip is None else strip.turned(view)
+            source = points_in_member(view, source, places.size)
+            strip = None if strip is None else strip.to_member_axes(view)
         yield Part(int(rows[k]), source, (places,), int(places.size), strip=strip)

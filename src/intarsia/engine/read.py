@@ -25,7 +25,7 @@ from intarsia.engine.chunk_plan import ChunkPlan
 from intarsia.engine.config import LogicalConfig, cores
 from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Pending, StoreFetcher
-from intarsia.engine.inner_chunks import ShardIndexError, locate, whereabouts
+from intarsia.engine.inner_chunks import ShardIndexError, locate, shard_positions
 from intarsia.engine.member_source import EngineSource, Source, ZarrSource
 from intarsia.engine.plan import Part, plan
 from intarsia.engine.pool import Batch, Queue, by_fetcher, run, threads_for, whole_batch
@@ -188,16 +188,16 @@ class Read:
         sharded = [(work, shards) for work in self.works if (shards := work.source.shards) is not None]
         if look_up_later:
             for work, shards in sharded:
-                work.look_up_later(*whereabouts(work.source, shards, work.chunks))
+                work.look_up_later(*shard_positions(work.source, shards, work.chunks))
             return
         try:
             places = locate(fetcher, [(work.source, shards, work.chunks) for work, shards in sharded])
         except ShardIndexError as failure:
             work, _ = sharded[failure.part]
             raise self._failure_at(work, failure.position, failure.cause) from failure.cause
-        for (work, _), located in zip(sharded, places, strict=True):
-            work.located = located
-            work.set_sizes(located.nbytes)
+        for (work, _), locations in zip(sharded, places, strict=True):
+            work.locations = locations
+            work.set_sizes(locations.nbytes)
 
     def read_chunks(self) -> None:
         """Fetch and decode all chunks, in a few threads."""

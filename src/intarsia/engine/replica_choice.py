@@ -20,7 +20,14 @@ import numpy as np
 from intarsia.codecs.compressors import COPYING, decoding_cost
 from intarsia.codecs.runtime_options import all_codecs
 from intarsia.display import count_text, size_text
-from intarsia.engine.plan import SelectionPlan, Touched, count_chunks, from_region, from_touched, in_strips
+from intarsia.engine.plan import (
+    SelectionPlan,
+    TouchedRegions,
+    count_chunks,
+    from_region,
+    from_touched,
+    in_strips,
+)
 from intarsia.errors import IntarsiaError, ReadError
 from intarsia.manifest.box import Box
 
@@ -166,7 +173,7 @@ class Chooser:
     def _cost_of(self, request: Request, row: int) -> int:
         return self.price(from_region(request, row, *self._manifest.place_of(row))).cost
 
-    def several(self, request: Request, cells: Box, touched: Touched) -> Touched:
+    def several(self, request: Request, cells: Box, touched: TouchedRegions) -> TouchedRegions:
         """The regions to read from, for the parts of layer 0 that a request touches."""
         choice = self._choice
         if choice.layer != 0:
@@ -186,25 +193,25 @@ class Chooser:
             near = [i for i in near if table.layer[i - first] == choice.layer]
         return sorted(near, key=lambda i: int(table.layer[i - first])) if len(near) > 1 else near
 
-    def _strips(self, near: list[int]) -> Iterator[tuple[Touched, Box]]:
+    def _strips(self, near: list[int]) -> Iterator[tuple[TouchedRegions, Box]]:
         """These regions, with those joined that continue one another in a member regardless of packing, and
         the elements of each."""
         layers = self._manifest.backings.layer
         for layer in dict.fromkeys(layers[near].tolist()):
             rows = np.array([i for i in near if layers[i] == layer], dtype=np.int64)
-            found = in_strips(self._manifest, Touched.of(self._manifest, rows))
+            found = in_strips(self._manifest, TouchedRegions.of(self._manifest, rows))
             for k, strip in enumerate(found.strips):
                 own = found.rows[k : k + 1] if strip is None else strip.rows
-                yield Touched.of(self._manifest, own), _box(found.select(slice(k, k + 1)))
+                yield TouchedRegions.of(self._manifest, own), _box(found.select(slice(k, k + 1)))
 
-    def _is_better(self, request: Request, one: Touched, others: Touched) -> bool:
+    def _is_better(self, request: Request, one: TouchedRegions, others: TouchedRegions) -> bool:
         if self._choice.layer is not None:
             return True
         if self._choice.avoided and np.isin(others.rows, list(self._choice.avoided)).any():
             return True
         return self._price_or_none(request, one) < self._price_or_none(request, others)
 
-    def _price_or_none(self, request: Request, touched: Touched) -> Price:
+    def _price_or_none(self, request: Request, touched: TouchedRegions) -> Price:
         """The price; infinite if a member cannot be opened and another layer may stand in for it."""
         try:
             return self.price_of(request, touched)
@@ -213,7 +220,7 @@ class Chooser:
                 raise
             return UNREADABLE
 
-    def price_of(self, request: Request, touched: Touched) -> Price:
+    def price_of(self, request: Request, touched: TouchedRegions) -> Price:
         """The cost of reading what a request touches of some regions; a chunk that several show is read
         once."""
         return self.price(from_touched(self._manifest, request, in_strips(self._manifest, touched)))
@@ -246,19 +253,19 @@ def layer_prices(state: ArrayState[Any], planned: SelectionPlan, *, near: bool) 
         chooser = Chooser(state, LayerChoice(layer), near=near)
         rows = np.flatnonzero(table.layer == layer)
         inside = ((table.start[rows] < cells.stop) & (table.stop[rows] > cells.start)).all(axis=1)
-        touched = Touched.of(manifest, rows[inside])
+        touched = TouchedRegions.of(manifest, rows[inside])
         covered = from_touched(manifest, request, touched).size
         price = chooser.price_of(request, touched)
         found.append(LayerPrice(layer, covered, taken.get(layer, 0), price))
     return tuple(found)
 
 
-def _box(one: Touched) -> Box:
+def _box(one: TouchedRegions) -> Box:
     """The elements of a single region."""
     return Box(tuple(one.start[0].tolist()), tuple(one.stop[0].tolist()))
 
 
-def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
+def _divided(touched: TouchedRegions, box: Box) -> tuple[TouchedRegions, TouchedRegions]:
     """The parts of some regions inside a box of elements, and the parts outside."""
     lower, upper = np.array(box.start, dtype=np.int64), np.array(box.stop, dtype=np.int64)
     meets = ((touched.start < upper) & (touched.stop > lower)).all(axis=1)

@@ -279,7 +279,7 @@ class _MaskedSource:
         return _MaskedSource, (self._array,)
 
 
-class Turned(NamedTuple):
+class MemberSelection(NamedTuple):
     """An outer selection as a member sees it."""
 
     at: Mapping[int, int]
@@ -292,7 +292,9 @@ class Turned(NamedTuple):
     """Where it goes in the output, with axes in the order of the member."""
 
 
-def turned(view: View, source: Sequence[AxisSelector], target: Sequence[AxisSelector]) -> Iterator[Turned]:
+def to_member_axes(
+    view: View, source: Sequence[AxisSelector], target: Sequence[AxisSelector]
+) -> Iterator[MemberSelection]:
     """An outer selection, and where it goes, as the member sees it.
 
     There is one, unless the selection takes the one index of a new axis several times.
@@ -300,8 +302,8 @@ def turned(view: View, source: Sequence[AxisSelector], target: Sequence[AxisSele
     >>> from intarsia.manifest.view import View
     >>> view = View.identity(1).flip(0, length=10).expand(0)
     >>> places, out = (slice(0, 1, 1), slice(2, 9, 3)), (slice(0, 1, 1), slice(0, 3, 1))
-    >>> list(turned(view, places, out))
-    [Turned(at={0: 0}, source=(slice(1, 8, 3),), target=(slice(2, None, -1),))]
+    >>> list(to_member_axes(view, places, out))
+    [MemberSelection(at={0: 0}, source=(slice(1, 8, 3),), target=(slice(2, None, -1),))]
     """
     taken: list[AxisSelector] = []
     goes: list[AxisSelector] = []
@@ -317,14 +319,14 @@ def turned(view: View, source: Sequence[AxisSelector], target: Sequence[AxisSele
             goes.append(_reversed(target[axis.source]))
     new = view.new_axes
     for places in product(*(_indices(target[axis]) for axis in new)):
-        yield Turned(dict(zip(new, places, strict=True)), tuple(taken), tuple(goes))
+        yield MemberSelection(dict(zip(new, places, strict=True)), tuple(taken), tuple(goes))
 
 
-def turned_points(view: View, points: Sequence[Ints], count: int) -> tuple[Ints, ...]:
+def points_in_member(view: View, points: Sequence[Ints], count: int) -> tuple[Ints, ...]:
     """Single positions as the member sees them, one array per axis of the member.
 
     >>> from intarsia.manifest.view import View
-    >>> turned_points(View.identity(2).transpose(1, 0), [np.array([1, 2]), np.array([3, 4])], 2)
+    >>> points_in_member(View.identity(2).transpose(1, 0), [np.array([1, 2]), np.array([3, 4])], 2)
     (array([3, 4]), array([1, 2]))
     """
     return tuple(

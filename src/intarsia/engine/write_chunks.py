@@ -35,7 +35,7 @@ from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.fetch import fetcher_for
 from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Pending, Spans, start
-from intarsia.engine.inner_chunks import Shards, whereabouts
+from intarsia.engine.inner_chunks import Shards, shard_positions
 from intarsia.engine.plan import chunks_along, chunks_of_points
 from intarsia.engine.pool import BATCHES_PER_THREAD, Batch, batches
 from intarsia.errors import ReadError
@@ -448,7 +448,7 @@ class ShardWriter(ChunkWriter):
         self, work: ChunkPlan, values: Values, threads: int, window: int, look: Look | None, shards: Shards
     ) -> None:
         self._form, self._order = shards.form, written_order(shards)
-        self._blob, within = whereabouts(work.source, shards, work.chunks)
+        self._blob, within = shard_positions(work.source, shards, work.chunks)
         every = list(np.ndindex(shards.per_shard))
         self._position = [every[i] for i in within.tolist()]
         # Shard after shard, so that few are open at a time.

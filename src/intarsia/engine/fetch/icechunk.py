@@ -33,8 +33,8 @@ from intarsia.engine.fetch.store import (
     Cost,
     DeferredBytes,
     KeyRange,
+    LoopFetch,
     Spans,
-    Started,
     cost_of,
     requests_of,
     start,
@@ -399,7 +399,7 @@ class IcechunkSession:
     def begin(self, spans: Sequence[Spans]) -> Pending:
         check_store(self.store)
         ranges, parts = coalesce_spans(spans)
-        return Started(self._get(list(requests_of(ranges)), parts))
+        return LoopFetch(self._get(list(requests_of(ranges)), parts))
 
     async def _get(self, requests: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
         return parts(await self.get_all(requests))

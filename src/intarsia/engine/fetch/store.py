@@ -218,7 +218,7 @@ def start[T](work: Coroutine[Any, Any, T]) -> Future[T]:
     return asyncio.run_coroutine_threadsafe(work, loop)
 
 
-class Started:
+class LoopFetch:
     """Bytes that the event loop is fetching; an exception in the list is raised in their place."""
 
     def __init__(self, work: Coroutine[Any, Any, list[Any]]) -> None:
@@ -249,7 +249,7 @@ class ConcurrentStore(Plain):
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
         ranges, parts = coalesce_spans(spans)
-        return Started(self._get(list(requests_of(ranges)), parts))
+        return LoopFetch(self._get(list(requests_of(ranges)), parts))
 
     async def _get(self, requests: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
         prototype = default_buffer_prototype()

@@ -33,7 +33,7 @@ from intarsia.engine.fetch.byte_ranges import (
     coalesce_ranges,
     group_ranges,
 )
-from intarsia.engine.fetch.store import Cost, Encoded, FileSpan, Pending, Spans, Started, requests_of
+from intarsia.engine.fetch.store import Cost, Encoded, FileSpan, LoopFetch, Pending, Spans, requests_of
 from intarsia.engine.fetch.symlinks import Folders
 from intarsia.errors import ChunkDecodeError
 from intarsia.parallel import check_store
@@ -342,7 +342,7 @@ class SourceObjects(JoinedSources):
         check_store(self._session.store)
         ranges = self._ranges(spans)
         own, requests = ranges.coalesce(spans, self._limits)
-        return Started(self._get(spans, ranges, own, requests))
+        return LoopFetch(self._get(spans, ranges, own, requests))
 
     async def _get(
         self, spans: Sequence[Spans], ranges: FileRanges, own: Ints, requests: RangeRequests
