@@ -13,6 +13,7 @@ from intarsia.errors import argument
 from intarsia.logical.hierarchy import joined_path
 
 if TYPE_CHECKING:
+    from intarsia.archives.parsed_file import ParseRequest
     from intarsia.archives.plan.axis_union import GrownAxis
     from intarsia.archives.plan.ingest_plan import Contribution, IngestPlan
 
@@ -346,8 +347,9 @@ def merge_reports(reports: Sequence[IngestReport]) -> IngestReport:
     )
 
 
-def in_group(report: IngestReport, path: str) -> IngestReport:
-    """A report in which variables are named by their paths in the files, below a group."""
+def in_group(report: IngestReport, request: ParseRequest) -> IngestReport:
+    """A report in which variables are named by their paths in the files, if all groups are ingested."""
+    path = request.group if request.whole_tree else ""
     if not path:
         return report
     return replace(

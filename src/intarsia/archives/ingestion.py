@@ -469,7 +469,7 @@ class Ingestion:
         for part, plan, dataset in plans:
             report = part.report(plan, dataset, repo)
             drifts = find_drifts(plan, dataset, part.rules, report.runs, options)
-            reports.append(in_group(with_fields(report, drifts=drifts), part.request.group))
+            reports.append(in_group(with_fields(report, drifts=drifts), part.request))
         return self._with_left_out(merge_reports(reports))
 
     def commit(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
@@ -629,7 +629,7 @@ class Ingestion:
     ) -> IngestReport:
         """One report of what the plans do."""
         reports = [
-            in_group(part.report(plan, dataset, repo), part.request.group)
+            in_group(part.report(plan, dataset, repo), part.request)
             for part, plan, dataset in zip(self.parts, plans, datasets, strict=True)
         ]
         return self._with_left_out(merge_reports(reports))
