@@ -205,7 +205,7 @@ def _children(
     if damaged is not None:
         damaged.update(unsound)
         yield from found
-    elif unsound:
+    elif unsound and isinstance(problem, ManifestError):
         raise ManifestError([text for texts in unsound.values() for text in texts]) from problem
     else:
         raise MetadataError(
