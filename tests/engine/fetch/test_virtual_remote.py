@@ -297,3 +297,22 @@ def test_of_a_web_server(tmp_path):
         late = refer(made, {0: (f"{prefix}1.nc", 0, early)}, name="b")
         with pytest.raises(ReadError, match=r"1\.nc is no longer the file"):
             reader(late, "b")[...]
+
+
+def test_a_repository_beside_its_sources_is_read_with_the_keys_it_was_opened_with(objects, server, proxy):
+    """Its own files say which versions of the objects were referred to."""
+    options = server.options | {"endpoint_url": proxy.endpoint}
+    location = f"s3://{BUCKET}/repositories/{next(names)}"
+    made = intarsia.open_repository(location, create=True, **options)
+    references = objects.references()
+    config = made.config
+    for container in (objects.repo.config.virtual_chunk_containers or {}).values():
+        config.set_virtual_chunk_container(container)
+    made.reopen(config=config).save_config()
+    repo = intarsia.open_repository(location, authorize=True, **options)
+    refer(repo, references)
+    array = intarsia.reader(repo, "a")
+    assert {part.fetcher for part in intarsia.explain(array).parts} == {"source objects, neighbours joined"}
+    proxy.seen.clear()
+    np.testing.assert_array_equal(array[...], expected(references, objects.contents, 36))
+    assert len(proxy.gets("nc")) == 3
