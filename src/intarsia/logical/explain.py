@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from intarsia.display import Column, Result, Table, count_text, first_rows, size_text
@@ -239,8 +239,10 @@ def _cost(batches: Iterable[Batch]) -> Cost:
 
 def _explain_work(handle: ArrayHandle[Any], work: ChunkPlan) -> PartExplanation:
     known = work.stored_sizes_are_known
-    return replace(
-        _region(handle, work.part, work.source),
+    return _explain_part(
+        handle,
+        work.part,
+        work.source,
         chunks=int(work.chunks.size),
         fetched=int(work.present.size),
         stored_bytes=int(work.nbytes[work.present].sum()) if known else None,
@@ -250,10 +252,13 @@ def _explain_work(handle: ArrayHandle[Any], work: ChunkPlan) -> PartExplanation:
 
 
 def _explain_by_zarr(handle: ArrayHandle[Any], part: Part, source: ZarrSource) -> PartExplanation:
-    return replace(_region(handle, part, source), fetcher=f"zarr itself: {source.obstacle}")
+    unknown = dict.fromkeys(("chunks", "fetched", "stored_bytes"))
+    return _explain_part(
+        handle, part, source, **unknown, straight=0, fetcher=f"zarr itself: {source.obstacle}"
+    )
 
 
-def _region(handle: ArrayHandle[Any], part: Part, source: Source) -> PartExplanation:
+def _explain_part(handle: ArrayHandle[Any], part: Part, source: Source, **read: Any) -> PartExplanation:
     manifest, row = handle.manifest, handle.manifest.backings.row(part.row)
     packing, view = manifest.packing_of(row), manifest.view_of(row)
     return PartExplanation(
@@ -263,13 +268,9 @@ def _region(handle: ArrayHandle[Any], part: Part, source: Source) -> PartExplana
         None if packing is None else str(packing),
         None if view is None else str(view),
         part.size,
-        None,
-        None,
-        None,
-        0,
-        "",
-        row.layer,
-        source.array.shards,
+        layer=row.layer,
+        shards=source.array.shards,
+        **read,
     )
 
 
