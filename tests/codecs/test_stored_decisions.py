@@ -210,6 +210,8 @@ def test_another_level_in_a_logical_and_in_a_nullable_array():
     array = intarsia.create({}, shape=(0,), chunks=(TEXT.size // 4,), dtype="u1")
     array.append(TEXT, codecs=["bytes", codec])
     with_decision(array, "always_apply")[...] = TEXT
+    with pytest.raises(CodecConfigurationError, match="a plan of bitmasks is for one chunk grid"):
+        with_decision(array, at_level(19, [1, 1, 1, 1]))
     (member,) = array.members.values()
     before = stored_bytes(member)
     with_decision(array, at_level(19))[...] = TEXT
@@ -227,6 +229,8 @@ def test_a_nested_conditional_codec_at_another_level():
     inner = [ConditionalCodec(codecs=[ZstdCodec(level=-5)])]
     z = create(codecs=inner, shape=TEXT.size, chunks=TEXT.size)
     with_decision(z, "always_apply")[:] = TEXT
+    with pytest.raises(CodecConfigurationError, match="that of the array has"):
+        with_decision(z, at_level(19))  # the outer codec is another one
     before = stored_bytes(z)
     better = ConditionalCodec(
         codecs=[ConditionalCodec(codecs=[ZstdCodec(level=19)])], decision="always_apply"

@@ -99,6 +99,8 @@ def with_decision[T: AnyArray](
         _check_decision(array, parsed)
         result = _with_options(array, decision=parsed)
     else:
+        if isinstance(parsed, decisions.OtherLevels):
+            array.with_config(decision=parsed.decision)  # refuses one that it cannot follow
         result = array.with_config(decision=parsed)
     if name is not None:
         result.attrs[runtime_options.REMEMBERED] = name
@@ -121,13 +123,14 @@ def _with_options(array: zarr.Array[Any], **changes: Any) -> zarr.Array[Any]:
 def _decision_in(arrays: list[zarr.Array[Any]], codec: ConditionalCodec) -> Decision | None:
     """The decision of `codec`, carried out by its nested codecs if their levels are not those of the arrays.
 
-    If it has none, those that apply anyway are carried out so.
+    If it has none, the decision that the arrays follow anyway is carried out by them.
     """
     levels, decision = [], codec.decision
     for array in arrays:
-        matches = [each for each in find_codecs(array, PURPOSE) if _matches(codec, each)]
+        outer = [each for each in find_codecs(array, PURPOSE) if not each.nested]
+        matches = [each for each in outer if _matches(codec, each)]
         if not matches:
-            _refuse(codec, find_codecs(array, PURPOSE)[0].codec)
+            _refuse(codec, outer[0].codec)
         for each in matches:
             levels.append((each.codec.named, _as_opened(codec, each).named))
             decision = each.codec.effective_decision(each.spec) if decision is None else decision
