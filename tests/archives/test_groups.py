@@ -70,6 +70,19 @@ def test_a_tree_of_groups_is_a_tree_of_datasets(tmp_path, root_data):
     assert len(history) == 3  # two ingests, and the beginning
 
 
+def test_lint_says_what_differs_in_every_group(tmp_path):
+    for day in range(2):
+        tree(tmp_path / f"{day}.nc", day, steps=1)
+        with netCDF4.Dataset(tmp_path / f"{day}.nc", "a") as file:
+            for group in (file["PRODUCT"], file["PRODUCT/DETAILS"]):
+                packed = group.createVariable("packed", "i2", ("time",))
+                packed.scale_factor = 1.0 + day
+                packed[:] = 6
+    report = intarsia.archives.lint(tmp_path / "*.nc", concat_dim="time", source_group="*")
+    found = {drift.variable for drift in report.drifts if drift.kind == "packing"}
+    assert found == {"PRODUCT/packed", "PRODUCT/DETAILS/packed"}
+
+
 def test_a_tree_goes_below_a_group(tmp_path):
     tree(tmp_path / "0.nc", 0)
     report = intarsia.ingest(

@@ -422,6 +422,7 @@ def test_the_array_stays_a_logical_array_like_any_other(tmp_path):
     ("options", "message"),
     [
         ({"copy": "sometimes"}, "copy='sometimes' is not one of"),
+        ({"copy": None}, "copy=None is not one of 'needed', 'all', 'never'"),
         ({"errors": "ignore"}, "errors="),
         ({"missing": "nan"}, "missing="),
         ({"units": "any"}, "units="),

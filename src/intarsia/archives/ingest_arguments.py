@@ -117,8 +117,6 @@ def check_concat_dims(
     coordinate_sources: Mapping[str, CoordinateSource],
 ) -> tuple[str, ...]:
     """The dimensions that were named; none if the files' coordinates determine them."""
-    if combine not in (None, "nested", "by_coords"):
-        raise IngestError(f"combine={combine!r} is not one of 'nested', 'by_coords'")
     if concat_dim is None and combine == "by_coords":
         return ()
     named = (concat_dim,) if isinstance(concat_dim, str) else tuple(concat_dim or ())

@@ -16,6 +16,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import icechunk
@@ -211,6 +212,7 @@ def ingest(
     >>> sst.shape, sst[2].tolist(), len(sst.regions)
     ((3, 4), [2.0, 2.0, 2.0, 2.0], 1)
     """
+    _check_choices(locals())
     along = check_concat_dims(concat_dim, combine, dims or {})
     coordinate_sources, needed = add_order(order_by, dims or {}, along)
     chosen = None if variables is None else tuple(variables)
@@ -224,7 +226,6 @@ def ingest(
             f"{argument('coordinate')} is for one dimension that nothing else describes: "
             f"{argument('dims', {'name': ...})} says which"
         )
-    _check_choices(locals())
     if convert_units and units == "ignore":
         raise IngestError(
             f"{argument('units', 'ignore')} keeps numbers as they are, but "
@@ -266,12 +267,23 @@ def ingest(
 
 def _check_choices(arguments: Mapping[str, Any]) -> None:
     """Refuse an argument of `ingest` that is none of the words in its annotation."""
+    for name, words in _choices().items():
+        value = arguments[name]
+        if not callable(value) and value not in words:
+            listed = ", ".join(repr(word) for word in words if word is not None)
+            raise IngestError(f"{argument(name, value)} is not one of {listed}")
+
+
+@cache
+def _choices() -> dict[str, list[Any]]:
+    """The words that arguments of `ingest` may be, by the names of the arguments."""
+    found: dict[str, list[Any]] = {}
     for name, annotation in get_type_hints(ingest).items():
         choices = (annotation, *get_args(annotation))
         words = [word for choice in choices if get_origin(choice) is Literal for word in get_args(choice)]
-        value = arguments.get(name)
-        if words and value is not None and not callable(value) and value not in words:
-            raise IngestError(f"{name}={value!r} is not one of {', '.join(map(repr, words))}")
+        if words:
+            found[name] = [*words, *([None] if type(None) in choices else [])]
+    return found
 
 
 def _dry_run_of[**P](

@@ -64,7 +64,7 @@ COORDINATE_CHUNK = 1 << 12
 """The most elements in a chunk of a coordinate array: quick to append to, and few chunks to open."""
 
 AT_ONCE = 256
-"""How many metadata documents are written at once."""
+"""How many documents or chunks are written at once."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,11 @@ class Writer:
             lengths = np.where(ranges.masks == allocation.chunk_set.skipped, lengths, np.uint64(0))
         self._refer(path, allocation, ranges, lengths, tuple(offset))
         if ranges.inlined:
-            _put_chunks(self.store, path, ranges.inlined, offset)
+            chunks = []
+            for index, data in ranges.inlined.items():
+                place = "/".join(str(a + b) for a, b in zip(index, offset, strict=True))
+                chunks.append((f"{path}/c/{place}", default_buffer_prototype().buffer.from_bytes(data)))
+            _put(self.store, chunks)
 
     def _refer(
         self, path: str, allocation: Allocation, ranges: ChunkRanges, lengths: Any, offset: tuple[int, ...]
@@ -321,7 +325,7 @@ def _noted(problems: dict[str, str], name: str) -> Iterator[None]:
 
 
 def _put(store: Any, documents: Sequence[tuple[str, Any]]) -> None:
-    """Write many documents at a time."""
+    """Write documents or chunks, many at a time."""
 
     async def put() -> None:
         for i in range(0, len(documents), AT_ONCE):
@@ -329,17 +333,6 @@ def _put(store: Any, documents: Sequence[tuple[str, Any]]) -> None:
 
     if documents:
         sync(put())
-
-
-def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:
-    prototype = default_buffer_prototype()
-
-    async def put() -> None:
-        for index, data in chunks.items():
-            key = "/".join(str(a + b) for a, b in zip(index, offset, strict=True))
-            await store.set(f"{path}/c/{key}", prototype.buffer.from_bytes(data))
-
-    sync(put())
 
 
 def write_concat(group: zarr.Group, name: str, coordinate: CoordinateArray, origin: int = 0) -> None:
