@@ -1,4 +1,4 @@
-"""Archives of strangers, each opened through every door.
+"""Untrusted archives, each opened through every door.
 
 Nothing outside of them is read or written, nothing of theirs runs, and no name in them reaches a terminal or
 a page as more than text.

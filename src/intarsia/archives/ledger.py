@@ -320,10 +320,10 @@ def mark_of(url: str) -> int:
 
 
 def set_rows(
-    node: Any, name: str, first: int, rows: np.ndarray[Any, Any], anew: bool, chunk: int = ROWS_A_CHUNK
+    node: Any, name: str, first: int, rows: np.ndarray[Any, Any], is_new: bool, chunk: int = ROWS_A_CHUNK
 ) -> None:
     """Make an array end with these rows, from `first` on; the rows before them stay as they are."""
-    array = None if anew else node.get(name)
+    array = None if is_new else node.get(name)
     if array is None or array.shape[1:] != rows.shape[1:]:
         texts = isinstance(rows.dtype, np.dtypes.StringDType)
         made = node.create_array(

@@ -88,8 +88,8 @@ def verb(
             values = {option.argument: option.value(texts) for option in options}
             for name, fields in groups.items():
                 values[name] = own[name].annotation(**{f.argument: values.pop(f.argument) for f in fields})
-            given = (option for option in passed_on if texts[option.parameter.name] not in (None, [], False))
-            return values | {option.argument: option.value(texts) for option in given}
+            used = (option for option in passed_on if texts[option.parameter.name] not in (None, [], False))
+            return values | {option.argument: option.value(texts) for option in used}
 
         @functools.wraps(function)
         def command(*, as_json: bool, **texts: Any) -> None:

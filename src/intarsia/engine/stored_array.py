@@ -115,10 +115,10 @@ class ZarrSelections:
         """The elements of some blocks, as slices."""
         grid, shape = self._block_grid(), self.shape
         entries = selection if isinstance(selection, tuple) else (selection,)
-        given = len(entries) - sum(isinstance(entry, EllipsisType) for entry in entries)
-        if given > len(shape) or len(entries) > given + 1:
+        count = len(entries) - sum(isinstance(entry, EllipsisType) for entry in entries)
+        if count > len(shape) or len(entries) > count + 1:
             raise IndexError(f"blocks of {len(shape)} axes cannot be chosen by {selection!r}")
-        rest = (slice(None),) * (len(shape) - given)
+        rest = (slice(None),) * (len(shape) - count)
         at = next((i for i, entry in enumerate(entries) if isinstance(entry, EllipsisType)), None)
         entries = (*entries, *rest) if at is None else (*entries[:at], *rest, *entries[at + 1 :])
         return tuple(map(_elements, entries, grid, shape)) or ...

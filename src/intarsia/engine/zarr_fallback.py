@@ -142,8 +142,8 @@ class _BoundedCompressor(_Filter):
         self.spec = spec
 
     def decode(self, data: Any, out: Any = None) -> Any:
-        given = self.spec.prototype.buffer.from_array_like(np.frombuffer(data, dtype=np.uint8))
-        made = decode_as(type(self.known), self.known, given, self.spec, likely_bound(self.spec))
+        encoded = self.spec.prototype.buffer.from_array_like(np.frombuffer(data, dtype=np.uint8))
+        made = decode_as(type(self.known), self.known, encoded, self.spec, likely_bound(self.spec))
         return made.as_numpy_array()
 
 

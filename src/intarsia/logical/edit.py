@@ -242,8 +242,8 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
     rows = [
         (row := table.row(i))._replace(box=longer.get(i, row.box)) for i in range(len(table)) if i not in gone
     ]
-    joined = RegionTable.from_rows(rows, manifest.ndim)
-    ours, others = joined.select(joined.layer == 0), joined.select(joined.layer != 0)
+    merged = RegionTable.from_rows(rows, manifest.ndim)
+    ours, others = merged.select(merged.layer == 0), merged.select(merged.layer != 0)
     logical.commit(manifest.changed(regions=ours, replicas=others))
 
 

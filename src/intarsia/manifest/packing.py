@@ -31,13 +31,13 @@ KINDS = {np.dtype(code).name: np.dtype(code) for code in _CODES}
 _KNOWN = frozenset(KINDS.values())
 
 
-def known_type(given: Any, what: str) -> np.dtype[Any]:
-    if isinstance(given, np.dtype) and given.isnative and given in _KNOWN:
-        return given
+def known_type(value: Any, what: str) -> np.dtype[Any]:
+    if isinstance(value, np.dtype) and value.isnative and value in _KNOWN:
+        return value
     try:
-        dtype: np.dtype[Any] = np.dtype(given).newbyteorder("=")
+        dtype: np.dtype[Any] = np.dtype(value).newbyteorder("=")
     except TypeError:
-        raise PackingError(f"{what} is {given!r}, which is not a data type") from None
+        raise PackingError(f"{what} is {value!r}, which is not a data type") from None
     if dtype not in _KNOWN:
         raise PackingError(f"{what} is {dtype}; packings support integers and floats of up to 64 bits")
     return dtype
@@ -90,26 +90,26 @@ def value_type(numbers: np.dtype[Any], scale: Any, offset: Any, masked: bool) ->
     return np.dtype("f4" if numbers.itemsize <= 2 else "f8")
 
 
-def factor(given: Any, values: np.dtype[Any], what: str) -> Number | None:
+def factor(value: Any, values: np.dtype[Any], what: str) -> Number | None:
     """A scale or an offset as a number with its own type."""
-    if given is None:
+    if value is None:
         return None
-    if isinstance(given, np.ndarray) and not given.ndim:
-        given = given[()]
-    elif isinstance(given, np.ndarray | list | tuple) and np.size(given) == 1:
-        given = np.asarray(given).item()
-    if not isinstance(given, np.number):
-        if type(given) not in (int, float):
-            raise PackingError(f"the {what} is {given!r:.200}, which is not a number")
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value[()]
+    elif isinstance(value, np.ndarray | list | tuple) and np.size(value) == 1:
+        value = np.asarray(value).item()
+    if not isinstance(value, np.number):
+        if type(value) not in (int, float):
+            raise PackingError(f"the {what} is {value!r:.200}, which is not a number")
         # NumPy computes with Python numbers in the type of the array.
         with np.errstate(over="ignore"):
-            given = values.type(given) if values.kind == "f" else exact(given, values, f"the {what}")
-    factor: Number = given.astype(known_type(given.dtype, f"the type of the {what}"))
+            value = values.type(value) if values.kind == "f" else exact(value, values, f"the {what}")
+    factor: Number = value.astype(known_type(value.dtype, f"the type of the {what}"))
     if not np.isfinite(factor):
-        raise PackingError(f"the {what} is {given!s}: values cannot be unpacked with it")
+        raise PackingError(f"the {what} is {value!s}: values cannot be unpacked with it")
     if not np.can_cast(np.result_type(values, factor.dtype), values, "same_kind"):
         raise PackingError(
-            f"the {what} is {given!r}, but the values are {values}, which cannot hold the result"
+            f"the {what} is {value!r}, but the values are {values}, which cannot hold the result"
         )
     return factor
 
@@ -162,15 +162,15 @@ def arguments_of_attributes(dtype: Any, attributes: Mapping[str, Any]) -> dict[s
     if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
         unsigned = None
     numbers = numbers_of(stored, unsigned)
-    given = {n: attributes[n] for n in ("_FillValue", "missing_value") if attributes.get(n) is not None}
+    absent = {n: attributes[n] for n in ("_FillValue", "missing_value") if attributes.get(n) is not None}
     marks = {
         name: [mark for mark in np.ravel(value) if mark is not None and mark == mark]
-        for name, value in given.items()
+        for name, value in absent.items()
     }
     masked = any(marks.values())
     # Attributes that hold nothing but NaN say nothing new about floats, but xarray then leaves the type
     # of the stored numbers alone; for integers it drops them.
-    only_nan = bool(given) and not masked and stored.kind == "f"
+    only_nan = bool(absent) and not masked and stored.kind == "f"
     if scale is None and offset is None and unsigned is None and not masked:
         return None
     values = stored if only_nan else value_type(numbers, scale, offset, masked)
@@ -267,8 +267,8 @@ class Packing:
         if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
             unsigned = None
         numbers = numbers_of(stored, unsigned)
-        given = list(missing) if isinstance(missing, tuple | list | np.ndarray) else [missing]
-        marks = [exact(mark, numbers) for mark in given if mark == mark]  # NaN is missing anyway
+        listed = list(missing) if isinstance(missing, tuple | list | np.ndarray) else [missing]
+        marks = [exact(mark, numbers) for mark in listed if mark == mark]  # NaN is missing anyway
         if values is None:
             values = value_type(numbers, scale, offset, masked=bool(marks))
         values = known_type(values, "the type of the values")

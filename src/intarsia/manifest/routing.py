@@ -49,8 +49,8 @@ def rows_of(manifest: Manifest, names: Iterable[str]) -> Iterator[Row]:
 def boxes_that_moved(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> list[Box]:
     """The boxes of logical chunks that `after` does not show from the same places as `before`.
 
-    A hole is part of a box: what nothing backed must still be backed by nothing. So are replicas: whoever
-    writes into a box has to know about all of them.
+    A hole is part of a box: what nothing backed must still be backed by nothing. So are replicas: a program
+    that writes into a box has to know about all of them.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype="u1")

@@ -401,8 +401,8 @@ def store_of(session: icechunk.Session, repo: icechunk.Repository) -> IcechunkSt
         if scheme == "s3":
             if not isinstance(settings, S3_STORES):
                 continue
-            given = {name: own[name] for name in SECRETS["s3"] if own.get(name)}
-            own = {name: getattr(settings[0], name) for name in S3_SETTINGS} | given
+            secrets = {name: own[name] for name in SECRETS["s3"] if own.get(name)}
+            own = {name: getattr(settings[0], name) for name in S3_SETTINGS} | secrets
         container = direct_container(prefix, own)
         if container is not None:
             containers[prefix] = container

@@ -123,11 +123,11 @@ def translated(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> Ar
         raise IngestError(f"its filters ({names}) turn numbers into bytes and then expect numbers again")
     are_texts = TEXTS in (each["id"] for each in on_bytes)
     attributes = _with_fill_value(document, dict(attributes))
-    given = {**document, "filters": on_arrays or None, "attributes": attributes}
+    document_2 = {**document, "filters": on_arrays or None, "attributes": attributes}
     if are_texts:  # zarr does not translate objects; only the codecs for bytes are needed
-        given |= {"dtype": "|u1", "fill_value": 0}
+        document_2 |= {"dtype": "|u1", "fill_value": 0}
     common = extra("virtualizarr.parsers.zarr.common", "virtual")
-    metadata = common.metadata_as_v3(ArrayV2Metadata.from_dict(given)).to_dict()
+    metadata = common.metadata_as_v3(ArrayV2Metadata.from_dict(document_2)).to_dict()
     codecs: Any = list(metadata["codecs"])
     serializer = next(i for i, codec in enumerate(codecs) if codec["name"] == "bytes")
     as_v3 = extra("virtualizarr.codecs", "virtual").zarr_codec_config_to_v3

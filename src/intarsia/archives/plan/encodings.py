@@ -34,8 +34,8 @@ def _unpacked(decoding: Decoding) -> np.dtype[Any]:
 
 def _factors(decoding: Decoding) -> tuple[float | None, float | None]:
     packing = decoding.packing
-    given = (None, None) if packing is None else (packing.scale, packing.offset)
-    scale, offset = (None if factor is None else float(factor) for factor in given)
+    factors = (None, None) if packing is None else (packing.scale, packing.offset)
+    scale, offset = (None if factor is None else float(factor) for factor in factors)
     return scale, offset
 
 

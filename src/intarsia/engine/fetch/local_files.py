@@ -159,7 +159,7 @@ class FileStamp(NamedTuple):
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     @property
-    def is_settled(self) -> bool:
+    def shows_changes(self) -> bool:
         """Whether any change from now on will show."""
         return time.time_ns() - max(self.modified, self.changed) > SETTLED_NS
 
@@ -169,10 +169,10 @@ def index_of(file: int, shards: Shards, blob: int) -> Any:
     stamp = FileStamp.of(file)
     entries = shards.known_index(blob, stamp)
     if entries is None:
-        settled = stamp.is_settled  # before it is read: any later change is younger
+        is_safe = stamp.shows_changes  # before it is read: any later change is younger
         form = shards.form
         entries = form.decode(read_exactly(file, max(0, form.start(stamp.nbytes)), form.nbytes))
-        if settled:
+        if is_safe:
             shards.remember_index(blob, entries, stamp)
     return entries
 

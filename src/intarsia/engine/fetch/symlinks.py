@@ -30,7 +30,7 @@ def refuse_link_out(path: str, root: str) -> None:
     if os.path.commonpath([inside, leads]) != inside and not may_follow():
         raise ReadError(
             f"{path} is a link to {leads}, which is outside {inside}.\n"
-            f"  If you trust whoever made the link, set {FOLLOW}=1 in the environment; "
+            f"  If you trust the author of the link, set {FOLLOW}=1 in the environment; "
             "otherwise put a copy in its place, or remove it"
         )
 
