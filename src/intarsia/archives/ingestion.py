@@ -823,8 +823,8 @@ class DatasetIngestion:
         writer = Writer(store, self.group, plan, dataset, self.sources, self.parser, self.request.group)
         problems = writer.write()
         before = [*dataset.plain, *dataset.logical_groups]
-        written = {*plan.coordinates, *plan.static, *plan.arrays}
-        if not problems and not (dataset.origin and written <= set(before) and not plan.attrs):
+        written = dict.fromkeys((*plan.coordinates, *plan.static, *plan.arrays))
+        if not problems and not (dataset.origin and written.keys() <= set(before) and not plan.attrs):
             problems |= variable_problems(store, self.group, before, written)
         problems = {name: why for name, why in problems.items() if name in written}
         declared = [] if self.rules.schema is None else [self.rules.schema.file]
