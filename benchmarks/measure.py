@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 ROUNDS = 5
 STABLE = 0.02
-MOST_ROUNDS = 60
-MOST_SECONDS = 12.0
-"""After this long a comparison ends with the round it is in, if there were `LEAST_ROUNDS` of them."""
+MAX_ROUNDS = 60
+MAX_SECONDS = 12.0
+"""After this long a comparison ends with the round it is in, if there were `MIN_ROUNDS` of them."""
 
-LEAST_ROUNDS = 4
+MIN_ROUNDS = 4
 
 
 class Cost(NamedTuple):
@@ -30,8 +30,8 @@ def best_costs(
     jobs: Mapping[str, Callable[[], object]],
     *,
     rounds: int = ROUNDS,
-    most_rounds: int = MOST_ROUNDS,
-    most_seconds: float = MOST_SECONDS,
+    most_rounds: int = MAX_ROUNDS,
+    most_seconds: float = MAX_SECONDS,
     before: Callable[[], object] = lambda: None,
 ) -> dict[str, Cost]:
     """Least seconds of each job, the jobs taking turns, until so many rounds bring no gain above 2 %.
@@ -43,7 +43,7 @@ def best_costs(
     best = dict.fromkeys(jobs, Cost(float("inf"), float("inf")))
     quiet = done = 0
     while quiet < rounds and done < most_rounds:
-        if done >= LEAST_ROUNDS and time.perf_counter() - began > most_seconds:
+        if done >= MIN_ROUNDS and time.perf_counter() - began > most_seconds:
             break
         gained = False
         for name, job in jobs.items():
@@ -62,8 +62,8 @@ def best_times(
     jobs: Mapping[str, Callable[[], object]],
     *,
     rounds: int = ROUNDS,
-    most_rounds: int = MOST_ROUNDS,
-    most_seconds: float = MOST_SECONDS,
+    most_rounds: int = MAX_ROUNDS,
+    most_seconds: float = MAX_SECONDS,
 ) -> dict[str, float]:
     """The same by the clock alone."""
     costs = best_costs(jobs, rounds=rounds, most_rounds=most_rounds, most_seconds=most_seconds)

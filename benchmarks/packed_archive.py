@@ -26,7 +26,7 @@ from intarsia.archives.ingestion import BATCH_FILES
 
 FILES, VARIABLES, GRID = 12_000, 14, (6, 8)
 POINT = (slice(None), 3, 4)
-MOST_ROUNDS = 8
+MAX_ROUNDS = 8
 NAMES = [f"v{i:02d}" for i in range(VARIABLES)]
 
 
@@ -136,7 +136,7 @@ def run(count: int = FILES) -> str:
         counts = {name: archive.counts() for name, archive in archives.items()}
         openings, reads = (
             best_times(
-                {name: getattr(archive, job) for name, archive in archives.items()}, most_rounds=MOST_ROUNDS
+                {name: getattr(archive, job) for name, archive in archives.items()}, most_rounds=MAX_ROUNDS
             )
             for job in ("array", "series")
         )

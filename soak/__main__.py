@@ -21,7 +21,7 @@ from soak.run import run_all
 from soak.target import choice_of, targets
 
 STATE = Path("soak-state") / "run.jsonl"
-SHOWN_LINES = 12
+MAX_SHOWN_LINES = 12
 PAGE = Path(__file__).parent.parent / "docs" / "trust.md"
 BEGIN, END = "<!-- written by python -m soak --report -->", "<!-- until here -->"
 HISTORY_GOALS = {"acknowledged appends": 10_000, "kills": 1_000}
@@ -93,7 +93,7 @@ def write_page(wanted, seed, record):
 
 def report(target, seed, number, text):
     """A case that went wrong: what was said, and how to see it again."""
-    shown = "\n  ".join(text.strip().splitlines()[-SHOWN_LINES:])
+    shown = "\n  ".join(text.strip().splitlines()[-MAX_SHOWN_LINES:])
     print(f"\n{target.label}, case {number}:\n  {shown}\n  {command(target, seed, number)}", flush=True)
 
 

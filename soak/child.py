@@ -24,10 +24,10 @@ from soak.target import choice_of, tally, targets
 TOLD_EVERY = 2.0
 """Seconds between two words about what was done so far."""
 
-MOST_ADDRESS_SPACE = 2 << 30
+MAX_ADDRESS_SPACE = 2 << 30
 """Bytes that a case may ask the system for, used or not: what wants a hundred gigabytes is told no."""
 
-MOST_WORDS = 200_000
+MAX_WORDS = 200_000
 """Characters of a traceback that are kept: a history without an explanation can be studied from them."""
 
 PAGE = resource.getpagesize()
@@ -75,7 +75,7 @@ def limit():
     """What no case may exceed, whatever it reads."""
     data = Memory.held("VmData")
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (data + MOST_ADDRESS_SPACE, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (data + MAX_ADDRESS_SPACE, hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -85,7 +85,7 @@ def run(target, seed, start, stop, place):
         try:
             case = target.prepare(Path(folder), seed)
         except Exception:
-            say(unprepared=traceback.format_exc()[-MOST_WORDS:])
+            say(unprepared=traceback.format_exc()[-MAX_WORDS:])
             return
         say(prepared=True)
         gc.collect()
@@ -101,7 +101,7 @@ def run(target, seed, start, stop, place):
                 counted += tally(case(number, choice_of(seed, target, number)))
             except Exception:
                 counted["WRONG"] += 1
-                say(failure=number, text=traceback.format_exc()[-MOST_WORDS:])
+                say(failure=number, text=traceback.format_exc()[-MAX_WORDS:])
             if target.memory is not None and memory.now - memory.at_start > target.memory // 4:
                 gc.collect()  # what errors before this one hold in cycles is not what this case takes
             if time.monotonic() - since > TOLD_EVERY or number + 1 == stop:

@@ -64,7 +64,7 @@ def rows(state: State, operation: Operation) -> State | None:
     return state  # other encodings of the same values
 
 
-MOST_STEPS = 300_000
+MAX_STEPS = 300_000
 
 CHANGES = ("read", "append", "write", "grow", "drop", "restore")
 """What shows or changes values; other encodings of the same values may stand anywhere."""
@@ -105,8 +105,8 @@ def explained(history: list[Operation], start: State = (), step: Step = rows) ->
             if after is not None and (later, after) not in tried:
                 tried.add((later, after))
                 found.append((passed, operations[i].ended, later, after))
-        if len(tried) > MOST_STEPS:
-            raise UndecidedError(f"no answer after {MOST_STEPS} steps")
+        if len(tried) > MAX_STEPS:
+            raise UndecidedError(f"no answer after {MAX_STEPS} steps")
         # The last one that is put there is tried first: what leads to the next read, and what ended first.
         found.sort(key=lambda each: each[:2], reverse=True)
         waiting += [each[2:] for each in found]

@@ -159,7 +159,7 @@ NESTED = "a list in a list, and so on"
 """Stands for what no program that works by recursion can even copy."""
 
 DEPTH = 3000
-MOST_DEPTH = 12
+MAX_DEPTH = 12
 
 VALUES = (
     *(
@@ -230,7 +230,7 @@ VALUES = (
 def places(node, path=()):
     """Every place of a document."""
     yield path
-    if len(path) > MOST_DEPTH:
+    if len(path) > MAX_DEPTH:
         return
     if isinstance(node, dict):
         for key in node:

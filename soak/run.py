@@ -17,7 +17,7 @@ LOOK_EVERY = 0.5
 SECONDS_TO_TELL = 5
 PREPARATION = 900
 """Seconds that a process may take before its first case; many of them may begin at a time."""
-MOST_FAILURES = 200
+MAX_FAILURES = 200
 """After so many, a target is not continued."""
 
 
@@ -129,7 +129,7 @@ class Stretch:
     def _failed(self, number, text):
         self.record.add(label=self.target.label, seed=self.seed, failure=number, text=text)
         self.report(self.target, self.seed, number, text)
-        if len(self.record.row(self.target.label, self.seed).failures) > MOST_FAILURES:
+        if len(self.record.row(self.target.label, self.seed).failures) > MAX_FAILURES:
             self.gives_up = True
 
 

@@ -24,7 +24,7 @@ def test_buffers_are_written_to_their_end(buffers, most, data):
         return taken
 
     with (
-        mock.patch.object(file_io, "MOST_BUFFERS", most),
+        mock.patch.object(file_io, "MAX_BUFFERS", most),
         mock.patch.object(file_io.os, "pwritev", take_a_little),
     ):
         assert file_io.write_all(0, buffers, 3) == 3 + len(b"".join(buffers))

@@ -75,7 +75,7 @@ class Documents:
         return judged(lambda: looked_at(store, rng), (), None, *self._names(key), declared=True)
 
 
-MOST_READ = 1 << 20
+MAX_READ = 1 << 20
 
 
 def looked_at(store, rng):
@@ -88,7 +88,7 @@ def looked_at(store, rng):
     repr(array)
     if rng.random() < 0.2:
         str(array.regions), str(intarsia.explain(array, ...))
-    if array.nbytes <= MOST_READ:
+    if array.nbytes <= MAX_READ:
         values = array[...]
         assert np.shape(values) == array.shape
     else:
@@ -143,7 +143,7 @@ class Vectors:
         array = intarsia.open(store) if vector.kind == "logical" else intarsia.reader(store)
         if isinstance(array, dict):
             return
-        if array.nbytes <= MOST_READ:
+        if array.nbytes <= MAX_READ:
             assert np.shape(array[...]) == array.shape
         else:
             array[tuple(slice(0, 3) for _ in array.shape)]

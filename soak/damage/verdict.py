@@ -7,7 +7,7 @@ import numpy as np
 from intarsia.errors import IntarsiaError
 from soak.target import Wrong
 
-MOST_TEXT = 20_000
+MAX_TEXT = 20_000
 """Characters of an error that somebody can still read."""
 
 
@@ -38,7 +38,7 @@ def refused(error, names, declared=False):
         if isinstance(below, MemoryError) and not declared:
             raise Wrong(f"it asked for more memory than there may be: {text[:500]}") from error
         below = below.__cause__ or below.__context__
-    if len(text) > MOST_TEXT:
+    if len(text) > MAX_TEXT:
         raise Wrong(f"the error has {len(text)} characters: {text[:500]}") from error
     if not any(c.isprintable() or c in "\n\t" for c in text) or "\x1b" in text:
         raise Wrong(f"the error holds what a terminal obeys: {text[:500]!r}") from error

@@ -159,7 +159,7 @@ def is_misspelt(name: str, choices: Iterable[str], alike: float = 0.8) -> bool:
     return bool(get_close_matches(name.lower(), lower_case, n=1, cutoff=alike))
 
 
-LONGEST_LINE = 2000
+MAX_LINE = 2000
 """The most characters of a message inside another one."""
 
 
@@ -169,7 +169,7 @@ def one_line(text: object) -> str:
     >>> one_line("no group in\\n  the \\x1b[31mstore")
     'no group in the \\\\x1b[31mstore'
     """
-    return plain(" ".join(str(text).split()), LONGEST_LINE)
+    return plain(" ".join(str(text).split()), MAX_LINE)
 
 
 def place_text(store_path: Any) -> str:
@@ -328,11 +328,11 @@ PATHS = frozenset(("Array", "Path"))
 GLUED = re.compile(r"(?<=[\d:],) (?=[-\d:])|(?<=\d) (?=(?:[kMGTPE]?B|%)(?!\w))")
 """Spaces at which no text is wrapped: within a shape or bounds, and between a number and its unit."""
 
-MOST_LINES = 3
+MAX_LINES = 3
 """A row that would take more lines than this is easier to read as names and values."""
 
 GAP = "  "
-SHOWN_ROWS = 60
+MAX_SHOWN_ROWS = 60
 """A table in Python shows this many rows, and says how many more there are."""
 
 
@@ -372,7 +372,7 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | 
     if room is not None and sum(widths) > room:
         short = [_shorten_ids(columns, row, widths, room) if i else row for i, row in enumerate(table)]
         widths = _fit_widths(columns, short, room)
-        if sum(widths) > room or any(_height(columns, row, widths) > MOST_LINES for row in short):
+        if sum(widths) > room or any(_height(columns, row, widths) > MAX_LINES for row in short):
             return _records(columns, table[1:], width or 0)
         table = short
     lines: list[Line] = []
@@ -673,7 +673,7 @@ class Result:
     """Something that shows itself as lines and tables, in a terminal and in a notebook.
 
     >>> class Sizes(Result):
-    ...     def blocks(self, most=SHOWN_ROWS):
+    ...     def blocks(self, most=MAX_SHOWN_ROWS):
     ...         return "all sizes:", Table(("Size",), [("1 B",)])
     >>> Sizes()
     all sizes:
@@ -686,7 +686,7 @@ class Result:
     json_properties: ClassVar[tuple[str, ...]] = ()
     """The properties that JSON has, besides the fields."""
 
-    def blocks(self, most: int | None = SHOWN_ROWS) -> Iterable[str | Table]:
+    def blocks(self, most: int | None = MAX_SHOWN_ROWS) -> Iterable[str | Table]:
         """Lines and tables with at most so many rows."""
         raise NotImplementedError
 
@@ -756,7 +756,7 @@ class Listing[T](Result, tuple[T, ...]):
             return super().__getitem__(key)
         return type(self)(super().__getitem__(key))
 
-    def blocks(self, most: int | None = SHOWN_ROWS) -> Iterable[str | Table]:
+    def blocks(self, most: int | None = MAX_SHOWN_ROWS) -> Iterable[str | Table]:
         """The table, without columns that are empty, and a line about the rows that it leaves out."""
         if not self:
             return [self.empty]

@@ -69,7 +69,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-LONGEST_LINE = 500
+MAX_LINE = 500
 """The most characters shown of one problem in a manifest."""
 
 
@@ -672,4 +672,4 @@ def _printable(text: str) -> str:
     'fill_value: \\\\ud800'
     """
     shown = _visible(text)
-    return shown if len(shown) <= LONGEST_LINE else f"{shown[:LONGEST_LINE]}…"
+    return shown if len(shown) <= MAX_LINE else f"{shown[:MAX_LINE]}…"

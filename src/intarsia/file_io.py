@@ -13,7 +13,7 @@ from intarsia.errors import ChunkDecodeError
 WINDOW = 2 << 20
 """Bytes that are copied at a time: enough to make system calls cheap, and still in the processor's caches."""
 
-MOST_BUFFERS = 512
+MAX_BUFFERS = 512
 """The most buffers for one call; every system allows that many."""
 
 
@@ -57,7 +57,7 @@ def write_all(file: int, buffers: Iterable[Buffer], offset: int = 0) -> int:
     """
     left = deque(memoryview(buffer).cast("B") for buffer in buffers)
     while left:
-        written = os.pwritev(file, list(islice(left, MOST_BUFFERS)), offset)
+        written = os.pwritev(file, list(islice(left, MAX_BUFFERS)), offset)
         offset += written
         while left and written >= left[0].nbytes:
             written -= left.popleft().nbytes

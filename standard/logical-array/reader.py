@@ -25,7 +25,7 @@ from zarr.errors import NodeTypeValidationError
 
 KEY = "intarsia"  # the attribute of the group
 LIMIT = 2**62  # positions of elements stay below it
-MOST_AXES, MOST_LAYERS, MOST_REGIONS, MOST_MISSING = 64, 64, 10_000_000, 1_000
+MAX_AXES, MAX_LAYERS, MAX_REGIONS, MAX_MISSING = 64, 64, 10_000_000, 1_000
 NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,255}\Z")  # one path segment, neither "." nor ".."
 NUMBERS = {np.dtype(f"{kind}int{bits}").name for kind in ("", "u") for bits in (8, 16, 32, 64)}
 NUMBERS |= {"float16", "float32", "float64"}  # the data types that packings know
@@ -111,8 +111,8 @@ class Kind:
             require(stored.kind == ("i" if unsigned else "u"), f"{what}.unsigned: {unsigned} with {stored}")
             read_as = np.dtype(f"{'u' if unsigned else 'i'}{stored.itemsize}")
         listed = kind["missing"]
-        short = isinstance(listed, list) and len(listed) <= MOST_MISSING
-        require(short, f"{what}.missing is not a list of up to {MOST_MISSING}")
+        short = isinstance(listed, list) and len(listed) <= MAX_MISSING
+        require(short, f"{what}.missing is not a list of up to {MAX_MISSING}")
         require(not listed or values.kind == "f", f"{what}.missing: {values} has no NaN")
         missing = tuple(cls._missing(entry, read_as, f"{what}.missing") for entry in listed)
         types = []
@@ -223,7 +223,7 @@ class View:
         rank = integer(view["input_rank"], 0, f"{what}.input_rank")
         require(rank == ndim, f"{what}.input_rank is {rank}, but the array has {ndim} axes")
         require(isinstance(view["output"], list), f"{what}.output is not a list")
-        require(len(view["output"]) <= MOST_AXES, f"{what}.output: at most {MOST_AXES} axes are possible")
+        require(len(view["output"]) <= MAX_AXES, f"{what}.output: at most {MAX_AXES} axes are possible")
         output: list[tuple[int | None, int, int]] = []
         for i, entry in enumerate(view["output"]):
             name = f"{what}.output[{i}]"
@@ -383,7 +383,7 @@ class Manifest:
 
     def _check_region(self, region: Region) -> None:
         require(region.member >= 0, f"regions: {region} has no member")
-        require(0 <= region.layer < MOST_LAYERS, f"regions: {region} is in no layer")
+        require(0 <= region.layer < MAX_LAYERS, f"regions: {region} is in no layer")
         require(min(region.member_start, default=0) >= 0, f"regions: {region} starts before its member")
         corners = zip(region.start, region.stop, self.lattice, strict=True)
         inside = all(0 <= start < stop <= length for start, stop, length in corners)
@@ -402,7 +402,7 @@ SIZES = (("shape", 0), ("chunk_shape", 1))
 
 
 def _sizes(value: Any, least: int, what: str) -> tuple[int, ...]:
-    require(isinstance(value, list) and len(value) <= MOST_AXES, f"{what} is not a list of up to {MOST_AXES}")
+    require(isinstance(value, list) and len(value) <= MAX_AXES, f"{what} is not a list of up to {MAX_AXES}")
     return tuple(integer(size, least, what) for size in value)
 
 
@@ -444,7 +444,7 @@ def _table(group: zarr.Group, name: str, ndim: int, version: int) -> np.ndarray[
     width = 1 + 3 * ndim + (6 if version == 2 else 0)
     sound = table.dtype == np.int64 and table.ndim == 2 and table.shape[1] == width
     require(sound, f"regions: a table of {table.dtype} {table.shape}, not of int64 with {width} columns")
-    require(table.shape[0] <= MOST_REGIONS, f"regions: the table has {table.shape[0]} rows")
+    require(table.shape[0] <= MAX_REGIONS, f"regions: the table has {table.shape[0]} rows")
     require(table.nchunks_initialized == table.nchunks, "regions: a chunk of the table is not stored")
     rows: np.ndarray[Any, Any] = np.asarray(table[...])
     return rows

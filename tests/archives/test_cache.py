@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.archives import cache
-from intarsia.archives.locations import LEAST_LISTED, Sources, content_marks
+from intarsia.archives.locations import MIN_LISTED, Sources, content_marks
 from intarsia.errors import IngestError
 from tests.archives.conftest import BUCKET
 from tests.archives.files import netcdf
@@ -180,7 +180,7 @@ def test_processes_that_open_at_once_build_it_once(kept):
 def test_a_bucket_is_asked_with_one_list(bucket, s3, tmp_path):
     url = f"s3://{BUCKET}"
     values = []
-    for day in range(LEAST_LISTED):
+    for day in range(MIN_LISTED):
         values.append(netcdf(tmp_path / f"{day:02d}.nc", day))
         obstore.put(bucket, f"{day:02d}.nc", (tmp_path / f"{day:02d}.nc").read_bytes())
     with opened(f"{url}/*.nc", storage_options=s3) as dataset:

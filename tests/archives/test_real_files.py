@@ -21,7 +21,7 @@ from tests.archives.real_files import ALONE, Outcome
 
 SUFFIXES = {".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".hdf", ".he5", ".tif", ".tiff", ".grib", ".grb", ".grib2"}
 SUFFIXES |= {".grib1", ".grb2", ".zarr", ".n5"}
-MOST_BYTES = 50_000_000
+MAX_BYTES = 50_000_000
 LIST = Path(__file__).with_name("real_files.txt")
 VERSION = re.compile(r"[-_]v?\d[^/]*\Z")
 
@@ -42,7 +42,7 @@ def real_files(unpacked):
         for path in sorted(root.rglob("*")):
             inside = any(parent.suffix in (".zarr", ".n5") for parent in path.relative_to(root).parents)
             size = path.stat().st_size if path.is_file() else 1
-            if path.suffix.lower() in SUFFIXES and not inside and 0 < size < MOST_BYTES:
+            if path.suffix.lower() in SUFFIXES and not inside and 0 < size < MAX_BYTES:
                 yield f"{package}/{path.relative_to(root).as_posix()}".lstrip("/"), path
 
 

@@ -11,7 +11,7 @@ from intarsia.versions.access import reopen_without_cache
 from tests.archives.files import netcdf
 
 FILES = [30, pytest.param(12_000, marks=pytest.mark.torture)]
-MOST_MANIFESTS = 60
+MAX_MANIFESTS = 60
 
 
 @pytest.mark.parametrize("count", FILES)
@@ -27,7 +27,7 @@ def test_every_file_has_a_packing_and_every_variable_one_member(tmp_path, count)
     report = intarsia.ingest(paths, repo, concat_dim="time", copy="never", parser=Parser(scale))
     assert report.summary == f"{count} added"
     repo = report.repository
-    assert len(repo.list_manifest_files(repo.lookup_branch("main"))) <= MOST_MANIFESTS
+    assert len(repo.list_manifest_files(repo.lookup_branch("main"))) <= MAX_MANIFESTS
     days = rng.choice(count, min(count, 200), replace=False)
     for i, name in enumerate(NAMES):
         array = intarsia.open(repo, name)

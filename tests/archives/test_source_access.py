@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.errors import IngestError, ReadError
-from intarsia.versions.access import MOST_CONTAINERS, directories, prefixes
+from intarsia.versions.access import MAX_CONTAINERS, directories, prefixes
 from tests.archives.files import netcdf
 
 NAMES = st.sampled_from("abc")
@@ -18,7 +18,7 @@ def test_prefixes_cover_every_source_and_are_few_and_never_everything(paths):
     urls = ["file:///" + "/".join(parts) + "/f.nc" for parts in paths]
     found = prefixes(urls)
     assert all(any(url.startswith(prefix) for prefix in found) for url in urls)
-    assert len(found) <= MOST_CONTAINERS
+    assert len(found) <= MAX_CONTAINERS
     assert "file:///" not in found
     assert not any(a != b and a.startswith(b) for a in found for b in found)
     assert not prefixes(urls, known=found)

@@ -38,7 +38,7 @@ def rules(repo):
 
 
 def test_one_more_file_writes_one_manifest_of_many(series, tmp_path, monkeypatch):
-    monkeypatch.setattr(write_plan, "LEAST_REFERENCES", 8)
+    monkeypatch.setattr(write_plan, "MIN_REFERENCES", 8)
     report = intarsia.ingest(series[:8], tmp_path / "r", concat_dim="time", group="g")
     before, chosen = manifests(report.repository), rules(report.repository)
     (sizes,) = [sizes for rule, sizes in chosen.items() if "/g/" in rule and "m-" in rule]
@@ -66,7 +66,7 @@ def test_what_somebody_said_of_manifests_stays(series, tmp_path):
 
 
 def test_rules_are_as_many_as_sizes_whatever_the_number_of_arrays(tmp_path, monkeypatch):
-    monkeypatch.setattr(write_plan, "LEAST_REFERENCES", 6)
+    monkeypatch.setattr(write_plan, "MIN_REFERENCES", 6)
     monkeypatch.setattr(write_plan, "ARRAYS", 100)
     for day in range(8):
         with h5py.File(tmp_path / f"{day}.h5", "w") as file:
@@ -91,7 +91,7 @@ def test_rules_are_as_many_as_sizes_whatever_the_number_of_arrays(tmp_path, monk
 
 @pytest.mark.parametrize("batch", [1, 2, 9])
 def test_a_full_member_has_one_manifest_that_nobody_writes_again(series, tmp_path, monkeypatch, batch):
-    monkeypatch.setattr(write_plan, "LEAST_REFERENCES", 4)
+    monkeypatch.setattr(write_plan, "MIN_REFERENCES", 4)
     for module in (write_plan, member_allocation):
         monkeypatch.setattr(module, "FULL", 16)
     report = intarsia.ingest(series[:7], tmp_path / "r", concat_dim="time", batch=batch)
@@ -115,7 +115,7 @@ def test_a_full_member_has_one_manifest_that_nobody_writes_again(series, tmp_pat
 
 
 def test_what_follows_a_full_member_is_split_by_the_same_commit(series, tmp_path, monkeypatch):
-    monkeypatch.setattr(write_plan, "LEAST_REFERENCES", 4)
+    monkeypatch.setattr(write_plan, "MIN_REFERENCES", 4)
     for module in (write_plan, member_allocation):
         monkeypatch.setattr(module, "FULL", 16)
     repo = intarsia.ingest(series[:6], tmp_path / "r", concat_dim="time").repository
@@ -136,7 +136,7 @@ def netcdf_after(series):
 def test_the_manifest_of_a_coordinate_is_split_too(series, tmp_path, monkeypatch):
     monkeypatch.setattr(write_plan, "TABLE_CHUNKS", 2)
     monkeypatch.setattr(write_plan, "COORDINATE_CHUNK", 1)
-    monkeypatch.setattr(write_plan, "LEAST_REFERENCES", 1000)
+    monkeypatch.setattr(write_plan, "MIN_REFERENCES", 1000)
     report = intarsia.ingest(series[:8], tmp_path / "r", concat_dim="time")
     before = manifests(report.repository)
     assert before > 4
@@ -147,5 +147,5 @@ def test_the_manifest_of_a_coordinate_is_split_too(series, tmp_path, monkeypatch
 def test_more_arrays_make_larger_manifests():
     sizes = [references_a_manifest(10**power) for power in range(6)]
     assert sizes == sorted(sizes)
-    assert sizes[0] == write_plan.LEAST_REFERENCES
-    assert sizes[-1] == write_plan.MOST_REFERENCES
+    assert sizes[0] == write_plan.MIN_REFERENCES
+    assert sizes[-1] == write_plan.MAX_REFERENCES

@@ -8,7 +8,7 @@ import pytest
 import zarr
 from numcodecs import zstd
 
-from intarsia.archives.ledger import HEAD, MOST_MEMBERS, Ledger, entries_of, read_ledger, write_ledger
+from intarsia.archives.ledger import HEAD, MAX_MEMBERS, Ledger, entries_of, read_ledger, write_ledger
 from intarsia.errors import IngestError
 from intarsia.logical.hierarchy import LEDGER
 from intarsia.manifest.box import Box
@@ -33,7 +33,7 @@ def test_it_reads_back_as_it_was_written():
 
 def test_only_the_latest_encodings_are_remembered():
     group = zarr.create_group({})
-    members = {f"digest-{i}": f"m-{i}" for i in range(MOST_MEMBERS + 5)}
+    members = {f"digest-{i}": f"m-{i}" for i in range(MAX_MEMBERS + 5)}
     write_ledger(Ledger(members={"sst": members}), group)
     assert next(iter(read_ledger(group).members["sst"].values())) == "m-5"
 

@@ -7,7 +7,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.engine.config import LEAST_WINDOW_BYTES, LogicalConfig, cores
+from intarsia.engine.config import MIN_WINDOW_BYTES, LogicalConfig, cores
 
 
 def masks(array):
@@ -23,7 +23,7 @@ def test_settings_carry_over_and_the_old_handle_keeps_its_own():
 
 def test_defaults_follow_the_machine():
     assert LogicalConfig().most_threads == cores() >= 1
-    assert LogicalConfig().window >= LEAST_WINDOW_BYTES
+    assert LogicalConfig().window >= MIN_WINDOW_BYTES
     assert LogicalConfig(threads=7, window_bytes=5).most_threads == 7
     assert LogicalConfig(threads=7, window_bytes=5).window == 5
 

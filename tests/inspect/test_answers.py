@@ -117,7 +117,7 @@ def test_what_cannot_be_taken_is_refused(versions, take):
 def test_an_answer_has_a_limit(kinds):
     status, document = told(kinds, "values", path="large", take="0:1000:1,0:1000:1")
     assert status == 400
-    assert f"{sample.MOST_SAMPLES:,}" in document["error"]
+    assert f"{sample.MAX_SAMPLES:,}" in document["error"]
     seen, _ = values(kinds, path="large", take="0:256:391,0:256:391")
     assert seen.shape == (256, 256)
     assert seen[0, 0] == 200
@@ -231,7 +231,7 @@ def test_regions_of_a_layer(tmp_path):
 
 
 def test_of_many_regions_the_largest_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(viewer, "MOST_RECTANGLES", 2)
+    monkeypatch.setattr(viewer, "MAX_RECTANGLES", 2)
     array = intarsia.create(tmp_path, "a", shape=(6, 4), chunks=(1, 4), dtype="u1")
     for bounds in ([(0, 1), (0, 4)], [(1, 4), (0, 4)], [(4, 6), (0, 4)]):
         array.add_region(bounds, data=np.ones((bounds[0][1] - bounds[0][0], 4), "u1"))
@@ -285,7 +285,7 @@ def test_sites_that_may_read_may_ask_too(repo):
 
 
 def test_who_comes_when_too_many_wait_is_told_to_come_back(repo, monkeypatch):
-    monkeypatch.setattr(viewer, "MOST_WAITING", 0)
+    monkeypatch.setattr(viewer, "MAX_WAITING", 0)
     with intarsia.serve(repo) as server:
         status, headers, _ = ask(f"{server.url}/__view__/arrays")
     assert (status, headers["Retry-After"]) == (503, "1")

@@ -87,7 +87,7 @@ def test_lines_and_single_values_and_nothing():
 
 
 def test_it_reads_a_bounded_part(monkeypatch):
-    monkeypatch.setattr(module, "MOST_CHUNKS", 10)
+    monkeypatch.setattr(module, "MAX_CHUNKS", 10)
     html = report_of(made(np.ones((64, 64)), chunks=(4, 4))).preview
     assert "one of every 32 places on each axis" in html
 

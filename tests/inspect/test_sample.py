@@ -51,7 +51,7 @@ def big():
     return array, values
 
 
-@pytest.mark.parametrize(("name", "most"), [("MOST_CHUNKS", 20), ("MOST_DECODED", 20 * 64)])
+@pytest.mark.parametrize(("name", "most"), [("MAX_CHUNKS", 20), ("MAX_DECODED", 20 * 64)])
 def test_what_is_too_dear_is_read_coarser_and_keeps_its_shape(monkeypatch, name, most):
     monkeypatch.setattr(module, name, most)
     array, values = big()
@@ -64,7 +64,7 @@ def test_what_is_too_dear_is_read_coarser_and_keeps_its_shape(monkeypatch, name,
 
 
 def test_one_chunk_is_never_too_much(monkeypatch):
-    monkeypatch.setattr(module, "MOST_DECODED", 1)
+    monkeypatch.setattr(module, "MAX_DECODED", 1)
     array, values = big()
     np.testing.assert_array_equal(sample(array, [range(4), range(4)]).values, values[:4, :4])
 
@@ -112,7 +112,7 @@ def test_where_all_is_damaged_it_gives_up_in_time(tmp_path, monkeypatch):
 
     monkeypatch.setattr(intarsia.LogicalArray, "__getitem__", fail)
     assert (sample(array, [range(64), range(64)]).status == DAMAGED).all()
-    assert len(reads) < 4 * module.MOST_TRIES
+    assert len(reads) < 4 * module.MAX_TRIES
 
 
 @pytest.mark.parametrize(

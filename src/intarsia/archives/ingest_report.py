@@ -8,7 +8,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from intarsia.archives.plan.lint_findings import Drift, Drifts
-from intarsia.display import SHOWN_ROWS, Listing, Result, Table, count_text, size_text
+from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, count_text, size_text
 from intarsia.errors import argument
 from intarsia.logical.hierarchy import joined_path
 
@@ -31,8 +31,8 @@ FORECASTS: dict[Status, str] = {
 }
 """What a dry run says would happen to files."""
 
-SHOWN_FILES = 10
-SHOWN_NAMES = 3
+MAX_SHOWN_FILES = 10
+MAX_SHOWN_NAMES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class IngestReport(Result):
         """How much was copied, and what was left out."""
         parts = [f"{size_text(self.copied)} {copied}"] if self.copied else []
         if self.left_out:
-            names, more = list(self.left_out)[:SHOWN_NAMES], len(self.left_out) - SHOWN_NAMES
+            names, more = list(self.left_out)[:MAX_SHOWN_NAMES], len(self.left_out) - MAX_SHOWN_NAMES
             parts.append(f"left out: {', '.join(names)}" + (f" and {more} more" if more > 0 else ""))
         return parts
 
@@ -220,7 +220,7 @@ class IngestReport(Result):
         is_dry = self.snapshot_id is None and any(map(self.of, CHANGES))
         return self.forecast if is_dry else self.summary
 
-    def blocks(self, most: int | None = SHOWN_ROWS) -> Iterator[str | Table]:
+    def blocks(self, most: int | None = MAX_SHOWN_ROWS) -> Iterator[str | Table]:
         """What happens to files, the runs, what differs, what failed, what was left out, and the headline."""
         taken = Drifts(drift for drift in self.drifts if not drift.refused)
         for table in (self.runs, taken):
@@ -230,7 +230,7 @@ class IngestReport(Result):
         if refused:
             yield Table.of(refused, {"Files": "files", "Such as": "first", "Refused because": "what"})
         else:
-            yield from shown_items(list(map(str, self.failed)), most and SHOWN_FILES)
+            yield from shown_items(list(map(str, self.failed)), most and MAX_SHOWN_FILES)
         yield from (f"left out   {name}: {reason}" for name, reason in self.left_out.items())
         yield self._headline
 
@@ -316,7 +316,7 @@ def refusal_text(refused: Mapping[str, str], total: int, before: int = 0) -> str
     return "\n  ".join([head, *listed, *tail])
 
 
-def shown_items(items: Sequence[str], most: int | None = SHOWN_FILES) -> list[str]:
+def shown_items(items: Sequence[str], most: int | None = MAX_SHOWN_FILES) -> list[str]:
     """The first items of a list, and how many more there are.
 
     >>> shown_items(["a", "b", "c", "d"], 2)

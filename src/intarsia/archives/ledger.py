@@ -142,7 +142,7 @@ HEAD = "head"
 SOURCES, CLAIMS, INDEX = "sources", "claims", "index"
 """The names of the arrays with a row for each source, for each claim, and for each indexed source."""
 
-MOST_MEMBERS = 1_000
+MAX_MEMBERS = 1_000
 """How many encodings of a variable are remembered; a forgotten one gets a new member when it returns."""
 
 ROWS_A_CHUNK = 1 << 10
@@ -151,7 +151,7 @@ ROWS_A_CHUNK = 1 << 10
 INDEX_CHUNK = 1 << 17
 """A megabyte: for a million files, eight requests tell whether one of them is known."""
 
-MOST_HITS = 64
+MAX_HITS = 64
 """Up to this many sources are looked up one by one."""
 
 INDEX_LAG = 1 << 11
@@ -259,7 +259,7 @@ def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
 
 
 def _head(ledger: Ledger) -> bytes:
-    members = {name: dict(list(known.items())[-MOST_MEMBERS:]) for name, known in ledger.members.items()}
+    members = {name: dict(list(known.items())[-MAX_MEMBERS:]) for name, known in ledger.members.items()}
     return msgspec.json.encode(Head(ledger.variables, ledger.stacked, members, ledger.dropped_attrs))
 
 
@@ -297,7 +297,7 @@ def _entries(group: zarr.Group, node: Any, urls: set[str]) -> dict[str, tuple[in
     _check_version(group, node)
     marks = np.asarray(Reader.of(node[INDEX])[...])
     hits = np.flatnonzero(np.isin(marks, np.array([mark_of(url) for url in urls], dtype=np.uint64))).tolist()
-    if len(hits) > MOST_HITS:
+    if len(hits) > MAX_HITS:
         ledger = read_ledger(group)
         known = zip(ledger.locations, ledger.contents, strict=True)
         return {url: (i, content) for i, (url, content) in enumerate(known) if url in urls}

@@ -474,7 +474,7 @@ HEADS_AT_ONCE = 16
 LISTED_SCHEMES = ("s3", "gs", "az")
 """Stores whose listings give sizes and marks."""
 
-LEAST_LISTED = 20
+MIN_LISTED = 20
 """If there are fewer sources than this, each is asked for separately."""
 
 LISTED_BESIDE, LISTED_PAGES = 4, 10_000
@@ -595,7 +595,7 @@ def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:
     failures = extra("obstore.exceptions", "virtual").BaseError
     found: dict[str, str] = {}
     for urls in by_root.values():
-        if len(urls) < LEAST_LISTED:
+        if len(urls) < MIN_LISTED:
             continue
         store, _ = sources.resolve(urls[0])
         places = {sources.resolve(url)[1]: url for url in urls}

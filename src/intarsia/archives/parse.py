@@ -30,11 +30,11 @@ from intarsia.versions.access import scheme_of
 FORMATS = (hdf5, netcdf3, tiff, kerchunk, zarr, n5)
 """Modules that recognise a format, in this order; `recognise` returns what parses it."""
 
-SHOWN_GROUPS = 8
+MAX_SHOWN_GROUPS = 8
 TRIED_GROUPS = 64
 """How many groups are searched for data if there is none where it was expected."""
 
-SHOWN_BYTES = 40
+MAX_SHOWN_BYTES = 40
 
 DEEPEST = 100
 """The most levels of nesting in an attribute: beyond that, Python's own limit is not far."""
@@ -42,7 +42,7 @@ DEEPEST = 100
 REMOTE_THREADS = 16
 """Many, because parsing a remote file is mostly waiting."""
 
-MOST_GRIDS = 256
+MAX_GRIDS = 256
 """How many values are remembered in case the next file has them too."""
 
 
@@ -121,7 +121,7 @@ def failure_text(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "something in it is nested too deeply to be read"
     if isinstance(error, UnicodeDecodeError):
-        return f"a name or string in it is not {error.encoding}: {bytes(error.object[:SHOWN_BYTES])!r}"
+        return f"a name or string in it is not {error.encoding}: {bytes(error.object[:MAX_SHOWN_BYTES])!r}"
     text = str(error).split("Debug source:")[0]  # from obstore, for its developers
     return f"{type(error).__name__}: {' '.join(text.split())}"
 
@@ -139,7 +139,7 @@ def _groups_text(parsed: ParsedFile, request: ParseRequest, parse_group: Callabl
     if not groups and len(parsed.groups) <= TRIED_GROUPS:
         return no_variables_text(left_out)
     groups = groups or list(parsed.groups)
-    listed, more = ", ".join(map(repr, groups[:SHOWN_GROUPS])), len(groups) > SHOWN_GROUPS
+    listed, more = ", ".join(map(repr, groups[:MAX_SHOWN_GROUPS])), len(groups) > MAX_SHOWN_GROUPS
     return (
         f"{place} has no data{along}, but some of its groups have variables: {listed}"
         f"{' and more' if more or len(parsed.groups) > TRIED_GROUPS else ''} "
@@ -149,7 +149,7 @@ def _groups_text(parsed: ParsedFile, request: ParseRequest, parse_group: Callabl
 
 def no_variables_text(left_out: Mapping[str, str]) -> str:
     """Why a file with groups has nothing that can be ingested."""
-    listed = "; ".join(f"{name!r}: {why}" for name, why in list(left_out.items())[:SHOWN_GROUPS])
+    listed = "; ".join(f"{name!r}: {why}" for name, why in list(left_out.items())[:MAX_SHOWN_GROUPS])
     return "none of its groups has variables that can be ingested" + (f" ({listed})" if listed else "")
 
 
@@ -240,7 +240,7 @@ def _parse_some(
 
 def _keep_once(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
     """Keep grids that are the same in every file in memory only once."""
-    if len(known) > MOST_GRIDS:
+    if len(known) > MAX_GRIDS:
         known.clear()
     for variable in parsed.variables.values():
         values = variable.values

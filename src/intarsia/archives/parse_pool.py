@@ -46,7 +46,7 @@ TRIED = 100
 PAYING = 4.0
 """How many seconds of parsing make that worthwhile: a process takes one or two seconds to start."""
 
-MOST_PROCESSES = 8
+MAX_PROCESSES = 8
 """How many processes one process can give work to and take results from."""
 
 USUAL_WORKERS = 8
@@ -88,7 +88,7 @@ def parse_with(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: boo
         began = time.perf_counter()
         yield from parse_with(1, parse, first, remote=remote)
         seconds = (time.perf_counter() - began) / max(1, len(first)) * len(rest)
-        count = min(_processors(), MOST_PROCESSES)
+        count = min(_processors(), MAX_PROCESSES)
         if seconds < PAYING or count < 2 or not can_be_started():
             yield from parse_with(1, parse, rest, remote=remote)
         else:

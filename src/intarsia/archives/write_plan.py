@@ -376,13 +376,13 @@ def write_plain(
 
 # How Icechunk splits the manifests of references
 
-LEAST_REFERENCES = 2_000
+MIN_REFERENCES = 2_000
 """The fewest references in a full manifest; smaller ones save nothing next to the rest of a commit."""
 
 ARRAYS = 4
 """Datasets with up to this many arrays have manifests that small; with more arrays, they are larger."""
 
-MOST_REFERENCES = 100_000
+MAX_REFERENCES = 100_000
 """The most references in a manifest that is added to, in datasets with many arrays."""
 
 TABLE_CHUNKS = 64
@@ -401,7 +401,7 @@ def references_a_manifest(arrays: int) -> int:
     >>> references_a_manifest(1), references_a_manifest(14), references_a_manifest(2_000)
     (2000, 6000, 100000)
     """
-    return min(LEAST_REFERENCES * max(1, arrays // ARRAYS), MOST_REFERENCES)
+    return min(MIN_REFERENCES * max(1, arrays // ARRAYS), MAX_REFERENCES)
 
 
 def with_splitting(

@@ -18,7 +18,7 @@ from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError, NotLogicalArrayError
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.survey import PIPELINE_COLUMNS, harmonise, survey
-from intarsia.inspect.write_report import MOST_VERSIONS, whole_file, write_report
+from intarsia.inspect.write_report import MAX_VERSIONS, whole_file, write_report
 from intarsia.logical.logical_array import LogicalArray
 
 
@@ -216,7 +216,7 @@ def report(
     array: args.AnyArrays = "",
     *,
     output: Path = Path("report.html"),
-    versions: args.Positive = MOST_VERSIONS,
+    versions: args.Positive = MAX_VERSIONS,
     data: bool = False,
 ) -> Output:
     """Write a page with the map over time, bytes by codec, ratio per chunk, masks, slots and problems.
@@ -239,7 +239,7 @@ def report(
             place.plain if place.repo is None else place.repo,
             array or None,
             output,
-            versions=versions or MOST_VERSIONS,
+            versions=versions or MAX_VERSIONS,
             read_data=data,
             title=f"{place.store} {array}".strip(),
             snapshot_id=None if place.repo is None else place.session().snapshot_id,

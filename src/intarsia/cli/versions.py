@@ -9,7 +9,7 @@ from intarsia.cli import arguments as args
 from intarsia.cli.output import CommandError, Output, waiting
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import verb
-from intarsia.display import SHOWN_ROWS, first_rows, names_text, size_text
+from intarsia.display import MAX_SHOWN_ROWS, first_rows, names_text, size_text
 from intarsia.errors import NotLogicalArrayError, VersionNotFoundError
 from intarsia.versions.diff import ArrayChange, BoxChanges
 from intarsia.versions.history import history
@@ -143,7 +143,7 @@ def _refs(place: ExistingStore, calls: RefCalls, kinds: str, name: str, version:
         if not name:
             refs = [{"name": each, "snapshot_id": calls.lookup(each)} for each in known]
             columns: Any = {"Name": itemgetter("name"), "Snapshot": itemgetter("snapshot_id")}
-            shown = first_rows(refs, columns, SHOWN_ROWS) if refs else [f"{place.store} has no {kinds}"]
+            shown = first_rows(refs, columns, MAX_SHOWN_ROWS) if refs else [f"{place.store} has no {kinds}"]
             document: Any = {kinds: refs}
             return Output(*shown, **document)
         if delete and name not in known:

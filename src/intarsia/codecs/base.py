@@ -161,12 +161,12 @@ type Purpose = Literal["codecs", "views"]
 
 # A pool starts a thread whenever none is idle, up to its limit; a limit that is never reached is none. Views
 # have as many as asyncio has for zarr; they answer servers, which take any number of requests at once.
-MOST_THREADS: dict[Purpose, int] = {"codecs": 1 << 20, "views": min(32, (os.cpu_count() or 1) + 4)}
+MAX_THREADS: dict[Purpose, int] = {"codecs": 1 << 20, "views": min(32, (os.cpu_count() or 1) + 4)}
 
 
 @cache
 def _pool(purpose: Purpose) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(MOST_THREADS[purpose], thread_name_prefix=f"intarsia-{purpose}")
+    return ThreadPoolExecutor(MAX_THREADS[purpose], thread_name_prefix=f"intarsia-{purpose}")
 
 
 if hasattr(os, "register_at_fork"):

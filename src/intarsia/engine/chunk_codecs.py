@@ -221,7 +221,7 @@ class Decoder:
 type Pack = Callable[[Any], bytes]
 """Takes contiguous bytes and returns them compressed."""
 
-MOST_PACKED_BYTES = (1 << 31) - (1 << 20)
+MAX_PACKED_BYTES = (1 << 31) - (1 << 20)
 """numcodecs refuses more than 2 GiB at a time, and says so."""
 
 SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
@@ -306,7 +306,7 @@ def packer(codec: Any, nbytes: int) -> Pack | None:
     >>> gzip.decompress(packer(GzipCodec(), 4)(b"abcd")) if deflate else b"abcd"
     b'abcd'
     """
-    if not 0 < nbytes <= MOST_PACKED_BYTES:
+    if not 0 < nbytes <= MAX_PACKED_BYTES:
         return None
     if type(codec) is ZstdCodec:
         level, checksum = codec.level, codec.checksum

@@ -13,7 +13,7 @@ from intarsia.codecs.runtime_options import Options, PaddingFunction, check_padd
 from intarsia.errors import CodecConfigurationError
 
 WINDOW_BYTES_PER_CORE = 16 << 20
-LEAST_WINDOW_BYTES = 48 << 20
+MIN_WINDOW_BYTES = 48 << 20
 
 
 type ReplicaWrites = Literal["drop", "write"]
@@ -123,4 +123,4 @@ class LogicalConfig:
     @property
     def window(self) -> int:
         """The number of bytes that `window_bytes` means here."""
-        return self.window_bytes or max(LEAST_WINDOW_BYTES, WINDOW_BYTES_PER_CORE * cores())
+        return self.window_bytes or max(MIN_WINDOW_BYTES, WINDOW_BYTES_PER_CORE * cores())

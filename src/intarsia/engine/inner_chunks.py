@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from intarsia.engine.member_source import EngineSource
     from intarsia.manifest.region_table import Ints
 
-MOST_ENTRIES_KEPT = 1 << 20
+MAX_ENTRIES_KEPT = 1 << 20
 """Index entries that one member keeps, 16 bytes each."""
 
 
@@ -43,7 +43,7 @@ class Shards:
 
     def remember_index(self, blob: int, entries: Any, stamp: Any = None) -> None:
         """Remember the index of a shard while its stamp is the same; without a stamp it never changes."""
-        if len(self._kept) * len(entries) > MOST_ENTRIES_KEPT:
+        if len(self._kept) * len(entries) > MAX_ENTRIES_KEPT:
             self._kept.clear()
         self._kept[blob] = stamp, entries
 

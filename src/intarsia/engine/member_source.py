@@ -41,7 +41,7 @@ FIXED_SIZE_KINDS = "biufcmMSUV"
 FAST_DECODE_COST = 0.75
 """The cost of decoding a byte, relative to zstd, below which a codec counts as fast."""
 
-MOST_CHUNKS = 1 << 62
+MAX_CHUNKS = 1 << 62
 """Chunks are numbered in C order with 64 bits."""
 
 
@@ -170,7 +170,7 @@ class EngineSource(Source):
             self.shards = Shards(codec, per_shard)
             spec = self._spec(self.chunk_shape)
             codecs = evolve_codecs(codec.codecs, spec)
-        if prod(self.grid) > MOST_CHUNKS:
+        if prod(self.grid) > MAX_CHUNKS:
             raise _ObstacleError("more chunks than can be numbered")
         if self.shards is not None:
             _decoder(tuple(self.shards.codec.index_codecs), spec, "an index codec")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from intarsia.manifest.region_table import Row
 
 
-MOST_CHANGES = 100
+MAX_CHANGES = 100
 """How many times in a row a read or write is repeated because the state has changed."""
 
 
@@ -231,7 +231,7 @@ class ArrayHandle[M: MemberArrays](ABC):
         those in which chunks are missing: chunks of a removed member look as if they had never been written.
         For a write, they are all that it touched: what goes to a removed member is lost.
         """
-        for _ in range(MOST_CHANGES):
+        for _ in range(MAX_CHANGES):
             state = self.state
             try:
                 result, doubtful, stored = work(state)
@@ -250,7 +250,7 @@ class ArrayHandle[M: MemberArrays](ABC):
         elsewhere: Elsewhere,
     ) -> T:
         """The same for work on an event loop; the store is read in another thread."""
-        for _ in range(MOST_CHANGES):
+        for _ in range(MAX_CHANGES):
             state = self.state
             try:
                 result, doubtful, stored = await work(state)
@@ -272,7 +272,7 @@ class ArrayHandle[M: MemberArrays](ABC):
 
     def _keeps_changing(self) -> ReadError:
         return ReadError(
-            f"the layout of the array at {place_text(self.store_path)} was changed {MOST_CHANGES} "
+            f"the layout of the array at {place_text(self.store_path)} was changed {MAX_CHANGES} "
             "times while it was read or written"
         )
 

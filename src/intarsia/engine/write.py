@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from intarsia.manifest.packing import Packing
 
 
-SHOWN_REGIONS = 6
+MAX_SHOWN_REGIONS = 6
 
-MOST_WRITTEN_BOXES = 256
+MAX_WRITTEN_BOXES = 256
 """A write scattered over more boxes of logical chunks counts as one over the box around them."""
 
 
@@ -99,11 +99,11 @@ def written_cells(manifest: Manifest, request: Request) -> list[Box]:
     around = manifest.cells(Box.of(request.bounds))
     if request.points is not None:
         cells = chunks_of_points(request.points, manifest.chunk_shape) if request.points else [[]]
-        if len(cells) <= MOST_WRITTEN_BOXES:
+        if len(cells) <= MAX_WRITTEN_BOXES:
             return [Box(tuple(cell), tuple(i + 1 for i in cell)) for cell in cells]
     elif request.axes is not None:
         runs = [_runs(axis, c) for axis, c in zip(request.axes, manifest.chunk_shape, strict=True)]
-        if prod(map(len, runs)) <= MOST_WRITTEN_BOXES:
+        if prod(map(len, runs)) <= MAX_WRITTEN_BOXES:
             return [Box.of(bounds) for bounds in product(*runs)]
     return [around]
 
@@ -197,9 +197,9 @@ def _check_regions(
             "  Add a region there first: arr.add_region(bounds, codecs=[…]), or arr.append(data, codecs=[…])"
         )
     if len(parts) > 1 and not config.cross_region_writes:
-        rows = [state.manifest.regions.row(part.row) for part in parts[:SHOWN_REGIONS]]
+        rows = [state.manifest.regions.row(part.row) for part in parts[:MAX_SHOWN_REGIONS]]
         named = " and ".join(state.region_text(row) for row in rows)
-        more = f" and {len(parts) - SHOWN_REGIONS} more" if len(parts) > SHOWN_REGIONS else ""
+        more = f" and {len(parts) - MAX_SHOWN_REGIONS} more" if len(parts) > MAX_SHOWN_REGIONS else ""
         raise CrossRegionWriteError(
             f"the write to {_request_text(request)} touches {len(parts)} regions: {named}{more}.\n"
             "  Write them one by one, or allow it: arr.with_config(cross_region_writes=True)"

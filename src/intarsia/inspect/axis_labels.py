@@ -30,7 +30,7 @@ SECONDS = {
 CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 """The calendars in which NumPy counts. In others, a number is shown with its unit."""
 
-LONGEST_TIME = 1e17
+MAX_TIME = 1e17
 """In microseconds: three thousand years, beyond which numbers say more than dates."""
 
 LONGEST = 80
@@ -141,7 +141,7 @@ def _dates(values: Any, attributes: dict[str, Any]) -> Any:
     try:
         start = np.datetime64(ZONE.sub("", since[2].strip()).replace(" ", "T", 1)[:26], "us")
         counts = np.where(np.isfinite(values), values, 0) * (SECONDS[since[1]] * 1e6)
-        if np.abs(counts).max(initial=0) > LONGEST_TIME:
+        if np.abs(counts).max(initial=0) > MAX_TIME:
             return None
         dates = start + counts.round().astype(np.int64).astype("m8[us]")
     except (ValueError, OverflowError):

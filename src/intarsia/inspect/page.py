@@ -58,8 +58,8 @@ from intarsia.logical.verify import Problem
 from intarsia.manifest.region_table import NONE, Ints
 from intarsia.shards.inspection import SlotStats, slot_stats
 
-MOST_ROWS = 200
-MOST_PROBLEMS = 200
+MAX_ROWS = 200
+MAX_PROBLEMS = 200
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def _moment(moment: Moment) -> str:
             legend_table(survey),
             _bars(survey),
             f"<details><summary>{count_text(len(survey), 'region')}</summary>"
-            f"{region_table(survey, MOST_ROWS)}</details>"
+            f"{region_table(survey, MAX_ROWS)}</details>"
             if len(survey)
             else "",
         ]
@@ -337,8 +337,8 @@ def _check(report: ArrayReport) -> str:
             f'<span class="soft">{markup(report.checked)}</span></p>'
         )
     else:
-        items = "".join(f"<li>{markup(problem, 1000)}</li>" for problem in problems[:MOST_PROBLEMS])
-        more = len(problems) - MOST_PROBLEMS
+        items = "".join(f"<li>{markup(problem, 1000)}</li>" for problem in problems[:MAX_PROBLEMS])
+        more = len(problems) - MAX_PROBLEMS
         rest = f"<p>… and {count_text(more, 'more problem', 'more problems')}</p>" if more > 0 else ""
         verdict = (
             f'<p class="verdict-bad">{count_text(len(problems), "problem")} found. '
@@ -349,7 +349,7 @@ def _check(report: ArrayReport) -> str:
 
 MASK_ROWS, MASK_COLUMNS = 40, 64
 MASK_WIDTH = 360.0
-MOST_MASKED, MOST_SLOTTED = 20, 50
+MAX_MASKED, MAX_SLOTTED = 20, 50
 """A page shows this many members with a conditional codec, and this many with slots."""
 
 
@@ -429,7 +429,7 @@ def mask_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[MaskUs
     uses: list[MaskUse] = []
     for fact in facts:
         nested = fact.conditional_codecs
-        if nested and len(uses) < MOST_MASKED:
+        if nested and len(uses) < MAX_MASKED:
             names = tuple(str(codec.get("name")) for codec in nested)
             by_codec = masks_by_codec(array.members[fact.name])
             first = next(bitmasks for path, bitmasks in by_codec.items() if "." not in path)  # none inside
@@ -481,15 +481,15 @@ def slot_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[SlotUs
     """The slots of every sharded member in a local store that has any."""
     if not isinstance(array.store, LocalStore):
         return ()
-    sharded = [fact.name for fact in facts if fact.is_sharded][:MOST_SLOTTED]
+    sharded = [fact.name for fact in facts if fact.is_sharded][:MAX_SLOTTED]
     uses = (SlotUse(name, slot_stats(array.members[name])) for name in sharded)
     return tuple(use for use in uses if use.stats.slotted)
 
 
-MOST_CELLS = 160
+MAX_CELLS = 160
 """The most cells of one variable: longer series are combined."""
 
-MOST_ENTRIES = 12
+MAX_ENTRIES = 12
 """The most entries of the legend."""
 
 BAR, GAP, TOP, NAMES = 18.0, 8.0, 6.0, 130.0
@@ -558,9 +558,9 @@ class Timeline:
         legend: list[tuple[str, str]] = [
             (swatch(colours[words], words), f"{count:,}") for words, count in names.items()
         ]
-        if len(legend) > MOST_ENTRIES:
-            left = sum(list(names.values())[MOST_ENTRIES:])
-            legend = [*legend[:MOST_ENTRIES], (f"{len(legend) - MOST_ENTRIES} others", f"{left:,}")]
+        if len(legend) > MAX_ENTRIES:
+            left = sum(list(names.values())[MAX_ENTRIES:])
+            legend = [*legend[:MAX_ENTRIES], (f"{len(legend) - MAX_ENTRIES} others", f"{left:,}")]
         return "".join(
             [
                 f'<section class="encodings"><h2>Encodings{title}</h2>',
@@ -580,7 +580,7 @@ class Timeline:
         yield text(NAMES - 8, top + BAR - 5, name, "ink", "end", longest=20)
         axis = (survey.manifest.dimension_names or ()).index(self.dim)
         shape = survey.manifest.shape
-        for cell in project(shape, survey.start, survey.stop, group, (axis,), MOST_CELLS):
+        for cell in project(shape, survey.start, survey.stop, group, (axis,), MAX_CELLS):
             x = NAMES + cell.start[0] / shape[axis] * room
             width = max(0.8, (cell.stop[0] - cell.start[0]) / shape[axis] * room - 0.5)
             y, whole = top, sum(share for _, share in cell.shares)

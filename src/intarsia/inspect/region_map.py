@@ -24,11 +24,11 @@ from intarsia.inspect.preview import preview_html
 from intarsia.inspect.survey import PIPELINE_COLUMNS, Survey, harmonise, survey
 from intarsia.logical.logical_array import LogicalArray
 
-MOST_PLANE_CELLS = 240
-MOST_STRIP_CELLS = 160
+MAX_PLANE_CELLS = 240
+MAX_STRIP_CELLS = 160
 """The two limits keep the map of any array below 100 kB."""
 
-MOST_FOR_TWO_MAPS = 50_000
+MAX_FOR_TWO_MAPS = 50_000
 """The number of characters above which notebook output holds no second map for phones."""
 
 LINE = 18.0
@@ -46,8 +46,8 @@ THIN = 6.0
 STRIPES = 24
 """The width of one repeat of the stripes that show a mixture."""
 
-MOST_ROWS = 100
-MOST_REQUESTS = 2_000
+MAX_ROWS = 100
+MAX_REQUESTS = 2_000
 """Showing a variable must not take long: above this many requests, stored sizes are left out."""
 
 
@@ -79,7 +79,7 @@ def notebook_html(array: LogicalArray) -> str:
     >>> "<svg" in html, "a&lt;b" in html, "a<b" in html
     (True, True, False)
     """
-    layers = harmonise([survey(array, MOST_REQUESTS, layer) for layer in array.manifest.layers])
+    layers = harmonise([survey(array, MAX_REQUESTS, layer) for layer in array.manifest.layers])
     now = layers[0]
     unmeasured = (
         '<p class="soft">Stored sizes were not measured, because there are too many chunks: '
@@ -92,7 +92,7 @@ def notebook_html(array: LogicalArray) -> str:
             f'<div class="intarsia"><style>{drawing.STYLE}</style>{STYLE}',
             f"<div><strong>LogicalArray</strong> <code>{markup(array.path or '/')}</code> "
             f"{markup(array.shape)} {markup(array.dtype)}</div>",
-            drawing.for_both_sizes(partial(draw_map, now, standalone=False), MOST_FOR_TWO_MAPS),
+            drawing.for_both_sizes(partial(draw_map, now, standalone=False), MAX_FOR_TWO_MAPS),
             legend_table(now),
             preview_html(array, now) if array.config.preview else "",
             unmeasured,
@@ -182,7 +182,7 @@ def _description(survey: Survey) -> str:
 
 def _draw_pane(survey: Survey, pane: drawing.Pane, mixtures: "_Mixtures") -> tuple[list[str], float]:
     strips = max(1, len(pane.shape) - 2)
-    most = MOST_PLANE_CELLS if len(pane.axes) == 2 else max(8, MOST_STRIP_CELLS // strips)
+    most = MAX_PLANE_CELLS if len(pane.axes) == 2 else max(8, MAX_STRIP_CELLS // strips)
     cells = drawing.project(pane.shape, survey.start, survey.stop, survey.group, pane.axes, most)
     parts = [drawing.frame(pane, "No region: reads as the fill value")]
     parts.extend(_draw_cell(survey, pane, cell, mixtures) for cell in cells)
@@ -300,7 +300,7 @@ def legend_table(seen: Survey) -> str:
     return table_html(table.columns, table.rows, kind="legend") if table.rows else ""
 
 
-def region_table(seen: Survey, most: int = MOST_ROWS) -> str:
+def region_table(seen: Survey, most: int = MAX_ROWS) -> str:
     """The regions in array order; only the first of them if there are many."""
     table = Table.of(seen.rows(most), seen.columns)
     more = len(seen) - len(table.rows)

@@ -26,17 +26,17 @@ from intarsia.nullable import NullableValues
 
 LOG = logging.getLogger(__name__)
 
-MOST_SAMPLES = 1 << 18
+MAX_SAMPLES = 1 << 18
 """The most elements in one answer: a picture of 512 x 512."""
 
-MOST_DECODED = 256 << 20
+MAX_DECODED = 256 << 20
 """The most bytes of chunks that one answer may decode. A larger chunk is still read, but only one."""
 
-MOST_CHUNKS = 1_024
+MAX_CHUNKS = 1_024
 """The most chunks that one answer may decode: each has a cost, however small it is."""
 
-MOST_TRIES = 64
-MOST_SECONDS = 5.0
+MAX_TRIES = 64
+MAX_SECONDS = 5.0
 """How many reads, and seconds, are spent to find out what cannot be read: a server may be down."""
 
 VALUE, NULL, DAMAGED, HOLE = range(4)
@@ -117,8 +117,8 @@ def _check(shape: tuple[int, ...], spans: Sequence[Span]) -> None:
         if any(not 0 <= end < size for end in ends) or (isinstance(span, range) and span.step < 1):
             raise BoundsError(f"{span} lies outside axis {axis}, which has {size} places")
     most = prod(len(span) for span in spans if not isinstance(span, int))
-    if most > MOST_SAMPLES:
-        raise BoundsError(f"{most:,} elements are more than one answer may hold: {MOST_SAMPLES:,}")
+    if most > MAX_SAMPLES:
+        raise BoundsError(f"{most:,} elements are more than one answer may hold: {MAX_SAMPLES:,}")
 
 
 def _selection(spans: Sequence[Span]) -> tuple[int | slice, ...]:
@@ -130,7 +130,7 @@ def _costs_too_much(array: StoredArray, spans: Sequence[Span]) -> bool:
     if all(isinstance(span, int) or len(span) <= 1 for span in spans):
         return False
     chunks, nbytes = _cost(array, spans)
-    return chunks > 1 and (chunks > MOST_CHUNKS or nbytes > MOST_DECODED)
+    return chunks > 1 and (chunks > MAX_CHUNKS or nbytes > MAX_DECODED)
 
 
 def _cost(array: StoredArray, spans: Sequence[Span]) -> tuple[int, int]:
@@ -167,7 +167,7 @@ class _Reading:
             if not self.problem:
                 self.problem = str(error) or type(error).__name__
                 LOG.debug("a sample cannot be read: %s", self.problem)
-            late = self._tries >= MOST_TRIES or time.monotonic() - self._began > MOST_SECONDS
+            late = self._tries >= MAX_TRIES or time.monotonic() - self._began > MAX_SECONDS
             halves = [] if late else self._halves(spans, where)
             if not halves:
                 self.status[where] = DAMAGED

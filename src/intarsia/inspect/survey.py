@@ -26,7 +26,7 @@ from intarsia.logical.stored_members import (
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Ints
 
-MOST_PIPELINES = 8
+MAX_PIPELINES = 8
 """More kinds than this cannot be told apart by colour: they are named more coarsely, then combined."""
 
 SIZES = ("elementsize", "element_size", "typesize", "endian")
@@ -376,7 +376,7 @@ def _label_regions(
     """A label for every region, as exact as the number of different labels allows."""
     codecs = [_without_sizes(fact.codecs) for fact in facts]
     kinds = [json.dumps(each, sort_keys=True) for each in codecs]
-    if len({kinds[i] for i in member.tolist()}) <= MOST_PIPELINES:
+    if len({kinds[i] for i in member.tolist()}) <= MAX_PIPELINES:
         names = [
             fact.label if fact.problem else codecs_text(each, settings=True)
             for fact, each in zip(facts, codecs, strict=True)
@@ -391,8 +391,8 @@ def _label_regions(
     for i, volume in zip(member.tolist(), volumes.tolist(), strict=True):
         weight[names[i]] = weight.get(names[i], 0.0) + volume
     labels = sorted(weight, key=lambda label: (-weight[label], label))
-    if len(labels) > MOST_PIPELINES:
-        first = labels[: MOST_PIPELINES - 1]
+    if len(labels) > MAX_PIPELINES:
+        first = labels[: MAX_PIPELINES - 1]
         rest = f"{len(labels) - len(first)} others"
         names = [label if label in first else rest for label in names]
         labels = [*first, rest]

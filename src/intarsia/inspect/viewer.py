@@ -38,7 +38,7 @@ from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundEr
 from intarsia.inspect.axis_labels import AxisLabels, open_array, texts_of
 from intarsia.inspect.drawing import COLOURS, LETTERS
 from intarsia.inspect.preview import COLOUR_MAPS
-from intarsia.inspect.region_map import MOST_REQUESTS
+from intarsia.inspect.region_map import MAX_REQUESTS
 from intarsia.inspect.sample import FAILURES, Sample, Span, sample
 from intarsia.inspect.survey import PIPELINE_COLUMNS, survey
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
@@ -58,19 +58,19 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("uvicorn.error")
 
-MOST_ARRAYS = 2_000
-MOST_ATTRIBUTES = 100
-MOST_VERSIONS = 200
+MAX_ARRAYS = 2_000
+MAX_ATTRIBUTES = 100
+MAX_VERSIONS = 200
 """The most versions that are listed: the newest ones."""
 
-MOST_RECTANGLES = 4_000
+MAX_RECTANGLES = 4_000
 """More regions than this cannot be seen in one picture: the largest ones are drawn."""
 
-MOST_MEASURED = 1_000_000
+MAX_MEASURED = 1_000_000
 """For arrays with more logical chunks than this, stored sizes would take too long."""
 
-MOST_LABELS = 256
-MOST_CHANGES = 200
+MAX_LABELS = 256
+MAX_CHANGES = 200
 """The most changed boxes of a version that are drawn."""
 
 
@@ -163,7 +163,7 @@ class Answers:
 
     def arrays(self, at: str = "") -> dict[str, Any]:
         """All arrays, by path."""
-        arrays = list(islice(self._walk(self._store_at(at)), MOST_ARRAYS))
+        arrays = list(islice(self._walk(self._store_at(at)), MAX_ARRAYS))
         return {"title": plain(self.title), "arrays": arrays, "snapshot": self.snapshot_id}
 
     def _walk(self, store: Any) -> Iterator[dict[str, Any]]:
@@ -214,7 +214,7 @@ class Answers:
             "name": next((plain(name, 200) for name in names if name), ""),
             "attributes": [
                 [plain(key, 100), plain(json.dumps(value, ensure_ascii=False, default=str))]
-                for key, value in sorted(attributes.items())[:MOST_ATTRIBUTES]
+                for key, value in sorted(attributes.items())[:MAX_ATTRIBUTES]
             ],
         }
 
@@ -230,8 +230,8 @@ class Answers:
     def labels(self, path: str, at: str, axis: int, places: Sequence[int]) -> dict[str, Any]:
         """Labels for positions on an axis; none if it has no coordinate, or one that cannot be read."""
         array = self.open(path, at)
-        if not 0 <= axis < array.ndim or len(places) > MOST_LABELS:
-            raise BoundsError(f"at most {MOST_LABELS} places of one of {array.ndim} axes")
+        if not 0 <= axis < array.ndim or len(places) > MAX_LABELS:
+            raise BoundsError(f"at most {MAX_LABELS} places of one of {array.ndim} axes")
         inside = [place for place in places if 0 <= place < array.shape[axis]]
         labels = self._labels(path, at, axis)
         try:
@@ -342,16 +342,16 @@ class Answers:
         if layer not in array.manifest.layers:
             raise BoundsError(f"layer {layer}: the array has the layers {array.manifest.layers}")
         name = (at or self.snapshot_id, path, array.generation, layer, array.manifest.members[:1])
-        most = MOST_REQUESTS if prod(array.manifest.lattice) <= MOST_MEASURED else 0
+        most = MAX_REQUESTS if prod(array.manifest.lattice) <= MAX_MEASURED else 0
         seen = self._surveys.get(name, lambda: survey(array, most, layer))
         others = [axis for axis in range(array.ndim) if axis not in axes]
         fixed = np.array([index[axis] for axis in others], dtype=np.int64)
         crosses = np.all((seen.start[:, others] <= fixed) & (seen.stop[:, others] > fixed), axis=1)
         rows, columns = np.flatnonzero(crosses), list(axes)
         total = len(rows)
-        if total > MOST_RECTANGLES:
+        if total > MAX_RECTANGLES:
             sizes = np.prod((seen.stop - seen.start)[rows][:, columns], axis=1)
-            rows = np.sort(rows[np.argsort(-sizes, kind="stable")[:MOST_RECTANGLES]])
+            rows = np.sort(rows[np.argsort(-sizes, kind="stable")[:MAX_RECTANGLES]])
         kinds = seen.pipelines()
         boxes = [seen.start[rows][:, columns], seen.stop[rows][:, columns], seen.group[rows]]
         return {
@@ -371,7 +371,7 @@ class Answers:
         return self._once.get(("versions", path), lambda: self._history(repo, self._inside(path)))
 
     def _history(self, repo: icechunk.Repository, path: str) -> dict[str, Any]:
-        entries = history(repo, path, snapshot_id=self.snapshot_id, limit=MOST_VERSIONS)
+        entries = history(repo, path, snapshot_id=self.snapshot_id, limit=MAX_VERSIONS)
         versions = []
         for entry in reversed(entries):
             if not entry.changes or entry.changes[0].shape_after is None:
@@ -385,7 +385,7 @@ class Answers:
                     "lines": [plain(line, 200) for line in change.lines()],
                     "boxes": [
                         [region.kind, [list(pair) for pair in region.bounds]]
-                        for region in change.regions[:MOST_CHANGES]
+                        for region in change.regions[:MAX_CHANGES]
                     ],
                 }
             )
@@ -407,7 +407,7 @@ PREFIX = "__view__"
 AT_ONCE = 4
 """Answers in work at a time, for values and for all else: pictures do not delay the pointer. Others wait."""
 
-MOST_WAITING = 64
+MAX_WAITING = 64
 """If this many are already waiting, the next one has to come back later."""
 
 TYPES = {
@@ -504,7 +504,7 @@ class Viewer:
             ):
                 # Another site could not read the answer, but it could keep this machine busy.
                 return Response(status_code=403, headers=HEADERS)
-            if self._waiting >= MOST_WAITING:
+            if self._waiting >= MAX_WAITING:
                 return Response(status_code=503, headers={**HEADERS, "Retry-After": "1"})
             limit = self._limits.setdefault(answer == self._values, asyncio.Semaphore(AT_ONCE))
             self._waiting += 1

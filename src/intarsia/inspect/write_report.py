@@ -26,10 +26,10 @@ from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.history import HistoryEntry, history
 from intarsia.versions.version import Version, open, resolve
 
-MOST_VERSIONS = 40
+MAX_VERSIONS = 40
 STEPS = 1000
 """Every array counts as this many steps of the progress."""
-MOST_ATTRIBUTES = 100
+MAX_ATTRIBUTES = 100
 """The most attributes that the page lists."""
 
 
@@ -38,7 +38,7 @@ def write_report(
     path: str | None = None,
     file: str | os.PathLike[str] = "report.html",
     *,
-    versions: int = MOST_VERSIONS,
+    versions: int = MAX_VERSIONS,
     read_data: bool = False,
     branch: str | None = None,
     tag: str | None = None,
@@ -148,7 +148,7 @@ def report_of(
     slots = as_far_as_readable("slots", slot_uses)
     attributes = tuple(
         (str(key), json.dumps(value, ensure_ascii=False, default=str))
-        for key, value in ((key, array.attrs[key]) for key in sorted(array.attrs)[:MOST_ATTRIBUTES])
+        for key, value in ((key, array.attrs[key]) for key in sorted(array.attrs)[:MAX_ATTRIBUTES])
     )
     checked = "Manifest and members were checked" + (
         ", and every stored chunk was read." if read_data else "; stored chunks were not read."

@@ -35,7 +35,7 @@ from intarsia.manifest.manifest import Manifest
 from intarsia.progress import Progress, part_of
 from intarsia.versions.version import LATEST, Version, resolve
 
-MOST_COMPARED = 50
+MAX_COMPARED = 50
 """How many members are compared to see whether they are encoded alike."""
 
 type AnyArray = Reader | LogicalArray
@@ -188,7 +188,7 @@ def _encoding_of(array: AnyArray) -> tuple[tuple[int, ...], Encoding]:
     chunks = largest.chunks if view is None else tuple(size for size, _ in view.grid(largest.chunks))
     plain = all(region.packing is None and region.view is None for region in regions)
     names = {region.name for region in regions}
-    if plain and len(names) <= MOST_COMPARED:
+    if plain and len(names) <= MAX_COMPARED:
         members = [array.members[name] for name in names]
         if all(encoding_of(member.metadata) == encoding_of(members[0].metadata) for member in members):
             return chunks, _encoding_like(members[0], chunks)

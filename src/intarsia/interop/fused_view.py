@@ -56,10 +56,10 @@ METADATA = "zarr.json"
 OLDER_METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
 CONSOLIDATED = "consolidated_metadata"
 
-MOST_CHANGES = 20
+MAX_CHANGES = 20
 """How many times in a row a chunk is read again because the layout has changed."""
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """The size of the cache: enough for the shards that a few clients read piece by piece."""
 
 FAST = ZstdCodec(level=1)
@@ -167,7 +167,7 @@ class ViewStore(Store):
         """The plain arrays in which no link leads out of the store."""
         self._immutable = is_immutable(self._store)
         """Whether nothing can change; determined here, because an event loop must not wait for the answer."""
-        self._cache = BoundedCache[Hashable, bytes](MOST_BYTES, len)
+        self._cache = BoundedCache[Hashable, bytes](MAX_BYTES, len)
 
     @property
     def place(self) -> StorePath:
@@ -348,7 +348,7 @@ class ViewStore(Store):
         chunk = self._cache.get((path, key)) if self._immutable else None
         if chunk is not None:
             return chunk
-        for _ in range(MOST_CHANGES):
+        for _ in range(MAX_CHANGES):
             failure: Exception | None = None
             try:
                 chunk = await in_thread_for("views", view.chunk, key)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from intarsia.logical.logical_array import LogicalArray
 
 
-SHOWN_PARTS = 30
+MAX_SHOWN_PARTS = 30
 """The regions that an explanation lists."""
 
 
@@ -174,7 +174,7 @@ class Explanation(Result):
             + (f", {count_text(self.holes, 'element')} in no region" if self.holes else ""),
         )
 
-    def blocks(self, most: int | None = SHOWN_PARTS) -> Iterator[str | Table]:
+    def blocks(self, most: int | None = MAX_SHOWN_PARTS) -> Iterator[str | Table]:
         """The read as a whole, the prices of layers, and what is read of every region."""
         yield from self.summary()
         yield from map(str, self.prices)

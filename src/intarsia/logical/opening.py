@@ -37,7 +37,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_state import LogicalArrayHandle
 from intarsia.manifest.box import sizes_of
 from intarsia.manifest.coercion import data_type_of, plain_type
-from intarsia.manifest.document import MOST_ELEMENTS
+from intarsia.manifest.document import MAX_ELEMENTS
 from intarsia.manifest.manifest import Manifest
 from intarsia.parallel import check_store
 
@@ -207,7 +207,7 @@ def _read_by_engine(node: zarr.Array[Any] | zarr.Group) -> Reader | LogicalArray
 def _array_of(node: zarr.Array[Any] | zarr.Group) -> Reader | LogicalArray:
     if isinstance(node, zarr.Array):
         longest = max(node.shape, default=0)
-        if longest >= MOST_ELEMENTS:
+        if longest >= MAX_ELEMENTS:
             place = place_text(node.store_path)
             raise MetadataError(f"the metadata of {place} cannot be right: an axis has {longest} elements")
         return Reader.of(node)

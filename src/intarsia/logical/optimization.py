@@ -17,7 +17,7 @@ from intarsia.logical.recode import recode
 from intarsia.logical.region import Region, stored_size
 from intarsia.progress import Progress, part_of, silent
 
-LEAST_GAIN = 0.05
+MIN_GAIN = 0.05
 """A region is left alone unless it gets cheaper by this fraction: rewriting has a price too."""
 
 
@@ -109,7 +109,7 @@ def _optimized(
     current = advise_in_chunks(stored, objective, bounds=region.bounds, encodings=now, chunks=chunks).best
     best = advise_in_chunks(stored, objective, bounds=region.bounds, chunks=chunks).best
     gain = 1 - best.cost(objective) / max(current.cost(objective), 1e-12)
-    if gain <= LEAST_GAIN or is_same(_inner(region), best.codecs):
+    if gain <= MIN_GAIN or is_same(_inner(region), best.codecs):
         return None
     after, stored_after = before, size
 

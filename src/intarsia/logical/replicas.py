@@ -22,7 +22,7 @@ from intarsia.logical.recode import copy_values, reserve_copy
 from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box, blocks, sizes_of
 from intarsia.manifest.document import POLICY_KEY
-from intarsia.manifest.region_table import MOST_LAYERS, RegionTable
+from intarsia.manifest.region_table import MAX_LAYERS, RegionTable
 from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -286,12 +286,12 @@ def _replica_policy(
     alike = next(iter(replicas), None)
     if layer is None:
         used = {*manifest.layers, *(one.layer for one in policy.replicas)}
-        free = next((number for number in range(1, MOST_LAYERS) if number not in used), None)
+        free = next((number for number in range(1, MAX_LAYERS) if number not in used), None)
         layer = free if alike is None else alike.layer
         if layer is None:
             raise BoundsError(f"the array has {len(used)} layers and cannot have more: drop a replica first")
-    if not isinstance(layer, int) or not 0 < layer < MOST_LAYERS:
-        raise BoundsError(f"layer {layer!r}: layers are numbered from 1 to {MOST_LAYERS - 1}")
+    if not isinstance(layer, int) or not 0 < layer < MAX_LAYERS:
+        raise BoundsError(f"layer {layer!r}: layers are numbered from 1 to {MAX_LAYERS - 1}")
     return replace(fresh, layer=layer), alike
 
 

@@ -17,7 +17,7 @@ from intarsia.errors import DataTypeError, NullsPresentError, ShapeError
 from intarsia.manifest.packing import Packing
 from intarsia.nullable import NullableValues, OptionalDType, as_nullable, optional_dtype
 from intarsia.nullable.buffer import OptionalNDBuffer
-from intarsia.nullable.elements import MOST_LEVELS, Null, Some, element_type
+from intarsia.nullable.elements import MAX_LEVELS, Null, Some, element_type
 
 if TYPE_CHECKING:
     from intarsia.manifest.manifest import Manifest
@@ -205,7 +205,7 @@ def for_member(member: zarr.Array[Any], values: Values, where: str) -> Values:
     """The values, or the one value, in the form for the member; a plain member takes no null."""
     data_type: Any = member.metadata.dtype
     if isinstance(values, Null | Some):
-        depth = data_type.depth if isinstance(data_type, OptionalDType) else MOST_LEVELS
+        depth = data_type.depth if isinstance(data_type, OptionalDType) else MAX_LEVELS
         values = as_nullable(values, values_dtype(data_type), depth)
     if isinstance(data_type, OptionalDType):
         return as_nullable(values, data_type.element.dtype, data_type.depth)

@@ -17,9 +17,9 @@ from intarsia.display import one_line
 from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError, signal_failure
 from intarsia.manifest.coercion import zarr_type
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings, can_hold
-from intarsia.manifest.region_table import MOST_LAYERS, MOST_REGIONS, NO_REGIONS, NONE, Ints, RegionTable
+from intarsia.manifest.region_table import MAX_LAYERS, MAX_REGIONS, NO_REGIONS, NONE, Ints, RegionTable
 from intarsia.manifest.typed_json import decode
-from intarsia.manifest.view import MOST_AXES, View
+from intarsia.manifest.view import MAX_AXES, View
 
 if TYPE_CHECKING:
     from intarsia.manifest.manifest import Manifest
@@ -37,9 +37,9 @@ COLUMNS = ("member", "start", "stop", "member_start")
 MORE_COLUMNS = {"packing": -1, "view": -1, "layer": 0}
 """The columns of version 2, and the values they stand for when left out."""
 
-MOST_ELEMENTS = 1 << 62
+MAX_ELEMENTS = 1 << 62
 """Positions of elements are computed with 64 bits, and this leaves room for a sum."""
-SHOWN_PROBLEMS = 20
+MAX_SHOWN_PROBLEMS = 20
 
 
 def convention(version: int) -> dict[str, str]:
@@ -79,11 +79,11 @@ class Document(Struct, forbid_unknown_fields=True):
 
     version: int
     generation: Size
-    shape: Annotated[list[Size], Meta(max_length=MOST_AXES)]
-    chunk_shape: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(max_length=MOST_AXES)]
+    shape: Annotated[list[Size], Meta(max_length=MAX_AXES)]
+    chunk_shape: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(max_length=MAX_AXES)]
     data_type: str | dict[str, Any]
     fill_value: Any
-    dimension_names: Annotated[list[str | None], Meta(max_length=MOST_AXES)] | None
+    dimension_names: Annotated[list[str | None], Meta(max_length=MAX_AXES)] | None
     members: list[Any]
     regions: str | Columns
     packings: dict[str, Any] | UnsetType = UNSET
@@ -107,7 +107,7 @@ def parse_document(document: object) -> Document:
     if parsed is not None and not found:
         found = [*_problems_of_version(parsed), *_problems_of_axes(parsed)]
     if parsed is None or found:
-        raise ManifestError(found[:SHOWN_PROBLEMS])
+        raise ManifestError(found[:MAX_SHOWN_PROBLEMS])
     return parsed
 
 
@@ -159,7 +159,7 @@ def _problems_of_axes(document: Document) -> Iterator[str]:
 
 def problems_of_size(shape: Sequence[int], chunk_shape: Sequence[int]) -> Iterator[str]:
     """Shapes whose elements cannot be counted with 64 bits."""
-    if max(prod(shape), *shape, *chunk_shape, 0) >= MOST_ELEMENTS:
+    if max(prod(shape), *shape, *chunk_shape, 0) >= MAX_ELEMENTS:
         shapes = f"{list(shape)} in chunks of {list(chunk_shape)}"
         yield f"shape, chunk_shape: {shapes} has more elements than can be counted"
 
@@ -197,12 +197,12 @@ def parse_fields(
                 packings = Packings.from_json(parsed.packings, None if stored is None else stored[:, -3:])
         except PackingError as error:
             problems.append(f"packings: {error}")
-    for i, view in enumerate(() if parsed.views is UNSET else parsed.views[:MOST_REGIONS]):
+    for i, view in enumerate(() if parsed.views is UNSET else parsed.views[:MAX_REGIONS]):
         try:
             views.append(View.from_json(view))
         except ShapeError as error:
             problems.append(f"views[{i}]: {error}")
-            if len(problems) >= SHOWN_PROBLEMS:
+            if len(problems) >= MAX_SHOWN_PROBLEMS:
                 break
     try:
         named = parsed.data_type
@@ -211,7 +211,7 @@ def parse_fields(
     except Exception as error:  # anything that data types may raise for documents that are not theirs
         problems.append(f"data_type, fill_value: {one_line(error)}")
     if problems:
-        raise ManifestError(problems[:SHOWN_PROBLEMS])
+        raise ManifestError(problems[:MAX_SHOWN_PROBLEMS])
     return {
         "generation": parsed.generation,
         "shape": tuple(parsed.shape),
@@ -232,14 +232,14 @@ def _read_table(document: Document, table: Any) -> Ints:
     width, name = 1 + 3 * len(document.shape), document.regions
     cells = prod(-(-n // c) for n, c in zip(document.shape, document.chunk_shape, strict=True))
     if document.version > 1:
-        width, cells = width + len(MORE_COLUMNS) + 3, cells * MOST_LAYERS
+        width, cells = width + len(MORE_COLUMNS) + 3, cells * MAX_LAYERS
     if table is None or table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != width:
         what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
         raise ManifestError([f"regions: the table {name!r} {what}; expected int64 with {width} columns"])
-    if table.shape[0] > min(cells, MOST_REGIONS):
+    if table.shape[0] > min(cells, MAX_REGIONS):
         most = f", but there is room for {cells} regions"
-        if cells > MOST_REGIONS:
-            most = f"; at most {MOST_REGIONS} are possible"
+        if cells > MAX_REGIONS:
+            most = f"; at most {MAX_REGIONS} are possible"
         raise ManifestError([f"regions: the table {name!r} has {table.shape[0]} rows{most}"])
     try:
         rows: Ints = np.asarray(table[...])
@@ -288,9 +288,9 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
     if found or not len(table):
         return found
     found = [*_problems_of_boxes(manifest)]
-    odd = np.flatnonzero((table.layer < 0) | (table.layer >= MOST_LAYERS))
+    odd = np.flatnonzero((table.layer < 0) | (table.layer >= MAX_LAYERS))
     if odd.size:
-        found.append(_rows("layer", odd, f"is in no layer: they are numbered from 0 to {MOST_LAYERS - 1}"))
+        found.append(_rows("layer", odd, f"is in no layer: they are numbered from 0 to {MAX_LAYERS - 1}"))
     if not found and manifest.version > 1:  # the rest computes with bounds that must be possible
         found = [*_problems_of_packings(manifest), *_problems_of_views(manifest)]
     return found or [*_problems_of_layers(manifest)]
@@ -327,7 +327,7 @@ def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str
 def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
     """Boxes that are empty, or lie outside the array or outside any possible member."""
     table, lattice = manifest.backings, np.array(manifest.lattice, dtype=np.int64)
-    reach = MOST_ELEMENTS // np.array(manifest.chunk_shape, dtype=np.int64)
+    reach = MAX_ELEMENTS // np.array(manifest.chunk_shape, dtype=np.int64)
     beyond = f"lies beyond the {manifest.lattice} logical chunks of the array"
     for column, bad, what in (
         ("start", table.start < 0, "is negative"),
@@ -380,7 +380,7 @@ def _problems_of_view(manifest: Manifest, view: View, rows: Ints, name: str) -> 
     for source, offset, stride in view.axes:
         if source is not None:
             lowest = place[:, source] if stride > 0 else 1 - (place + size)[:, source]
-            bad = (lowest < -offset) | (lowest + size[:, source] > MOST_ELEMENTS - offset)
+            bad = (lowest < -offset) | (lowest + size[:, source] > MAX_ELEMENTS - offset)
             if bad.any():
                 yield _rows("view", rows[bad], f"looks with {name} where no member can be")
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 INLINE_REGIONS = 5_000
 """Above this many regions, the table moves out of the attributes into an array."""
 
-MOST_PLACES = 10_000
+MAX_PLACES = 10_000
 """The number of regions whose place in the member is remembered."""
 
 
@@ -156,7 +156,7 @@ class Manifest:
         known = self._places
         found = known.get(i)
         if found is None:
-            if len(known) >= MOST_PLACES:
+            if len(known) >= MAX_PLACES:
                 known.clear()
             row = self.backings.row(i)
             found = known[i] = self.elements(row.box), self.member_shift(row)

@@ -20,7 +20,7 @@ from msgspec import Meta, Struct
 from intarsia.errors import PackingError
 from intarsia.manifest.coercion import is_nullable, type_text, values_dtype
 from intarsia.manifest.packing import KINDS, Number, Packing, exact, numbers_of
-from intarsia.manifest.region_table import MOST_REGIONS, NONE, Ints, ReadLater
+from intarsia.manifest.region_table import MAX_REGIONS, NONE, Ints, ReadLater
 from intarsia.manifest.typed_json import decode
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FACTORS = ("scale", "offset")
 HEXADECIMAL = re.compile("0x[0-9a-fA-F]+")
-MOST_MISSING = 1_000
+MAX_MISSING = 1_000
 """The most missing values of one packing; files have one or two."""
 
 
@@ -186,7 +186,7 @@ class Packings(ReadLater):
         >>> len(columns), columns.kinds == packings.kinds, columns[1].scale.item()
         (2, True, 0.25)
         """
-        kinds, count = _parse_description(document, MOST_REGIONS)
+        kinds, count = _parse_description(document, MAX_REGIONS)
         return cls.later(read, kinds=kinds, _count=count)
 
     def _check(self) -> None:
@@ -261,7 +261,7 @@ class KindDocument(Struct, forbid_unknown_fields=True):
     stored: str
     unsigned: bool | None
     values: str
-    missing: Annotated[list[int | str], Meta(max_length=MOST_MISSING)]
+    missing: Annotated[list[int | str], Meta(max_length=MAX_MISSING)]
     scale: str | None
     offset: str | None
 

@@ -22,17 +22,17 @@ type Ints = np.ndarray[Any, np.dtype[np.int64]]
 NONE = -1
 """The number that means no packing, or no view."""
 
-MOST_REGIONS = 10_000_000
+MAX_REGIONS = 10_000_000
 """A table that claims more than this is not even read."""
 
-MOST_LAYERS = 64
+MAX_LAYERS = 64
 """Layers are numbered below this."""
 
 FEW = 8
 """Up to this many rows, comparing them one by one takes less time than by columns."""
 
 # Painting all regions onto their compressed lattice is the fastest test for overlaps, up to this many cells.
-MOST_PAINTED_CELLS = 20_000_000
+MAX_PAINTED_CELLS = 20_000_000
 
 
 class Row(NamedTuple):
@@ -409,7 +409,7 @@ class RegionTable(ReadLater):
         """Whether no cell is covered twice: paint every region onto the lattice, reduced to their bounds."""
         # Between two neighbouring bounds nothing changes, so one cell per interval is enough.
         edges = [np.unique(np.concatenate([self.start[:, d], self.stop[:, d]])) for d in range(self.ndim)]
-        if prod(len(edge) for edge in edges) > MOST_PAINTED_CELLS:
+        if prod(len(edge) for edge in edges) > MAX_PAINTED_CELLS:
             return False
         corners = [
             (np.searchsorted(edge, self.start[:, d]), np.searchsorted(edge, self.stop[:, d]))

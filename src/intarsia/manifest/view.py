@@ -22,7 +22,7 @@ from intarsia.errors import ShapeError
 from intarsia.manifest.box import Box
 from intarsia.manifest.typed_json import decode
 
-MOST_AXES = 64
+MAX_AXES = 64
 """The most axes of a view, as in NumPy arrays."""
 
 FARTHEST = 1 << 62
@@ -40,8 +40,8 @@ class AxisDocument(Struct, forbid_unknown_fields=True):
 class ViewDocument(Struct, forbid_unknown_fields=True):
     """A view in the manifest."""
 
-    input_rank: Annotated[int, Meta(ge=0, le=MOST_AXES)]
-    output: Annotated[list[AxisDocument], Meta(max_length=MOST_AXES)]
+    input_rank: Annotated[int, Meta(ge=0, le=MAX_AXES)]
+    output: Annotated[list[AxisDocument], Meta(max_length=MAX_AXES)]
 
 
 class MemberAxis(NamedTuple):
@@ -87,8 +87,8 @@ class View:
 
     def __post_init__(self) -> None:
         used = [axis.source for axis in self.axes if axis.source is not None]
-        if not 0 <= self.ndim <= MOST_AXES or len(self.axes) > MOST_AXES:
-            raise ShapeError(f"a view of {len(self.axes)} axes as {self.ndim}: at most {MOST_AXES}")
+        if not 0 <= self.ndim <= MAX_AXES or len(self.axes) > MAX_AXES:
+            raise ShapeError(f"a view of {len(self.axes)} axes as {self.ndim}: at most {MAX_AXES}")
         for i, (source, offset, stride) in enumerate(self.axes):
             if source is not None and not 0 <= source < self.ndim:
                 raise ShapeError(f"axis {i} of the member: there is no axis {source} among {self.ndim}")

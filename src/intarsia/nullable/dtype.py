@@ -23,7 +23,7 @@ from zarr.registry import register_codec, register_ndbuffer
 
 from intarsia._compat import JSON, DTypeJSON, HasItemSize, Resolver, add_data_types
 from intarsia.errors import CodecConfigurationError, DataTypeError
-from intarsia.nullable.elements import MOST_LEVELS, NULL, ElementType, Null, Some, element_type, tag_dtype
+from intarsia.nullable.elements import MAX_LEVELS, NULL, ElementType, Null, Some, element_type, tag_dtype
 
 if TYPE_CHECKING:
     from intarsia.nullable.values import NullableValues
@@ -147,8 +147,8 @@ class OptionalDType(_DTypeWithNulls, HasItemSize):
             raise DataTypeError(f"an optional data type is named {' or '.join(NAMES)}, not {self.name!r}")
         if not isinstance(self.inner, ZDType):
             raise DataTypeError(f"inner must be a zarr data type, not {self.inner!r}: see zarr.dtype")
-        if self.depth > MOST_LEVELS:
-            raise DataTypeError(f"{self.depth} optionals are nested, but at most {MOST_LEVELS} can be")
+        if self.depth > MAX_LEVELS:
+            raise DataTypeError(f"{self.depth} optionals are nested, but at most {MAX_LEVELS} can be")
         _refuse_optional_fields(self.inner)
 
     def __repr__(self) -> str:

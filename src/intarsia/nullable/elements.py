@@ -18,7 +18,7 @@ from intarsia.errors import NullsPresentError
 
 _KEY = "intarsia.nullable"
 
-MOST_LEVELS = 255
+MAX_LEVELS = 255
 """The number of levels that fit into the `missing` byte of an element."""
 
 

@@ -85,8 +85,8 @@ class NullableValues(NDArrayOperatorsMixin):
     __hash__ = None  # type: ignore[assignment]  # compared element by element, as NumPy arrays are
 
     def __init__(self, values: Any, missing: Any = None, depth: int = 1) -> None:
-        if not 1 <= depth <= elements.MOST_LEVELS:
-            raise DataTypeError(f"depth {depth}: there must be 1 to {elements.MOST_LEVELS} levels of null")
+        if not 1 <= depth <= elements.MAX_LEVELS:
+            raise DataTypeError(f"depth {depth}: there must be 1 to {elements.MAX_LEVELS} levels of null")
         self.values = values if isinstance(values, np.ndarray) else np.asarray(values)
         element = elements.element_type(self.values.dtype)
         if element is not None:

@@ -145,7 +145,7 @@ WORTH_ALLOCATING = 64 << 10
 """From this size on, it pays to have the file system allocate a slot before it is written: the write then
 holds the file's own lock for a shorter time."""
 
-MOST_DOUBLINGS = 4
+MAX_DOUBLINGS = 4
 """How often the pause of a writer that came too late doubles: up to some fifteen encodings."""
 
 type Payload = tuple[bytes | memoryview, ...]
@@ -224,7 +224,7 @@ def write_slots(
             # If many writers replace parts of one chunk, all but one of them would otherwise encode in vain,
             # again and again. So one that came too late pauses for a few encodings, more of them each time.
             forestalled, paused = forestalled + 1, True
-            time.sleep(random.uniform(0, seconds * 2 ** min(forestalled, MOST_DOUBLINGS)))
+            time.sleep(random.uniform(0, seconds * 2 ** min(forestalled, MAX_DOUBLINGS)))
             continue  # with the bytes that are stored by now
         seconds, paused = merge(stored), False
         if fd is None:

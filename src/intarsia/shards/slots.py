@@ -227,7 +227,7 @@ def real_places(table: Table) -> Table:
     return table
 
 
-MOST_KNOWN = 1 << 16
+MAX_KNOWN = 1 << 16
 """How many files a handle remembers, in a few MB."""
 
 
@@ -301,7 +301,7 @@ class SlotSettings:
             return layout
         if not layout.holds(unpark(whole())):
             return None
-        if len(self._slotted) >= MOST_KNOWN:
+        if len(self._slotted) >= MAX_KNOWN:
             self._slotted.clear()
         self._slotted.add(file)
         return layout

@@ -527,7 +527,7 @@ def reopen_without_cache(repo: icechunk.Repository) -> icechunk.Repository:
     return opened
 
 
-MOST_TRIES = 20
+MAX_TRIES = 20
 """How often to retry saving a configuration that others save at the same time."""
 
 
@@ -538,7 +538,7 @@ def _save(
     more: Callable[[icechunk.RepositoryConfig], bool] | None,
 ) -> None:
     """Write new containers into the configuration of the repository."""
-    for _ in range(MOST_TRIES if added or more else 0):
+    for _ in range(MAX_TRIES if added or more else 0):
         config = repo.config
         if more is not None:
             more(config)
@@ -565,7 +565,7 @@ def _is_secret(prefix: str, grants: _Grants) -> bool:
     return scheme_of(prefix) in ("http", "https") and bool(headers_of(grants.options.get(prefix, {})))
 
 
-MOST_CONTAINERS = 16
+MAX_CONTAINERS = 16
 """Sources in more directories than this get containers for the directories above."""
 
 
@@ -609,7 +609,7 @@ def prefixes(urls: Iterable[str], known: Iterable[str] = ()) -> set[str]:
     """
     kept = set(known)
     needed = _collapsed({d for d in directories(urls) if not any(d.startswith(k) for k in kept)})
-    while len(needed) > MOST_CONTAINERS:
+    while len(needed) > MAX_CONTAINERS:
         deepest = max(_depth(prefix) for prefix in needed)
         if deepest <= 1:
             break

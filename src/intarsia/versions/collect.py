@@ -33,7 +33,7 @@ from intarsia.versions.version import Version, as_repository, moment, resolve
 ICECHUNK_HEADER = 39
 """Bytes of Icechunk's files before their content, which is a frame of zstd."""
 
-MOST_PER_BYTE = ZSTD_LARGEST_BLOCK // 4
+MAX_PER_BYTE = ZSTD_LARGEST_BLOCK // 4
 """What a byte of zstd may hold: a block, of one byte again and again, takes four."""
 
 
@@ -49,7 +49,7 @@ def impossible_files(repo: icechunk.Repository) -> list[tuple[str, str]]:
             with suppress(FileNotFoundError), open(entry, "rb") as file:  # others may collect meanwhile
                 file.seek(ICECHUNK_HEADER)
                 claim, held = zstd_content(file.read(18)), entry.stat().st_size
-                if claim is not None and claim > held * MOST_PER_BYTE:
+                if claim is not None and claim > held * MAX_PER_BYTE:
                     what = f"{held:,} bytes cannot hold the {claim:,} they claim"
                     problems.append((f"{kind}/{entry.name}", what))
     return sorted(problems)

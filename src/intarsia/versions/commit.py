@@ -222,14 +222,14 @@ def publish(commit: Commit, prepare: Callable[[], PreparedChange | str], *, agai
     raise ConcurrentUpdateError(commit.message, commit.branch, changed)
 
 
-SHOWN_CHUNKS = 4
+MAX_SHOWN_CHUNKS = 4
 
 
 def chunks_text(chunks: Iterable[tuple[int, ...]]) -> str:
     """A few of these chunks, for messages."""
     listed = sorted(chunks)
-    more = f" and {len(listed) - SHOWN_CHUNKS} more" if len(listed) > SHOWN_CHUNKS else ""
-    return f"{', '.join(map(str, listed[:SHOWN_CHUNKS]))}{more}"
+    more = f" and {len(listed) - MAX_SHOWN_CHUNKS} more" if len(listed) > MAX_SHOWN_CHUNKS else ""
+    return f"{', '.join(map(str, listed[:MAX_SHOWN_CHUNKS]))}{more}"
 
 
 def _group_of(path: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from intarsia.display import SHOWN_ROWS, Listing, Result, Table, bounds_text, count_text, size_text
+from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, bounds_text, count_text, size_text
 from intarsia.engine.member_source import grain, short_codecs
 from intarsia.logical.attributes import RESERVED
 from intarsia.logical.chunk_copies import ChunkRefs, chunk_refs
@@ -16,7 +16,7 @@ from intarsia.versions.commit import Written, written_box
 
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
 
-MOST_LINES = 8
+MAX_LINES = 8
 """How many boxes are named one by one when a change is described in lines."""
 
 
@@ -169,7 +169,7 @@ class ArrayChange(Result):
         """Whether anything differs."""
         return bool(self.regions or self.attributes) or self.shape_before != self.shape_after
 
-    def lines(self, most: int = MOST_LINES) -> tuple[str, ...]:
+    def lines(self, most: int = MAX_LINES) -> tuple[str, ...]:
         """What happened to the array, one line each; boxes are only counted if there are more than `most`."""
         listed = [str(region) for region in self.regions[: most + 1]]
         if len(listed) > most:
@@ -196,10 +196,10 @@ class ArrayChange(Result):
         """Everything but the regions, in one line."""
         if not self:
             return f"{self.path or '/'}: no difference"
-        facts = [*self._shape_lines(), *self._attribute_lines(MOST_LINES)]
+        facts = [*self._shape_lines(), *self._attribute_lines(MAX_LINES)]
         return f"{self.path or '/'}: {'; '.join([*facts, f'{size_text(self.bytes_written)} written'])}"
 
-    def blocks(self, most: int | None = SHOWN_ROWS) -> Iterable[str | Table]:
+    def blocks(self, most: int | None = MAX_SHOWN_ROWS) -> Iterable[str | Table]:
         """The summary, and a table of the regions."""
         return [self.summary, *(self.regions.blocks(most) if self.regions else ())]
 

@@ -142,7 +142,7 @@ def test_a_file_without_images_or_with_one_value_for_many_tags_is_refused(tmp_pa
 
 
 def test_images_without_number_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(tiff, "MOST_TAGS", 40)
+    monkeypatch.setattr(tiff, "MAX_TAGS", 40)
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, PICTURE, photometric="minisblack")
     with pytest.raises(IngestError, match=r"a\.tif: .*tags or more; at most 40 can be read"):

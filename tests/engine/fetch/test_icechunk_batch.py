@@ -60,7 +60,7 @@ def test_sizes_are_known_of_a_snapshot_alone(repository):
 def test_the_references_of_a_huge_member_are_not_listed_for_a_few_chunks(repository, monkeypatch):
     store = repository.readonly_session("main").store
     source = only_member(store)
-    monkeypatch.setattr(icechunk_batch, "MOST_CHUNKS_LISTED", 4)
+    monkeypatch.setattr(icechunk_batch, "MAX_CHUNKS_LISTED", 4)
     fetcher = IcechunkSession(safe_store(store))
     monkeypatch.setattr(icechunk_batch, "WORTH_LISTING", 2)
     assert fetcher.sizes([(source, np.array([1]))]) == [None]

@@ -54,17 +54,17 @@ def test_the_bytes_are_the_same_and_every_file_is_closed(tmp_path, told):
 
 def test_the_system_is_told_of_each_file_once_and_of_few_at_a_time(tmp_path, told):
     for read, _ in enumerate(read_files(tmp_path, 200), start=1):
-        assert len(told) <= read + local_files.MOST_FILES
+        assert len(told) <= read + local_files.MAX_FILES
     assert [path for path, *_ in told] == [str(tmp_path / f"{n}") for n in range(1, 200)]  # 0 is read itself
     assert {(offset, nbytes) for _, offset, nbytes in told} == {(1, 8)}
 
 
 def test_no_more_bytes_are_on_their_way_than_a_bound(tmp_path, told, monkeypatch):
-    monkeypatch.setattr(local_files, "MOST_BYTES", 40)
+    monkeypatch.setattr(local_files, "MAX_BYTES", 40)
     for read, _ in enumerate(read_files(tmp_path, 30), start=1):
         assert len(told) <= read + 5
     told.clear()
-    monkeypatch.setattr(local_files, "MOST_BYTES", 4)
+    monkeypatch.setattr(local_files, "MAX_BYTES", 4)
     list(read_files(tmp_path, 30))
     assert {nbytes for *_, nbytes in told} == {4}
 

@@ -156,7 +156,7 @@ def test_what_lies_below_an_authorised_prefix_may_not_lead_out_of_it(tmp_path, s
     if way.startswith("read by Icechunk"):
         monkeypatch.setattr(icechunk_fetcher, "repository_folder", lambda store: None)
     if way.endswith("of many"):
-        monkeypatch.setattr(icechunk_fetcher, "MOST_CHUNKS_LISTED", 0)
+        monkeypatch.setattr(icechunk_fetcher, "MAX_CHUNKS_LISTED", 0)
         monkeypatch.setattr(icechunk_fetcher, "WORTH_LISTING", 0)
     with pytest.raises(ReadError, match=f"(?s)is a link to .*outside.* set {symlinks.FOLLOW}=1"):
         WAYS[way](repo)
@@ -170,7 +170,7 @@ def test_a_link_elsewhere_below_the_prefix_disturbs_nobody(tmp_path, secret, mon
     (folder / "file").unlink()
     (folder / "file").symlink_to(folder / "data")
     (folder / "data").write_bytes(bytes(VALUES))
-    monkeypatch.setattr(icechunk_fetcher, "MOST_CHUNKS_LISTED", 0)
+    monkeypatch.setattr(icechunk_fetcher, "MAX_CHUNKS_LISTED", 0)
     monkeypatch.setattr(icechunk_fetcher, "WORTH_LISTING", 0)
     for way in WAYS.values():
         assert way(repo).tolist() == VALUES.tolist()

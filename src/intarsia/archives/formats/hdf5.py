@@ -304,7 +304,7 @@ HIDDEN = FILE_MATTERS | {"_Netcdf4Coordinates", "_nc3_strict"}
 DIMENSION_LIST = "DIMENSION_LIST"
 """The attribute that names the scales of a dataset's axes."""
 
-MOST_TYPES = 1_000
+MAX_TYPES = 1_000
 """How many types of attributes and values, and kinds of chunks, are remembered."""
 
 
@@ -528,7 +528,7 @@ def _codecs_of(header: Header) -> tuple[dict[str, Any], ...]:
         filters = extra("virtualizarr.parsers.hdf.filters", "virtual").codecs_from_dataset(header.dataset)
         configs = [names.zarr_codec_config_to_v3(codec.get_config()) for codec in filters]
         codecs = names.convert_to_codec_pipeline(codecs=configs, dtype=header.dtype)
-        if len(_codecs) >= MOST_TYPES:
+        if len(_codecs) >= MAX_TYPES:
             _codecs.clear()
         _codecs[kind] = tuple(specified_codec(codec.to_dict()) for codec in codecs)
     return _codecs[kind]
@@ -572,7 +572,7 @@ def _unfiltered_edges(
             yield first
 
 
-MOST_LINKS = 16
+MAX_LINKS = 16
 """How many links in a row are followed: as many as HDF5 itself follows."""
 
 OWN_FILE = "."
@@ -612,8 +612,8 @@ def find(group: Any, path: bytes) -> Any:
             here = h5py.h5o.open(here, name)
         elif kind == h5py.h5l.TYPE_SOFT:
             followed += 1
-            if followed > MOST_LINKS:
-                raise OtherFileError(f"it is a link that leads through more than {MOST_LINKS} others")
+            if followed > MAX_LINKS:
+                raise OtherFileError(f"it is a link that leads through more than {MAX_LINKS} others")
             names = [here.links.get_val(name), *names]
         elif kind == h5py.h5l.TYPE_EXTERNAL:
             file, target = here.links.get_val(name)
@@ -709,7 +709,7 @@ SIGNATURE = b"GCOL\x01\0\0\0"
 HEAD, OBJECT = Struct("<8sQ"), Struct("<H6xQ")
 """The heads of a collection (signature and size) and of an object (number first, size last)."""
 
-MOST_HEAP_BYTES = 1 << 24
+MAX_HEAP_BYTES = 1 << 24
 
 FURTHEST = 1 << 63
 """HDF5 counts modulo twice this: so long a step leads backwards, or nowhere."""
@@ -749,7 +749,7 @@ class HeapReader(io.RawIOBase):
         self.seek(start)
         head = self._reader.read(HEAD.size)
         size = HEAD.unpack(head)[1] if len(head) == HEAD.size else 0
-        if is_endless(head + self._reader.read(max(0, min(size, MOST_HEAP_BYTES) - HEAD.size))):
+        if is_endless(head + self._reader.read(max(0, min(size, MAX_HEAP_BYTES) - HEAD.size))):
             raise OSError(
                 f"the global heap at byte {start} is damaged: "
                 "free space in it has no length, or an object in it is larger than any file"
@@ -765,7 +765,7 @@ def has_endless_heap(content: bytes) -> bool:
     start = content.find(SIGNATURE)
     while start >= 0:
         size = HEAD.unpack_from(content, start)[1] if start + HEAD.size <= len(content) else 0
-        if is_endless(content[start : start + min(size, MOST_HEAP_BYTES)]):
+        if is_endless(content[start : start + min(size, MAX_HEAP_BYTES)]):
             return True
         start = content.find(SIGNATURE, start + 1)
     return False

@@ -35,7 +35,7 @@ class NetCDF3Parser(SourceParser):
 TYPES = dict(enumerate(["i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8"], start=1))
 TEXT = 2
 DIMENSIONS, VARIABLES, ATTRIBUTES = 10, 11, 12
-MOST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 """No header has longer names or attributes: a larger length means a damaged file."""
 
 
@@ -52,7 +52,7 @@ class _Header:
         file.seek(len(magic))
 
     def bytes(self, count: int) -> bytes:
-        if not 0 <= count <= MOST_BYTES:
+        if not 0 <= count <= MAX_BYTES:
             raise IngestError(f"the header is damaged: a field of {count} bytes")
         data = self._file.read(count)
         if len(data) < count:

@@ -94,7 +94,7 @@ COMPARED = (256, 257, 277, 278, 322, 323, 50674)
 
 ADVICE = "GDAL or tifffile can write a copy in a form that can be ingested"
 
-MOST_LISTED = 8
+MAX_LISTED = 8
 """A refusal lists at most so many values that are accepted."""
 
 TYPE_BYTES = {
@@ -105,7 +105,7 @@ TYPE_BYTES = {
 }
 """The size in bytes of a value of each type, by the number of the type."""
 
-MOST_TAGS = 1 << 20
+MAX_TAGS = 1 << 20
 """The most tags of all images of a file: enough for fifty thousand images with twenty each."""
 
 SHARED_BYTES = 1 << 24
@@ -172,8 +172,8 @@ class _Header:
             head = 8 if self._is_big else 2
             count = self._number(at, head)
             tags += count
-            if tags > MOST_TAGS:
-                raise IngestError(f"its images have {tags} tags or more; at most {MOST_TAGS} can be read")
+            if tags > MAX_TAGS:
+                raise IngestError(f"its images have {tags} tags or more; at most {MAX_TAGS} can be read")
             listed = list(self._tags(at + head, count))
             nbytes += sum(tag.nbytes for tag in listed)
             if nbytes > max(self._size, SHARED_BYTES):
@@ -282,7 +282,7 @@ def _value_problem(number: int, values: Sequence[int], place: str) -> str:
     if number == BITS_PER_SAMPLE:
         return f"its samples have {listed} bits; all must have 8, 16, 32 or 64: {ADVICE}"
     allowed = ", ".join(map(str, tag.values))
-    rule = f"only {allowed} can be read" if len(tag.values) <= MOST_LISTED else "that cannot be read"
+    rule = f"only {allowed} can be read" if len(tag.values) <= MAX_LISTED else "that cannot be read"
     return f"its tag {tag.name} ({number}){place} is {listed}, and {rule}: {ADVICE}"
 
 

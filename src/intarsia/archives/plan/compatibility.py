@@ -301,7 +301,7 @@ class Expectations:
             if variable.dims == known.dims == (name,) and name in axes:
                 circle, tolerance = name in circular, self.rules.tolerance
                 positions = reconcile.locate(variable.loaded, known.loaded, tolerance, circle)
-                if positions is not None and len(spans(positions)) <= reconcile.MOST_SPANS:
+                if positions is not None and len(spans(positions)) <= reconcile.MAX_SPANS:
                     if not np.array_equal(positions, np.arange(len(positions))):
                         turned[name] = positions
                     continue

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from intarsia.archives.plan.compatibility import Rules
     from intarsia.archives.plan.ingest_plan import ArrayPlan, Contribution, IngestPlan
 
-SHOWN_WORDS = 3
+MAX_SHOWN_WORDS = 3
 """How many drifts of one kind in one variable are spelled out."""
 
 VIEW = "seen through a view of the region"
@@ -105,9 +105,9 @@ def _several(words: Iterable[str]) -> str:
     '1x9; 1x3; 2x9; and 2 others'
     """
     listed = list(words)
-    more = len(listed) - SHOWN_WORDS
+    more = len(listed) - MAX_SHOWN_WORDS
     rest = [f"and {more} other{'s' if more > 1 else ''}"] if more > 0 else []
-    return "; ".join(listed[:SHOWN_WORDS] + rest)
+    return "; ".join(listed[:MAX_SHOWN_WORDS] + rest)
 
 
 def find_drifts(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 type Values = np.ndarray[Any, Any]
 
-MOST_SPANS = 64
+MAX_SPANS = 64
 """An axis that falls into more parts than this is in no order that anybody intended."""
 
 CIRCLE = 360.0

@@ -66,7 +66,7 @@ KEYS_PER_CALL = 50
 KEYS_AT_A_TIME = 10
 """Of the keys in one call, Icechunk works on this many at a time (`get_partial_values_concurrency`)."""
 
-MOST_CHUNKS_LISTED = 50_000
+MAX_CHUNKS_LISTED = 50_000
 """The references of a member with more chunks than this are listed only if a good part of them is needed."""
 
 WORTH_LISTING = 8
@@ -75,7 +75,7 @@ MEMBERS_LISTED_AT_A_TIME = 32
 """Listing the chunks of a member means reading its part of the snapshot from a remote store; threads would
 cost more than they save if the store is on this machine."""
 
-MOST_ENTRIES = 1_000_000
+MAX_ENTRIES = 1_000_000
 """Directories with more entries than this are not searched for links; all references are, instead."""
 
 WORTH_CHECKSUMS = 8
@@ -299,7 +299,7 @@ class IcechunkSession:
             (source.path, source.blob_grid): source
             for source, blob in sources
             if self.references(source) is None
-            and (source.blobs <= MOST_CHUNKS_LISTED or blob.size * WORTH_LISTING >= source.blobs)
+            and (source.blobs <= MAX_CHUNKS_LISTED or blob.size * WORTH_LISTING >= source.blobs)
         }
         if unknown:
             check_store(self.store)
@@ -361,7 +361,7 @@ class IcechunkSession:
             if table.is_in_source_files and (self.folder is not None or not has_chunk_files):
                 return self._source_files
         if table is None or not table.is_here:
-            self.check_links(source.path, many=source.blobs > MOST_CHUNKS_LISTED)
+            self.check_links(source.path, many=source.blobs > MAX_CHUNKS_LISTED)
         return self._source_objects if table is not None and table.is_partly_remote else self
 
     def check_links(self, path: str, *, many: bool = False) -> None:
@@ -376,7 +376,7 @@ class IcechunkSession:
         chunks = None if self.folder is None else self.folder / "chunks"
         if chunks is not None and not self._is_checked and chunks.is_dir():
             refuse_links_out(chunks)  # small chunks are inlined, so there may be no chunk files
-        self.sources.check_links(lambda: chunk_table(self.store, path).location, MOST_ENTRIES if many else 0)
+        self.sources.check_links(lambda: chunk_table(self.store, path).location, MAX_ENTRIES if many else 0)
         self._is_checked.add(path)
 
     def request_numbers(self, spans: Sequence[Spans]) -> None:

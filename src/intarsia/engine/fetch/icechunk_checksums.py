@@ -33,7 +33,7 @@ VERSIONS = (1, 2)
 SNAPSHOT, MANIFEST = 1, 2
 PLAIN, ZSTD = 0, 1
 
-MOST_INFLATION, MOST_BYTES = 400, 1 << 30
+MAX_INFLATION, MAX_BYTES = 400, 1 << 30
 """An Icechunk file that would be longer than this, or grow by this factor, is left to Icechunk."""
 
 # The numbers of fields, as in the schemas.
@@ -75,7 +75,7 @@ def body_of(content: bytes, kind: int) -> bytes:
     if compression == PLAIN:
         return body
     try:
-        return bytes(unzstd(body, min(MOST_BYTES, MOST_INFLATION * len(body) + (1 << 20))))
+        return bytes(unzstd(body, min(MAX_BYTES, MAX_INFLATION * len(body) + (1 << 20))))
     except (ValueError, RuntimeError) as error:
         raise FormatError(str(error)) from error
 

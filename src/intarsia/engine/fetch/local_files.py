@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from intarsia.engine.inner_chunks import Shards
 
 
-MOST_FILES = 64
+MAX_FILES = 64
 """This many files are on their way at a time: with 32, reads took a third longer."""
 
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 """This many bytes are on their way at a time, and no more than that of a single file."""
 
 LOOK_EVERY = 16
@@ -88,8 +88,8 @@ def files_in_turn(
     `open_file` opens the file at a position; if it raises OSError, `otherwise` says what replaces the file's
     bytes, or raises. The bytes of each file are wanted from `starts` on, all of them if the length is None.
     """
-    each = min(max(decoder.nbytes, 1), MOST_BYTES)
-    step = min(MOST_FILES, MOST_BYTES // each)
+    each = min(max(decoder.nbytes, 1), MAX_BYTES)
+    step = min(MAX_FILES, MAX_BYTES // each)
     look_at = announced = 0
     for i, (first, length) in enumerate(zip(starts, lengths, strict=True)):
         try:

@@ -15,7 +15,7 @@ from intarsia.errors import ReadError
 FOLLOW = "INTARSIA_FOLLOW_LINKS"
 """The environment variable that lets links lead anywhere."""
 
-MOST_FOLDERS = 10_000
+MAX_FOLDERS = 10_000
 """This many directories are remembered at a time."""
 
 
@@ -138,6 +138,6 @@ class Folders:
         path = self._root + folder
         if os.path.islink(path):
             refuse_link_out(path, self._root)
-        if len(self._inside) > MOST_FOLDERS:
+        if len(self._inside) > MAX_FOLDERS:
             self._inside = {""}
         self._inside.add(folder)

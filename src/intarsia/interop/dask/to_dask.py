@@ -28,11 +28,11 @@ from intarsia.nullable import OptionalDType
 
 type Sizes = tuple[int, ...]
 
-MOST_BLOCKS_PER_CHUNK = 8
+MAX_BLOCKS_PER_CHUNK = 8
 """Regions scattered over several axes cut a grid into far more blocks than there are chunks. Above this many
 blocks per stored chunk, the bounds of regions are left out of the grid, and a block may read from several."""
 
-MOST_COMMON_STEP = 4
+MAX_COMMON_STEP = 4
 """Members with different chunks share cuts where both have a bound, if such bounds are at most this many of
 the larger chunks apart. Otherwise the larger chunks decide, and the smaller ones are read twice at cuts."""
 
@@ -142,7 +142,7 @@ def _grid(manifest: Manifest, shapes: Sequence[Sizes | None]) -> tuple[Sizes, ..
     chunks, borders = _chunk_grids(manifest, shapes)
     cuts = [_cuts(manifest, chunks, borders, axis) for axis in axes]
     blocks = prod(len(edges) - 1 for edges in cuts)
-    if blocks > max(ALWAYS_ALLOWED_BLOCKS, MOST_BLOCKS_PER_CHUNK * _stored_chunks(manifest, chunks)):
+    if blocks > max(ALWAYS_ALLOWED_BLOCKS, MAX_BLOCKS_PER_CHUNK * _stored_chunks(manifest, chunks)):
         cuts = [_even_cuts(manifest.shape[d], _usual_chunk(manifest, chunks, d)) for d in axes]
     return tuple(tuple(np.diff(edges).tolist()) or (0,) for edges in cuts)
 
@@ -176,7 +176,7 @@ def _cuts(manifest: Manifest, chunks: Ints, borders: Ints, axis: int) -> Ints:
     grids = np.unique(
         np.stack([chunk, phase, np.searchsorted(edges, start), np.searchsorted(edges, stop)], axis=1), axis=0
     )
-    if int((grids[:, 3] - grids[:, 2]).sum()) > ALWAYS_ALLOWED_BLOCKS * MOST_BLOCKS_PER_CHUNK + len(edges):
+    if int((grids[:, 3] - grids[:, 2]).sum()) > ALWAYS_ALLOWED_BLOCKS * MAX_BLOCKS_PER_CHUNK + len(edges):
         return edges  # regions across regions: far too many bounds for a grid, even without the chunks
     between: list[set[tuple[int, int]]] = [set() for _ in range(len(edges) - 1)]
     for step, first, i, j in grids.tolist():
@@ -194,7 +194,7 @@ def _common(grids: set[tuple[int, int]]) -> tuple[int, int]:
     """Step and first cut that suit all of these (chunk, phase) pairs, or else the largest chunks."""
     largest, phases = max(grids), {phase for _, phase in grids}
     step = lcm(*(chunk for chunk, _ in grids))
-    return (step, largest[1]) if len(phases) == 1 and step <= MOST_COMMON_STEP * largest[0] else largest
+    return (step, largest[1]) if len(phases) == 1 and step <= MAX_COMMON_STEP * largest[0] else largest
 
 
 def _inner_cuts(low: int, high: int, step: int, phase: int) -> Ints:
