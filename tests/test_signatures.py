@@ -9,7 +9,7 @@ import zarr
 
 import intarsia
 from intarsia.types import Reader, Transaction
-from intarsia.versions.replicate import Upkeep
+from intarsia.versions.maintain import Upkeep
 
 
 def test_arrays_in_any_store() -> None:

@@ -19,12 +19,12 @@ from .logical.region import Region
 from .manifest.packing import Packing
 from .manifest.view import View
 from .progress import progress_bar
-from .versions.collect import vacuum, verify
+from .versions.append_recode import append, recode
 from .versions.history import diff, history, restore
-from .versions.replicate import add_replica, maintain
+from .versions.maintain import add_replica, maintain
 from .versions.repository import open_repository
 from .versions.transaction import retry, transaction, write
-from .versions.uploads import append, recode
+from .versions.verify_vacuum import vacuum, verify
 from .versions.version import open, reader
 
 __version__: str

@@ -24,12 +24,12 @@ from intarsia.manifest.manifest import Manifest
 from intarsia.progress import Progress
 from intarsia.shards.compaction import Compaction
 from intarsia.shards.inspection import ShardProblem, SlotStats
-from intarsia.versions.collect import Collected
 from intarsia.versions.commit import Backoff
 from intarsia.versions.diff import ArrayChange, RegionChange
 from intarsia.versions.forks import Share
 from intarsia.versions.history import HistoryEntry
 from intarsia.versions.transaction import Transaction
+from intarsia.versions.verify_vacuum import Collected
 
 __all__ = [
     "Advice", "ArrayChange", "Backoff", "Change", "Collected", "Compaction", "Drift", "Explanation",

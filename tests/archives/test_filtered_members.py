@@ -13,7 +13,7 @@ from intarsia._compat import sync
 from intarsia.archives.cf import Decoding
 from intarsia.archives.ledger import read_ledger, write_ledger
 from intarsia.archives.plan.encodings import filters_of
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.region_table import NONE
 from tests.archives.files import netcdf
 from tests.archives.test_packings import same_bits

@@ -36,7 +36,7 @@ def series(tmp_path):
 
 @pytest.mark.parametrize(("size", "inline"), spread([1, 2, 4, 100], [0, 5_000]))
 def test_batches_of_any_size_are_as_one_go(series, tmp_path, monkeypatch, size, inline):
-    monkeypatch.setattr("intarsia.logical.logical_state.INLINE_REGIONS", inline)
+    monkeypatch.setattr("intarsia.logical.logical_array_handle.INLINE_REGIONS", inline)
     whole = intarsia.ingest(series, tmp_path / "whole", concat_dim="time")
     report = intarsia.ingest(series, tmp_path / "batched", concat_dim="time", batch=size)
     xr.testing.assert_identical(opened(report.repository), opened(whole.repository))

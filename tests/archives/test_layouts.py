@@ -9,7 +9,7 @@ from examples.archives import ERAS, mur_day, packed, temperature
 
 import intarsia
 from intarsia.errors import ReadError
-from intarsia.logical import logical_state
+from intarsia.logical import logical_array_handle
 from tests.archives.files import netcdf
 
 DAYS = 8
@@ -35,7 +35,7 @@ def layers(array, selection):
 @pytest.mark.parametrize("in_table", [False, True])
 def test_a_replica_of_daily_files(tmp_path, monkeypatch, in_table):
     if in_table:
-        monkeypatch.setattr(logical_state, "INLINE_REGIONS", 3)
+        monkeypatch.setattr(logical_array_handle, "INLINE_REGIONS", 3)
     folder = tmp_path / "files"
     folder.mkdir()
     for day in range(DAYS):  # every file is packed in its own way

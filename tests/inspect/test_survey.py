@@ -9,7 +9,7 @@ from hypothesis import given, settings
 import intarsia
 from intarsia.display import Table
 from intarsia.inspect.survey import harmonise, survey
-from intarsia.logical.stored_members import requests_needed
+from intarsia.logical.member_metadata import requests_needed
 from tests.inspect import samples
 from tests.logical import backings
 from tests.logical.strategies import arrays

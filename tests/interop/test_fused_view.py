@@ -20,7 +20,7 @@ from zarr.core.sync import sync
 
 import intarsia
 from intarsia.interop.fused_view import ArrayView
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from tests.conftest import PIPELINES
 from tests.grids import dear
 from tests.interop.datasets import stored_in_parts, weather

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.errors import ManifestError
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest import stored_table
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import NewRegion
@@ -43,7 +43,7 @@ def more(manifest, start, rows):
 @pytest.fixture(scope="module", autouse=True)
 def small():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("intarsia.logical.logical_state.INLINE_REGIONS", 0)
+        patch.setattr("intarsia.logical.logical_array_handle.INLINE_REGIONS", 0)
         patch.setattr(stored_table, "ROWS_PER_CHUNK", 4)
         yield
 

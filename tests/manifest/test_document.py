@@ -11,7 +11,7 @@ from standard.vectors.schemas import manifest_schema
 
 import intarsia
 from intarsia.errors import ManifestError
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.packing import Packing

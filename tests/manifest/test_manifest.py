@@ -16,7 +16,7 @@ from standard.vectors.schemas import manifest_schema
 
 import intarsia
 from intarsia.errors import ManifestError
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest import manifest as manifest_module
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import RegionTable, Row
@@ -157,7 +157,7 @@ def test_a_written_manifest_fits_the_shipped_schema(document):
 
 def test_the_table_moves_out_of_the_attributes_and_back(monkeypatch):
     monkeypatch.setattr(manifest_module, "INLINE_REGIONS", 50)
-    monkeypatch.setattr("intarsia.logical.logical_state.INLINE_REGIONS", 50)
+    monkeypatch.setattr("intarsia.logical.logical_array_handle.INLINE_REGIONS", 50)
     store = memory()
     array = array_of(store, 51)
     attributes = zarr.open_group(store, path="a").attrs["intarsia"]
@@ -177,7 +177,7 @@ def test_the_table_moves_out_of_the_attributes_and_back(monkeypatch):
 @pytest.fixture
 def snapshot(tmp_path, monkeypatch):
     """A repository with an array whose regions lie in a table, and how often the table was opened."""
-    monkeypatch.setattr("intarsia.logical.logical_state.INLINE_REGIONS", 1)
+    monkeypatch.setattr("intarsia.logical.logical_array_handle.INLINE_REGIONS", 1)
     repo = intarsia.open_repository(tmp_path, create=True)
     with intarsia.transaction(repo) as tx:
         array = tx.create("a", shape=(6,), chunks=(2,), dtype="float64")

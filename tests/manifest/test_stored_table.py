@@ -6,13 +6,13 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest import stored_table
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr("intarsia.logical.logical_state.INLINE_REGIONS", 3)
+    monkeypatch.setattr("intarsia.logical.logical_array_handle.INLINE_REGIONS", 3)
     monkeypatch.setattr(stored_table, "ROWS_PER_CHUNK", 4)
 
 

@@ -106,7 +106,7 @@ def test_random_arrays_are_read_as_by_intarsia(tmp_path, count):
 
 
 def test_a_table_of_regions_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("intarsia.logical.logical_state.INLINE_REGIONS", 3)
+    monkeypatch.setattr("intarsia.logical.logical_array_handle.INLINE_REGIONS", 3)
     array = intarsia.create(tmp_path / "s", "t", shape=(0,), chunks=(1,), dtype="i4")
     for value in range(6):
         array.append([value], codecs=[], merge=False)

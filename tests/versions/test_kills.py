@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.versions.collect import leftovers
 from intarsia.versions.commit import Commit
+from intarsia.versions.verify_vacuum import unreferenced_objects
 from tests.versions import places
 from tests.versions.processes import CONTEXT, Worker, running
 
@@ -116,7 +116,7 @@ def collect_until_clean(repo):
     while True:
         intarsia.vacuum(repo, forget_before=datetime.timedelta(0), force=True)
         assert intarsia.verify(repo) == ()
-        remains = leftovers(repo)
+        remains = unreferenced_objects(repo)
         if remains.is_empty:
             return
         assert time.monotonic() < deadline, remains
@@ -183,8 +183,8 @@ def test_a_writer_killed_right_before_its_commit_leaves_remains_that_are_found_a
     worker.kill()
     assert look(repo) == before
     assert intarsia.verify(repo) == ()
-    assert leftovers(repo).chunks > 0
+    assert unreferenced_objects(repo).chunks > 0
     assert intarsia.vacuum(repo, forget_before=datetime.timedelta(0), force=True).chunks > 0
-    assert leftovers(repo).is_empty
+    assert unreferenced_objects(repo).is_empty
     change(repo, kind, 8, random.Random(2))  # the lock is free, too
     look(repo)

@@ -11,7 +11,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia.versions.uploads import Upload
+from intarsia.versions.append_recode import Upload
 from tests.versions import places
 from tests.versions.places import memory
 from tests.versions.processes import running, together

@@ -183,9 +183,9 @@ def test_a_manifest_of_a_later_intarsia_is_not_taken_for_damaged(repo):
 
 
 def test_a_table_of_many_regions_comes_back(monkeypatch):
-    from intarsia.logical import logical_state
+    from intarsia.logical import logical_array_handle
 
-    monkeypatch.setattr(logical_state, "INLINE_REGIONS", 3)
+    monkeypatch.setattr(logical_array_handle, "INLINE_REGIONS", 3)
     repo = memory()
     with intarsia.transaction(repo) as tx:
         array = tx.create("t", shape=(0,), chunks=(1,), dtype="u1")

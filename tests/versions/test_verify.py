@@ -137,6 +137,6 @@ def test_a_manifest_that_claims_more_than_it_can_hold_is_told_and_nothing_makes_
         f"{len(plain) + 3} bytes cannot hold the 4,294,967,295 they claim"
     ]
     with pytest.raises(intarsia.errors.RepositoryError, match=r"cannot hold.*\n.*restore it"):
-        intarsia.vacuum(repo, forget_before=intarsia.versions.collect.MINIMUM_AGE)
+        intarsia.vacuum(repo, forget_before=intarsia.versions.verify_vacuum.MINIMUM_AGE)
     manifest.write_bytes(plain)
     assert intarsia.verify(repo) == ()

@@ -16,7 +16,7 @@ from intarsia.engine.reader import Reader
 from intarsia.errors import IngestError
 from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.document import MANIFEST_KEY
 
 END_STEPS = 2

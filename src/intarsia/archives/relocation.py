@@ -28,7 +28,7 @@ from intarsia.display import count_text
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.versions.access import with_containers
 from intarsia.versions.commit import Commit, publish
 from intarsia.versions.repository import open_repository

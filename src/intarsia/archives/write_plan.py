@@ -51,7 +51,7 @@ from intarsia.display import one_line
 from intarsia.errors import IngestError, IntarsiaError, argument
 from intarsia.logical.attributes import RESERVED, UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import LEDGER, open_group
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.verify import member_problems
 from intarsia.manifest.box import Box, blocks
 from intarsia.manifest.coercion import values_dtype, zarr_type

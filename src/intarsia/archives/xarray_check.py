@@ -18,7 +18,7 @@ from intarsia.engine.reader import Reader
 from intarsia.extras import extra
 from intarsia.logical.attributes import RESERVED, with_floats
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.coercion import values_dtype
 
 

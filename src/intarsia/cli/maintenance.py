@@ -17,8 +17,8 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.replicas import Policy, gaps
 from intarsia.manifest.box import element_bounds
 from intarsia.progress import Progress, part_of
-from intarsia.versions.collect import leftovers, repository_problems
-from intarsia.versions.replicate import Upkeep
+from intarsia.versions.maintain import Upkeep
+from intarsia.versions.verify_vacuum import repository_problems, unreferenced_objects
 from intarsia.versions.version import moment
 
 
@@ -91,7 +91,7 @@ def _leftovers(place: VersionToRead, store: Any, array: str) -> list[str]:
     ]
     if place.repo is not None and not array:
         with suppress(RepositoryError, ReadOnlyError):  # storage that cannot be listed, as over HTTP
-            remains = leftovers(place.repo)
+            remains = unreferenced_objects(place.repo)
             if not remains.is_empty:
                 how = "intarsia vacuum --forget-before TIME removes them"
                 lines.append(f"left over: {remains} that no version refers to ({how})")

@@ -17,7 +17,7 @@ from intarsia.errors import CodecConfigurationError, NotLogicalArrayError, Slots
 from intarsia.inspect.survey import survey
 from intarsia.logical.advice import BANDWIDTH
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.stored_members import MemberFacts, read_facts
+from intarsia.logical.member_metadata import MemberMetadata, read_member_metadata
 from intarsia.manifest.box import element_bounds
 
 
@@ -251,7 +251,7 @@ def _each(arrays: Arrays, what: str, work: Callable[..., Any]) -> list[dict[str,
 
 
 def _arrays_that(
-    suit: Callable[[MemberFacts], object], store: Any, path: str, what: str
+    suit: Callable[[MemberMetadata], object], store: Any, path: str, what: str
 ) -> tuple[Arrays, int]:
     """The Zarr array at a path, or the suitable members of a logical array; and how many were checked.
 
@@ -264,6 +264,6 @@ def _arrays_that(
         logical = intarsia.open(node, mode="r+")
     except NotLogicalArrayError as error:
         raise CommandError(f"{path or '/'} is a group: name {what}, or a logical array") from error
-    facts = read_facts(logical.group, logical.manifest)
+    facts = read_member_metadata(logical.group, logical.manifest)
     names = [fact.name for fact in facts if suit(fact)]
     return [(f"{logical.path}/{name}".lstrip("/"), logical.members[name]) for name in names], len(facts)

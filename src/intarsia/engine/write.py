@@ -31,7 +31,7 @@ from intarsia.parallel import check_store
 if TYPE_CHECKING:
     from intarsia.engine.request import Axis, Request
     from intarsia.engine.state import ArrayState, StoredMetadata
-    from intarsia.logical.logical_state import LogicalArrayHandle
+    from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing
 

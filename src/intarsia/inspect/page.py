@@ -53,7 +53,7 @@ from intarsia.inspect.heat_map import cell_text, draw_heat, heat_cells, heat_sca
 from intarsia.inspect.region_map import draw_map, layers_html, legend_table, region_table
 from intarsia.inspect.survey import Survey
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.stored_members import MemberFacts
+from intarsia.logical.member_metadata import MemberMetadata
 from intarsia.logical.verify import Problem
 from intarsia.manifest.region_table import NONE, Ints
 from intarsia.shards.inspection import SlotStats, slot_stats
@@ -424,7 +424,7 @@ class MaskUse:
         return explorable(picture, "Masks per chunk")
 
 
-def mask_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[MaskUse, ...]:
+def mask_uses(array: LogicalArray, facts: Sequence[MemberMetadata]) -> tuple[MaskUse, ...]:
     """The bitmasks of the members with a `conditional` codec, read only from chunk headers."""
     uses: list[MaskUse] = []
     for fact in facts:
@@ -477,7 +477,7 @@ class SlotUse:
         )
 
 
-def slot_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[SlotUse, ...]:
+def slot_uses(array: LogicalArray, facts: Sequence[MemberMetadata]) -> tuple[SlotUse, ...]:
     """The slots of every sharded member in a local store that has any."""
     if not isinstance(array.store, LocalStore):
         return ()
@@ -603,7 +603,7 @@ class Timeline:
         return "\n".join(lines)
 
 
-def _words(fact: MemberFacts) -> str:
+def _words(fact: MemberMetadata) -> str:
     """The encoding of a member, in the words that a dry run uses for runs."""
     codecs = fact.names if fact.problem else source_codecs_text(fact.codecs)
     return f"{codecs}, chunks {'x'.join(map(str, fact.chunks))}"

@@ -16,10 +16,10 @@ from intarsia.display import Column, codecs_text, ratio_text, size_text
 from intarsia.inspect.axis_labels import AxisLabels
 from intarsia.inspect.sample import FAILURES
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.stored_members import (
-    MemberFacts,
+from intarsia.logical.member_metadata import (
+    MemberMetadata,
     StoredChunks,
-    read_facts,
+    read_member_metadata,
     requests_needed,
     stored_chunks,
 )
@@ -152,7 +152,7 @@ class Survey:
     stop: Ints
     """The last element, excluded."""
 
-    facts: tuple[MemberFacts, ...]
+    facts: tuple[MemberMetadata, ...]
     """The facts of every member, in the order of the manifest."""
 
     chunks: tuple[StoredChunks, ...] | None
@@ -299,7 +299,7 @@ class Survey:
 def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0) -> Survey:
     """Survey one layer of an array; stored sizes are left out if they take more than `most_requests`."""
     manifest = array.manifest.only(layer)
-    facts = read_facts(array.group, manifest)
+    facts = read_member_metadata(array.group, manifest)
     start, stop = manifest.region_bounds()
     chunks = stored = of_members = None
     if most_requests is None or requests_needed(array.store, facts) <= most_requests:
@@ -343,7 +343,7 @@ def shown_chunks(
     manifest: Manifest,
     start: Ints,
     stop: Ints,
-    facts: tuple[MemberFacts, ...],
+    facts: tuple[MemberMetadata, ...],
     chunks: tuple[StoredChunks, ...],
 ) -> Iterator[tuple[int, int, Ints]]:
     """For every region: its row, its member, and the stored chunks that hold it."""
@@ -371,7 +371,7 @@ def _stored_bytes(
 
 
 def _label_regions(
-    facts: tuple[MemberFacts, ...], member: Ints, volumes: np.ndarray[Any, np.dtype[np.float64]]
+    facts: tuple[MemberMetadata, ...], member: Ints, volumes: np.ndarray[Any, np.dtype[np.float64]]
 ) -> tuple[Ints, tuple[str, ...]]:
     """A label for every region, as exact as the number of different labels allows."""
     codecs = [_without_sizes(fact.codecs) for fact in facts]

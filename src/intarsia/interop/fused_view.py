@@ -45,7 +45,7 @@ from intarsia.errors import (
 from intarsia.logical.encoding import Encoding, planned_metadata
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import allocated
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, convention

@@ -21,7 +21,7 @@ from intarsia.logical.append import (
 )
 from intarsia.logical.encoding import Encoding
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.opening import create
 from intarsia.logical.staging import Reservation, clean_up, reserve_covered, reserve_regions
 from intarsia.manifest.box import Bounds, Box

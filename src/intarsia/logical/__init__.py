@@ -1,9 +1,10 @@
 """Logical arrays: one array made of several Zarr arrays.
 
 - `logical_array` is the public class; `opening` creates and opens, `hierarchy` finds arrays in a store.
-- `logical_state` holds the manifest and the members; `members` opens them, `stored_members` looks at many
-  without opening them, `encoding` says how new ones are stored.
-- Edits: `staging` is the one way for data to get in; `append`, `recode`, `edit`, `replicas` (and the policy).
+- `logical_array_handle` holds the manifest and the members; `members` opens them, `member_metadata` looks
+  at many without opening them, `encoding` says how new ones are stored.
+- Edits: `staging` is the one way for data to get in; `append`, `recode`, `edit` (add, drop, resize, join),
+  `replicas` (and the policy).
 - `verify` finds what is wrong, `explain` says what a read does, `advice` and `optimization` choose encodings.
 """
 

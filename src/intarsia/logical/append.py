@@ -21,7 +21,7 @@ from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.region_table import NONE, Row
 
 if TYPE_CHECKING:
-    from intarsia.logical.logical_state import LogicalArrayHandle
+    from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, POLICY_KEY
 
 if TYPE_CHECKING:
-    from intarsia.logical.logical_state import LogicalArrayHandle
+    from intarsia.logical.logical_array_handle import LogicalArrayHandle
 
 
 RESERVED = frozenset((MANIFEST_KEY, CONVENTIONS_KEY, POLICY_KEY))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from zarr.dtype import ZDType
 
     from intarsia.casting import Casting
-    from intarsia.logical.logical_state import LogicalArrayHandle
+    from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.box import Box
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing

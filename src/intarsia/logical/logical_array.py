@@ -16,7 +16,7 @@ from intarsia.engine.request import Request
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError
 from intarsia.logical.attributes import Attributes
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.members import Members
 from intarsia.logical.region import Region, Regions
 from intarsia.manifest.box import BoundsLike, Box

@@ -34,7 +34,7 @@ from intarsia.logical.hierarchy import (
     plain_node,
 )
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import sizes_of
 from intarsia.manifest.coercion import data_type_of, plain_type
 from intarsia.manifest.document import MAX_ELEMENTS

@@ -23,7 +23,7 @@ from intarsia.engine.write import write_box
 from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
 from intarsia.logical.encoding import Encoding, choose_codecs, encoding_like, keep_layout
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import DataPiece, Reservation
 from intarsia.manifest.box import BLOCK_BYTES, Box, blocks
 from intarsia.manifest.coercion import Values, data_type_of

@@ -18,7 +18,7 @@ from intarsia.manifest.region_table import Row
 from intarsia.manifest.view import View
 
 if TYPE_CHECKING:
-    from intarsia.logical.logical_state import LogicalArrayHandle
+    from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zarr.dtype import ZDType
 
     from intarsia.logical.logical_array import LogicalArray
-    from intarsia.logical.logical_state import LogicalArrayHandle
+    from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
     from intarsia.parallel import Client
 

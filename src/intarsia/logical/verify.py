@@ -33,7 +33,7 @@ from intarsia.errors import (
 )
 from intarsia.logical.hierarchy import OURS, groups_below, is_logical, names_below, node_type, open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.recode import first_difference
 from intarsia.logical.region import Region
 from intarsia.manifest.box import Box, blocks

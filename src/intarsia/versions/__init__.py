@@ -2,8 +2,8 @@
 
 - Where and which version: `repository`, `version`; which other files may be read: `access`.
 - `commit` has the one loop that commits beside other writers; `locking` guards local repositories.
-- On top of it: `transaction`, `uploads` (append and recode), `forks`, `replicate` (replicas, `maintain`).
-- `history`, `diff`; `collect` verifies and removes.
+- On top of it: `transaction`, `append_recode`, `forks`, `maintain` (replicas and the policy).
+- `history`, `diff`; `verify_vacuum`: verify and vacuum, also of a whole repository; leftovers.
 """
 
 import lazy_loader

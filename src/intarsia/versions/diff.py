@@ -9,7 +9,7 @@ from intarsia.engine.member_source import grain, short_codecs
 from intarsia.logical.attributes import RESERVED
 from intarsia.logical.chunk_copies import ChunkRefs, chunk_refs
 from intarsia.logical.encoding import encoding_of
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Bounds
 from intarsia.manifest.routing import Reroute, boxes_that_moved, reroutes, rows_of
 from intarsia.versions.commit import Written, written_box

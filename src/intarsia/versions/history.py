@@ -16,7 +16,7 @@ from intarsia.display import Listing
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.logical.chunk_copies import Move, chunk_refs, copy_chunks
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.document import MANIFEST_KEY, new_name
 from intarsia.manifest.manifest import Manifest
 from intarsia.versions.commit import METADATA_KEY, Backoff, Basis, Changes

@@ -25,7 +25,7 @@ from intarsia.codecs.runtime_options import NO_OPTIONS, RuntimeOptions
 from intarsia.engine.member_source import Source, grain
 from intarsia.engine.write import write_box
 from intarsia.logical.hierarchy import open_group
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.members import Members
 from intarsia.logical.staging import DataPiece, Reservation
 from intarsia.manifest.box import Box

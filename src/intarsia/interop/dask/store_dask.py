@@ -18,15 +18,15 @@ from intarsia.logical.append import Addition
 from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import Reservation, nothing_left
 from intarsia.manifest.coercion import as_values, shown
 from intarsia.manifest.manifest import NewRegion
 from intarsia.parallel import fork_of
 from intarsia.progress import Progress, silent
+from intarsia.versions.append_recode import append_data
 from intarsia.versions.commit import Commit
 from intarsia.versions.transaction import transaction
-from intarsia.versions.uploads import append_incoming
 from intarsia.versions.version import as_repository, resolve
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _append(
     """Append alongside other writers; None if there is nothing to append to yet."""
     incoming = _DeferredAppend(source, axis, encoding, cluster)
     try:
-        return append_incoming(commit, path, incoming)
+        return append_data(commit, path, incoming)
     except NotLogicalArrayError:
         if incoming.array_exists:
             raise  # somebody removed it

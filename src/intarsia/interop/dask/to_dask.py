@@ -21,7 +21,7 @@ from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import DataTypeError
 from intarsia.extras import extra
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.stored_members import read_facts
+from intarsia.logical.member_metadata import read_member_metadata
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Ints
 from intarsia.nullable import OptionalDType
@@ -93,7 +93,7 @@ def block_sizes(array: StoredArray) -> tuple[Sizes, ...]:
         return tuple(sizes or (0,) for sizes in array.read_chunk_sizes)
     assert isinstance(array, LogicalArray)
     manifest = array.manifest.only(array.config.layer or 0)
-    facts = read_facts(array.group, manifest)  # much faster than opening many members
+    facts = read_member_metadata(array.group, manifest)  # much faster than opening many members
     return _grid(manifest, [None if fact.problem else fact.chunks for fact in facts])
 
 

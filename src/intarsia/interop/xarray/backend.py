@@ -24,7 +24,7 @@ from intarsia.interop.xarray.variables import variables_of
 from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.nullable.without_nulls import NullsChoice
 from intarsia.parallel import check_travels, snapshot_of
 from intarsia.versions.access import Allowed

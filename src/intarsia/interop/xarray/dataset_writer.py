@@ -19,7 +19,7 @@ from intarsia.interop.xarray.backend import GroupStore
 from intarsia.logical.attributes import UNLIMITED_KEY
 from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.hierarchy import is_logical, open_group
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import sizes_of
 
 if TYPE_CHECKING:

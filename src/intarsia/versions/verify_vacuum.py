@@ -429,7 +429,7 @@ def _remove(copy: Path) -> int:
     return 0
 
 
-def leftovers(repo: RepositoryLike) -> Collected:
+def unreferenced_objects(repo: RepositoryLike) -> Collected:
     """What no version refers to: remains of interrupted writers, or the uploads of active ones.
 
     Copies of the list of snapshots count if they are a day old and large.

@@ -7,7 +7,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.logical.stored_members import MemberFacts, read_facts
+from intarsia.logical.member_metadata import MemberMetadata, read_member_metadata
 
 LAYOUTS = {
     "plain": {},
@@ -21,13 +21,13 @@ def test_facts_equal_what_zarr_says(options):
     array = intarsia.create({}, "a", shape=(0, 8), chunks=(4, 4), dtype="f4")
     array.append(np.ones((8, 8)), codecs=["gzip"], **options)
     (member,) = array.members.values()
-    (facts,) = read_facts(array.group, array.manifest)
-    assert facts.shape == member.shape
-    assert facts.chunks == member.chunks
-    assert facts.grain == (member.shards or member.chunks)
-    assert facts.is_sharded == (member.shards is not None)
-    assert facts.names == array.regions[0].codec_names == "gzip"
-    assert not facts.problem
+    (metadata,) = read_member_metadata(array.group, array.manifest)
+    assert metadata.shape == member.shape
+    assert metadata.chunks == member.chunks
+    assert metadata.grain == (member.shards or member.chunks)
+    assert metadata.is_sharded == (member.shards is not None)
+    assert metadata.names == array.regions[0].codec_names == "gzip"
+    assert not metadata.problem
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ def test_facts_equal_what_zarr_says(options):
 def test_keys_are_those_of_zarr_and_back(encoding, index):
     shape = (100,) * len(index)
     z = zarr.create_array({}, shape=shape, chunks=(1,) * len(index), dtype="u1", chunk_key_encoding=encoding)
-    facts = MemberFacts.of("m", json.loads(json.dumps(z.metadata.to_dict(), default=str)))
-    assert facts.index_of(z.metadata.encode_chunk_key(index)) == index
-    assert facts.index_of("zarr.json") is None
-    assert facts.index_of("c/x") is None
+    metadata = MemberMetadata.of("m", json.loads(json.dumps(z.metadata.to_dict(), default=str)))
+    assert metadata.index_of(z.metadata.encode_chunk_key(index)) == index
+    assert metadata.index_of("zarr.json") is None
+    assert metadata.index_of("c/x") is None
 
 
 def test_a_missing_and_a_damaged_member_say_so():
@@ -57,8 +57,8 @@ def test_a_missing_and_a_damaged_member_say_so():
     missing, broken, good = array.manifest.members
     del store._store_dict[f"a/{missing}/zarr.json"]
     store._store_dict[f"a/{broken}/zarr.json"] = store._store_dict[f"a/{broken}/zarr.json"][:20]
-    facts = read_facts(array.group, array.manifest)
-    assert [bool(fact.problem) for fact in facts] == [True, True, False]
-    assert "missing" in facts[0].problem
-    assert facts[0].names == "unknown"
-    assert facts[2].name == good
+    metadata = read_member_metadata(array.group, array.manifest)
+    assert [bool(fact.problem) for fact in metadata] == [True, True, False]
+    assert "missing" in metadata[0].problem
+    assert metadata[0].names == "unknown"
+    assert metadata[2].name == good

@@ -18,7 +18,7 @@ from intarsia.codecs.base import codec_list
 from intarsia.logical.append import Addition, complete_encoding, reserve_append, reserve_growth, reserve_rest
 from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.recode import copy_values, encoding_again, reserve_copy
 from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
@@ -89,10 +89,10 @@ def append(
     commit = Commit(opened, branch, message or f"append to {path}", metadata, backoff)
     listed = codecs if codecs is None or codecs == "auto" else codec_list(codecs)
     incoming = _InMemory(data, axis, casting, listed, chunks, shards, packing)
-    return append_incoming(commit, path, incoming, merge=merge)
+    return append_data(commit, path, incoming, merge=merge)
 
 
-class Incoming(Protocol):
+class AppendData(Protocol):
     """Data to be appended, in memory or elsewhere."""
 
     @property
@@ -142,7 +142,7 @@ class _InMemory:
     fill_head = fill
 
 
-def append_incoming(commit: Commit, path: str, incoming: Incoming, *, merge: bool = True) -> str:
+def append_data(commit: Commit, path: str, incoming: AppendData, *, merge: bool = True) -> str:
     """Append data to a logical array in a repository, and return the snapshot id."""
     may_grow = merge
 
@@ -191,7 +191,7 @@ class Upload:
         session: icechunk.Session,
         logical: LogicalArrayHandle,
         addition: Addition,
-        incoming: Incoming,
+        incoming: AppendData,
         encoding: Encoding,
     ) -> Self:
         """Upload data to be appended: that in wholly new logical chunks, as a member of its own."""

@@ -10,8 +10,8 @@ import zarr
 import intarsia
 from intarsia.errors import ConcurrentUpdateError, NotLogicalArrayError
 from intarsia.logical import replicas
+from intarsia.versions.append_recode import Upload
 from intarsia.versions.commit import Commit
-from intarsia.versions.uploads import Upload
 from tests.versions import places
 from tests.versions.places import memory
 from tests.versions.processes import Worker, running, together

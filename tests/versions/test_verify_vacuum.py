@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.versions import collect
-from intarsia.versions.collect import MINIMUM_AGE
+from intarsia.versions import verify_vacuum
 from intarsia.versions.commit import Backoff
+from intarsia.versions.verify_vacuum import MINIMUM_AGE
 from tests.versions.places import create, memory
 
 NOW = datetime.timedelta(0)
@@ -80,9 +80,9 @@ def test_remains_of_a_writer_that_never_committed_are_found_and_removed(repo):
     intarsia.open(session.store, "a", mode="r+").append(rows(4))
     del session
     assert intarsia.verify(repo) == ()  # they do no harm
-    assert collect.leftovers(repo).chunks == 1
+    assert verify_vacuum.unreferenced_objects(repo).chunks == 1
     assert intarsia.vacuum(repo, forget_before=NOW, force=True).chunks == 1
-    assert collect.leftovers(repo).is_empty
+    assert verify_vacuum.unreferenced_objects(repo).is_empty
     assert intarsia.open(repo, "a")[:, 0].tolist() == [1, 2, 3]
 
 
@@ -169,16 +169,16 @@ def test_old_copies_of_the_list_of_snapshots_go(local, tmp_path, monkeypatch):
     two_days_ago = time.time() - 2 * 86400
     for file in files:
         os.utime(file, (two_days_ago, two_days_ago))
-    assert collect.leftovers(local).is_empty  # too little to speak of
-    monkeypatch.setattr(collect, "NOTED_COPIES", size - 1)
-    assert collect.leftovers(local).nbytes == size
+    assert verify_vacuum.unreferenced_objects(local).is_empty  # too little to speak of
+    monkeypatch.setattr(verify_vacuum, "NOTED_COPIES", size - 1)
+    assert verify_vacuum.unreferenced_objects(local).nbytes == size
     intarsia.append(local, "a", rows(4), codecs=[])
     collected = intarsia.vacuum(local, forget_before=datetime.timedelta(days=30))
     assert (collected.other, collected.nbytes) == (len(files), size)
     left, _ = copies(tmp_path)
     assert left
     assert not set(left) & set(files)  # those of today stay
-    assert collect.leftovers(local).is_empty
+    assert verify_vacuum.unreferenced_objects(local).is_empty
     assert intarsia.open(local, "a")[:, 0].tolist() == [1, 2, 3, 4]
     assert len(list(local.ancestry(branch="main"))) == 6
     assert list(local.ops_log())
@@ -213,6 +213,6 @@ def test_a_list_of_snapshots_that_others_change_meanwhile_is_changed_in_the_end(
         raise icechunk.ConflictError("theirs")
 
     monkeypatch.setattr(icechunk.Repository, change, always)
-    monkeypatch.setattr(collect, "Backoff", lambda: Backoff(attempts=3, first_wait=0.0))
+    monkeypatch.setattr(verify_vacuum, "Backoff", lambda: Backoff(attempts=3, first_wait=0.0))
     with pytest.raises(intarsia.errors.RepositoryError, match="others changed the repository"):
         intarsia.vacuum(repo, forget_before=NOW, force=True)

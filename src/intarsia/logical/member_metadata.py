@@ -32,13 +32,13 @@ AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class MemberFacts:
+class MemberMetadata:
     """A member without its data: how its chunks are stored.
 
-    >>> facts = MemberFacts.of("m-1", {"codecs": [{"name": "bytes"}, {"name": "gzip",
+    >>> metadata = MemberMetadata.of("m-1", {"codecs": [{"name": "bytes"}, {"name": "gzip",
     ...     "configuration": {"level": 5}}], "shape": [4],
     ...     "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}})
-    >>> facts.names, facts.label, facts.chunks
+    >>> metadata.names, metadata.label, metadata.chunks
     ('gzip', 'gzip-5', (2,))
     """
 
@@ -90,8 +90,8 @@ class MemberFacts:
     def index_of(self, key: str) -> tuple[int, ...] | None:
         """Which stored chunk a key below the member refers to, or None if it refers to none.
 
-        >>> facts = MemberFacts("m", (), (4, 4), (2, 2), (2, 2), DefaultChunkKeyEncoding())
-        >>> facts.index_of("c/0/1"), facts.index_of("zarr.json")
+        >>> metadata = MemberMetadata("m", (), (4, 4), (2, 2), (2, 2), DefaultChunkKeyEncoding())
+        >>> metadata.index_of("c/0/1"), metadata.index_of("zarr.json")
         ((0, 1), None)
         """
         try:
@@ -103,7 +103,7 @@ class MemberFacts:
 
     @classmethod
     def of(cls, name: str, document: Mapping[str, Any]) -> Self:
-        """The facts in the content of zarr.json."""
+        """What the content of zarr.json says about the member."""
         codecs = document["codecs"]
         grain = tuple(document["chunk_grid"]["configuration"]["chunk_shape"])
         chunks = grain
@@ -150,13 +150,13 @@ class StoredChunks:
         return int(self.nbytes.sum())
 
 
-def read_facts(group: zarr.Group, manifest: Manifest) -> tuple[MemberFacts, ...]:
-    """The facts of every member, requested together; for a member that cannot be read, they say so.
+def read_member_metadata(group: zarr.Group, manifest: Manifest) -> tuple[MemberMetadata, ...]:
+    """The metadata of every member, requested together; that of one that cannot be read says so.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
     >>> array.append([1, 2], codecs=["gzip"])
-    >>> [facts.names for facts in read_facts(array.group, array.manifest)]
+    >>> [metadata.names for metadata in read_member_metadata(array.group, array.manifest)]
     ['gzip']
     """
     # A member that is seen through a view has as many axes as the view says.
@@ -166,72 +166,74 @@ def read_facts(group: zarr.Group, manifest: Manifest) -> tuple[MemberFacts, ...]
     return tuple(sync(_read_all(group, manifest.members, ranks)))
 
 
-async def _read_all(group: zarr.Group, names: Sequence[str], ranks: Sequence[int]) -> list[MemberFacts]:
+async def _read_all(group: zarr.Group, names: Sequence[str], ranks: Sequence[int]) -> list[MemberMetadata]:
     limit = asyncio.Semaphore(AT_ONCE)
     prototype = default_buffer_prototype()
     prefix = f"{group.path}/" if group.path else ""
 
-    async def one(name: str, ndim: int) -> MemberFacts:
+    async def one(name: str, ndim: int) -> MemberMetadata:
         async with limit:
             try:
                 buffer = await group.store.get(f"{prefix}{name}/zarr.json", prototype)
                 if buffer is None:
-                    return MemberFacts.unknown(name, ndim, "the member is missing")
-                facts = MemberFacts.of(name, json.loads(buffer.to_bytes()))
+                    return MemberMetadata.unknown(name, ndim, "the member is missing")
+                metadata = MemberMetadata.of(name, json.loads(buffer.to_bytes()))
             except Exception as error:
-                return MemberFacts.unknown(name, ndim, f"{type(error).__name__}: {error}")
-        if len(facts.grain) != ndim or len(facts.chunks) != ndim or min(facts.grain, default=1) < 1:
-            return MemberFacts.unknown(name, ndim, f"its chunks have {len(facts.grain)} axes, not {ndim}")
-        return facts
+                return MemberMetadata.unknown(name, ndim, f"{type(error).__name__}: {error}")
+        if len(metadata.grain) != ndim or len(metadata.chunks) != ndim or min(metadata.grain, default=1) < 1:
+            return MemberMetadata.unknown(
+                name, ndim, f"its chunks have {len(metadata.grain)} axes, not {ndim}"
+            )
+        return metadata
 
     return await asyncio.gather(*map(one, names, ranks))
 
 
-def requests_needed(store: Any, facts: Iterable[MemberFacts]) -> int:
+def requests_needed(store: Any, metadata: Iterable[MemberMetadata]) -> int:
     """How many requests `stored_chunks` would send: its cost, known in advance.
 
     >>> requests_needed(LocalStore("nowhere"), [])
     0
     """
     if isinstance(store, IcechunkStore):  # its own manifest holds all sizes of an array
-        return sum(1 for _ in facts)
-    return sum(prod(_grid(fact)) for fact in facts)
+        return sum(1 for _ in metadata)
+    return sum(prod(_grid(member)) for member in metadata)
 
 
-def stored_chunks(group: zarr.Group, facts: Sequence[MemberFacts]) -> tuple[StoredChunks, ...]:
+def stored_chunks(group: zarr.Group, metadata: Sequence[MemberMetadata]) -> tuple[StoredChunks, ...]:
     """The stored chunks of every member.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
     >>> array.append([1, 2, 3, 4], codecs=[])
-    >>> facts = read_facts(array.group, array.manifest)
-    >>> stored_chunks(array.group, facts)[0].nbytes.tolist()
+    >>> metadata = read_member_metadata(array.group, array.manifest)
+    >>> stored_chunks(array.group, metadata)[0].nbytes.tolist()
     [2, 2]
     """
-    return tuple(sync(_measure_all(group, facts)))
+    return tuple(sync(_measure_all(group, metadata)))
 
 
-async def _measure_all(group: zarr.Group, facts: Sequence[MemberFacts]) -> list[StoredChunks]:
+async def _measure_all(group: zarr.Group, metadata: Sequence[MemberMetadata]) -> list[StoredChunks]:
     limit = asyncio.Semaphore(AT_ONCE)
     prefix = f"{group.path}/" if group.path else ""
     store: Any = group.store
 
-    async def one(fact: MemberFacts) -> StoredChunks:
-        if fact.problem:
-            return _sorted_chunks([], len(fact.grain))
-        path = prefix + fact.name
+    async def one(member: MemberMetadata) -> StoredChunks:
+        if member.problem:
+            return _sorted_chunks([], len(member.grain))
+        path = prefix + member.name
         if isinstance(store, IcechunkStore):
             async with limit:
-                return await asyncio.to_thread(_from_icechunk, store, path, len(fact.grain))
+                return await asyncio.to_thread(_from_icechunk, store, path, len(member.grain))
         if isinstance(store, LocalStore):
-            return await asyncio.to_thread(_from_files, os.fspath(store.root), path, fact)
-        return await _from_sizes(store, path, fact, limit)
+            return await asyncio.to_thread(_from_files, os.fspath(store.root), path, member)
+        return await _from_sizes(store, path, member, limit)
 
-    return await asyncio.gather(*(one(fact) for fact in facts))
+    return await asyncio.gather(*(one(member) for member in metadata))
 
 
-def _grid(fact: MemberFacts) -> tuple[int, ...]:
-    return chunk_grid(fact.shape, fact.grain)
+def _grid(member: MemberMetadata) -> tuple[int, ...]:
+    return chunk_grid(member.shape, member.grain)
 
 
 def _sorted_chunks(sizes: list[tuple[tuple[int, ...], int]], ndim: int) -> StoredChunks:
@@ -246,31 +248,33 @@ def _from_icechunk(store: IcechunkStore, path: str, ndim: int) -> StoredChunks:
     return StoredChunks(table.index, table.nbytes, referenced if referenced.any() else None)
 
 
-def _from_files(root: str, path: str, fact: MemberFacts) -> StoredChunks:
+def _from_files(root: str, path: str, member: MemberMetadata) -> StoredChunks:
     """Walk the member's directory: a sparse member may have far fewer files than possible chunks."""
     top = os.path.join(root, path)
     sizes = []
     for folder, _, names in os.walk(top):
         below = "" if folder == top else os.path.relpath(folder, top).replace(os.sep, "/") + "/"
         for name in names:
-            index = fact.index_of(below + name)
+            index = member.index_of(below + name)
             if index is not None:
                 sizes.append((index, os.stat(os.path.join(folder, name)).st_size))
-    return _sorted_chunks(sizes, len(fact.grain))
+    return _sorted_chunks(sizes, len(member.grain))
 
 
-async def _from_sizes(store: Any, path: str, fact: MemberFacts, limit: asyncio.Semaphore) -> StoredChunks:
+async def _from_sizes(
+    store: Any, path: str, member: MemberMetadata, limit: asyncio.Semaphore
+) -> StoredChunks:
     async def size(index: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
         async with limit:
             try:
-                return index, await store.getsize(f"{path}/{fact.key_encoding.encode_chunk_key(index)}")
+                return index, await store.getsize(f"{path}/{member.key_encoding.encode_chunk_key(index)}")
             except FileNotFoundError:
                 return None
 
     if store.supports_listing:
-        keys = [fact.index_of(key[len(path) + 1 :]) async for key in store.list_prefix(path + "/")]
+        keys = [member.index_of(key[len(path) + 1 :]) async for key in store.list_prefix(path + "/")]
         indices: Iterable[tuple[int, ...]] = [index for index in keys if index is not None]
     else:
-        indices = product(*(range(n) for n in _grid(fact)))
+        indices = product(*(range(n) for n in _grid(member)))
     sizes = await asyncio.gather(*(size(index) for index in indices))
-    return _sorted_chunks([item for item in sizes if item is not None], len(fact.grain))
+    return _sorted_chunks([item for item in sizes if item is not None], len(member.grain))

@@ -20,7 +20,7 @@ from intarsia.logical.edit import consolidate
 from intarsia.logical.encoding import encoding_of, planned_metadata
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.logical_state import LogicalArrayHandle
+from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.recode import reserve_copy
 from intarsia.logical.replicas import (
     EncodingPolicy,
@@ -34,10 +34,10 @@ from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.region_table import Row
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
+from intarsia.versions.append_recode import Reserve, Upload
 from intarsia.versions.commit import Backoff, Commit, publish
 from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, commit_change
-from intarsia.versions.uploads import Reserve, Upload
 from intarsia.versions.version import group_at, group_to_edit
 
 
