@@ -1,6 +1,7 @@
 """The vectors are what their script makes, readers fare as the page says, schemas tell right from wrong."""
 
 import json
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -63,6 +64,8 @@ def kept_cells(name):
 
 @pytest.mark.parametrize("name", run.readers.READERS)
 def test_a_reader_fares_as_the_page_says(name):
+    if name == "TensorStore" and version("tensorstore") < "0.1.86":
+        pytest.skip("the page is about TensorStore 0.1.86 and later")
     found = run.outcomes(name)
     assert run.unexpected(name, found) == []
     assert {family: run.cell(name, family, found) for family in run.FAMILIES} == kept_cells(name)
