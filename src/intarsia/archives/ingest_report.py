@@ -237,7 +237,7 @@ class IngestReport(Result):
 
 def report_files(plan: IngestPlan, urls: Iterable[str], known: Iterable[str]) -> tuple[FileReport, ...]:
     """What a plan does with files; those in `known` were in the dataset before."""
-    places = {each.file.url: (each.box.start[0], len(each.positions[0])) for each in plan.placed_files}
+    places = {each.file.url: (each.box.start[0], len(each.positions[0])) for each in plan.file_positions}
     copy_reasons, before = plan.copy_reasons(), set(known)
     files = []
     for url in urls:

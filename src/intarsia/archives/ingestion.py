@@ -60,7 +60,7 @@ from intarsia.archives.parse_pool import Engine, check_engine
 from intarsia.archives.parsed_file import Failure, ParsedFile, ParseRequest
 from intarsia.archives.plan.attribute_merging import Rule
 from intarsia.archives.plan.axis_union import GrownAxis
-from intarsia.archives.plan.compatibility import Rules
+from intarsia.archives.plan.compatibility import IngestRules
 from intarsia.archives.plan.cube import WholeDatasetNeededError
 from intarsia.archives.plan.ingest_plan import IngestPlan, plan_ingest
 from intarsia.archives.plan.lint_findings import find_drifts
@@ -244,7 +244,7 @@ def ingest(
     if not urls:
         patterns: Any = [files] if isinstance(files, str | os.PathLike) else files
         raise IngestError(f"no file matches {', '.join(map(str, patterns)) or 'an empty list'}")
-    rules = Rules(
+    rules = IngestRules(
         copy, missing, add_variables, units, convert_units, dtypes, nulls, combine_attrs,
         stacks=stacks, overlap=overlap, tolerance=tolerance, indices=places,
     )  # fmt: skip
@@ -524,7 +524,7 @@ class Ingestion:
                 )
             datasets = [Dataset() for _ in self.parts]
             ready = self._plan(datasets)
-            if not any(plan.placed_files for plan in ready):
+            if not any(plan.file_positions for plan in ready):
                 return self._report(ready, datasets, None)
             repo = self.open(create=True)
             assert repo is not None
@@ -556,7 +556,7 @@ class Ingestion:
             handle, allowed, prefixes = self._configure(repo, plans)
             report = with_fields(self._report(plans, datasets, allowed), containers=prefixes)
             self.axis = plans[0].cube.axes[0] if len(plans) == 1 else None
-            if not any(plan.placed_files for plan in plans):
+            if not any(plan.file_positions for plan in plans):
                 return report, session.snapshot_id
             if handle.config != repo.config:  # a session keeps the configuration that it began with
                 planned_at, repo = session.snapshot_id, allowed
@@ -569,7 +569,7 @@ class Ingestion:
                 ]
             store, opens = safe_store(session.store), True
             for part, plan, dataset in zip(self.parts, plans, datasets, strict=True):
-                opens &= not plan.placed_files or part.write(store, plan, dataset)
+                opens &= not plan.file_positions or part.write(store, plan, dataset)
             if opens:
                 if self.above is not None:
                     self._write_groups_without_data(store, self.above, plans)
@@ -618,7 +618,7 @@ class Ingestion:
         """
         locations = {url for plan in plans for url in plan.locations()}
         folders = {url.rpartition("/")[0] + "/" for url in self.parts[0].urls}
-        written = [each for each in zip(self.parts, plans, strict=True) if each[1].placed_files]
+        written = [each for each in zip(self.parts, plans, strict=True) if each[1].file_positions]
 
         def split(config: icechunk.RepositoryConfig) -> bool:
             changes = [
@@ -674,7 +674,7 @@ class DatasetIngestion:
 
     sources: Sources
     request: ParseRequest
-    rules: Rules
+    rules: IngestRules
     parser: Any
     """The caller's own parser, if given."""
 
@@ -845,7 +845,7 @@ class DatasetIngestion:
         """What a plan does with every file, as the report that the caller gets."""
         batch = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *plan.refused))
         files = report_files(plan, batch if self.before else self.urls, dataset.ledger.locations)
-        runs = find_runs(plan) if plan.placed_files else Runs(())
+        runs = find_runs(plan) if plan.file_positions else Runs(())
         return IngestReport(runs, files, repository=repo, left_out=plan.left_out, copied=plan.copied())
 
 
@@ -884,11 +884,11 @@ def remove(
         session = opened.writable_session(branch)
         dataset = Dataset.read(session.store, group)
         gone = _entries(named, dataset.ledger)
-        if set(dataset.ledger.claims.member.tolist()) <= set(gone):
+        if set(dataset.ledger.file_regions.member.tolist()) <= set(gone):
             raise IngestError(
                 "no other file shows anything, so nothing would be left: delete the group instead"
             )
-        request, rules = ParseRequest(dataset.ledger.dims), Rules(stacks=known_stacks(dataset))
+        request, rules = ParseRequest(dataset.ledger.dims), IngestRules(stacks=known_stacks(dataset))
         plan = plan_ingest((), dataset, request, rules, removed=gone)
         problems = Writer(safe_store(session.store), group, plan, dataset, Sources()).write()
         if problems:

@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     """The numbers of rows in the arrays of a ledger."""
 
     files: int
-    claims: int
+    file_regions: int
 
 
 NOTHING = Rows(0, 0)
@@ -60,7 +60,7 @@ class Ledger:
     variables: list[str] = field(default_factory=list)
     """The variables that the sources hold."""
 
-    claims: RegionTable = field(default_factory=lambda: RegionTable.from_rows([], 1))
+    file_regions: RegionTable = field(default_factory=lambda: RegionTable.from_rows([], 1))
     """What each shows: sources by number, boxes of the axes; the last axis counts variables."""
 
     members: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -89,8 +89,8 @@ class Ledger:
 
     def shown(self, number: int) -> set[str]:
         """The variables of which a source shows any part."""
-        rows = np.flatnonzero(self.claims.member == number)
-        ends = zip(self.claims.start[rows, -1].tolist(), self.claims.stop[rows, -1].tolist(), strict=True)
+        own = self.file_regions.select(self.file_regions.member == number)
+        ends = zip(own.start[:, -1].tolist(), own.stop[:, -1].tolist(), strict=True)
         return {name for a, b in ends for name in self.variables[a:b]}
 
 
@@ -140,7 +140,7 @@ HEAD = "head"
 """The name of the array that holds everything small: JSON, as bytes."""
 
 SOURCES, CLAIMS, INDEX = "sources", "claims", "index"
-"""The names of the arrays with a row for each source, for each claim, and for each indexed source."""
+"""The names of the arrays with a row for each source, each region that one shows, and each indexed source."""
 
 MAX_MEMBERS = 1_000
 """How many encodings of a variable are remembered; a forgotten one gets a new member when it returns."""
@@ -185,13 +185,13 @@ def read_ledger(group: zarr.Group, *, rows: bool = True) -> Ledger:
         _check_version(group, node)
         dims = msgspec.convert(node.attrs["concat_dims"], tuple[str, ...])
         nothing, width = RegionTable.from_rows([], len(dims) + 1), 1 + 2 * (len(dims) + 1)
-        ledger = Ledger(dims, claims=nothing, **msgspec.structs.asdict(_read_head(node[HEAD])))
+        ledger = Ledger(dims, file_regions=nothing, **msgspec.structs.asdict(_read_head(node[HEAD])))
         if not rows:
             ledger.unread = Rows(node[SOURCES].shape[0], node[CLAIMS].shape[0])
         elif node[SOURCES].shape[0]:
             ledger.locations, ledger.contents, moments = _table(node[SOURCES], 3).T.tolist()
             ledger.moments = [float(moment) if moment else None for moment in moments]
-            ledger.claims = _claims_of(_table(node[CLAIMS], width), len(ledger.locations))
+            ledger.file_regions = _parse_regions(_table(node[CLAIMS], width), len(ledger.locations))
         # its lists are never changed in place, only replaced
         ledger.stored = replace(ledger, members={name: dict(own) for name, own in ledger.members.items()})
         return ledger
@@ -246,15 +246,15 @@ def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
             compressors=ZstdCodec(level=3), overwrite=True,
         )  # fmt: skip
         array[...] = data
-    rows, claims = _source_rows(ledger), _columns(ledger.claims)
+    rows, regions = _source_rows(ledger), _columns(ledger.file_regions)
     files = same = 0
     if before is not None:
         pairs = zip(rows, _source_rows(before), strict=False)
         files = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        same = same_rows(claims, _columns(before.claims))
+        same = same_rows(regions, _columns(before.file_regions))
     texts = np.array(rows[files:], dtype=np.dtypes.StringDType()).reshape(-1, 3)
     set_rows(node, SOURCES, ledger.unread.files + files, texts, before is None)
-    set_rows(node, CLAIMS, ledger.unread.claims + same, claims[same:], before is None)
+    set_rows(node, CLAIMS, ledger.unread.file_regions + same, regions[same:], before is None)
     _write_index(ledger, node, ledger.unread.files + files)
 
 
@@ -369,11 +369,11 @@ def _table(array: Any, width: int) -> np.ndarray[Any, Any]:
     return np.asarray(Reader.of(array)[...])
 
 
-def _columns(claims: RegionTable) -> Ints:
-    return np.column_stack([claims.member, claims.start, claims.stop])
+def _columns(regions: RegionTable) -> Ints:
+    return np.column_stack([regions.member, regions.start, regions.stop])
 
 
-def _claims_of(columns: Ints, sources: int) -> RegionTable:
+def _parse_regions(columns: Ints, sources: int) -> RegionTable:
     file, ends = np.ascontiguousarray(columns[:, 0]), columns[:, 1:]
     start, stop = (np.ascontiguousarray(each) for each in np.split(ends, 2, axis=1))
     if not ((file >= 0) & (file < sources)).all():

@@ -222,7 +222,7 @@ class _Selection:
     @classmethod
     def of(cls, ledger: Ledger, array: LogicalArray | None, at: Any) -> _Selection:
         if array is None:
-            dims, shape = ledger.dims, tuple(ledger.claims.stop[:, :-1].max(axis=0, initial=0).tolist())
+            dims, shape = ledger.dims, tuple(ledger.file_regions.stop[:, :-1].max(axis=0, initial=0).tolist())
         else:
             dims, shape = tuple(str(dim) for dim in array.dimension_names or ()), array.shape
         if isinstance(at, Mapping):
@@ -255,19 +255,19 @@ class _Selection:
 
 def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) -> dict[int, list[SourcePart]]:
     """What each file shows of the selection, by the file's number in the ledger."""
-    claims, names = ledger.claims, ledger.variables
+    regions, names = ledger.file_regions, ledger.variables
     steps = {
         number: None if name not in ledger.stacked else ledger.stacked[name][1]
         for number, name in enumerate(names)
         if array is None or ledger.array_of(name) == array.path.rpartition("/")[2]
     }
     axes = [selection.dims.index(dim) for dim in ledger.dims]
-    hit = np.ones(len(claims), dtype=bool)
+    hit = np.ones(len(regions), dtype=bool)
     for k, axis in enumerate(axes):
-        hit &= selection.touches(axis, claims.start[:, k], claims.stop[:, k])
+        hit &= selection.touches(axis, regions.start[:, k], regions.stop[:, k])
     found: dict[int, list[SourcePart]] = {}
     for i in np.flatnonzero(hit).tolist():
-        (*start, first), (*stop, last) = claims.start[i].tolist(), claims.stop[i].tolist()
+        (*start, first), (*stop, last) = regions.start[i].tolist(), regions.stop[i].tolist()
         variables = [number for number in range(first, last) if number in steps]
         if array is None:
             own = [SourcePart(tuple(names[n] for n in variables), tuple(zip(start, stop, strict=True)))]
@@ -284,7 +284,7 @@ def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) ->
                         continue
                 own.append(SourcePart((names[number],), tuple(bounds)))
         if variables and own:
-            found.setdefault(int(claims.member[i]), []).extend(own)
+            found.setdefault(int(regions.member[i]), []).extend(own)
     return dict(sorted(found.items()))
 
 

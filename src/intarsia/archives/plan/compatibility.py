@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class IngestRules:
     """How strictly files are checked, and what becomes of them."""
 
     copy: str = "needed"
@@ -97,7 +97,7 @@ class ExpectedVariable:
     """The type that holds the values of all files so far, until its data type is decided."""
 
 
-class Expected(NamedTuple):
+class ExpectedCoordinate(NamedTuple):
     """A coordinate, or another variable that is not data, as files are expected to have it."""
 
     variable: ParsedVariable
@@ -113,13 +113,13 @@ class Expectations:
     """Collects what the dataset is like, and says what in each file does not fit."""
 
     def __init__(
-        self, dims: tuple[str, ...], rules: Rules, dataset: Dataset, variables: tuple[str, ...] | None
+        self, dims: tuple[str, ...], rules: IngestRules, dataset: Dataset, variables: tuple[str, ...] | None
     ) -> None:
         self.dims, self.rules = dims, rules
         self.data: dict[str, ExpectedVariable] = {}
-        self.concat: dict[str, Expected] = {}
+        self.concat: dict[str, ExpectedCoordinate] = {}
         """Coordinates along the dimensions that grow."""
-        self.static: dict[str, Expected] = {}
+        self.static: dict[str, ExpectedCoordinate] = {}
         """Variables that are the same in all files."""
         self.requested = variables
         self.has_variables = not dataset.is_new
@@ -145,7 +145,7 @@ class Expectations:
                 self._unstack(self.data.pop(name), parts)
         for name in dataset.plain:
             grows = bool(set(self.dims) & set(dataset.dims(name)))
-            known = Expected(dataset.variable(name, "concat" if grows else "static"), "the dataset")
+            known = ExpectedCoordinate(dataset.variable(name, "concat" if grows else "static"), "the dataset")
             (self.concat if grows else self.static)[name] = known
 
     def declare(self, schema: Schema) -> None:
@@ -408,9 +408,9 @@ class Expectations:
         self.attributes.add(file)
         for name, variable in file.variables.items():
             if variable.role == "static" and variable.values is not None:
-                self.static.setdefault(name, Expected(variable, file.url))
+                self.static.setdefault(name, ExpectedCoordinate(variable, file.url))
             elif variable.role == "concat":
-                self.concat.setdefault(name, Expected(variable, file.url))
+                self.concat.setdefault(name, ExpectedCoordinate(variable, file.url))
 
 
 def _axes(dims: Iterable[str], shape: Iterable[int]) -> str:

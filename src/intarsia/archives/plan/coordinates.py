@@ -22,7 +22,7 @@ from intarsia.extras import extra
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
     from intarsia.archives.plan.axis_union import GrownAxis
-    from intarsia.archives.plan.cube import PlacedFile
+    from intarsia.archives.plan.cube import FilePosition
 
 MEANING = (*PACKING, "units", "calendar")
 """Attributes that say what stored numbers mean: if they are equal, the numbers are comparable."""
@@ -248,7 +248,7 @@ class CoordinateArray:
 
 
 def assemble(
-    coordinate: ConcatCoordinate, axes: Mapping[str, GrownAxis], having: Sequence[PlacedFile]
+    coordinate: ConcatCoordinate, axes: Mapping[str, GrownAxis], having: Sequence[FilePosition]
 ) -> tuple[CoordinateArray, str]:
     """The values of a coordinate over the files that have it; and what is wrong if they disagree."""
     growing = [d for d, dim in enumerate(coordinate.dims) if dim in axes]
@@ -260,7 +260,7 @@ def assemble(
 
 
 def _fill_steps(
-    coordinate: ConcatCoordinate, axes: Mapping[str, GrownAxis], having: Sequence[PlacedFile]
+    coordinate: ConcatCoordinate, axes: Mapping[str, GrownAxis], having: Sequence[FilePosition]
 ) -> tuple[np.ndarray[Any, Any], str]:
     """An array with the values of the dataset and of files in their places; and what is wrong with them."""
     dims, origins = coordinate.dims, [axes[dim].origin if dim in axes else 0 for dim in coordinate.dims]

@@ -1,8 +1,8 @@
-"""The cube that files make: its axes after the commit, the place of every file, and which file shows what.
+"""The cube that files make: its axes after the commit, the position of every file, and which file shows what.
 
-A claim is a box of the cube, for some variables, that a file shows: files with different variables may share
-a place. Claims are rows of a region table, in which the member is the number of a file and the last axis
-counts variables.
+The regions of a file are boxes of the cube, for some variables, that it shows: files with different variables
+may share a place. They are rows of a region table, in which the member is the number of a file and the last
+axis counts variables. Where files overlap, `overlap=` says which of them is shown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from intarsia.manifest.region_table import Ints, RegionTable, Row
 
 if TYPE_CHECKING:
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable
-    from intarsia.archives.plan.compatibility import Rules
+    from intarsia.archives.plan.compatibility import IngestRules
 
 
 class WholeDatasetNeededError(Exception):
@@ -32,8 +32,8 @@ class WholeDatasetNeededError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedFile:
-    """A new file in its place."""
+class FilePosition:
+    """A new file, and where it is in the cube."""
 
     file: ParsedFile
 
@@ -51,8 +51,8 @@ class PlacedFile:
         """The smallest box of the cube around it."""
         return Box.of((min(s.start for s in own), max(s.stop for s in own)) for own in self.spans)
 
-    def claims(self, variables: Ints) -> list[Row]:
-        """Everything that it has of some variables, as claims."""
+    def regions(self, variables: Ints) -> list[Row]:
+        """Everything that it has of some variables, as regions."""
         places, corner = [*self.spans, spans(variables)], (0,) * (len(self.spans) + 1)
         boxes = (Box.of((span.start, span.stop) for span in each) for each in product(*places))
         return [Row(self.number, box, corner) for box in boxes]
@@ -63,17 +63,17 @@ class Cube:
     """Everything about places that a commit will contain."""
 
     axes: tuple[GrownAxis, ...]
-    placed_files: list[PlacedFile]
+    file_positions: list[FilePosition]
     """The new files, in the order of the axes."""
 
-    claims: RegionTable
+    file_regions: RegionTable
     """Which file shows what: files that stay, then new ones."""
 
-    cut: set[int]
+    overlapping: set[int]
     """Files that show less than they have, or that take a place from others."""
 
     variables: list[str]
-    """What the last axis of the claims counts."""
+    """What the last axis of the regions counts."""
 
     before: RegionTable
     """What the files that stay show before new ones come, on the new axes."""
@@ -101,11 +101,11 @@ class Cube:
         """Whether any step of an axis goes."""
         return any(bool((axis.kept < 0).any()) for axis in self.axes)
 
-    def shown(self, file: PlacedFile, variable: str) -> list[Box] | None:
+    def shown(self, file: FilePosition, variable: str) -> list[Box] | None:
         """The boxes of the cube that a new file shows of a variable; None if it shows everything it has."""
-        if file.number not in self.cut:
+        if file.number not in self.overlapping:
             return None
-        own = self.claims.select(self.claims.member == file.number)
+        own = self.file_regions.select(self.file_regions.member == file.number)
         return _boxes_of(own, self.variables.index(variable))
 
     def holes(self, variable: str) -> list[Box]:
@@ -113,8 +113,8 @@ class Cube:
         if variable not in self.variables:
             return []
         number = self.variables.index(variable)
-        winners = [each.number for each in self.placed_files if each.number in self.cut]
-        new = self.claims.select(np.isin(self.claims.member, winners))
+        winners = [each.number for each in self.file_positions if each.number in self.overlapping]
+        new = self.file_regions.select(np.isin(self.file_regions.member, winners))
         return _boxes_of(self.gone, number) + [
             box
             for box in _boxes_of(new, number)
@@ -123,7 +123,7 @@ class Cube:
 
     def ledger(self, old: Ledger) -> Ledger:
         """The sources after the commit; members are filled in when they are written."""
-        new = sorted(self.placed_files, key=lambda each: each.number)
+        new = sorted(self.file_positions, key=lambda each: each.number)
         new = [each for each in new if each.number >= old.unread.files + len(self.kept)]
         moments = [each.file.identity.modified for each in new]
         return replace(
@@ -134,33 +134,33 @@ class Cube:
             moments=[old.moments[i] for i in self.kept]
             + [None if moment is None else moment.timestamp() for moment in moments],
             variables=self.variables,
-            claims=self.claims,
+            file_regions=self.file_regions,
             members={name: dict(known) for name, known in old.members.items()},
         )
 
 
-def _boxes_of(claims: RegionTable, variable: int) -> list[Box]:
-    """What claims show of a variable, as boxes of the cube."""
-    rows = np.flatnonzero((claims.start[:, -1] <= variable) & (variable < claims.stop[:, -1]))
-    return [Box(box.start[:-1], box.stop[:-1]) for box in (claims.row(i).box for i in rows.tolist())]
+def _boxes_of(regions: RegionTable, variable: int) -> list[Box]:
+    """What regions show of a variable, as boxes of the cube."""
+    rows = np.flatnonzero((regions.start[:, -1] <= variable) & (variable < regions.stop[:, -1]))
+    return [Box(box.start[:-1], box.stop[:-1]) for box in (regions.row(i).box for i in rows.tolist())]
 
 
-class Claims(NamedTuple):
-    """The claims of all files, without overlaps."""
+class ResolvedOverlaps(NamedTuple):
+    """The regions of all files, without overlaps."""
 
     table: RegionTable
 
     refused: dict[int, int]
     """Files that are not taken, and the file that is in the same place."""
 
-    cut: set[int]
+    overlapping: set[int]
     """Files that show less than they have, or that take a place from others."""
 
 
 def resolve_overlaps(
     old: RegionTable, new: RegionTable, policy: str, moments: Mapping[int, float] | None = None
-) -> Claims:
-    """The claims of existing and new files, where the policy says which file wins.
+) -> ResolvedOverlaps:
+    """The regions of existing and new files, where the policy says which file wins.
 
     With `refuse`, a new file that overlaps another is not taken. Otherwise the file wins that came first, or
     last, or that was changed last; the other shows the rest of what it has.
@@ -174,7 +174,7 @@ def resolve_overlaps(
     """
     everything = old.concat(new)
     if everything.overlap() is None:
-        return Claims(everything, {}, set())
+        return ResolvedOverlaps(everything, {}, set())
     numbers = list(dict.fromkeys(everything.member.tolist()))
     if policy in ("last", "newest"):
         numbers.reverse()
@@ -184,7 +184,7 @@ def resolve_overlaps(
     there = set(old.member.tolist())
     takes = np.zeros(len(everything), dtype=bool)
     rows: list[Row] = []
-    refused, cut = {}, set()
+    refused, overlapping = {}, set()
     for number in numbers:  # every file shows what no file before it has
         own = np.flatnonzero(everything.member == number).tolist()
         left: list[Row] = []
@@ -197,17 +197,17 @@ def resolve_overlaps(
             parts = [row.box]
             for winner in winners:
                 parts = [rest for part in parts for rest in part.subtract(winner.box)]
-                cut |= {number, winner.member}
+                overlapping |= {number, winner.member}
             left += [row._replace(box=part) for part in parts]
         if number not in refused:
             takes[own] = True
             rows += left
-    return Claims(RegionTable.from_rows(rows, everything.ndim), refused, cut)
+    return ResolvedOverlaps(RegionTable.from_rows(rows, everything.ndim), refused, overlapping)
 
 
 def place_files(
     files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], gone: Sequence[int],
-    variables: Sequence[str], rules: Rules, known: Mapping[str, int],
+    variables: Sequence[str], rules: IngestRules, known: Mapping[str, int],
 ) -> Cube:  # fmt: skip
     """The places of these files; the ledger entries in `gone` free their places.
 
@@ -217,7 +217,7 @@ def place_files(
     kept = np.delete(np.arange(len(ledger.locations)), gone)
     numbers = np.full(len(ledger.locations), -1, dtype=np.int64)
     numbers[kept] = np.arange(len(kept))
-    old = ledger.claims if ledger.dims else RegionTable.from_rows([], len(dims) + 1)
+    old = ledger.file_regions if ledger.dims else RegionTable.from_rows([], len(dims) + 1)
     old = replace(old, member=numbers[old.member])
     stays, leaves = (old.select(np.flatnonzero(each)) for each in (old.member >= 0, old.member < 0))
     names = list(dict.fromkeys([*ledger.variables, *variables]))
@@ -249,7 +249,7 @@ def _refuse(problems: dict[str, str]) -> None:
 
 def _axis(
     k: int, files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], old: RegionTable,
-    stays: RegionTable, rules: Rules,
+    stays: RegionTable, rules: IngestRules,
 ) -> GrownAxis:  # fmt: skip
     """A dimension with the steps of these files."""
     dim, option = dims[k], f"{argument('dims', {dims[k]: ...})} gives it one"
@@ -351,53 +351,53 @@ def _value_problems(dim: str, files: Sequence[ParsedFile], coordinate: ConcatCoo
 
 def _make_cube(
     files: Sequence[ParsedFile], axes: Sequence[GrownAxis], stays: RegionTable, leaves: RegionTable,
-    names: list[str], kept: list[int], ledger: Ledger, rules: Rules, known: Mapping[str, int],
+    names: list[str], kept: list[int], ledger: Ledger, rules: IngestRules, known: Mapping[str, int],
 ) -> Cube:  # fmt: skip
     """The cube with these files."""
     for k, axis in enumerate(axes):
         stays, leaves = stays.move(k, axis.kept), leaves.move(k, axis.kept)
     numbers = {name: i for i, name in enumerate(names)}
-    placed_files: list[PlacedFile] = []
+    file_positions: list[FilePosition] = []
     rows: list[Row] = []
-    cut: set[int] = set()
+    overlapping: set[int] = set()
     fresh = count(ledger.unread.files + len(kept))
     variables: dict[tuple[str, ...], Ints] = {}
     for i, file in enumerate(files):
         positions = tuple(axis.positions[i] for axis in axes)
         number = known[file.url] if file.url in known else next(fresh)
-        placed = PlacedFile(file, number, tuple(map(spans, positions)), positions)
+        position = FilePosition(file, number, tuple(map(spans, positions)), positions)
         data = tuple(name for name, v in file.variables.items() if v.role == "data" and name in numbers)
         if data not in variables:
             variables[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
-        claims = placed.claims(variables[data])
+        regions = position.regions(variables[data])
         if file.url in known:  # other files keep what they show
-            left = [row._replace(box=part) for row in claims for part in stays.free(row.box)]
-            if left != claims:
-                cut.add(number)
+            left = [row._replace(box=part) for row in regions for part in stays.free(row.box)]
+            if left != regions:
+                overlapping.add(number)
             if not left:
                 continue
-            claims = left
-        placed_files.append(placed)
-        rows += claims
+            regions = left
+        file_positions.append(position)
+        rows += regions
     moments = {k: moment for k, i in enumerate(kept) if (moment := ledger.moments[i]) is not None}
-    for each in placed_files:
+    for each in file_positions:
         if each.file.identity.modified is not None:
             moments[each.number] = each.file.identity.modified.timestamp()
     new = RegionTable.from_rows(rows, len(axes) + 1)
-    claims_of_all, overlaps, more = resolve_overlaps(stays, new, rules.overlap, moments)
-    placed_files.sort(key=lambda each: each.box.start)
-    cube = Cube(tuple(axes), placed_files, claims_of_all, cut | more, names, stays, leaves, kept)
+    file_regions, overlaps, more = resolve_overlaps(stays, new, rules.overlap, moments)
+    file_positions.sort(key=lambda each: each.box.start)
+    cube = Cube(tuple(axes), file_positions, file_regions, overlapping | more, names, stays, leaves, kept)
     _refuse(
         {
             each.file.url: _overlap_text(each, overlaps[each.number], cube, ledger)
-            for each in placed_files
+            for each in file_positions
             if each.number in overlaps
         }
     )
     return cube
 
 
-def _overlap_text(own: PlacedFile, other: int, cube: Cube, ledger: Ledger) -> str:
+def _overlap_text(own: FilePosition, other: int, cube: Cube, ledger: Ledger) -> str:
     file, moved = own.file, ""
     if other < len(cube.kept):
         entry = cube.kept[other]
@@ -411,9 +411,9 @@ def _overlap_text(own: PlacedFile, other: int, cube: Cube, ledger: Ledger) -> st
                 "updates its references and those of all other files; "
             )
     else:
-        url = next(each.file.url for each in cube.placed_files if each.number == other)
-    claims = cube.claims.select(cube.claims.member == other)
-    there = zip(claims.start.min(axis=0).tolist(), claims.stop.max(axis=0).tolist(), strict=True)
+        url = next(each.file.url for each in cube.file_positions if each.number == other)
+    regions = cube.file_regions.select(cube.file_regions.member == other)
+    there = zip(regions.start.min(axis=0).tolist(), regions.stop.max(axis=0).tolist(), strict=True)
     theirs = [axis.text(*ends) for axis, ends in zip(cube.axes, there, strict=False)]
     mine = [axis.text(*ends) for axis, ends in zip(cube.axes, own.box.bounds, strict=True)]
     named = (f"{axis.dim} {text}" for axis, text in zip(cube.axes, mine, strict=True))

@@ -18,11 +18,11 @@ from intarsia.archives.cf import PACKING, Decoding, clean
 from intarsia.archives.parsed_file import without_data
 from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger
 from intarsia.archives.plan.axis_union import Span, spans
-from intarsia.archives.plan.compatibility import Expectations, Rules
+from intarsia.archives.plan.compatibility import Expectations, IngestRules
 from intarsia.archives.plan.coordinates import CoordinateArray, assemble, expand_scalars
 from intarsia.archives.plan.cube import (
     Cube,
-    PlacedFile,
+    FilePosition,
     WholeDatasetNeededError,
     concat_coordinate,
     concat_variables,
@@ -74,9 +74,9 @@ class IngestPlan:
     """Files that the dataset already has, with the same content."""
 
     @property
-    def placed_files(self) -> list[PlacedFile]:
+    def file_positions(self) -> list[FilePosition]:
         """The new files, in the order of the axes."""
-        return self.cube.placed_files
+        return self.cube.file_positions
 
     def locations(self) -> set[str]:
         """All locations that references will point to."""
@@ -122,7 +122,7 @@ class IngestPlan:
 
 
 def plan_ingest(
-    files: Sequence[ParsedFile], dataset: Dataset, request: ParseRequest, rules: Rules, *,
+    files: Sequence[ParsedFile], dataset: Dataset, request: ParseRequest, rules: IngestRules, *,
     again: Sequence[ParsedFile] = (), replaces: bool = False, removed: Sequence[int] = (),
 ) -> IngestPlan:  # fmt: skip
     """Decide everything about new files, for a new dataset or one that exists, and about files that go.
@@ -196,9 +196,9 @@ def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
 
 
 def _make_plan(
-    cube: Cube, dataset: Dataset, rules: Rules, expectations: Expectations, refused: dict[str, str]
+    cube: Cube, dataset: Dataset, rules: IngestRules, expectations: Expectations, refused: dict[str, str]
 ) -> IngestPlan:
-    named = sorted(cube.placed_files, key=lambda each: each.number)  # attributes go by name, not by place
+    named = sorted(cube.file_positions, key=lambda each: each.number)  # attributes go by name, not by place
     files = [each.file for each in named]
     declared = [] if rules.schema is None else [rules.schema.file]
     left_out = {name: reason for file in reversed(files) for name, reason in file.left_out.items()}
@@ -251,7 +251,7 @@ def _make_plan(
 
 
 def _plan_coordinates(
-    cube: Cube, named: Sequence[PlacedFile], dataset: Dataset, expectations: Expectations
+    cube: Cube, named: Sequence[FilePosition], dataset: Dataset, expectations: Expectations
 ) -> tuple[dict[str, CoordinateArray], dict[str, str]]:
     """The coordinates along the axes after the commit; and those that are left out, and why."""
     files = [each.file for each in named]
@@ -413,15 +413,20 @@ class ArrayPlan:
 
 
 def plan_array(
-    name: str, stack: Stack | None, cube: Cube, rules: Rules, dataset: Dataset, expectations: Expectations
+    name: str,
+    stack: Stack | None,
+    cube: Cube,
+    rules: IngestRules,
+    dataset: Dataset,
+    expectations: Expectations,
 ) -> ArrayPlan:
     """How one variable of the new files, or a stack of several, is backed."""
     parts: dict[str, int | None] = {name: None} if stack is None else dict(stack.parts)
     sources = [
-        (placed_file, part, placed_file.file.variables[part])
+        (position, part, position.file.variables[part])
         for part in parts
-        for placed_file in cube.placed_files
-        if part in placed_file.file.variables and placed_file.file.variables[part].role == "data"
+        for position in cube.file_positions
+        if part in position.file.variables and position.file.variables[part].role == "data"
     ]
     logical = dataset.logical_groups.get(name)
     nulls = rules.nulls if logical is None else is_nullable(logical.manifest.data_type)
@@ -450,13 +455,11 @@ def plan_array(
     if rules.schema is not None and name in rules.schema.file.variables:
         attrs = {k: v for k, v in rules.schema.file.variables[name].attrs.items() if k not in PACKING}
     plan = ArrayPlan(name, dims, shape, growing, dtype, fill, attrs, lattice, [], parts, nulls)
-    for (placed_file, part, variable), decoding in zip(sources, decodings, strict=True):
-        url, cells = placed_file.file.url, cube.shown(placed_file, part)
-        positions = dict(zip(cube.dims, placed_file.positions, strict=True)) | expectations.turned.get(
-            url, {}
-        )
+    for (position, part, variable), decoding in zip(sources, decodings, strict=True):
+        url, cells = position.file.url, cube.shown(position, part)
+        positions = dict(zip(cube.dims, position.positions, strict=True)) | expectations.turned.get(url, {})
         contribution = Contribution(
-            placed_file.file,
+            position.file,
             variable,
             axes=tuple(dims.index(dim) if dim in dims else None for dim in variable.dims),
             spans=_places(plan, part, variable, positions),
@@ -472,7 +475,7 @@ def plan_array(
 
 
 def _wider(
-    name: str, dtype: np.dtype[Any], nulls: bool, rules: Rules, decodings: Sequence[Decoding]
+    name: str, dtype: np.dtype[Any], nulls: bool, rules: IngestRules, decodings: Sequence[Decoding]
 ) -> np.dtype[Any] | None:
     """The new type of an existing array, if it changes."""
     target = rules.dtypes.get(name)
@@ -489,7 +492,7 @@ def _wider(
     return target
 
 
-def _attributes(sources: Sequence[tuple[PlacedFile, str, ParsedVariable]]) -> dict[str, Any]:
+def _attributes(sources: Sequence[tuple[FilePosition, str, ParsedVariable]]) -> dict[str, Any]:
     """The attributes of the first file; for stacked variables, those that they all share."""
     firsts = {part: variable.attrs for _, part, variable in reversed(sources)}
     attrs, *others = list(firsts.values())[::-1] or [{}]

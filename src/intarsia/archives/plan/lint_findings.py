@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from intarsia.archives.ingest_report import Run
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable
     from intarsia.archives.plan.axis_union import Span
-    from intarsia.archives.plan.compatibility import Rules
+    from intarsia.archives.plan.compatibility import IngestRules
     from intarsia.archives.plan.ingest_plan import ArrayPlan, Contribution, IngestPlan
 
 MAX_SHOWN_WORDS = 3
@@ -111,15 +111,15 @@ def _several(words: Iterable[str]) -> str:
 
 
 def find_drifts(
-    plan: IngestPlan, dataset: Dataset, rules: Rules, runs: Iterable[Run], options: Iterable[str]
+    plan: IngestPlan, dataset: Dataset, rules: IngestRules, runs: Iterable[Run], options: Iterable[str]
 ) -> tuple[Drift, ...]:
     """Everything that differs between files; `options` are the names that a refusal may mention."""
     notes = _Notes()
-    files = [each.file for each in plan.placed_files]
+    files = [each.file for each in plan.file_positions]
     _changes(notes, list(runs))
     for array in plan.arrays.values():
         _lacking(
-            notes, array, [each.file for each in plan.placed_files if each.number >= len(plan.cube.kept)]
+            notes, array, [each.file for each in plan.file_positions if each.number >= len(plan.cube.kept)]
         )
         units = _units(array, dataset)
         for each in array.contributions:
@@ -193,7 +193,7 @@ def _units(array: ArrayPlan, dataset: Dataset) -> str | None:
 
 
 def _contribution(
-    notes: _Notes, array: ArrayPlan, each: Contribution, units: str | None, rules: Rules
+    notes: _Notes, array: ArrayPlan, each: Contribution, units: str | None, rules: IngestRules
 ) -> None:
     variable, url = each.variable, each.file.url
     part = next(name for name in array.parts if each.file.variables.get(name) is variable)
@@ -292,15 +292,15 @@ def _noise(notes: _Notes, name: str, variable: ParsedVariable, known: np.ndarray
 def _holes(notes: _Notes, plan: IngestPlan) -> None:
     """Places in a cube that no file covers."""
     sizes = list(plan.cube.sizes.values())
-    if len(sizes) < 2 or not plan.placed_files:
+    if len(sizes) < 2 or not plan.file_positions:
         return
-    claims = plan.cube.claims
+    regions = plan.cube.file_regions
     covered = np.zeros(len(plan.cube.variables), dtype=np.int64)
-    cells = np.prod((claims.stop - claims.start)[:, :-1], axis=1)
-    for first, last, count in zip(claims.start[:, -1], claims.stop[:, -1], cells, strict=True):
+    cells = np.prod((regions.stop - regions.start)[:, :-1], axis=1)
+    for first, last, count in zip(regions.start[:, -1], regions.stop[:, -1], cells, strict=True):
         covered[first:last] += count
     total = int(np.prod(sizes))
     for name, count in zip(plan.cube.variables, covered.tolist(), strict=True):
         if 0 < count < total:
             words = f"no file has {total - count} of {total} places along {' and '.join(plan.cube.dims)}"
-            notes.note("hole", name, words, "missing values", plan.placed_files[0].file.url)
+            notes.note("hole", name, words, "missing values", plan.file_positions[0].file.url)
