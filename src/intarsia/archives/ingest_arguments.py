@@ -20,7 +20,7 @@ from intarsia.archives.parsed_file import (
     roles,
 )
 from intarsia.archives.plan.coordinates import has_time_units
-from intarsia.archives.plan.reconcile import in_units, is_longitude, locate, units_of
+from intarsia.archives.plan.reconcile import in_units, indices_in_expected, is_longitude, units_of
 from intarsia.errors import IngestError, argument
 
 if TYPE_CHECKING:
@@ -211,7 +211,10 @@ def find_concat_dims(
                     variable = in_units(variable, units_of(first.attrs))
             own, other = (np.atleast_1d(each.loaded) for each in (variable, first))
             same = units_of(variable.attrs) == units_of(first.attrs)
-            if not same or locate(own, other, tolerance, is_longitude(name, variable.attrs)) is None:
+            if (
+                not same
+                or indices_in_expected(own, other, tolerance, is_longitude(name, variable.attrs)) is None
+            ):
                 found[name] = None
     scalars = [name for name in found if name not in axes]
     return (*scalars, *(dim for dim in axes if dim in found))

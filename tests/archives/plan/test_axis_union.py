@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.archives.plan.axis_union import appended, nested, spans, uncovered, union
+from intarsia.archives.plan.axis_union import append_axis, nested_list_axis, spans, uncovered, union_axis
 from intarsia.errors import IngestError
 
 
@@ -46,7 +46,7 @@ def test_files_end_up_sorted_wherever_they_belong(order, count, direction, data)
     gone = np.array(
         sorted(data.draw(st.sets(st.integers(0, count - 1) if count else st.nothing()))), dtype=int
     )
-    axis = union("t", old, new, gone)
+    axis = union_axis("t", old, new, gone)
     stays = np.delete(old, gone)
     expected = np.sort(np.concatenate([stays, *new]))
     if direction == -1 and len(stays) > 1:
@@ -71,7 +71,7 @@ def test_steps_that_nobody_has(intervals):
 
 
 def test_without_a_coordinate_files_are_appended_as_they_are_named():
-    axis = appended("t", 5, [2, 1], np.array([], dtype=int))
+    axis = append_axis("t", 5, [2, 1], np.array([], dtype=int))
     assert [each.tolist() for each in axis.positions] == [[5, 6], [7]]
     assert axis.length == 8
     assert axis.appends
@@ -84,9 +84,9 @@ def test_without_a_coordinate_files_are_appended_as_they_are_named():
 )
 def test_steps_of_a_dataset_are_never_reordered_or_merged(old, new, tolerance):
     with pytest.raises(IngestError, match="in no order, or count as equal"):
-        union("t", np.array(old), [np.array([new])], np.array([], dtype=int), tolerance)
+        union_axis("t", np.array(old), [np.array([new])], np.array([], dtype=int), tolerance)
 
 
 def test_files_at_one_place_of_nested_lists_have_equal_lengths():
     with pytest.raises(IngestError, match="files at 0 of the lists along 'x' have 3 and 2 steps"):
-        nested("x", [0, 0], [2, 3])
+        nested_list_axis("x", [0, 0], [2, 3])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from intarsia.archives.cf import clean
 from intarsia.archives.parsed_file import ParsedVariable
-from intarsia.archives.plan.coordinates import concat, labels
+from intarsia.archives.plan.coordinates import concat_values, labels
 from intarsia.errors import IngestError
 
 
@@ -32,24 +32,24 @@ UNITS = [
 @given(st.lists(st.tuples(st.sampled_from(UNITS), st.integers(-1000, 1000)), min_size=1, max_size=6))
 def test_times_in_any_units_keep_their_meaning(parts):
     files = [variable([number], units=units) for units, number in parts]
-    coordinate = concat("time", files)
+    coordinate = concat_values("time", files)
     for file, part in zip(files, coordinate.parts, strict=True):
         assert (decoded(part, coordinate.attrs) == decoded(file.values, file.attrs)).all()
 
 
 def test_equal_units_are_not_touched():
-    coordinate = concat("time", [variable([1.5], units=UNITS[0]), variable([2.5], units=UNITS[0])])
+    coordinate = concat_values("time", [variable([1.5], units=UNITS[0]), variable([2.5], units=UNITS[0])])
     assert [part.tolist() for part in coordinate.parts] == [[1.5], [2.5]]
     assert coordinate.attrs == {"units": UNITS[0]}
 
 
 def test_finer_units_rewrite_what_is_there():
     before = (np.array([0, 1]), {"units": "days since 2000-01-01"})
-    coordinate = concat("time", [variable([36], units="hours since 2000-01-01")], before)
+    coordinate = concat_values("time", [variable([36], units="hours since 2000-01-01")], before)
     assert coordinate.rewritten
     assert coordinate.before.tolist() == [0, 24]
     assert coordinate.parts[0].tolist() == [36]
-    kept = concat("time", [variable([48], units="hours since 2000-01-01")], before)
+    kept = concat_values("time", [variable([48], units="hours since 2000-01-01")], before)
     assert not kept.rewritten
     assert kept.parts[0].tolist() == [2]
 
@@ -57,7 +57,7 @@ def test_finer_units_rewrite_what_is_there():
 def test_packed_coordinates_that_differ_are_unpacked():
     a = variable(np.array([1, 2], "i2"), scale_factor=0.5)
     b = variable(np.array([30, -1], "i2"), scale_factor=0.1, _FillValue=np.int16(-1))
-    coordinate = concat("depth", [a, b])
+    coordinate = concat_values("depth", [a, b])
     assert coordinate.parts[0].tolist() == [0.5, 1.0]
     assert coordinate.parts[1][0] == 30 * 0.1
     assert np.isnan(coordinate.parts[1][1])
@@ -66,12 +66,12 @@ def test_packed_coordinates_that_differ_are_unpacked():
 
 def test_other_units_are_refused():
     with pytest.raises(IngestError, match="'depth' has the units 'feet' in one file and 'm' in another"):
-        concat("depth", [variable([1.0], units="m"), variable([1.0], units="feet")])
+        concat_values("depth", [variable([1.0], units="m"), variable([1.0], units="feet")])
 
 
 def test_texts_are_joined_as_they_are():
     texts = [np.array([text], dtype=np.dtypes.StringDType()) for text in ("a", "bcd")]
-    coordinate = concat("name", [variable(text) for text in texts])
+    coordinate = concat_values("name", [variable(text) for text in texts])
     assert [part.tolist() for part in coordinate.parts] == [["a"], ["bcd"]]
 
 
@@ -85,7 +85,7 @@ def test_labels_are_what_people_write():
 
 def test_attributes_that_are_no_array_are_compared_as_they_are():
     ragged = [{"name": "bytes"}, [1, [2, 3]]]
-    coordinate = concat("x", [variable([1.0], units=ragged), variable([2.0], units=ragged)])
+    coordinate = concat_values("x", [variable([1.0], units=ragged), variable([2.0], units=ragged)])
     assert [part.tolist() for part in coordinate.parts] == [[1.0], [2.0]]
     assert coordinate.attrs["units"] == ragged
     assert clean({"units": ragged}) == {"units": ragged}

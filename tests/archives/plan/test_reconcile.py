@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.archives.plan.reconcile import align_axes, close, difference, locate
+from intarsia.archives.plan.reconcile import align_axes, difference, indices_in_expected, values_are_close
 from intarsia.errors import IngestError
 from tests.archives.test_parse import kerchunk_of
 from tests.grids import spread
@@ -270,15 +270,15 @@ def test_the_documentation_has_the_table():
 
 def test_values_are_located_wherever_they_stand():
     expected = np.array([10.0, 20.0, 30.0])
-    assert locate(np.array([20.0, 30.0, 10.0]), expected, None).tolist() == [1, 2, 0]
-    assert locate(np.array([20.0, 30.0, 11.0]), expected, None) is None
-    assert locate(np.array([20.0, 30.0, 11.0]), expected, 2.0).tolist() == [1, 2, 0]
-    assert locate(np.array([20.0, 30.0]), expected, None) is None
+    assert indices_in_expected(np.array([20.0, 30.0, 10.0]), expected, None).tolist() == [1, 2, 0]
+    assert indices_in_expected(np.array([20.0, 30.0, 11.0]), expected, None) is None
+    assert indices_in_expected(np.array([20.0, 30.0, 11.0]), expected, 2.0).tolist() == [1, 2, 0]
+    assert indices_in_expected(np.array([20.0, 30.0]), expected, None) is None
     texts = np.array(["b", "a"], dtype=np.dtypes.StringDType())
-    assert locate(texts, texts[::-1], None).tolist() == [1, 0]
+    assert indices_in_expected(texts, texts[::-1], None).tolist() == [1, 0]
     lon = np.linspace(0, 359.9, 3600).astype("f4")
     west = ((lon.astype("f8") + 180) % 360 - 180).astype("f4")
-    assert locate(west, lon, None, circle=True).tolist() == list(range(3600))
+    assert indices_in_expected(west, lon, None, circle=True).tolist() == list(range(3600))
 
 
 def test_what_differs_is_said_in_words():
@@ -289,7 +289,7 @@ def test_what_differs_is_said_in_words():
     texts = np.array(["a", "b"], dtype=np.dtypes.StringDType())
     assert difference(texts, texts[::-1]) == "'a' instead of 'b' at 0"
     assert align_axes(np.zeros((2, 3)), ("y", "x"), ("x",), {}) is None
-    assert not close(a, a[:2], None)
+    assert not values_are_close(a, a[:2], None)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where files go: their steps on the axes that grow, by coordinates, and which file shows which cells.
+"""The axes that grow: which steps they have after the commit, and where the steps of each file are on them.
 
 The axis of a dimension holds every coordinate value that any file has, in order. A file's part of it is cut
 into spans of consecutive steps; a box of the cube is one span of every dimension. What no file has is a hole.
@@ -185,7 +185,7 @@ def _kept(before: int, gone: Ints, places: Ints) -> Ints:
     return kept
 
 
-def order(values: np.ndarray[Any, Any]) -> int:
+def sort_direction(values: np.ndarray[Any, Any]) -> int:
     """1 if values rise, -1 if they fall, 0 if they do neither or there is only one."""
     if len(values) < 2:
         return 0
@@ -199,7 +199,7 @@ def sortable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return values.astype(object) if isinstance(values.dtype, np.dtypes.StringDType) else values
 
 
-def union(
+def union_axis(
     dim: str, before: np.ndarray[Any, Any] | None, parts: Sequence[np.ndarray[Any, Any]], gone: Ints,
     tolerance: float | None = None, origin: int = 0,
 ) -> GrownAxis:  # fmt: skip
@@ -207,7 +207,8 @@ def union(
 
     It rises, unless everything with a direction falls.
 
-    >>> axis = union("x", np.array([1.0, 3.0]), [np.array([2.0, 1.0]), np.array([9.0])], np.array([], int))
+    >>> new = [np.array([2.0, 1.0]), np.array([9.0])]
+    >>> axis = union_axis("x", np.array([1.0, 3.0]), new, np.array([], int))
     >>> axis.values.tolist(), axis.kept.tolist(), [each.tolist() for each in axis.positions]
     ([1.0, 2.0, 3.0, 9.0], [0, 2], [[1, 0], [3]])
     """
@@ -216,7 +217,7 @@ def union(
     if not parts:
         return GrownAxis(dim, len(old), _kept(len(before), gone, np.arange(len(old))), [], old)
     known = [old, *parts]
-    directions = {order(part) for part in ([old] if len(old) > 1 else parts)} - {0}
+    directions = {sort_direction(part) for part in ([old] if len(old) > 1 else parts)} - {0}
     everything = np.concatenate(known)
     keys = sortable(everything) if everything.dtype.kind != "f" else _snapped(everything, tolerance, known)
     distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
@@ -256,7 +257,7 @@ def _snapped(
     return snapped
 
 
-def appended(dim: str, before: int, lengths: Sequence[int], gone: Ints) -> GrownAxis:
+def append_axis(dim: str, before: int, lengths: Sequence[int], gone: Ints) -> GrownAxis:
     """The axis of a dimension without a coordinate: files follow one another in the given order."""
     stays = before - len(gone)
     ends = np.cumsum([stays, *lengths]).tolist()
@@ -264,10 +265,10 @@ def appended(dim: str, before: int, lengths: Sequence[int], gone: Ints) -> Grown
     return GrownAxis(dim, ends[-1], _kept(before, gone, np.arange(stays)), positions)
 
 
-def nested(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> GrownAxis:
+def nested_list_axis(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> GrownAxis:
     """The axis of a dimension without a coordinate, from the places of files in nested lists.
 
-    >>> nested("x", [0, 1, 0], [2, 3, 2]).positions[1].tolist()
+    >>> nested_list_axis("x", [0, 1, 0], [2, 3, 2]).positions[1].tolist()
     [2, 3, 4]
     """
     size = dict(zip(indices, lengths, strict=True))
@@ -281,6 +282,6 @@ def nested(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> GrownAxi
     return GrownAxis(dim, ends[-1], np.empty(0, dtype=np.int64), [steps[i] for i in indices])
 
 
-def boxes(spans_of: Sequence[Sequence[Span]]) -> list[Box]:
+def span_boxes(spans_of: Sequence[Sequence[Span]]) -> list[Box]:
     """All combinations of one span per dimension, as boxes of the cube."""
     return [Box.of((span.start, span.stop) for span in each) for each in product(*spans_of)]

@@ -300,7 +300,7 @@ class Expectations:
                 continue
             if variable.dims == known.dims == (name,) and name in axes:
                 circle, tolerance = name in circular, self.rules.tolerance
-                positions = reconcile.locate(variable.loaded, known.loaded, tolerance, circle)
+                positions = reconcile.indices_in_expected(variable.loaded, known.loaded, tolerance, circle)
                 if positions is not None and len(spans(positions)) <= reconcile.MAX_SPANS:
                     if not np.array_equal(positions, np.arange(len(positions))):
                         turned[name] = positions
@@ -329,7 +329,7 @@ class Expectations:
     ) -> bool:
         """Whether a variable is the expected one when its axes are turned."""
         seen = reconcile.align_axes(variable.loaded, variable.dims, known.dims, turned)
-        if seen is not None and reconcile.close(seen, known.loaded, self.rules.tolerance, circle):
+        if seen is not None and reconcile.values_are_close(seen, known.loaded, self.rules.tolerance, circle):
             return True
         # Only the attributes of a grid mapping count: its value means nothing.
         return is_grid_mapping(known.attrs) and clean(variable.attrs) == clean(known.attrs)

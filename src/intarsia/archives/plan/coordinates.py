@@ -73,7 +73,7 @@ def has_time_units(attrs: Mapping[str, Any]) -> bool:
     return " since " in str(attrs.get("units", ""))
 
 
-def concat(
+def concat_values(
     name: str,
     variables: Sequence[ParsedVariable],
     before: tuple[np.ndarray[Any, Any], dict[str, Any]] | None = None,
@@ -247,7 +247,7 @@ class CoordinateArray:
     """How many steps along it need not be rewritten; None if all must be."""
 
 
-def assemble(
+def assemble_coordinate(
     coordinate: ConcatCoordinate, axes: Mapping[str, GrownAxis], having: Sequence[FilePosition]
 ) -> tuple[CoordinateArray, str]:
     """The values of a coordinate over the files that have it; and what is wrong if they disagree."""

@@ -9,15 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, product
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from intarsia.archives.dataset import END_STEPS, Dataset
 from intarsia.archives.ledger import Ledger, is_moved, prefixes_of_move
-from intarsia.archives.plan.axis_union import GrownAxis, Span, appended, nested, spans, uncovered, union
-from intarsia.archives.plan.coordinates import ConcatCoordinate, concat, labels
+from intarsia.archives.plan.axis_union import (
+    GrownAxis,
+    Span,
+    append_axis,
+    nested_list_axis,
+    span_boxes,
+    spans,
+    uncovered,
+    union_axis,
+)
+from intarsia.archives.plan.coordinates import ConcatCoordinate, concat_values, labels
 from intarsia.errors import IngestError, advice, argument
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import Ints, RegionTable, Row
@@ -53,9 +62,8 @@ class FilePosition:
 
     def regions(self, variables: Ints) -> list[Row]:
         """Everything that it has of some variables, as regions."""
-        places, corner = [*self.spans, spans(variables)], (0,) * (len(self.spans) + 1)
-        boxes = (Box.of((span.start, span.stop) for span in each) for each in product(*places))
-        return [Row(self.number, box, corner) for box in boxes]
+        corner = (0,) * (len(self.spans) + 1)
+        return [Row(self.number, box, corner) for box in span_boxes([*self.spans, spans(variables)])]
 
 
 @dataclass
@@ -266,7 +274,7 @@ def _axis(
         except IngestError:
             raise RefusedFilesError(_incompatible_files(dim, files, variables, dataset)) from None
         _refuse(_value_problems(dim, files, coordinate))
-        axis = union(dim, coordinate.before, coordinate.parts, gone, rules.tolerance, dataset.origin)
+        axis = union_axis(dim, coordinate.before, coordinate.parts, gone, rules.tolerance, dataset.origin)
         axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
         if dataset.origin and not axis.goes_behind(END_STEPS):
             raise WholeDatasetNeededError
@@ -275,13 +283,13 @@ def _axis(
         _refuse({file.url: words for file, steps in positions if len(np.unique(steps)) < len(steps)})
         return axis
     if len(dims) == 1 or not files:
-        return appended(dim, length, lengths, gone)
+        return append_axis(dim, length, lengths, gone)
     words = f"it has no coordinate {dim!r} ({option}; or pass nested lists, one level per dimension)"
     bare = [file for file in files if len(rules.indices.get(file.url, ())) != len(dims)]
     _refuse({file.url: words for file in bare})
     words = f"{dim!r} has no coordinate, so its place is unknown ({option})"
     _refuse({file.url: words for file in files if length})
-    return nested(dim, [rules.indices[file.url][k] for file in files], lengths)
+    return nested_list_axis(dim, [rules.indices[file.url][k] for file in files], lengths)
 
 
 def concat_variables(name: str, files: Sequence[ParsedFile]) -> tuple[list[ParsedVariable], list[ParsedFile]]:
@@ -301,14 +309,14 @@ def concat_coordinate(
 ) -> ConcatCoordinate:
     """A coordinate over all files and the dataset, in one encoding."""
     if name not in dataset.plain:
-        return concat(name, variables)
+        return concat_values(name, variables)
     values, attrs = dataset.values(name), dataset.attrs(name)
     if not variables:
         return ConcatCoordinate(dataset.dims(name), attrs, values, (), rewritten=False)
     if not values.ndim and cube is not None:  # until now it was the same in all files
         values = np.repeat(values.reshape(1), len(cube.axes[0].kept))
-        return replace(concat(name, variables, (values, attrs)), rewritten=True)
-    return concat(name, variables, (values, attrs))
+        return replace(concat_values(name, variables, (values, attrs)), rewritten=True)
+    return concat_values(name, variables, (values, attrs))
 
 
 def _incompatible_files(

@@ -19,7 +19,7 @@ from intarsia.archives.parsed_file import without_data
 from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger
 from intarsia.archives.plan.axis_union import Span, spans
 from intarsia.archives.plan.compatibility import Expectations, IngestRules
-from intarsia.archives.plan.coordinates import CoordinateArray, assemble, expand_scalars
+from intarsia.archives.plan.coordinates import CoordinateArray, assemble_coordinate, expand_scalars
 from intarsia.archives.plan.cube import (
     Cube,
     FilePosition,
@@ -283,7 +283,7 @@ def _plan_coordinates(
                     problems[name] = refusal
                     continue
                 coordinate, having = concat_coordinate(name, (), dataset, cube), []
-            found, conflict = assemble(coordinate, axes, having)
+            found, conflict = assemble_coordinate(coordinate, axes, having)
         if dataset.origin and (found is None or found.kept is None):
             raise WholeDatasetNeededError
         if refusal or conflict:

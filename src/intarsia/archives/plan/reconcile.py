@@ -43,11 +43,13 @@ def is_longitude(name: str, attrs: Mapping[str, Any]) -> bool:
     return units in EASTWARD or str(attrs.get("standard_name", name)).lower() in LONGITUDES
 
 
-def close(a: Values, b: Values, tolerance: float | None, circle: bool = False) -> bool:
+def values_are_close(a: Values, b: Values, tolerance: float | None, circle: bool = False) -> bool:
     """Whether two arrays hold the same values up to noise: a few steps of the coarser of their types.
 
-    >>> close(np.array([0.1], "f4"), np.array([0.1]), None), close(np.array([0.1]), np.array([0.2]), None)
-    (True, False)
+    >>> values_are_close(np.array([0.1], "f4"), np.array([0.1]), None)
+    True
+    >>> values_are_close(np.array([0.1]), np.array([0.2]), None)
+    False
     """
     if a.shape != b.shape:
         return False
@@ -77,17 +79,20 @@ def _noise(a: Values, b: Values, circle: bool) -> Values:
     return ULPS * eps * size
 
 
-def locate(values: Values, expected: Values, tolerance: float | None, circle: bool = False) -> Ints | None:
+def indices_in_expected(
+    values: Values, expected: Values, tolerance: float | None, circle: bool = False
+) -> Ints | None:
     """The index of each value among the expected ones, if both are the same set; otherwise None.
 
-    >>> locate(np.array([30.0, 20.0, 10.0]), np.array([10.0, 20.0, 30.0]), None).tolist()
+    >>> indices_in_expected(np.array([30.0, 20.0, 10.0]), np.array([10.0, 20.0, 30.0]), None).tolist()
     [2, 1, 0]
-    >>> locate(np.array([-90.0, 0.0, 90.0]), np.array([0.0, 90.0, 270.0]), None, circle=True).tolist()
+    >>> west, east = np.array([-90.0, 0.0, 90.0]), np.array([0.0, 90.0, 270.0])
+    >>> indices_in_expected(west, east, None, circle=True).tolist()
     [2, 0, 1]
     """
     if values.shape != expected.shape or values.ndim != 1:
         return None
-    if close(values, expected, tolerance):
+    if values_are_close(values, expected, tolerance):
         return np.arange(len(values))
     if circle and values.dtype.kind in "iuf" and expected.dtype.kind in "iuf":
         low = float(expected.min())
@@ -97,7 +102,7 @@ def locate(values: Values, expected: Values, tolerance: float | None, circle: bo
     else:
         circle = False
         rank, place = (np.argsort(sortable(each), kind="stable") for each in (values, expected))
-    if not close(values[rank], expected[place], tolerance, circle):
+    if not values_are_close(values[rank], expected[place], tolerance, circle):
         return None
     positions = np.empty(len(values), dtype=np.int64)
     positions[rank] = place
