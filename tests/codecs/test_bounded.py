@@ -22,7 +22,7 @@ import intarsia.codecs.compressors as unpack_module
 from intarsia import nullable
 from intarsia.codecs.base import parse_codec
 from intarsia.codecs.codec_path import stored_spec
-from intarsia.codecs.compressors import decode, decoded_bounds, unpacker
+from intarsia.codecs.compressors import decode, decoded_bounds, exact_decompressor
 
 CODECS = {"zstd": ZstdCodec(), "blosc": BloscCodec(typesize=4, shuffle="shuffle"), "gzip": GzipCodec()}
 SIZES = [1, 255, 256, 257, 65791, 65792, 65793, 100_000]
@@ -49,7 +49,7 @@ def encoded(name, data):
 
 def unpacked(name, data, nbytes):
     memory = np.full(nbytes, 0xAB, dtype=np.uint8)
-    found = unpacker(CODECS[name], nbytes)(data, memory)
+    found = exact_decompressor(CODECS[name], nbytes)(data, memory)
     return bytes(memoryview(found))
 
 
@@ -127,13 +127,13 @@ def test_a_zstd_frame_that_does_not_tell_its_size_is_left_to_zarr():
 
 
 def test_only_the_codecs_that_are_known_have_a_short_way():
-    assert unpacker(Crc32cCodec(), 10) is None
+    assert exact_decompressor(Crc32cCodec(), 10) is None
 
     class Ours(ZstdCodec):
         pass
 
-    assert unpacker(Ours(), 10) is None
-    assert unpacker(ZstdCodec(), 0) is None
+    assert exact_decompressor(Ours(), 10) is None
+    assert exact_decompressor(ZstdCodec(), 0) is None
 
 
 COMPRESSORS = [

@@ -7,7 +7,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, 
 from zarr.storage import MemoryStore
 
 from intarsia.codecs import ConditionalCodec, ShuffleCodec, with_decision
-from intarsia.codecs.chunk_rewrite import recode
+from intarsia.codecs.chunk_rewrite import redecide_chunk
 from intarsia.codecs.codec_path import ChunkWalk, StoredChunk, find_codecs
 from intarsia.codecs.context import Grid
 from intarsia.codecs.stored_chunks import read_parts
@@ -45,8 +45,8 @@ def test_nested_conditional_codecs_come_after_the_outer_one():
 
 def walk(z, index, decision):
     chunk = StoredChunk.of(with_decision(z, decision), Grid.of(z.metadata), index)
-    walk = ChunkWalk(recode)
-    new = walk.through(chunk.codecs, read_parts(chunk.path, [None])[0], chunk.spec, chunk.place)
+    walk = ChunkWalk(redecide_chunk)
+    new = walk.through(chunk.codecs, read_parts(chunk.path, [None])[0], chunk.spec, chunk.locate)
     return walk, new
 
 

@@ -23,7 +23,7 @@ from intarsia.codecs.context import (
     FusedPipeline,
     Grid,
     current_chunk_index,
-    inner_place,
+    inner_position,
     working_on,
 )
 from intarsia.errors import ChunkDecodeError, ChunkIndexUnknownError
@@ -325,9 +325,9 @@ def test_a_codec_that_does_more_than_reorder_axes_leaves_the_index_unknown():
         store={}, shape=(4, 4), dtype="u1", codecs=[LITTLE, ConditionalCodec(codecs=[ZstdCodec()])]
     )
     spec = find_codecs(z, "test")[0].spec
-    shard = Grid.of(z.metadata).place_of("c/0/0", spec, (Flatten(order=(0, 1)),))
+    shard = Grid.of(z.metadata).position_of("c/0/0", spec, (Flatten(order=(0, 1)),))
     assert shard.index == (0, 0)
-    assert inner_place(lambda: shard, (0, 0), spec, ()).index is None
+    assert inner_position(lambda: shard, (0, 0), spec, ()).index is None
 
 
 @pytest.mark.parametrize("path", ["c/0", "c/0/x", "0/0", "", "c/01/2"])
@@ -361,8 +361,8 @@ def test_arrays_without_our_codecs_run_through_zarrs_own_code(zarr_format, our_p
     def fail(*_):
         raise AssertionError("nobody asked for places")
 
-    monkeypatch.setattr(BatchedPipeline, "places", fail)
-    monkeypatch.setattr(FusedPipeline, "places", fail)
+    monkeypatch.setattr(BatchedPipeline, "locators", fail)
+    monkeypatch.setattr(FusedPipeline, "locators", fail)
     z = zarr.create(store=MemoryStore(), shape=100, chunks=10, dtype="u1", zarr_format=zarr_format)
     z[:] = np.arange(100)
     np.testing.assert_array_equal(z[:], np.arange(100))

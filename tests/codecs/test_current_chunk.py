@@ -8,9 +8,9 @@ import zarr
 
 from intarsia.codecs.context import (
     Grid,
-    asks_for,
     current_chunk_index,
     named_chunk,
+    takes_keyword,
     working_on,
 )
 from intarsia.errors import ChunkIndexUnknownError
@@ -62,6 +62,6 @@ def test_other_threads_do_not_see_it():
 
 
 def test_what_a_function_asks_for():
-    assert asks_for(lambda chunk_index=None: 1, "chunk_index")
-    assert not asks_for(lambda index: 1, "chunk_index")
-    assert not asks_for(max, "chunk_index")
+    assert takes_keyword(lambda chunk_index=None: 1, "chunk_index")
+    assert not takes_keyword(lambda index: 1, "chunk_index")
+    assert not takes_keyword(max, "chunk_index")

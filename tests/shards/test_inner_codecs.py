@@ -8,7 +8,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 import intarsia
 from intarsia.nullable import NullableCodec, optional_dtype
 from intarsia.shards.handle import ShardedArray
-from intarsia.shards.inner_codecs import EncodedBound, encoded_bound
+from intarsia.shards.inner_codecs import EncodedBound, inner_chunk_bound
 from tests.shards import fleet
 
 
@@ -23,7 +23,7 @@ def bound(codecs, dtype="u2", **more):
         compressors=None,
         filters=None,
     )
-    return encoded_bound(array.metadata.codecs[0].codecs, ShardedArray(array).chunk_spec, **more)
+    return inner_chunk_bound(array.metadata.codecs[0].codecs, ShardedArray(array).chunk_spec, **more)
 
 
 @pytest.mark.parametrize(

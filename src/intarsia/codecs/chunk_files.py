@@ -103,7 +103,7 @@ class _Layout:
         count, entry, room, end = ("Q", 20, 8, 8) if self.big else ("H", 12, 4, 4)
         content = self.start() + struct.pack(self.order + count, len(tags))
         after = len(content) + entry * len(tags) + end
-        places: dict[int, int] = {}
+        value_offsets: dict[int, int] = {}
         overflow = b""
         for tag in sorted(tags):
             values = tags[tag]
@@ -111,13 +111,13 @@ class _Layout:
             packed = struct.pack(f"{self.order}{len(values)}{TIFF_TYPES[kind]}", *values)
             content += struct.pack(f"{self.order}HH{'Q' if self.big else 'I'}", tag, kind, len(values))
             if len(packed) <= room:  # from the left, which matters in big-endian files
-                places[tag] = len(content)
+                value_offsets[tag] = len(content)
                 content += packed.ljust(room, b"\0")
             else:
-                places[tag] = after + len(overflow)
-                content += struct.pack(self.order + ("Q" if self.big else "I"), places[tag])
+                value_offsets[tag] = after + len(overflow)
+                content += struct.pack(self.order + ("Q" if self.big else "I"), value_offsets[tag])
                 overflow += packed + bytes(len(packed) % 2)
-        return content + bytes(end) + overflow, places
+        return content + bytes(end) + overflow, value_offsets
 
 
 def tiff_header(
@@ -189,9 +189,9 @@ def tiff_header(
         tags[339] = (TIFF_SAMPLE_FORMATS[kind.kind],) * samples  # SampleFormat
     wide = frozenset((offsets, counts))
     content, _ = layout.directory(tags, wide)
-    content, places = layout.directory(tags | {offsets: (len(content),)}, wide)
+    content, value_offsets = layout.directory(tags | {offsets: (len(content),)}, wide)
     size_format = layout.order + TIFF_TYPES[layout.offset]
-    return ChunkHeader(content, size_at=places[counts], size_format=size_format)
+    return ChunkHeader(content, size_at=value_offsets[counts], size_format=size_format)
 
 
 # N5

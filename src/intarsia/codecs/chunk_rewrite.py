@@ -22,7 +22,7 @@ from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import Grid, named_chunk
 from intarsia.codecs.decisions import DecisionLike, apply
-from intarsia.codecs.runtime_options import RuntimeOptions, options_in
+from intarsia.codecs.runtime_options import PicklableOptions, options_in
 from intarsia.codecs.stored_chunks import read_parts, stored_indices, write_object
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
@@ -135,7 +135,7 @@ type Outcome = tuple[Rewritten, list[ChunkDecodeError]]
 class _RewriteInWorker:
     """Rewrites some of the chunks in another process."""
 
-    arrays: tuple[tuple[str, RuntimeOptions], ...]
+    arrays: tuple[tuple[str, PicklableOptions], ...]
     """The path of each array, with its decision and other run-time options."""
 
     def __call__(self, store: Any, task: tuple[int, Sequence[tuple[int, ...]]]) -> Outcome:
@@ -152,7 +152,7 @@ class _ArrayRewrite:
     array: zarr.Array[Any]
     grid: Grid
     stored: Sequence[tuple[int, ...]]
-    """The places in the grid where there are chunks or shards."""
+    """The indexes in the grid where there are chunks or shards."""
 
     @classmethod
     def of(cls, array: zarr.Array[Any], stored: Sequence[tuple[int, ...]]) -> Self:
@@ -172,10 +172,12 @@ class _ArrayRewrite:
             raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
         return cls.of(array, stored_indices(array))
 
-    def for_workers(self) -> tuple[str, RuntimeOptions]:
+    def for_workers(self) -> tuple[str, PicklableOptions]:
         """What another process needs to open the array."""
         metadata: Any = self.array.metadata
-        return self.array.path, RuntimeOptions.of(metadata.codecs, options_in(self.array.async_array.config))
+        return self.array.path, PicklableOptions.of(
+            metadata.codecs, options_in(self.array.async_array.config)
+        )
 
     def attempt_all(self, indices: Iterable[tuple[int, ...]]) -> Outcome:
         """Rewrite the chunks or shards at some indices, except for damaged ones."""
@@ -192,15 +194,15 @@ class _ArrayRewrite:
         data = read_parts(chunk.path, [None])[0]
         if data is None:
             return Rewritten(0, 0, 0, 0)
-        walk = ChunkWalk(recode)
-        new = walk.through(chunk.codecs, data, chunk.spec, chunk.place)
+        walk = ChunkWalk(redecide_chunk)
+        new = walk.through(chunk.codecs, data, chunk.spec, chunk.locate)
         if new is None:
             return Rewritten(max(1, walk.chunks), 0, len(data), len(data))
         write_object(chunk.path, new)
         return Rewritten(max(1, walk.chunks), max(1, walk.changed), len(data), len(new))
 
 
-def recode(codec: ConditionalCodec, _path: str, stored: Buffer, spec: ArraySpec) -> Buffer | None:
+def redecide_chunk(codec: ConditionalCodec, _path: str, stored: Buffer, spec: ArraySpec) -> Buffer | None:
     """What `codec` makes of a chunk that it encoded before, if it decides again; None if nothing changes.
 
     A `Visit` of `intarsia.codecs.codec_path`.

@@ -19,14 +19,22 @@ from zarr.storage import StorePath
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import Grid, Index, Locate, at_place, axes_after, inner_place, to_array_axes
-from intarsia.codecs.nested import redo, undo
+from intarsia.codecs.context import (
+    Grid,
+    Index,
+    Locate,
+    at_position,
+    axes_after,
+    inner_position,
+    to_array_axes,
+)
+from intarsia.codecs.nested import decode_through, encode_through
 from intarsia.codecs.runtime_options import all_codecs, config_of
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import CodecConfigurationError
 
 
-class Divided(Protocol):
+class MultiPartCodec(Protocol):
     """An array -> bytes codec whose chunks have parts with their own codecs, such as `optional`."""
 
     @property
@@ -122,7 +130,7 @@ class StoredChunk:
     spec: ArraySpec
     """What zarr tells the first of them."""
 
-    place: Locate
+    locate: Locate
     """Says where it is in the array."""
 
     @classmethod
@@ -132,11 +140,11 @@ class StoredChunk:
         # At the edge too, codecs see whole chunks.
         shape = tuple(axis.chunk_size(i) for axis, i in zip(grid.chunks.dimensions, index, strict=True))
         spec, path = stored_spec(array, shape), array.store_path / metadata.encode_chunk_key(index)
-        place = partial(grid.place_of, path.path, spec, metadata.codecs)
-        return cls(path, metadata.codecs, spec, place)
+        locate = partial(grid.position_of, path.path, spec, metadata.codecs)
+        return cls(path, metadata.codecs, spec, locate)
 
 
-def resolve(codecs: Iterable[Codec], spec: ArraySpec) -> ArraySpec:
+def spec_after_codecs(codecs: Iterable[Codec], spec: ArraySpec) -> ArraySpec:
     """What zarr tells the codec after these, given what it tells the first of them."""
     for codec in codecs:
         spec = codec.resolve_metadata(spec)
@@ -187,7 +195,7 @@ def _find(
 ) -> Iterator[CodecPath]:
     """The `conditional` codecs in the list of codecs at `path`; `first` is the spec of its first codec."""
     for position, codec in enumerate(codecs):
-        spec, at = resolve(codecs[:position], first), f"{path}[{position}]"
+        spec, at = spec_after_codecs(codecs[:position], first), f"{path}[{position}]"
         if isinstance(codec, ConditionalCodec):
             yield CodecPath(at, codec, spec, shards, axes, nested)
             yield from _find(codec.codecs, f"{at}.codecs", spec, shards, axes, nested=True)
@@ -195,8 +203,8 @@ def _find(
             inside, outer = replace(spec, shape=codec.chunk_shape), axes_after(codecs[:position], first, axes)
             yield from _find(codec.codecs, f"{at}.codecs", inside, (*shards, codec), outer)
         elif hasattr(codec, "chains"):
-            divided = cast("Divided", codec)
-            for name, (chain, part) in zip(divided.chains, divided.largest_parts(spec), strict=True):
+            multi_part = cast("MultiPartCodec", codec)
+            for name, (chain, part) in zip(multi_part.chains, multi_part.largest_parts(spec), strict=True):
                 yield from _find(chain, f"{at}.{name}", part, shards, axes)
 
 
@@ -219,54 +227,54 @@ class ChunkWalk:
     """How many of them have other bytes now."""
 
     def through(
-        self, codecs: Sequence[Codec], data: Buffer, spec: ArraySpec, place: Locate, path: str = "codecs"
+        self, codecs: Sequence[Codec], data: Buffer, spec: ArraySpec, locate: Locate, path: str = "codecs"
     ) -> Buffer | None:
         """The new bytes of a chunk or shard that these codecs encoded; None if nothing changes."""
-        with at_place(place):
-            new = self._back(codecs, data, spec, place, path)
+        with at_position(locate):
+            new = self._back(codecs, data, spec, locate, path)
         if not any(isinstance(codec, ShardingCodec) and has_conditional([codec]) for codec in codecs):
             self.chunks += 1
             self.changed += new is not None
         return new
 
     def _back(
-        self, codecs: Sequence[Codec], data: Buffer, spec: ArraySpec, place: Locate, path: str
+        self, codecs: Sequence[Codec], data: Buffer, spec: ArraySpec, locate: Locate, path: str
     ) -> Buffer | None:
         """Undo the last codec, go on with those before it, and do it again if they changed anything."""
         if not has_conditional(codecs):
             return None
         *before, codec = codecs
-        own, at = resolve(before, spec), f"{path}[{len(before)}]"
+        own, at = spec_after_codecs(before, spec), f"{path}[{len(before)}]"
         if isinstance(codec, ShardingCodec):
-            return self._shard(codec, data, own, place, at)
+            return self._shard(codec, data, own, locate, at)
         if hasattr(codec, "chains"):
-            return self._parts(cast("Divided", codec), data, own, place, at)
+            return self._parts(cast("MultiPartCodec", codec), data, own, locate, at)
         assert isinstance(codec, BytesBytesCodec)  # no other codec has a conditional one in or before it
         if has_conditional(before):
-            new = self._back(before, undo((codec,), data, own), spec, place, path)
+            new = self._back(before, decode_through((codec,), data, own), spec, locate, path)
             if new is not None:
-                return redo((codec,), new, own)
+                return encode_through((codec,), new, own)
         return self.visit(codec, at, data, own) if isinstance(codec, ConditionalCodec) else None
 
     def _shard(
-        self, codec: ShardingCodec, data: Buffer, spec: ArraySpec, place: Locate, path: str
+        self, codec: ShardingCodec, data: Buffer, spec: ArraySpec, locate: Locate, path: str
     ) -> Buffer | None:
         index = ShardIndex.of(codec, spec.shape)
         inside = replace(spec, shape=codec.chunk_shape)
         chunks, changed = index.split(data), False
         for position, chunk in chunks.items():
-            inner = partial(inner_place, place, position, inside, codec.codecs)
+            inner = partial(inner_position, locate, position, inside, codec.codecs)
             new = self.through(codec.codecs, chunk, inside, inner, f"{path}.codecs")
             if new is not None:
                 chunks[position], changed = new, True
         return index.join(chunks) if changed else None
 
     def _parts(
-        self, codec: Divided, data: Buffer, spec: ArraySpec, place: Locate, path: str
+        self, codec: MultiPartCodec, data: Buffer, spec: ArraySpec, locate: Locate, path: str
     ) -> Buffer | None:
         opened = codec.open_parts(data, spec)
         new = {
-            name: self._back(codec.chains[name], part, own, place, f"{path}.{name}")
+            name: self._back(codec.chains[name], part, own, locate, f"{path}.{name}")
             for name, (part, own) in opened.items()
         }
         changed = {name: part for name, part in new.items() if part is not None}

@@ -4,7 +4,7 @@ blosc believes its header and reads memory outside the chunk; gzip and similar c
 into gigabytes. So all code that undoes one of zarr's compressors does it here, with a limit on the output:
 
 - `decode` for a codec in a chain, with limits from `decoded_bounds`;
-- `unpacker` for a chunk of a known size, into existing memory.
+- `exact_decompressor` for a chunk of a known size, into existing memory.
 
 Damage is a ValueError or what the compressor raises; the caller names the codec and the chunk.
 
@@ -143,7 +143,7 @@ def zstd_decompressor(library: Any) -> Callable[[Any, Bytes], int]:
     return decompress
 
 
-def by_numcodecs(data: Any, memory: Bytes) -> int:
+def decompress_zstd_by_numcodecs(data: Any, memory: Bytes) -> int:
     """The same if the library inside numcodecs cannot be called: for one frame that fills the memory."""
     content = zstd_content(data)
     if content is not None and content != memory.nbytes:  # numcodecs would leave the rest as it is
@@ -154,7 +154,7 @@ def by_numcodecs(data: Any, memory: Bytes) -> int:
     return memory.nbytes
 
 
-def inflater(library: Any) -> Callable[[Any, Bytes], bool]:
+def gzip_decompressor(library: Any) -> Callable[[Any, Bytes], bool]:
     """A function that undoes gzip with libdeflate; says whether a single member filled the memory.
 
     Anything else, including damage, is left to code that can say what it is.
@@ -174,7 +174,7 @@ def inflater(library: Any) -> Callable[[Any, Bytes], bool]:
     return inflate
 
 
-def deflater(library: Any) -> Callable[[Any, int], bytes]:
+def gzip_compressor(library: Any) -> Callable[[Any, int], bytes]:
     """A function that makes one gzip member with libdeflate, at a level of zlib."""
     context = _contexts(library.libdeflate_alloc_compressor, library.libdeflate_free_compressor)
     bound = _declare(library.libdeflate_gzip_compress_bound, c_size_t, c_void_p, c_size_t)
@@ -230,9 +230,11 @@ def _bound(make: Callable[[Any], Any], path: str, otherwise: Any) -> Any:
 
 
 _libdeflate = LIBDEFLATE.get(sys.platform, "no libdeflate")
-decompress_zstd: Callable[[Any, Bytes], int] = _bound(zstd_decompressor, zstd.__file__, by_numcodecs)
-inflate: Callable[[Any, Bytes], bool] = _bound(inflater, _libdeflate, lambda _data, _memory: False)
-deflate: Callable[[Any, int], bytes] | None = _bound(deflater, _libdeflate, None)
+decompress_zstd: Callable[[Any, Bytes], int] = _bound(
+    zstd_decompressor, zstd.__file__, decompress_zstd_by_numcodecs
+)
+inflate: Callable[[Any, Bytes], bool] = _bound(gzip_decompressor, _libdeflate, lambda _data, _memory: False)
+deflate: Callable[[Any, int], bytes] | None = _bound(gzip_compressor, _libdeflate, None)
 decompress_blosc: Callable[[Any, Bytes], Any] = _bound(blosc_decompressor, blosc.__file__, blosc.decompress)
 blosc_elements: Callable[[Any, int, int, Bytes], None] | None = _bound(blosc_getter, blosc.__file__, None)
 
@@ -243,7 +245,7 @@ except ImportError:
     from zlib import decompressobj  # type: ignore[assignment]  # the same function, declared otherwise
 
 
-type Unpack = Callable[[Any, Bytes], Any]
+type ExactDecompress = Callable[[Any, Bytes], Any]
 type Decompress = Callable[[Any, Any, int], Any]
 """Takes a codec, its bytes and the most bytes that may come out, and returns the result."""
 
@@ -389,13 +391,13 @@ def _serialized_bound(codec: Codec, spec: ArraySpec) -> int | None:
     return likely_bound(spec)
 
 
-def unpacker(codec: Any, nbytes: int) -> Unpack | None:
+def exact_decompressor(codec: Any, nbytes: int) -> ExactDecompress | None:
     """A function that undoes `codec` if the result has exactly `nbytes` bytes; None if only the codec can.
 
     It takes encoded bytes and memory of that size, and returns the filled memory, or another object that
     holds exactly as many bytes.
 
-    >>> unpacker(ZstdCodec(), 4) is None
+    >>> exact_decompressor(ZstdCodec(), 4) is None
     False
     """
     kind = type(codec)
@@ -467,13 +469,13 @@ def _lz4(codec: Any, data: Any, most: int) -> Any:
 
 
 def _zstd(_codec: Any, data: Any, most: int) -> Any:
-    return unzstd(data, most)
+    return decompress_zstd_frames(data, most)
 
 
-def unzstd(data: Any, most: int) -> Any:
+def decompress_zstd_frames(data: Any, most: int) -> Any:
     """The content of zstd frames; more than `most` bytes are an error.
 
-    >>> bytes(unzstd(zstd.compress(b"intarsia"), 8))
+    >>> bytes(decompress_zstd_frames(zstd.compress(b"intarsia"), 8))
     b'intarsia'
     """
     content = zstd_content(data)

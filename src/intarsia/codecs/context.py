@@ -1,10 +1,10 @@
 """Which chunk a codec works on, and the two pipelines that say so.
 
 zarr calls a codec without telling it which chunk it works on. The pipelines here extend zarr's own and put
-the chunk's place into a context variable, because concurrent chunks must never see each other's; anybody else
-can do the same with `working_on`. The place of a chunk follows from its key in the store and its position in
-a shard, and is computed only if a codec asks for it. The names of the two pipelines are in `zarr.config`, and
-in users' configurations.
+the chunk's position into a context variable, because concurrent chunks must never see each other's; anybody
+else can do the same with `working_on`. The position of a chunk follows from its key in the store and its
+index in a shard, and is computed only if a codec asks for it. The names of the two pipelines are in
+`zarr.config`, and in users' configurations.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ SMALLEST_PROBE = 1009
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkPlace:
+class ChunkPosition:
     """Where a chunk is in its array.
 
-    >>> ChunkPlace(index=(3, 1)).index
+    >>> ChunkPosition(index=(3, 1)).index
     (3, 1)
     """
 
@@ -59,10 +59,10 @@ class ChunkPlace:
     """The axis of the array that each axis inside this chunk is, after its array -> array codecs."""
 
 
-type Locate = Callable[[], ChunkPlace]
+type Locate = Callable[[], ChunkPosition]
 """Says where a chunk is. It is called only if somebody asks."""
 
-UNKNOWN: Locate = ChunkPlace
+UNKNOWN: Locate = ChunkPosition
 
 
 @dataclass(frozen=True)
@@ -107,23 +107,25 @@ class Grid:
         except IndexError:  # beyond the edges that a rectilinear grid knows
             return None
 
-    def place_of(self, path: str, spec: ArraySpec, codecs: Iterable[Codec]) -> ChunkPlace:
-        """The place of the chunk or shard stored under `path`, which these codecs encode."""
+    def position_of(self, path: str, spec: ArraySpec, codecs: Iterable[Codec]) -> ChunkPosition:
+        """The position of the chunk or shard stored under `path`, which these codecs encode."""
         index = self.index_of(path)
         origin = None if index is None else self.origin_of(index)
-        return ChunkPlace(index, origin, axes_after(codecs, spec, tuple(range(len(spec.shape)))))
+        return ChunkPosition(index, origin, axes_after(codecs, spec, tuple(range(len(spec.shape)))))
 
 
-def inner_place(shard: Locate, coordinates: Index, spec: ArraySpec, codecs: Iterable[Codec]) -> ChunkPlace:
-    """The place of the chunk at these coordinates in a shard, which these codecs encode."""
+def inner_position(
+    shard: Locate, coordinates: Index, spec: ArraySpec, codecs: Iterable[Codec]
+) -> ChunkPosition:
+    """The position of the chunk at these coordinates in a shard, which these codecs encode."""
     outer = shard()
     start, axes = outer.origin, outer.axes
     if start is None or axes is None or len(axes) != len(coordinates):
-        return ChunkPlace()
+        return ChunkPosition()
     shape, steps = to_array_axes(spec.shape, axes), to_array_axes(coordinates, axes)
     origin = tuple(s + step * size for s, step, size in zip(start, steps, shape, strict=True))
     index = tuple(s // size for s, size in zip(origin, shape, strict=True))
-    return ChunkPlace(index, origin, axes_after(codecs, spec, axes))
+    return ChunkPosition(index, origin, axes_after(codecs, spec, axes))
 
 
 def to_array_axes(values: Sequence[int], axes: Index) -> Index:
@@ -167,7 +169,7 @@ def axes_after(codecs: Iterable[Codec], spec: ArraySpec, axes: Index | None) -> 
     return tuple(axes[size - SMALLEST_PROBE] for size in probe.shape)
 
 
-current_place: ContextVar[Locate] = ContextVar("intarsia_place", default=UNKNOWN)
+current_position: ContextVar[Locate] = ContextVar("intarsia_place", default=UNKNOWN)
 """Says where the chunk being worked on is."""
 
 
@@ -179,24 +181,24 @@ def working_on(chunk_index: tuple[int, ...] | None) -> Iterator[None]:
     ...     current_chunk_index()
     (3, 1)
     """
-    with at_place(lambda: ChunkPlace(chunk_index)):
+    with at_position(lambda: ChunkPosition(chunk_index)):
         yield
 
 
 @contextmanager
-def at_place(place: Locate) -> Iterator[None]:
+def at_position(locate: Locate) -> Iterator[None]:
     """Like `working_on`, for callers that know where a chunk is, but need not know its index.
 
     >>> from intarsia.codecs.context import UNKNOWN
-    >>> with at_place(UNKNOWN):
+    >>> with at_position(UNKNOWN):
     ...     named_chunk()
     ''
     """
-    token = current_place.set(place)
+    token = current_position.set(locate)
     try:
         yield
     finally:
-        current_place.reset(token)
+        current_position.reset(token)
 
 
 def current_chunk_index() -> tuple[int, ...]:
@@ -208,7 +210,7 @@ def current_chunk_index() -> tuple[int, ...]:
     ...     current_chunk_index()
     (0,)
     """
-    index = current_place.get()().index
+    index = current_position.get()().index
     if index is None:
         raise ChunkIndexUnknownError(
             "a function asks for chunk_index, or a plan needs it, but the codec pipeline that this array was "
@@ -229,7 +231,7 @@ def named_chunk() -> str:
     >>> named_chunk()
     ''
     """
-    index = current_place.get()().index
+    index = current_position.get()().index
     return "" if index is None else f" of chunk {index}"
 
 
@@ -261,10 +263,10 @@ def names_chunks(codec: Codec) -> bool:
     return bool(getattr(codec, "names_chunks", False)) or any(map(names_chunks, inside))
 
 
-def asks_for(function: Callable[..., object], keyword: str) -> bool:
+def takes_keyword(function: Callable[..., object], keyword: str) -> bool:
     """Whether `function` takes an argument called `keyword`.
 
-    >>> asks_for(lambda encoded, *, chunk_index: b"", "chunk_index")
+    >>> takes_keyword(lambda encoded, *, chunk_index: b"", "chunk_index")
     True
     """
     try:
@@ -317,7 +319,7 @@ def _concerns_a_chunk(error: Exception) -> bool:
 
 @dataclass(frozen=True)
 class ChunkIndexMixin:
-    """What our two pipelines share: for each item of a batch, the place it works on."""
+    """What our two pipelines share: for each item of a batch, the position of its chunk."""
 
     grid: Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
     """The chunk grid; None inside shards, where only the position in the shard is known."""
@@ -377,7 +379,7 @@ class ChunkIndexMixin:
         batch = list(batch_info)
         if not self.verifies(batch):  # no other codec needs the index for decoding
             try:
-                with at_place(UNKNOWN):
+                with at_position(UNKNOWN):
                     result: tuple[GetResult, ...] = await super().read(batch, out, drop_axes)  # type: ignore[misc]
                     return result
             except BaseException as error:
@@ -393,7 +395,7 @@ class ChunkIndexMixin:
         batch = self.to_write(batch_info)
         if not any(needs_chunk_index(codec, spec) for _, spec, *_ in batch[:1] for codec in self._codecs):
             try:
-                with at_place(UNKNOWN):
+                with at_position(UNKNOWN):
                     return await super().write(batch, value, drop_axes)  # type: ignore[misc, no-any-return]
             except Exception as error:
                 if not _concerns_a_chunk(error):
@@ -437,22 +439,22 @@ class ChunkIndexMixin:
             for setter, spec, *selections in batch_info
         ]
 
-    def places(self, batch: list[Item]) -> list[Locate]:
-        """The place of every item; must be called before leaving the caller's context."""
+    def locators(self, batch: list[Item]) -> list[Locate]:
+        """Says where every item is; must be called before leaving the caller's context."""
         if isinstance(self.array_bytes_codec, ShardingCodec) and not issubclass(
             get_pipeline_class(), ChunkIndexMixin
         ):
             # The chunks inside would run in a pipeline that knows no more than this one.
             return [UNKNOWN] * len(batch)
-        shard = current_place.get()
-        return [self._place_of(getter, spec, shard) for getter, spec, *_ in batch]
+        shard = current_position.get()
+        return [self._locator_of(getter, spec, shard) for getter, spec, *_ in batch]
 
-    def _place_of(self, getter: ByteGetter, spec: ArraySpec, shard: Locate) -> Locate:
+    def _locator_of(self, getter: ByteGetter, spec: ArraySpec, shard: Locate) -> Locate:
         coordinates = getattr(getter, "chunk_coords", None)  # of an inner chunk of a shard
         if coordinates is not None:
-            return partial(inner_place, shard, coordinates, spec, self.array_array_codecs)
+            return partial(inner_position, shard, coordinates, spec, self.array_array_codecs)
         if self.grid is not None and isinstance(getter, StorePath):
-            return partial(self.grid.place_of, getter.path, spec, self.array_array_codecs)
+            return partial(self.grid.position_of, getter.path, spec, self.array_array_codecs)
         return UNKNOWN
 
 
@@ -481,8 +483,8 @@ class BatchedPipeline(ChunkIndexMixin, _compat.BatchedCodecPipeline):
     ) -> tuple[GetResult, ...]:
         """Like `read`, but slower, and with errors that name the chunk."""
 
-        async def read_one(place: Locate, item: Item) -> GetResult:
-            current_place.set(place)  # of this task alone
+        async def read_one(locate: Locate, item: Item) -> GetResult:
+            current_position.set(locate)  # of this task alone
             try:
                 (result,) = await self.read_batch([item], out, drop_axes)
             except BaseException as error:
@@ -497,18 +499,20 @@ class BatchedPipeline(ChunkIndexMixin, _compat.BatchedCodecPipeline):
 
         return tuple(
             await _compat.concurrent_map(
-                list(zip(self.places(batch), batch, strict=True)), read_one, self.limit
+                list(zip(self.locators(batch), batch, strict=True)), read_one, self.limit
             )
         )
 
     async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
         """Like `write`, with codecs that know which chunk they work on."""
 
-        async def write_one(place: Locate, item: Item) -> None:
-            current_place.set(place)  # of this task alone
+        async def write_one(locate: Locate, item: Item) -> None:
+            current_position.set(locate)  # of this task alone
             await self.write_batch([item], value, drop_axes)
 
-        await _compat.concurrent_map(list(zip(self.places(batch), batch, strict=True)), write_one, self.limit)
+        await _compat.concurrent_map(
+            list(zip(self.locators(batch), batch, strict=True)), write_one, self.limit
+        )
 
     @property
     def limit(self) -> int:

@@ -148,7 +148,7 @@ class Chain:
         )
 
 
-def undo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> Buffer:
+def decode_through(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> Buffer:
     """`data` before `codecs` encoded it; damage is a `ChunkDecodeError`."""
     chain = Chain(None, tuple(NamedCodec(codec) for codec in codecs), spec)
     for position in reversed(range(len(chain))):
@@ -156,7 +156,7 @@ def undo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> 
     return data
 
 
-def redo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> Buffer:
+def encode_through(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> Buffer:
     """`data` after `codecs` encoded it."""
     chain = Chain(None, tuple(NamedCodec(codec) for codec in codecs), spec)
     for position in range(len(chain)):

@@ -12,7 +12,7 @@ from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON
 from intarsia.codecs import base, configuration
-from intarsia.codecs.context import asks_for, current_chunk_index, named_chunk
+from intarsia.codecs.context import current_chunk_index, named_chunk, takes_keyword
 from intarsia.codecs.runtime_options import Options, PaddingFunction, options_in, remembered, remembering
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
 
@@ -129,7 +129,7 @@ class _PaddedCodec(base.SynchronousBytesCodec):
             )
         padding: object = source
         if callable(source):
-            asks = {"chunk_index": current_chunk_index()} if asks_for(source, "chunk_index") else {}
+            asks = {"chunk_index": current_chunk_index()} if takes_keyword(source, "chunk_index") else {}
             padding = source(encoded.tobytes(), **asks)
         if isinstance(padding, bytes | bytearray | memoryview):
             padding = bytes(padding)  # of a memoryview, len() counts elements

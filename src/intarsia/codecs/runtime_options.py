@@ -213,12 +213,12 @@ def with_codecs(array: AnyArray, codecs: tuple[Codec, ...] | None) -> AnyArray:
 
 
 @dataclass(frozen=True)
-class RuntimeOptions:
+class PicklableOptions:
     """What another process needs, besides zarr.json, to open an array with its run-time options.
 
     >>> import zarr
     >>> z = zarr.create(store={}, shape=4, dtype="u1")
-    >>> RuntimeOptions(None, Options(padding=b"head")).on(z).async_array.config.options.padding
+    >>> PicklableOptions(None, Options(padding=b"head")).on(z).async_array.config.options.padding
     b'head'
     """
 

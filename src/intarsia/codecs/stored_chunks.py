@@ -1,6 +1,7 @@
 """What the store has of an array: which chunks, and their bytes, of which only the requested ones are read.
 
-A grid of millions of places may hold a single chunk. Code that goes over the chunks of an array starts here.
+Of a grid of millions of chunks, a single one may be stored. Code that visits the chunks of an array starts
+here.
 """
 
 import asyncio
@@ -39,9 +40,9 @@ def iter_chunk_slices(array: Any) -> Iterator[tuple[slice, ...]]:
 
 
 def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:
-    """The places in the grid of `array` where the store has an object (a chunk, or a shard), in order.
+    """The indexes in the grid of `array` where the store has an object (a chunk, or a shard), in order.
 
-    For a store that cannot list its keys, and for keys that cannot be decoded, all places are given: then an
+    For a store that cannot list its keys, and for keys that cannot be decoded, all indexes are given: then an
     object may be missing. Anything outside the grid is left out.
 
     >>> import zarr

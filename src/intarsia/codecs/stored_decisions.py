@@ -28,11 +28,18 @@ from intarsia.codecs.codec_path import (
     deciding_members,
     find_codecs,
     names_of,
-    resolve,
+    spec_after_codecs,
 )
 from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import Grid, Index, at_place, current_place, inner_place, switch_pipeline_for
+from intarsia.codecs.context import (
+    Grid,
+    Index,
+    at_position,
+    current_position,
+    inner_position,
+    switch_pipeline_for,
+)
 from intarsia.codecs.decisions import Decision, DecisionLike, MaskPerChunk, named_decisions, parse_decision
 from intarsia.codecs.pad import OffsetCodec, PadCodec
 from intarsia.codecs.shard_index import ShardIndex
@@ -491,7 +498,7 @@ def _read_whole(chunk: StoredChunk) -> list[Bitmask]:
     found: list[Bitmask] = []
 
     def visit(codec: ConditionalCodec, path: str, data: Buffer, spec: ArraySpec) -> None:
-        here = current_place.get()().index
+        here = current_position.get()().index
         if here is not None and codec.holds_another:
             codec.decode_at_most(
                 data, spec, likely_bound(spec), lambda at, mask: found.append((at, here, mask)), path
@@ -501,7 +508,7 @@ def _read_whole(chunk: StoredChunk) -> list[Bitmask]:
 
     data = read_parts(chunk.path, [None])[0]
     if data is not None:
-        ChunkWalk(visit).through(chunk.codecs, data, chunk.spec, chunk.place)
+        ChunkWalk(visit).through(chunk.codecs, data, chunk.spec, chunk.locate)
     return found
 
 
@@ -527,9 +534,9 @@ def _reader_of_headers(
         return RangeByteRequest(start + before, end if stop is None else max(start + before, min(end, stop)))
 
     def read(chunk: StoredChunk) -> list[Bitmask]:
-        places, requests = [chunk.place], [header(0)]
+        locators, requests = [chunk.locate], [header(0)]
         if shard is not None:
-            outer = resolve(metadata.codecs[:-1], chunk.spec)
+            outer = spec_after_codecs(metadata.codecs[:-1], chunk.spec)
             entries = ShardIndex.of(shard, outer.shape)
             table = (
                 RangeByteRequest(0, entries.nbytes) if entries.first else SuffixByteRequest(entries.nbytes)
@@ -538,15 +545,15 @@ def _reader_of_headers(
             if stored is None:
                 return []
             inside = replace(outer, shape=shard.chunk_shape)
-            with at_place(chunk.place):
+            with at_position(chunk.locate):
                 extents = entries.extents(entries.decode(stored.as_numpy_array()))
-            places = [partial(inner_place, chunk.place, at, inside, shard.codecs) for at in extents]
+            locators = [partial(inner_position, chunk.locate, at, inside, shard.codecs) for at in extents]
             requests = [header(*extent) for extent in extents.values()]
         found: list[Bitmask] = []
-        for place, data in zip(places, read_parts(chunk.path, requests), strict=True):
-            here = place().index
+        for locate, data in zip(locators, read_parts(chunk.path, requests), strict=True):
+            here = locate().index
             if data is not None and here is not None:
-                with at_place(place):
+                with at_position(locate):
                     found.append((own.path, here, own.codec.read_mask(data)))
         return found
 

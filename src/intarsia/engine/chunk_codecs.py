@@ -21,14 +21,14 @@ from intarsia._compat import ArraySpec, ChunkTransform, chunk_is_empty, resolve_
 from intarsia.codecs.base import without_copies
 from intarsia.codecs.compressors import (
     Bytes,
-    Unpack,
+    ExactDecompress,
     check_count,
     decode,
     decoded_bounds,
     deflate,
+    exact_decompressor,
     unknown_bound,
     unpack_blosc_part,
-    unpacker,
 )
 from intarsia.codecs.context import needs_chunk_index
 from intarsia.engine.fetch.store import Encoded, FileSpan
@@ -93,9 +93,9 @@ class Decoder:
         outer: list[Any] = list(after)
         to_bytes: list[Any] = [self._serializer, *outer]
         bounds = decoded_bounds(to_bytes, self._spec)
-        self._unpack: Unpack | None = None
+        self._unpack: ExactDecompress | None = None
         if self._is_plain and outer:
-            self._unpack = unpacker(outer[0], self.nbytes)
+            self._unpack = exact_decompressor(outer[0], self.nbytes)
             if self._unpack is not None:
                 outer, bounds = outer[1:], bounds[1:]
         self._outer = tuple(zip(reversed(outer), reversed(bounds), strict=True))

@@ -12,7 +12,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
-from intarsia.codecs.runtime_options import NO_OPTIONS, Options, RuntimeOptions, remembered_decision
+from intarsia.codecs.runtime_options import NO_OPTIONS, Options, PicklableOptions, remembered_decision
 from intarsia.display import one_line, place_text
 from intarsia.engine.fetch import is_immutable
 from intarsia.engine.fetch.store import read_key
@@ -298,9 +298,9 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         default = remembered_decision(self.group.metadata.attributes) or self.default
         return overrides.over(Options(default=default))
 
-    def runtime_options(self, name: str, overrides: Options = NO_OPTIONS) -> RuntimeOptions:
+    def runtime_options(self, name: str, overrides: Options = NO_OPTIONS) -> PicklableOptions:
         """What another process needs to write into a member as this group would."""
-        return RuntimeOptions.of(self.members.live.get(name), self.options(overrides))
+        return PicklableOptions.of(self.members.live.get(name), self.options(overrides))
 
     def bounds_text(self, box: Box) -> str:
         """A box of logical chunks as elements: [0:500, 0:1000]."""

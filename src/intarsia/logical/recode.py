@@ -14,7 +14,7 @@ from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec, VLenBytesCode
 
 from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.codecs.reshape import ReshapeCodec
-from intarsia.codecs.runtime_options import Options, RuntimeOptions
+from intarsia.codecs.runtime_options import Options, PicklableOptions
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.member_source import AnyArray, Source, grain
 from intarsia.engine.read import read_request
@@ -270,7 +270,7 @@ class _Copy:
     handle: type[LogicalArrayHandle]
     """How to read it."""
     member: str
-    runtime: RuntimeOptions
+    runtime: PicklableOptions
     """The run-time options for writing."""
     exact: bool = False
     """Whether every value is read again and compared."""

@@ -297,20 +297,20 @@ class _Slots:
                     f"{size_of(data)} bytes, but its codecs promised {self.layout.bound.nbytes}. Nothing "
                     "was written: use a decision that bounds the size, such as 'compress_if_smaller'"
                 )
-        places = {n: self._place(n) for n, data in encoded.items() if data is not None}
-        runs = list(_runs(places, encoded, self.layout.slot))
-        overwritten = [n for n in places if self.layout.copies == 1 and self.entries[n] != NO_ENTRY]
+        offsets = {n: self._free_slot(n) for n, data in encoded.items() if data is not None}
+        runs = list(_runs(offsets, encoded, self.layout.slot))
+        overwritten = [n for n in offsets if self.layout.copies == 1 and self.entries[n] != NO_ENTRY]
         for offset, buffers in runs:
             nbytes = sum(map(len, buffers))
             if overwritten or nbytes >= WORTH_ALLOCATING:
                 files.allocate(self.fd, offset, nbytes)
-        self._publish({n: (places[n] | int(TORN), self.entries[n][1]) for n in overwritten})
+        self._publish({n: (offsets[n] | int(TORN), self.entries[n][1]) for n in overwritten})
         for offset, buffers in runs:
             write_all(self.fd, buffers, offset)
         if self.settings.fsync:
             os.fdatasync(self.fd)
         self._publish(
-            {n: NO_ENTRY if data is None else (places[n], size_of(data)) for n, data in encoded.items()}
+            {n: NO_ENTRY if data is None else (offsets[n], size_of(data)) for n, data in encoded.items()}
         )
         if not files.is_current(self.fd, self.path):
             raise SlotsGoneError(
@@ -319,7 +319,7 @@ class _Slots:
                 "  Stop that program, then intarsia.shards.reslot(array), and write again"
             )
 
-    def _place(self, number: int) -> int:
+    def _free_slot(self, number: int) -> int:
         """Where to write: if there are two slots, into the one that the index does not name."""
         entry = self.entries[number]
         in_force = None if entry == NO_ENTRY else self.layout.copy_at(entry[0] & ~int(TORN))
@@ -339,11 +339,11 @@ class _Slots:
 
 
 def _runs(
-    places: dict[int, int], encoded: dict[int, Payload | None], slot: int
+    offsets: dict[int, int], encoded: dict[int, Payload | None], slot: int
 ) -> Iterator[tuple[int, list[bytes | memoryview]]]:
     """Payloads for neighbouring slots, joined, with the offset at which they start."""
     start, end, buffers = 0, -1, list[bytes | memoryview]()
-    for number, offset in sorted(places.items(), key=lambda item: item[1]):
+    for number, offset in sorted(offsets.items(), key=lambda item: item[1]):
         data = encoded[number]
         assert data is not None
         if offset != end:

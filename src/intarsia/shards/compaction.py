@@ -11,9 +11,9 @@ from threading import Semaphore
 
 import numpy as np
 
-from intarsia.codecs.chunk_rewrite import recode
+from intarsia.codecs.chunk_rewrite import redecide_chunk
 from intarsia.codecs.codec_path import ChunkWalk
-from intarsia.codecs.context import Grid, inner_place
+from intarsia.codecs.context import Grid, inner_position
 from intarsia.codecs.decisions import DecisionLike
 from intarsia.codecs.stored_decisions import with_decision
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
@@ -210,12 +210,12 @@ class Recoding:
     def _recode(self, path: Path, number: int, stored: bytes) -> bytes | None:
         """The chunk's new bytes; None if it stays as it is, as damaged chunks do."""
         sharded, spec = self.sharded, self.sharded.chunk_spec
-        shard = partial(self._grid.place_of, path.as_posix(), sharded.shard_spec, ())
+        shard = partial(self._grid.position_of, path.as_posix(), sharded.shard_spec, ())
         codecs, coordinates = sharded.inner_codecs, sharded.index.coordinates(number)
-        place = partial(inner_place, shard, coordinates, spec, codecs)
+        locate = partial(inner_position, shard, coordinates, spec, codecs)
         try:
             data = spec.prototype.buffer.from_bytes(stored)
-            new = ChunkWalk(recode).through(codecs, data, spec, place)
+            new = ChunkWalk(redecide_chunk).through(codecs, data, spec, locate)
         except ChunkDecodeError:
             return None
         return None if new is None else new.to_bytes()

@@ -86,16 +86,16 @@ def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int] | None = None
             f"the shard {name_of(fd)} has {size} bytes, but its index alone needs {index.nbytes}"
         )
     start = index.start(size)
-    places = index.positions(numbers)
+    rows = index.positions(numbers)
     if index.checksum or numbers is None:
         raw = read_exactly(fd, start, index.nbytes)
-        return index.entries(raw)[places], index.is_intact(raw)
-    first, last = int(places.min()), int(places.max())
-    if (last - first) * ENTRY > FAR * len(places):
-        raw = b"".join(read_exactly(fd, start + int(place) * ENTRY, ENTRY) for place in places)
+        return index.entries(raw)[rows], index.is_intact(raw)
+    first, last = int(rows.min()), int(rows.max())
+    if (last - first) * ENTRY > FAR * len(rows):
+        raw = b"".join(read_exactly(fd, start + int(row) * ENTRY, ENTRY) for row in rows)
         return index.entries(raw), True
     raw = read_exactly(fd, start + first * ENTRY, (last - first + 1) * ENTRY)
-    return index.entries(raw)[places - first], True
+    return index.entries(raw)[rows - first], True
 
 
 def write_entries(fd: int, index: SlotIndex, start: int, entries: Mapping[int, tuple[int, int]]) -> None:
@@ -105,18 +105,18 @@ def write_entries(fd: int, index: SlotIndex, start: int, entries: Mapping[int, t
     With one, the caller holds the index.
     """
     order: Literal["big", "little"] = "big" if index.big_endian else "little"
-    places = index.positions(list(entries)).tolist()
+    rows = index.positions(list(entries)).tolist()
     raw = {
-        place: offset.to_bytes(8, order) + length.to_bytes(8, order)
-        for place, (offset, length) in zip(places, entries.values(), strict=True)
+        row: offset.to_bytes(8, order) + length.to_bytes(8, order)
+        for row, (offset, length) in zip(rows, entries.values(), strict=True)
     }
     if not index.checksum:
-        for place, entry in sorted(raw.items()):
-            write_all(fd, [entry], start + place * ENTRY)
+        for row, entry in sorted(raw.items()):
+            write_all(fd, [entry], start + row * ENTRY)
         return
     stored = bytearray(read_exactly(fd, start, index.nbytes))
-    for place, entry in raw.items():
-        stored[place * ENTRY : (place + 1) * ENTRY] = entry
+    for row, entry in raw.items():
+        stored[row * ENTRY : (row + 1) * ENTRY] = entry
     view = memoryview(stored)
     view[-CHECKSUM:] = checksum_of(view[:-CHECKSUM])
     # The checksum comes last: a writer that dies leaves the whole change, none of it, or an old checksum,

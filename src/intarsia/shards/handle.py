@@ -18,7 +18,7 @@ from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
 from intarsia.progress import Progress, silent
 from intarsia.shards import files
-from intarsia.shards.inner_codecs import encoded_bound
+from intarsia.shards.inner_codecs import inner_chunk_bound
 from intarsia.shards.locks import local_root, refuse_network
 from intarsia.shards.sharding import OURS, SlottedSharding
 from intarsia.shards.slots import SlotIndex, SlotLayout, in_array_axes
@@ -249,7 +249,7 @@ class ShardedArray:
     def layouts(self) -> tuple[SlotLayout, ...]:
         """The possible layouts of a shard with slots; none if the size of chunks is not bounded."""
         try:
-            bound = encoded_bound(self.inner_codecs, self.chunk_spec)
+            bound = inner_chunk_bound(self.inner_codecs, self.chunk_spec)
         except NoSlotBoundError:
             return ()
         return SlotLayout(self.index, bound, 1), SlotLayout(self.index, bound, 2)

@@ -10,7 +10,7 @@ from zarr.codecs import ShardingCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
-from intarsia.codecs.codec_path import Divided
+from intarsia.codecs.codec_path import MultiPartCodec
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import names_chunks
 from intarsia.codecs.nested import run_coroutine
@@ -38,7 +38,7 @@ class EncodedBound:
         return -(-self.nbytes // 8) * 8
 
 
-def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBound:
+def inner_chunk_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBound:
     """The bound of a codec chain for chunks like `chunk_spec`; raises `NoSlotBoundError` if there is none.
 
     For a `conditional` codec, wherever it is nested, the bound holds if none of its codecs applies. Code that
@@ -48,7 +48,7 @@ def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBoun
     >>> from intarsia.shards.handle import ShardedArray
     >>> z = zarr.create_array({}, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
     >>> codec = z.metadata.codecs[0]
-    >>> encoded_bound(codec.codecs, ShardedArray(z).chunk_spec)
+    >>> inner_chunk_bound(codec.codecs, ShardedArray(z).chunk_spec)
     EncodedBound(nbytes=16, fixed=True)
     """
     codecs = tuple(codecs)
@@ -66,12 +66,12 @@ def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBoun
             nbytes, fixed = nbytes + codec.header_bytes, False
         elif isinstance(codec, ShardingCodec):  # it leaves out chunks of the fill value
             index = ShardIndex.of(codec, spec.shape)
-            inner = encoded_bound(codec.codecs, replace(spec, shape=codec.chunk_shape))
+            inner = inner_chunk_bound(codec.codecs, replace(spec, shape=codec.chunk_shape))
             nbytes, fixed = index.chunks * inner.nbytes + index.nbytes, False
         elif hasattr(codec, "chains"):
-            divided = cast("Divided", codec)
-            parts = (encoded_bound(*part).nbytes for part in divided.largest_parts(spec))
-            nbytes, fixed = divided.frame_bytes + sum(parts), False
+            multi_part = cast("MultiPartCodec", codec)
+            parts = (inner_chunk_bound(*part).nbytes for part in multi_part.largest_parts(spec))
+            nbytes, fixed = multi_part.frame_bytes + sum(parts), False
         elif codec.is_fixed_size:
             nbytes = codec.compute_encoded_size(nbytes, spec)
         else:
@@ -95,12 +95,12 @@ def _unbounded(codec: Codec) -> str:
     )
 
 
-def with_places(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
+def with_chunk_positions(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
     """The same codecs, except that those inside nested shards are told which chunk they work on.
 
     >>> from zarr.codecs import BytesCodec
     >>> inner = [BytesCodec(), ConditionalCodec(codecs=["zstd"])]
-    >>> type(with_places([ShardingCodec(chunk_shape=(2,), codecs=inner)])[0]).__name__
+    >>> type(with_chunk_positions([ShardingCodec(chunk_shape=(2,), codecs=inner)])[0]).__name__
     'NestedShard'
     """
     return tuple(

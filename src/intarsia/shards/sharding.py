@@ -16,11 +16,11 @@ from zarr.storage import StorePath
 from intarsia import _compat
 from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs
 from intarsia.codecs.codec_path import has_conditional
-from intarsia.codecs.context import Locate, at_place, current_place, inner_place, needs_chunk_index
+from intarsia.codecs.context import Locate, at_position, current_position, inner_position, needs_chunk_index
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
 from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.chunks import Payload, SlotWrite, in_batches, read_chunks, write_slots
-from intarsia.shards.inner_codecs import EncodedBound, encoded_bound, raw, with_places
+from intarsia.shards.inner_codecs import EncodedBound, inner_chunk_bound, raw, with_chunk_positions
 from intarsia.shards.locks import local_root
 from intarsia.shards.slots import SlotIndex, SlotSettings, in_array_axes
 from intarsia.shards.swap import restore_slots
@@ -122,7 +122,7 @@ class SlottedSharding(ShardingCodec):
             )
         index = self._index(shard_spec)
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
-        bound = encoded_bound(self.codecs, chunk_spec)
+        bound = inner_chunk_bound(self.codecs, chunk_spec)
         decides = has_conditional(self.codecs)
         functions = any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
         return SlotSettings(
@@ -145,14 +145,14 @@ class SlottedSharding(ShardingCodec):
         transform = self._get_inner_chunk_transform(shard_spec)
         encode_payload = self._fitting(shard_spec, settings.bound)
         projections, value = _compat.inner_projections(self, selection, shard_spec, value)
-        place_of = self._places(chunk_spec)
+        locate_inner = self._inner_locator(chunk_spec)
 
         def slot_write(projection: Any) -> SlotWrite:
             coordinates, chunk_selection, out_selection, complete = projection
 
             def encode(stored: bytes | None) -> Payload | None:
                 existing = None if stored is None else chunk_spec.prototype.buffer.from_bytes(stored)
-                with at_place(place_of(coordinates)):
+                with at_position(locate_inner(coordinates)):
                     encoded = _compat.merge_and_encode_chunk(
                         existing,
                         value,
@@ -194,14 +194,14 @@ class SlottedSharding(ShardingCodec):
         out = shard_spec.prototype.nd_buffer.empty(
             shape=indexer.shape, dtype=shard_spec.dtype.to_native_dtype(), order=shard_spec.order
         )
-        missing, place_of = True, self._places(chunk_spec)
+        missing, locate_inner = True, self._inner_locator(chunk_spec)
         for batch in in_batches(projections, settings.new.slot):
             stored = read_chunks(path, settings.index, batch, settings.layouts)
             missing &= stored is None
             for number in batch:
                 coordinates, chunk_selection, out_selection = projections[number]
                 data = None if stored is None else stored.get(number)
-                with at_place(place_of(coordinates)):
+                with at_position(locate_inner(coordinates)):
                     _compat.decode_and_scatter_chunk(
                         None if data is None else chunk_spec.prototype.buffer.from_bytes(data),
                         out,
@@ -229,7 +229,7 @@ class SlottedSharding(ShardingCodec):
 
         Unless `apply`, a `conditional` codec applies none of its codecs.
         """
-        codecs = with_places(self.codecs[:-1] if self._ends_in_checksum else self.codecs)
+        codecs = with_chunk_positions(self.codecs[:-1] if self._ends_in_checksum else self.codecs)
         codecs = _compat.evolve_codecs(
             codecs if apply else raw(codecs), replace(shard_spec, shape=self.chunk_shape)
         )
@@ -237,7 +237,9 @@ class SlottedSharding(ShardingCodec):
 
     def _get_inner_chunk_transform(self, shard_spec: ArraySpec) -> _compat.ChunkTransform:
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
-        return _compat.ChunkTransform(codecs=_compat.evolve_codecs(with_places(self.codecs), chunk_spec))
+        return _compat.ChunkTransform(
+            codecs=_compat.evolve_codecs(with_chunk_positions(self.codecs), chunk_spec)
+        )
 
     def _fitting(
         self, shard_spec: ArraySpec, bound: EncodedBound
@@ -258,10 +260,10 @@ class SlottedSharding(ShardingCodec):
         data = np.ascontiguousarray(encoded.as_numpy_array()).view(np.uint8)
         return (data.data, checksum_of(data)) if self._ends_in_checksum else (data.data,)
 
-    def _places(self, chunk_spec: ArraySpec) -> Callable[[tuple[int, ...]], Locate]:
+    def _inner_locator(self, chunk_spec: ArraySpec) -> Callable[[tuple[int, ...]], Locate]:
         """Where an inner chunk lies, for codecs that ask which chunk they work on."""
-        shard = current_place.get()
-        return lambda coordinates: partial(inner_place, shard, coordinates, chunk_spec, self.codecs)
+        shard = current_position.get()
+        return lambda coordinates: partial(inner_position, shard, coordinates, chunk_spec, self.codecs)
 
     def _encode_sync(self, _shard_array: NDBuffer, _shard_spec: ArraySpec) -> Buffer | None:
         raise SlotsUnsupportedError(
@@ -314,9 +316,9 @@ def _naming(
     return decode
 
 
-def _file_of(place: Any, *, write: bool = False) -> Path:
-    if not isinstance(place, StorePath):
+def _file_of(store_path: Any, *, write: bool = False) -> Path:
+    if not isinstance(store_path, StorePath):
         raise SlotsUnsupportedError("a slotted shard cannot be inside another shard: it must be a file")
-    if write and place.store.read_only:
-        raise ReadOnlyError(f"{place} cannot be written: the store was opened for reading only")
-    return local_root(place.store) / place.path
+    if write and store_path.store.read_only:
+        raise ReadOnlyError(f"{store_path} cannot be written: the store was opened for reading only")
+    return local_root(store_path.store) / store_path.path

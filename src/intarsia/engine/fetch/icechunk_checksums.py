@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from intarsia.codecs.compressors import Bytes, unzstd
+from intarsia.codecs.compressors import Bytes, decompress_zstd_frames
 
 if TYPE_CHECKING:
     from intarsia.manifest.region_table import Ints
@@ -75,7 +75,7 @@ def body_of(content: bytes, kind: int) -> bytes:
     if compression == PLAIN:
         return body
     try:
-        return bytes(unzstd(body, min(MAX_BYTES, MAX_INFLATION * len(body) + (1 << 20))))
+        return bytes(decompress_zstd_frames(body, min(MAX_BYTES, MAX_INFLATION * len(body) + (1 << 20))))
     except (ValueError, RuntimeError) as error:
         raise FormatError(str(error)) from error
 

@@ -21,7 +21,7 @@ from dask.base import compute, get_scheduler
 from dask.callbacks import Callback
 
 from intarsia._compat import store_supports_sync_io
-from intarsia.codecs.runtime_options import NO_OPTIONS, RuntimeOptions
+from intarsia.codecs.runtime_options import NO_OPTIONS, PicklableOptions
 from intarsia.engine.member_source import Source, grain
 from intarsia.engine.write import write_box
 from intarsia.logical.hierarchy import open_group
@@ -175,7 +175,7 @@ class _PieceInBlocks:
     source: da.Array
     logical: LogicalArrayHandle
     piece: DataPiece
-    options: RuntimeOptions
+    options: PicklableOptions
     """Run-time options to write it with."""
     grain: tuple[int, ...]
     """The smallest unit of the member that two tasks can write at the same time."""
@@ -213,7 +213,7 @@ class _BlockWriter:
     handle: StoreHandle
     path: str
     piece: DataPiece
-    options: RuntimeOptions
+    options: PicklableOptions
     template: Manifest
     starts: tuple[tuple[int, ...], ...]
     gate: _Gate | None
