@@ -10,7 +10,7 @@ import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 
 import intarsia
-from intarsia.shards import swap
+from intarsia.shards import replace_shard
 from intarsia.shards.compaction import Recoding
 from tests.grids import spread
 from tests.shards import fleet
@@ -42,7 +42,7 @@ def files_of(directory):
 def test_compacted_shards_are_byte_for_byte_what_zarr_writes(
     tmp_path, monkeypatch, kind, geometry, safe_readers
 ):
-    monkeypatch.setattr(swap, "SETTLE", 0)  # nobody else reads here
+    monkeypatch.setattr(replace_shard, "ASTRAY_SECONDS", 0)  # nobody else reads here
     made = GEOMETRIES[geometry] | KINDS[kind]
     array = fleet.make_array(tmp_path / "slots", **made)
     twin = fleet.make_array(tmp_path / "plain", **made)
@@ -120,7 +120,7 @@ def test_a_compacted_shard_that_somebody_else_rewrote_is_refused(tmp_path):
     other = (tmp_path / "c/0").read_bytes()
     (tmp_path / "c/0").unlink()
     (tmp_path / "c/0").write_bytes(data)
-    os.setxattr(tmp_path / "c/0", swap.MARK, b"of another index")
+    os.setxattr(tmp_path / "c/0", replace_shard.COMPACTED_ATTRIBUTE, b"of another index")
     (tmp_path / "c/0").write_bytes(other)
     with pytest.raises(intarsia.errors.SlotsGoneError):
         slots[8:16] = 3
@@ -282,7 +282,7 @@ def test_many_shards_wait_together_until_their_old_index_is_forgotten(tmp_path, 
     for shard in range(32):
         slots[shard * 64 + 8 : shard * 64 + 24] = shard + 1
     together = threading.Barrier(32)
-    monkeypatch.setattr(swap.time, "sleep", lambda _: together.wait(timeout=60))
+    monkeypatch.setattr(replace_shard.time, "sleep", lambda _: together.wait(timeout=60))
     assert intarsia.shards.compact(array).replaced == 32
     assert np.array_equal(array[8::64], np.arange(1, 33))
 

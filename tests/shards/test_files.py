@@ -23,12 +23,12 @@ def test_of_many_creators_one_wins_and_nobody_sees_a_half_made_file(tmp_path):
     barrier = threading.Barrier(8)
     seen = []
 
-    def create():
+    def create_shard_file():
         barrier.wait()
-        files.create(path, LAYOUT)
+        files.create_shard_file(path, LAYOUT)
         seen.append((path.stat().st_ino, path.stat().st_size))
 
-    threads = [threading.Thread(target=create) for _ in range(8)]
+    threads = [threading.Thread(target=create_shard_file) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -45,7 +45,7 @@ def test_of_many_creators_one_wins_and_nobody_sees_a_half_made_file(tmp_path):
 def test_an_existing_file_is_left_alone(tmp_path):
     path = tmp_path / "0"
     path.write_bytes(b"somebody's")
-    files.create(path, LAYOUT)
+    files.create_shard_file(path, LAYOUT)
     assert path.read_bytes() == b"somebody's"
 
 
@@ -55,7 +55,7 @@ def test_a_file_system_without_hard_links_is_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "link", unable)
     with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="hard links"):
-        files.create(tmp_path / "0", LAYOUT)
+        files.create_shard_file(tmp_path / "0", LAYOUT)
     assert os.listdir(tmp_path) == []
 
 

@@ -37,13 +37,13 @@ HOLDERS = {
     "read 3": lambda fd: locks.lock_chunks(fd, 3, 3, exclusive=False),
     "index": lambda fd: locks.lock_index(fd, exclusive=True),
     "read the index": lambda fd: locks.lock_index(fd, exclusive=False),
-    "swap": locks.lock_out_writers,
+    "replacement": locks.lock_out_writers,
 }
 FRIENDS = {
     ("write 3", "write 4"),
     ("read 3", "read 3"),
     ("read 3", "write 4"),
-    ("read 3", "swap"),  # readers keep to the file they have opened
+    ("read 3", "replacement"),  # readers keep to the file they have opened
     *((holder, kind) for holder in HOLDERS for kind in ("index", "read the index") if "index" not in holder),
     ("read the index", "read the index"),
 }
@@ -99,7 +99,7 @@ def test_a_forked_child_does_not_keep_what_its_parent_held(tmp_path):
     path = tmp_path / "shard"
     path.touch()
     ready, orders = os.pipe(), os.pipe()
-    fd = locks.open_file(path, os.O_RDWR)
+    fd = locks.open_for_locking(path, os.O_RDWR)
     assert locks.try_lock(fd)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
@@ -110,7 +110,7 @@ def test_a_forked_child_does_not_keep_what_its_parent_held(tmp_path):
         os.read(orders[0], 1)  # lives on for as long as we like, and no longer than we do
         os._exit(0)
     os.read(ready[0], 1)
-    other = locks.open_file(path, os.O_RDWR)
+    other = locks.open_for_locking(path, os.O_RDWR)
     assert not locks.try_lock(other)  # the child let go of it, and its parent did not
     locks.close_file(fd)  # as when the parent dies: nothing is unlocked
     assert locks.try_lock(other)

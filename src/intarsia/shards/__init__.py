@@ -3,7 +3,7 @@
 A slotted shard is a valid `sharding_indexed` shard whose inner chunks lie at fixed offsets.
 
 - `slots` says where they lie, `inner_codecs` how large they are; `handle` is an array seen as shard files.
-- `chunks` reads and writes them while others do; `locks`, `files` and `swap` make that safe.
+- `chunks` reads and writes them while others do; `locks`, `files` and `replace_shard` make that safe.
 - `compaction` removes the slots; `inspection` looks at all shards.
 """
 

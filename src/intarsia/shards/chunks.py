@@ -78,7 +78,7 @@ def read_chunks(
         if not intact:
             table, intact = read_entries_locked(fd, index)
             if not intact:
-                check_believable(path, index, os.fstat(fd).st_size, unpark(table), layouts)
+                check_plausible_table(path, index, os.fstat(fd).st_size, unpark(table), layouts)
         stored: dict[int, bytes] = {}
         for number, (offset, length) in zip(numbers, unpark(rows).tolist(), strict=True):
             if (offset, length) == NO_ENTRY:
@@ -93,7 +93,9 @@ def read_chunks(
         return stored
 
 
-def believable(index: SlotIndex, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]) -> bool:
+def is_plausible_table(
+    index: SlotIndex, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]
+) -> bool:
     """Whether a table makes sense without its checksum: chunks in slots, or in a row without gaps."""
     if any(layout.file_bytes == file_bytes and layout.holds(table) for layout in layouts):
         return True
@@ -105,11 +107,11 @@ def believable(index: SlotIndex, file_bytes: int, table: Table, layouts: Sequenc
     return bool(np.array_equal(ends[:-1], rows[:, 0]) and ends[-1] == data_end)
 
 
-def check_believable(
+def check_plausible_table(
     path: Path, index: SlotIndex, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]
 ) -> None:
     """Raise `ChunkDecodeError` unless a dying process may have left the table without its checksum."""
-    if not believable(index, file_bytes, table, layouts):
+    if not is_plausible_table(index, file_bytes, table, layouts):
         raise ChunkDecodeError(
             f"the index of the shard {path} does not match its checksum and makes no sense either: "
             "the file is damaged"
@@ -124,7 +126,7 @@ def torn_message(path: Path, coordinates: tuple[int, ...]) -> str:
     )
 
 
-def mend(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLayout]) -> Table:
+def repair_index(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLayout]) -> Table:
     """Repair what a writer or a compaction that died left in the index, and return where every chunk is.
 
     The caller keeps all writers out.
@@ -134,7 +136,7 @@ def mend(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLayout]) -
         return table
     size, table = os.fstat(fd).st_size, unpark(table)
     if not intact:
-        check_believable(path, index, size, table, layouts)
+        check_plausible_table(path, index, size, table, layouts)
     with lock_index(fd, exclusive=True):
         write_all(fd, [index.encode_numbered(table)], index.start(size))
     os.fsync(fd)
@@ -230,7 +232,7 @@ def write_slots(
         if fd is None:
             if all(data is None for data in encoded.values()):
                 break
-            files.create(path, settings.new)
+            files.create_shard_file(path, settings.new)
     if settings.fsync:
         files.sync_names(path, settings.durable)
 
@@ -254,7 +256,7 @@ def _mend(path: Path, settings: SlotSettings) -> None:
     with files.open_existing(path, write=True) as fd:
         if fd is not None:
             with lock_out_writers(fd):
-                mend(path, fd, settings.index, settings.layouts)
+                repair_index(path, fd, settings.index, settings.layouts)
 
 
 def _gone(path: Path, settings: SlotSettings) -> str:

@@ -22,7 +22,7 @@ from intarsia.progress import Progress, silent
 from intarsia.shards import files
 from intarsia.shards.chunks import read_chunks
 from intarsia.shards.handle import AnyArray, ShardedArray
-from intarsia.shards.swap import LockedShard, chunk_lengths, dense, lock_shard, put
+from intarsia.shards.replace_shard import LockedShard, chunk_lengths, dense_layout, lock_shard, replace_file
 
 AT_ONCE = 4
 """How many shards are compacted at once: while one waits for the disk, the next is copied."""
@@ -154,10 +154,10 @@ class _Compacting:
             replaced = {} if recoding is None else recoding.replacements(shard, lengths, prepared)
             prepared.clear()
             lengths |= {number: len(data) for number, data in replaced.items()}
-            table, nbytes = dense(sharded.index, lengths)
+            table, nbytes = dense_layout(sharded.index, lengths)
             if not replaced and nbytes == shard.nbytes and np.array_equal(table, shard.table):
                 return False
-            put(shard, table, nbytes, replaced=replaced, pause=self._rest)
+            replace_file(shard, table, nbytes, replaced=replaced, pause=self._rest)
             return True
 
 

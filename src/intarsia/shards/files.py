@@ -13,7 +13,7 @@ from typing import Literal
 from intarsia.codecs.shard_index import CHECKSUM, ENTRY, Table, checksum_of
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.file_io import name_of, read_exactly, write_all
-from intarsia.shards.locks import close_file, open_file, try_lock
+from intarsia.shards.locks import close_file, open_for_locking, try_lock
 from intarsia.shards.slots import SlotIndex, SlotLayout
 
 FAR = 64 << 10
@@ -33,7 +33,7 @@ def open_existing(path: Path, *, write: bool) -> Iterator[int | None]:
     True
     """
     try:
-        fd = open_file(path, os.O_RDWR if write else os.O_RDONLY)
+        fd = open_for_locking(path, os.O_RDWR if write else os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         yield None
         return
@@ -139,11 +139,11 @@ def temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
 
 
-def create(path: Path, layout: SlotLayout) -> None:
+def create_shard_file(path: Path, layout: SlotLayout) -> None:
     """Make an empty slotted shard at `path`, unless there is a file already; it appears atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = temporary(path)
-    fd = open_file(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    fd = open_for_locking(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         try_lock(fd)  # tells clear_leftovers that somebody is at work here
         os.ftruncate(fd, layout.file_bytes)

@@ -20,9 +20,9 @@ from intarsia.progress import Progress, silent
 from intarsia.shards import files
 from intarsia.shards.inner_codecs import inner_chunk_bound
 from intarsia.shards.locks import local_root, refuse_network
+from intarsia.shards.replace_shard import lock_shard, reslot_file
 from intarsia.shards.sharding import OURS, SlottedSharding
 from intarsia.shards.slots import SlotIndex, SlotLayout, in_array_axes
-from intarsia.shards.swap import lock_shard, reslot_file
 
 type AnyArray = zarr.Array[Any]
 

@@ -11,10 +11,10 @@ from intarsia.codecs.context import working_on
 from intarsia.codecs.shard_index import Table, is_absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.chunks import check_believable, read_chunks, read_entries_locked
+from intarsia.shards.chunks import check_plausible_table, read_chunks, read_entries_locked
 from intarsia.shards.handle import AnyArray, ShardedArray
+from intarsia.shards.replace_shard import dense_layout
 from intarsia.shards.slots import is_parked, real_places, unpark
-from intarsia.shards.swap import dense
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _of_shard(sharded: ShardedArray, path: Path) -> dict[str, int]:
         block = os.fstatvfs(fd).f_frsize
     present = np.flatnonzero(~is_absent(table))
     slotted = any(layout.file_bytes == status.st_size and layout.holds(table) for layout in sharded.layouts)
-    _, compacted = dense(sharded.index, {int(n): int(table[n, 1]) for n in present})
+    _, compacted = dense_layout(sharded.index, {int(n): int(table[n, 1]) for n in present})
     if not present.size:
         compacted = 0  # the file would be removed
     on_disk = status.st_blocks * 512
@@ -157,7 +157,7 @@ def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem
             try:
                 table, intact = read_entries_locked(fd, sharded.index)
                 if not intact:
-                    check_believable(
+                    check_plausible_table(
                         path, sharded.index, os.fstat(fd).st_size, unpark(table), sharded.layouts
                     )
             except ChunkDecodeError as error:

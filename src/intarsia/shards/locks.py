@@ -24,15 +24,15 @@ except ImportError:  # Windows, where the rest of the package works
     fcntl = None  # type: ignore[assignment]  # `supported` says so
 
 
-SWAP = 1 << 61
+REPLACEMENT = 1 << 61
 """Held by a process that replaces the file: one at a time."""
 
-TURNSTILE = SWAP + 1
+TURNSTILE = REPLACEMENT + 1
 """Passed by every process that wants a chunk, and held by one that wants to keep all writers out, so that a
 steady stream of writers cannot keep a compaction waiting for ever."""
 
-INDEX = SWAP + 2
-CHUNKS = SWAP + 3
+INDEX = REPLACEMENT + 2
+CHUNKS = REPLACEMENT + 3
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of Linux: type, whence, start, length, process
 
@@ -50,12 +50,12 @@ _open: set[int] = set()
 _opening = threading.RLock()
 
 
-def open_file(path: Path, flags: int) -> int:
+def open_for_locking(path: Path, flags: int) -> int:
     """A descriptor whose locks end with this process, regardless of its children; for `close_file`.
 
     >>> import tempfile; from pathlib import Path
     >>> with tempfile.NamedTemporaryFile() as file:
-    ...     close_file(open_file(Path(file.name), os.O_RDONLY))
+    ...     close_file(open_for_locking(Path(file.name), os.O_RDONLY))
     """
     with _opening:
         fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
@@ -64,7 +64,7 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def close_file(fd: int) -> None:
-    """Close what `open_file` opened."""
+    """Close what `open_for_locking` opened."""
     with _opening:
         _open.discard(fd)
         os.close(fd)
@@ -135,7 +135,7 @@ def lock_out_writers(fd: int) -> Iterator[None]:
     >>> with tempfile.TemporaryFile() as file, lock_out_writers(file.fileno()):
     ...     pass
     """
-    _set(fd, fcntl.F_WRLCK, SWAP, 1)
+    _set(fd, fcntl.F_WRLCK, REPLACEMENT, 1)
     try:
         _set(fd, fcntl.F_WRLCK, TURNSTILE, 1)
         try:
@@ -144,7 +144,7 @@ def lock_out_writers(fd: int) -> Iterator[None]:
             _set(fd, fcntl.F_UNLCK, TURNSTILE, 1)
         yield
     finally:
-        _set(fd, fcntl.F_UNLCK, SWAP, 0)
+        _set(fd, fcntl.F_UNLCK, REPLACEMENT, 0)
 
 
 def try_lock(fd: int) -> bool:
@@ -156,7 +156,7 @@ def try_lock(fd: int) -> bool:
     True
     """
     try:
-        _set(fd, fcntl.F_WRLCK, SWAP, 0, wait=False)
+        _set(fd, fcntl.F_WRLCK, REPLACEMENT, 0, wait=False)
     except (BlockingIOError, PermissionError):  # POSIX allows either
         return False
     return True

@@ -22,8 +22,8 @@ from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedErr
 from intarsia.shards.chunks import Payload, SlotWrite, in_batches, read_chunks, write_slots
 from intarsia.shards.inner_codecs import EncodedBound, inner_chunk_bound, raw, with_chunk_positions
 from intarsia.shards.locks import local_root
+from intarsia.shards.replace_shard import restore_slots
 from intarsia.shards.slots import SlotIndex, SlotSettings, in_array_axes
-from intarsia.shards.swap import restore_slots
 
 OURS = "zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'})"
 """The setting for a pipeline that can write parts of a shard behind a transpose."""

@@ -22,15 +22,15 @@ from intarsia.codecs.shard_index import Table, is_absent
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.file_io import copy_range, write_all
 from intarsia.shards import files
-from intarsia.shards.chunks import believable, mend
-from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
+from intarsia.shards.chunks import is_plausible_table, repair_index
+from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_for_locking, try_lock
 from intarsia.shards.slots import PARKED, TORN, SlotIndex, SlotLayout, SlotSettings, is_torn, real_places
 
-SETTLE = 0.2
+ASTRAY_SECONDS = 0.2
 """Seconds for which an entry leads astray before the file is replaced: far longer than a reader takes to get
 from the index to the chunk."""
 
-MARK = "user.intarsia.compacted"
+COMPACTED_ATTRIBUTE = "user.intarsia.compacted"
 """Extended attribute of a shard that was compacted here, with a digest of its index: a slotted writer may
 give it slots again without asking."""
 
@@ -48,7 +48,7 @@ class LockedShard:
     """Which chunks were half overwritten when their writer died; they stay that way."""
     nbytes: int
     """The size of the file."""
-    mendable: bool
+    repairable: bool
     """Whether its index could be repaired if this process died while changing it."""
 
 
@@ -63,19 +63,19 @@ def lock_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> I
             with lock_out_writers(fd):
                 if not files.is_current(fd, path):
                     continue
-                table = mend(path, fd, index, layouts)
+                table = repair_index(path, fd, index, layouts)
                 nbytes = os.fstat(fd).st_size
-                mendable = believable(index, nbytes, table, layouts)
-                yield LockedShard(path, fd, index, real_places(table), is_torn(table), nbytes, mendable)
+                repairable = is_plausible_table(index, nbytes, table, layouts)
+                yield LockedShard(path, fd, index, real_places(table), is_torn(table), nbytes, repairable)
                 return
 
 
-def dense(index: SlotIndex, lengths: Mapping[int, int]) -> tuple[Table, int]:
+def dense_layout(index: SlotIndex, lengths: Mapping[int, int]) -> tuple[Table, int]:
     """The table and the size of the shard that zarr-python writes for chunks of these lengths.
 
     >>> from intarsia.shards.slots import SlotIndex
     >>> index = SlotIndex(grid=(3,), first=False)
-    >>> table, nbytes = dense(index, {0: 10, 2: 5})
+    >>> table, nbytes = dense_layout(index, {0: 10, 2: 5})
     >>> table[[0, 2]].tolist(), nbytes
     ([[0, 10], [10, 5]], 67)
     """
@@ -102,7 +102,7 @@ def chunk_lengths(shard: LockedShard) -> dict[int, int]:
     return lengths
 
 
-def put(
+def replace_file(
     shard: LockedShard,
     table: Table,
     nbytes: int,
@@ -119,7 +119,7 @@ def put(
     """
     files.clear_leftovers(shard.path)
     partial = files.temporary(shard.path)
-    fd = open_file(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    fd = open_for_locking(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     stray = _astray(shard, table)
     try:
         try_lock(fd)
@@ -136,10 +136,10 @@ def put(
         write_all(fd, [stored], shard.index.start(nbytes))
         if not slotted:
             with contextlib.suppress(OSError):  # no such attributes here: then reslot must be called
-                os.setxattr(fd, MARK, _digest(stored))
+                os.setxattr(fd, COMPACTED_ATTRIBUTE, _digest(stored))
         os.fsync(fd)
         if stray:
-            (pause or time.sleep)(max(0.0, SETTLE - (time.monotonic() - since)))
+            (pause or time.sleep)(max(0.0, ASTRAY_SECONDS - (time.monotonic() - since)))
         os.replace(partial, shard.path)
         files.sync_directory(shard.path.parent)
     except BaseException:
@@ -182,7 +182,7 @@ def _digest(stored_index: bytes) -> bytes:
 
 def _astray(shard: LockedShard, table: Table) -> list[int]:
     """The chunks whose old place holds, or may later hold, something else."""
-    if not shard.mendable:
+    if not shard.repairable:
         return []
     moved = ~is_absent(shard.table) & (shard.table != table).any(axis=1)
     return [int(number) for number in np.flatnonzero(moved)]
@@ -209,7 +209,7 @@ def reslot_file(shard: LockedShard, layout: SlotLayout) -> None:
                 "that bounds the size, such as 'compress_if_smaller'"
             )
         table[number] = layout.offset(number), length
-    put(shard, table, layout.file_bytes, replaced={}, slotted=True)
+    replace_file(shard, table, layout.file_bytes, replaced={}, slotted=True)
 
 
 def restore_slots(path: Path, settings: SlotSettings) -> bool:
@@ -226,6 +226,6 @@ def restore_slots(path: Path, settings: SlotSettings) -> bool:
 def _is_marked(fd: int, stored_index: bytes) -> bool:
     """Whether the open shard was compacted here and not touched since."""
     try:
-        return os.getxattr(fd, MARK) == _digest(stored_index)
+        return os.getxattr(fd, COMPACTED_ATTRIBUTE) == _digest(stored_index)
     except OSError:
         return False

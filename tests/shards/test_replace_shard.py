@@ -9,7 +9,7 @@ import pytest
 
 import intarsia
 from intarsia import file_io
-from intarsia.shards import files, swap
+from intarsia.shards import files, replace_shard
 from intarsia.shards.handle import ShardedArray
 from tests.shards import fleet
 
@@ -46,7 +46,7 @@ def follow_old_entries(directory, monkeypatch, codecs, location, safe_readers, w
     tables = []
     read_table()
     # Whoever read an entry before it was led astray has followed it when this is over.
-    monkeypatch.setattr(swap.time, "sleep", read_table)
+    monkeypatch.setattr(replace_shard.time, "sleep", read_table)
     if way == "compact":
         intarsia.shards.compact(array)
     else:
@@ -77,12 +77,12 @@ def test_an_old_entry_never_leads_to_another_chunk(
 @pytest.mark.parametrize("way", ["compact", "reslot"])
 def test_without_parking_it_would(tmp_path, monkeypatch, codecs, size, way):
     """Shows that the test above can fail."""
-    monkeypatch.setattr(swap, "_astray", lambda *_: [])
+    monkeypatch.setattr(replace_shard, "_astray", lambda *_: [])
     assert follow_old_entries(tmp_path, monkeypatch, codecs, "end", False, way, size)
 
 
 def test_nobody_waits_where_no_chunk_moves(tmp_path, monkeypatch):
-    monkeypatch.setattr(swap.time, "sleep", lambda _: pytest.fail("there is nothing to wait for"))
+    monkeypatch.setattr(replace_shard.time, "sleep", lambda _: pytest.fail("there is nothing to wait for"))
     array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640, codecs=fleet.BARE)
     intarsia.shards.slotted(array)[:] = 1
     assert intarsia.shards.compact(array).replaced == 1
@@ -101,7 +101,7 @@ def test_a_parked_chunk_fails_in_other_programs_and_not_in_ours(tmp_path, monkey
             array[16:24]
         outcome.append(slots[8:].tolist())
 
-    monkeypatch.setattr(swap.time, "sleep", look)
+    monkeypatch.setattr(replace_shard.time, "sleep", look)
     intarsia.shards.compact(array)
     assert outcome == [list(range(56))]
     assert array[8:].tolist() == list(range(56))

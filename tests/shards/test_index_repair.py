@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from intarsia.codecs.shard_index import is_absent
-from intarsia.shards.chunks import believable
+from intarsia.shards.chunks import is_plausible_table
 from intarsia.shards.inner_codecs import EncodedBound
 from intarsia.shards.slots import PARKED, SlotIndex, SlotLayout, is_parked, unpark
 
@@ -35,14 +35,14 @@ def table(*entries):
     ],
 )
 def test_what_can_be_believed(entries, size, verdict):
-    assert believable(INDEX, size, table(*entries), LAYOUTS) == verdict
+    assert is_plausible_table(INDEX, size, table(*entries), LAYOUTS) == verdict
 
 
 def test_an_index_at_the_start_is_counted():
     first = SlotIndex(grid=(4,), first=True)
     made = table((2, (first.nbytes, 7)))
-    assert believable(first, first.nbytes + 7, made, ())
-    assert not believable(first, first.nbytes + 8, made, ())
+    assert is_plausible_table(first, first.nbytes + 7, made, ())
+    assert not is_plausible_table(first, first.nbytes + 8, made, ())
 
 
 def test_parking_leads_beyond_every_file_and_back():
