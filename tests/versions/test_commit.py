@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.versions.commit import METADATA_KEY, Backoff, Commit, publish
+from intarsia.versions.commit import METADATA_KEY, Backoff, Commit, commit_with_retries
 from tests.versions.places import create, memory
 from tests.versions.proxy import in_front_of
 
@@ -137,13 +137,13 @@ def test_who_is_far_behind_is_told_so_at_once(shared, host, tmp_path):
 
 
 class Appended:
-    """Rows that were appended in a session; they follow by being appended in another one."""
+    """Rows that were appended in a session; they are rebased by being appended in another one."""
 
     def __init__(self, repo, number, obstacles=()):
         self.repo, self.number, self.obstacles = repo, number, list(obstacles)
-        self.follow(begin=True)
+        self.rebase(begin=True)
 
-    def follow(self, *, begin=False):
+    def rebase(self, *, begin=False):
         if not begin and self.obstacles:
             return [self.obstacles.pop()]
         self.session = self.repo.writable_session("main")
@@ -178,23 +178,23 @@ def prepare():
     return Preparing()
 
 
-def test_a_change_that_nobody_disturbs_does_not_follow(prepare):
+def test_a_change_that_nobody_disturbs_is_not_rebased(prepare):
     prepare.obstacles = ["never asked"]
-    snapshot = publish(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), prepare)
+    snapshot = commit_with_retries(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), prepare)
     assert snapshot == prepare.repo.lookup_branch("main")
     assert (prepare.calls, prepare.column) == (1, [7])
 
 
-def test_a_change_follows_what_others_committed_without_a_failed_commit(prepare):
+def test_a_change_is_rebased_on_what_others_committed_without_a_failed_commit(prepare):
     prepare.meanwhile = [lambda: intarsia.append(prepare.repo, "a", rows(1), codecs=["gzip"])]
-    publish(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), prepare)
+    commit_with_retries(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), prepare)
     assert (prepare.calls, prepare.column) == (1, [1, 7])
 
 
-def test_a_change_that_cannot_follow_is_prepared_again(prepare):
+def test_a_change_that_cannot_be_rebased_is_prepared_again(prepare):
     prepare.meanwhile = [lambda: intarsia.append(prepare.repo, "a", rows(1), codecs=["gzip"])]
     prepare.obstacles = ["/a: its colour"]
-    publish(Commit(prepare.repo, "main", "ours", backoff=Backoff(2, 0.0)), prepare)
+    commit_with_retries(Commit(prepare.repo, "main", "ours", backoff=Backoff(2, 0.0)), prepare)
     assert (prepare.calls, prepare.column) == (2, [1, 7])
 
 
@@ -202,12 +202,14 @@ def test_a_change_that_may_be_prepared_only_once_says_what_others_changed(prepar
     prepare.meanwhile = [lambda: intarsia.append(prepare.repo, "a", rows(1), codecs=["gzip"])]
     prepare.obstacles = ["/a: its colour"]
     with pytest.raises(intarsia.errors.ConcurrentUpdateError) as caught:
-        publish(Commit(prepare.repo, "main", "ours", backoff=Backoff(2, 0.0)), prepare, again=False)
+        commit_with_retries(
+            Commit(prepare.repo, "main", "ours", backoff=Backoff(2, 0.0)), prepare, again=False
+        )
     assert caught.value.changed == ["/a: its colour"]
     assert (prepare.calls, prepare.column) == (1, [1])
 
 
 def test_where_there_is_nothing_to_change_nothing_is_committed(prepare):
     tip = prepare.repo.lookup_branch("main")
-    assert publish(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), lambda: tip) == tip
+    assert commit_with_retries(Commit(prepare.repo, "main", "ours", backoff=Backoff(1)), lambda: tip) == tip
     assert prepare.repo.lookup_branch("main") == tip

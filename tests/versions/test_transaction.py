@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.versions.commit import Commit, SessionChanges, publish
+from intarsia.versions.commit import Commit, SessionChanges, commit_with_retries
 from tests.versions.places import create, memory
 
 
@@ -313,7 +313,7 @@ def test_many_rounds_of_others_are_survived(repo):
     session = repo.writable_session("main")
     changes = SessionChanges(commit, session, session.snapshot_id)
     intarsia.open(session.store, "t", mode="r+")[0] = 90
-    settled = publish(commit, lambda: changes, again=False)
+    settled = commit_with_retries(commit, lambda: changes, again=False)
     assert settled == repo.lookup_branch("main")
     assert len(rounds) == 5
     assert values(repo)[0] == 90
@@ -330,7 +330,7 @@ def test_a_branch_that_never_rests_ends_in_an_error(repo):
     changes = SessionChanges(commit, session, session.snapshot_id)
     intarsia.open(session.store, "t", mode="r+")[0] = 90
     with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="others were faster in 3 attempts"):
-        publish(commit, lambda: changes, again=False)
+        commit_with_retries(commit, lambda: changes, again=False)
 
 
 def test_retry_repeats_the_change_until_it_fits(repo):

@@ -74,7 +74,7 @@ from intarsia.errors import IngestError, RepositoryNotFoundError, VersionNotFoun
 from intarsia.logical.hierarchy import joined_path
 from intarsia.progress import Progress, silent
 from intarsia.versions.access import reopen_without_cache, with_containers
-from intarsia.versions.commit import Commit, publish
+from intarsia.versions.commit import Commit, commit_with_retries
 from intarsia.versions.repository import check_name, open_repository
 
 if TYPE_CHECKING:
@@ -539,7 +539,7 @@ class Ingestion:
             commit.message = message or f"ingest: {report.summary}"
             return change
 
-        snapshot = publish(commit, prepare)
+        snapshot = commit_with_retries(commit, prepare)
         report, change = attempts[-1]
         return report if isinstance(change, str) else with_fields(report, snapshot_id=snapshot)
 
@@ -896,7 +896,7 @@ def remove(
         commit.message = message or f"remove {count_text(len(gone), 'file')}"
         return UncommittedChange(session)
 
-    return publish(commit, prepare)
+    return commit_with_retries(commit, prepare)
 
 
 def _entries(named: Iterable[Any], ledger: Ledger) -> list[int]:

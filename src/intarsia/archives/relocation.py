@@ -30,7 +30,7 @@ from intarsia.extras import extra
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.versions.access import with_containers
-from intarsia.versions.commit import Commit, publish
+from intarsia.versions.commit import Commit, commit_with_retries
 from intarsia.versions.repository import open_repository
 
 
@@ -136,7 +136,7 @@ def _relocated(
                 commit.message = message or f"relocate {done[-1]}"
                 return UncommittedChange(session)
 
-    snapshot = publish(commit, prepare)
+    snapshot = commit_with_retries(commit, prepare)
     last = done[-1]
     return Relocation(last.files, last.chunks, last.unmarked, snapshot, last.repository)
 

@@ -73,7 +73,7 @@ class UncommittedChange:
 
     session: icechunk.Session
 
-    def follow(self) -> list[str]:
+    def rebase(self) -> list[str]:
         """Where files go depends on everything there: after any other commit, a new plan is needed."""
         return ["the dataset may have changed"]
 

@@ -26,7 +26,14 @@ from intarsia.manifest.coercion import as_values
 from intarsia.manifest.packing_columns import PackingChoice, choose_packing
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
-from intarsia.versions.commit import Backoff, Basis, Commit, PreparedChange, SessionChanges, publish
+from intarsia.versions.commit import (
+    Backoff,
+    Commit,
+    PreparedChange,
+    ReadPrecondition,
+    SessionChanges,
+    commit_with_retries,
+)
 from intarsia.versions.repository import RepositoryLike, open_repository
 from intarsia.versions.version import group_in_fork, group_to_edit, node_at
 
@@ -163,7 +170,7 @@ def append_data(commit: Commit, path: str, incoming: AppendData, *, merge: bool 
                 return SessionChanges(commit, session, session.snapshot_id)
         return Upload.append(commit, session, logical, addition, incoming, encoding)
 
-    return publish(commit, prepare)
+    return commit_with_retries(commit, prepare)
 
 
 type Attach = Callable[[icechunk.Session, LogicalArrayHandle], list[str]]
@@ -236,13 +243,13 @@ class Upload:
         """Upload a box in another encoding; it fits if the box has the layout, holes and values that were
         read."""
         path, fork = logical.group.path, session.fork()
-        basis = Basis.of(session, path, box, logical.manifest)
+        precondition = ReadPrecondition.of(session, path, box, logical.manifest)
         apart = group_in_fork(logical, fork)
         room = reserve(apart)
         copy_values(room, client=client, progress=progress)
 
         def attach(session: icechunk.Session, logical: LogicalArrayHandle) -> list[str]:
-            changed = basis.changed_until(commit.repo, session.snapshot_id)
+            changed = precondition.violations_until(commit.repo, session.snapshot_id)
             if not changed:
                 _merge(session, fork)
                 reserve(logical, ready=room.new_members[0]).commit()
@@ -251,7 +258,7 @@ class Upload:
         attach(session, logical)
         return cls(commit, session, path, attach)
 
-    def follow(self) -> list[str]:
+    def rebase(self) -> list[str]:
         """Attach it to the newest state of the array."""
         session = self.commit.repo.writable_session(self.commit.branch)
         changed = self.attach(session, group_to_edit(session, self.path))
@@ -335,4 +342,4 @@ def recode(
         reserve = partial(reserve_copy, boxes=[box], encoding=encoding)
         return Upload.copy(commit, session, logical, box, reserve, client, progress)
 
-    return publish(commit, prepare)
+    return commit_with_retries(commit, prepare)

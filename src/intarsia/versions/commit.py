@@ -1,13 +1,13 @@
 """Committing safely alongside other writers.
 
-`Commit` makes one commit, and finds it again if its acknowledgement is lost. `publish` is the one loop that
-commits everything: a change is first prepared, however long that takes, and then committed, under the lock of
-a local repository, or moved on top of what others have committed meanwhile, or prepared again.
+`Commit` makes one commit, and finds it again if its acknowledgement is lost. `commit_with_retries` is the one
+loop that commits everything: a change is first prepared, however long that takes, and then committed, under
+the lock of a local repository, or rebased on what others have committed meanwhile, or prepared again.
 
 `SessionChanges` knows whether others' commits take away what our changes build on. Icechunk compares changes
 node by node and chunk by chunk. That is not enough: a write into a member is lost, without any conflict, if
 someone else's manifest sends readers to another member. So the routing is checked, for our writes under their
-manifest and for theirs under ours. `Basis` defines, once, what "nothing changed" means.
+manifest and for theirs under ours. `ReadPrecondition` defines, once, what "nothing changed" means.
 """
 
 import datetime
@@ -183,14 +183,16 @@ class PreparedChange(Protocol):
     def session(self) -> icechunk.Session:
         """The session that holds the change, on top of the snapshot that it was made for."""
 
-    def follow(self) -> list[str]:
+    def rebase(self) -> list[str]:
         """Put the change on top of what others have committed since.
 
         If they changed what it builds on, this is impossible; then return what they changed, in words.
         """
 
 
-def publish(commit: Commit, prepare: Callable[[], PreparedChange | str], *, again: bool = True) -> str:
+def commit_with_retries(
+    commit: Commit, prepare: Callable[[], PreparedChange | str], *, again: bool = True
+) -> str:
     """Commit what `prepare` makes, no matter what others commit meanwhile, and return the snapshot id.
 
     If they change what it builds on, it is prepared again; or, unless `again`, `ConcurrentUpdateError` names
@@ -202,14 +204,14 @@ def publish(commit: Commit, prepare: Callable[[], PreparedChange | str], *, agai
     with explain_errors(commit.repo):
         for _ in backoff.tries():
             if prepared is None:
-                made = prepare()
-                if isinstance(made, str):
-                    return made
-                prepared, base = made, base or made.session.snapshot_id
+                result = prepare()
+                if isinstance(result, str):
+                    return result
+                prepared, base = result, base or result.session.snapshot_id
             with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
                 # A commit that conflicts has written everything but the branch; looking first is cheaper.
                 moved = commit.repo.lookup_branch(commit.branch) != prepared.session.snapshot_id
-                changed = prepared.follow() if moved else []
+                changed = prepared.rebase() if moved else []
                 if not changed:
                     try:
                         return commit.make(prepared.session, since=base)
@@ -293,19 +295,19 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Basis:
-    """What a change builds on: a box of a logical array as it was, including holes.
+class ReadPrecondition:
+    """What a change has read and relies on: a box of a logical array as it was, including holes.
 
-    It is unchanged if the array is still the same node, the box has the same size, every part of it is still
+    It holds if the array is still the same node, the box has the same size, every part of it is still
     backed by the same place in the same member, or still by nothing, and no chunk that it shows was written.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.transaction(repo, message="create") as tx:
     ...     tx.create("t", shape=(4,), chunks=(2,), dtype="u1").add_region([(0, 2)], codecs=[])
-    >>> basis = Basis.of(repo.readonly_session("main"), "t", Box((0,), (2,)))
+    >>> precondition = ReadPrecondition.of(repo.readonly_session("main"), "t", Box((0,), (2,)))
     >>> _ = intarsia.write(repo, "t", 1, 9)
-    >>> basis.changed_until(repo, repo.lookup_branch("main"))
+    >>> precondition.violations_until(repo, repo.lookup_branch("main"))
     ['/t: [0:2] was written']
     """
 
@@ -336,18 +338,18 @@ class Basis:
             box = Box.sized(manifest.lattice)
         return cls("/" + path.strip("/"), node, base.snapshot_id, manifest, box)
 
-    def changed_until(self, repo: icechunk.Repository, tip: str) -> list[str]:
-        """What the commits up to a snapshot changed in it, in words; empty if nothing."""
+    def violations_until(self, repo: icechunk.Repository, tip: str) -> list[str]:
+        """What the commits up to a snapshot changed in the box, in words; empty if it holds."""
         if tip == self.base:
             return []
         try:
             theirs = Changes.of(repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip))
         except icechunk.InvalidInputError:
             return [f"the branch was reset to {tip}, where {self.base} is unknown"]
-        return self.changed_in(repo.readonly_session(snapshot_id=tip), theirs.written_in(self.path))
+        return self.violations_in(repo.readonly_session(snapshot_id=tip), theirs.written_in(self.path))
 
-    def changed_in(self, session: icechunk.Session, written: Written) -> list[str]:
-        """What is different in a session, in which these chunks, by member, were written since."""
+    def violations_in(self, session: icechunk.Session, written: Written) -> list[str]:
+        """The same for a session, in which these chunks, by member, were written since."""
         now = group_at(session, self.path) if node_at(session, self.path) == self.node else None
         if now is None:
             return [f"{self.path}: removed or recreated"]
@@ -392,7 +394,7 @@ class SessionChanges:
     >>> intarsia.open(session.store, "t", mode="r+")[0] = 1
     >>> theirs = intarsia.write(repo, "t", 2, 9)
     >>> changes = SessionChanges(Commit(repo, "main", "ours"), session, session.snapshot_id)
-    >>> changes.follow()
+    >>> changes.rebase()
     []
     >>> changes.session.snapshot_id == theirs
     True
@@ -403,10 +405,10 @@ class SessionChanges:
     base: str
     """The snapshot that the session began with."""
 
-    bases: Sequence[Basis] = ()
+    preconditions: Sequence[ReadPrecondition] = ()
     """What was read: others must not have changed it, even if none of our writes would be lost."""
 
-    def follow(self) -> list[str]:
+    def rebase(self) -> list[str]:
         """Put the changes on top of the branch, or say what others changed."""
         repo, session = self.commit.repo, self.session
         tip, ours = repo.lookup_branch(self.commit.branch), Changes.of(session.status())
@@ -423,8 +425,8 @@ class SessionChanges:
         except icechunk.RebaseFailedError as failed:
             return [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
         changed = self._hidden_writes(ours)
-        for basis in self.bases:
-            changed += basis.changed_until(repo, session.snapshot_id)
+        for precondition in self.preconditions:
+            changed += precondition.violations_until(repo, session.snapshot_id)
         return changed
 
     def _hidden_writes(self, ours: Changes) -> list[str]:

@@ -20,7 +20,7 @@ from intarsia.logical.chunk_copies import chunk_refs
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.routing import rows_of, shown_in
-from intarsia.versions.commit import Basis, Changes, chunks_text
+from intarsia.versions.commit import Changes, ReadPrecondition, chunks_text
 from intarsia.versions.version import group_in_fork, same_node
 
 type Chunks = dict[str, frozenset[tuple[int, ...]]]
@@ -235,7 +235,7 @@ def _check_nodes(session: icechunk.Session, base: icechunk.ForkSession, diff: ic
 
 def _check_share(share: Share, session: icechunk.Session, changes: Changes) -> None:
     """Refuse anything but values in the chunks of the share, for the layout that was divided."""
-    if Basis.of(share.base, share.path).changed_in(session, {}):
+    if ReadPrecondition.of(share.base, share.path).violations_in(session, {}):
         raise ForkError(
             f"the layout of {share.path!r} changed after the work was divided.\n"
             "  Nothing was merged. Change the layout first, then divide the work: array.fork_for(n)"

@@ -19,7 +19,7 @@ from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.document import MANIFEST_KEY, new_name
 from intarsia.manifest.manifest import Manifest
-from intarsia.versions.commit import METADATA_KEY, Backoff, Basis, Changes
+from intarsia.versions.commit import METADATA_KEY, Backoff, Changes, ReadPrecondition
 from intarsia.versions.diff import ArrayChange, compare
 from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, retry
@@ -244,7 +244,7 @@ def _restore(tx: Transaction, session: icechunk.Session, old: LogicalArrayHandle
     now, generation = _current(tx.session, path)
     if now is not None:
         # Values that others write meanwhile fit the restored layout, but are not what was asked for.
-        tx.build_on(Basis.of(tx.repo.readonly_session(snapshot_id=tx.session.snapshot_id), path))
+        tx.build_on(ReadPrecondition.of(tx.repo.readonly_session(snapshot_id=tx.session.snapshot_id), path))
     _restore_attributes(open_group(tx.store, path, "a"), dict(old.group.metadata.attributes))
     names = tuple(_bring_back(tx, session, path, name) for name in old.manifest.members)
     generation = max(generation, old.manifest.generation)

@@ -35,7 +35,7 @@ from intarsia.manifest.region_table import Row
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
 from intarsia.versions.append_recode import Reserve, Upload
-from intarsia.versions.commit import Backoff, Commit, publish
+from intarsia.versions.commit import Backoff, Commit, commit_with_retries
 from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, commit_change
 from intarsia.versions.version import group_at, group_to_edit
@@ -106,7 +106,7 @@ def add_replica(
         reserve = partial(reserve_replica, box=cells, replica=replica)
         return Upload.copy(commit, session, logical, cells, reserve, client, progress)
 
-    return publish(commit, prepare)
+    return commit_with_retries(commit, prepare)
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def _do_next_step(commit: Commit, path: str, client: Client | None, progress: Pr
         commit.message = f"maintain: {made}"
         return Upload.copy(commit, session, logical, step.box, step.reserve, client, progress)
 
-    snapshot = publish(commit, prepare)
+    snapshot = commit_with_retries(commit, prepare)
     return None if made is None else replace(made, snapshot_id=snapshot)
 
 

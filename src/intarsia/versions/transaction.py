@@ -12,7 +12,7 @@ from intarsia.casting import Casting
 from intarsia.codecs.decisions import DecisionLike
 from intarsia.codecs.runtime_options import PaddingFunction
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.versions.commit import Backoff, Basis, Commit, SessionChanges, publish
+from intarsia.versions.commit import Backoff, Commit, ReadPrecondition, SessionChanges, commit_with_retries
 from intarsia.versions.forks import Share, merge_forks
 from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository, translate_error
 
@@ -36,7 +36,7 @@ class Transaction:
         self._base = ""
         self._snapshot_id: str | None = None
         self._merged: dict[str, set[tuple[int, ...]]] = {}
-        self._bases: list[Basis] = []
+        self._preconditions: list[ReadPrecondition] = []
 
     @property
     def repo(self) -> icechunk.Repository:
@@ -85,9 +85,9 @@ class Transaction:
         """
         merge_forks(self.repo, self.session, forks, self._merged)
 
-    def build_on(self, basis: Basis) -> None:
+    def build_on(self, precondition: ReadPrecondition) -> None:
         """Refuse to commit if others change what was read, even if none of our writes would be lost."""
-        self._bases.append(basis)
+        self._preconditions.append(precondition)
 
     def __enter__(self) -> Self:
         return self.begin()
@@ -106,7 +106,7 @@ class Transaction:
         session = self.session
         if session.read_only or not session.has_uncommitted_changes:  # users may have committed it themselves
             return session.snapshot_id
-        return SessionChanges(self._commit, session, self._base, self._bases)
+        return SessionChanges(self._commit, session, self._base, self._preconditions)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -119,7 +119,7 @@ class Transaction:
                 raise translate_error(error, self.repo) from error
             return
         if self.session.read_only or self.session.has_uncommitted_changes:
-            self._snapshot_id = publish(self._commit, self.changes, again=False)
+            self._snapshot_id = commit_with_retries(self._commit, self.changes, again=False)
         self._give_up()
 
     def _give_up(self) -> None:
@@ -207,7 +207,7 @@ def commit_change(commit: Commit, change: Callable[[Transaction], object]) -> st
         change(tx)
         return tx.changes()
 
-    return publish(commit, prepare)
+    return commit_with_retries(commit, prepare)
 
 
 def write(
