@@ -215,11 +215,13 @@ def write_logical_array(
     source: AnyArray, store: Any, path: str, choice: Encoding, progress: Progress
 ) -> LogicalArray:
     """A logical array that holds the values of an array in one region."""
-    room = reserve_copy(source, store, path, choice)
-    logical = room.logical
-    with removed_on_failure(logical.group.store_path), room.shown_when_filled():
-        for name in room.new_members:
-            copy_blocks(source, logical.members[name], logical.target(name, room.options[name]), progress)
+    reservation = reserve_copy(source, store, path, choice)
+    logical = reservation.logical
+    with removed_on_failure(logical.group.store_path), reservation.shown_when_filled():
+        for name in reservation.new_members:
+            copy_blocks(
+                source, logical.members[name], logical.target(name, reservation.options[name]), progress
+            )
     return LogicalArray(logical)
 
 

@@ -40,7 +40,7 @@ ENCODING_FIELDS = frozenset(("codecs", "chunks", "shards", "fill_value"))
 
 @dataclass(frozen=True)
 class Job:
-    """One array, and the room that is made for it."""
+    """One array, and the reservation for it."""
 
     source: Any
     """A NumPy array, a dask array, or an array in a store, which the caller of `run_jobs` copies."""
@@ -176,8 +176,8 @@ def append_along(source: Any, logical: LogicalArrayHandle, axis: int | str, enco
     logical.begin_edit()
     addition = addition_of(source, logical, axis)
     encoding = encoding_of_series(source, logical, addition, encoding)
-    room = reserve_growth(logical, addition, encoding) or reserve_append(logical, addition, encoding)
-    return Job(source, room)
+    reservation = reserve_growth(logical, addition, encoding) or reserve_append(logical, addition, encoding)
+    return Job(source, reservation)
 
 
 def addition_of(source: Any, logical: LogicalArrayHandle, axis: int | str) -> Addition:

@@ -156,11 +156,11 @@ def append(
     logical.begin_edit()
     values = as_values(logical.manifest, data, casting, all_axes=True)
     addition = _with_open_end(logical, Addition.of(logical.manifest, values.shape, axis), encoding, values)
-    room = reserve_growth(logical, addition, encoding, values) if merge else None
-    if room is None:
-        room = reserve_append(logical, addition, encoding, values)
-    with room.shown_when_filled():
-        room.fill(lambda source: values[source.slices])
+    reservation = reserve_growth(logical, addition, encoding, values) if merge else None
+    if reservation is None:
+        reservation = reserve_append(logical, addition, encoding, values)
+    with reservation.shown_when_filled():
+        reservation.fill(lambda source: values[source.slices])
 
 
 def reserve_growth(
@@ -181,13 +181,13 @@ def reserve_growth(
         place = grown.to_member(row, grown.elements(beyond))
         if grown.is_shown(row.member, place, besides=row):
             return None
-    room = Reservation(logical, addition.origin)
+    reservation = Reservation(logical, addition.origin)
     fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
-    room.in_region(grown, row, fresh, _options_for(logical, row, encoding))
+    reservation.in_region(grown, row, fresh, _options_for(logical, row, encoding))
     stop = before.regions.stop.copy()
     stop[(before.regions.start == row.box.start).all(axis=1), axis] = end
-    room.manifest = before.changed(regions=replace(before.regions, stop=stop), shape=grown.shape)
-    return room
+    reservation.manifest = before.changed(regions=replace(before.regions, stop=stop), shape=grown.shape)
+    return reservation
 
 
 def reserve_append(
@@ -201,11 +201,11 @@ def reserve_append(
     """Room in the partial last chunk if regions have it, and in new members for the rest.
 
     If `ready`, the array of this name in the group already holds the rest, packed as `encoding` says: the
-    room is for the part before it.
+    reservation is for the part before it.
     """
-    room = Reservation(logical, addition.origin)
+    reservation = Reservation(logical, addition.origin)
     if not addition.length:
-        return room
+        return reservation
     addition = _with_open_end(logical, addition, encoding, values)
     before, grown, new = addition.before, addition.grown, list[NewRegion]()
     holes = before.regions.free(addition.partial) if all(addition.partial.shape) else []
@@ -218,22 +218,22 @@ def reserve_append(
             boxes.append((addition.rest, chosen))
         for box, encoded in boxes:
             elements, fresh = grown.elements(box), addition.fresh(box)
-            name = room.in_new_member(elements, encoded, fresh, packing=encoded.packing)
+            name = reservation.in_new_member(elements, encoded, fresh, packing=encoded.packing)
             new.append(NewRegion(box, name, packing=encoded.packing))
     if ready is not None:
         new.append(NewRegion(addition.rest, ready, packing=encoding.packing))
     for row, shared in addition.heads:
-        room.in_region(grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
-    room.manifest = before.replace_boxes([], new, shape=grown.shape)
-    return room
+        reservation.in_region(grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
+    reservation.manifest = before.replace_boxes([], new, shape=grown.shape)
+    return reservation
 
 
 def reserve_rest(logical: LogicalArrayHandle, addition: Addition, encoding: Encoding) -> Reservation:
     """Room for the data in wholly new logical chunks, in a member that no manifest shows yet."""
-    room = Reservation(logical, addition.origin)
+    reservation = Reservation(logical, addition.origin)
     if addition.rest_shape is not None:
-        room.in_new_member(addition.grown.elements(addition.rest), encoding, packing=encoding.packing)
-    return room
+        reservation.in_new_member(addition.grown.elements(addition.rest), encoding, packing=encoding.packing)
+    return reservation
 
 
 def _with_open_end(

@@ -74,10 +74,10 @@ def add_region(
     values: Any = None if data is None else as_values(manifest, data, casting, all_axes=True)
     if values is not None:
         check_shape(values.shape, manifest.elements(box).shape, f"the region {logical.bounds_text(box)}")
-    room = reserve_regions(logical, [(bounds, encoding)], manifest.elements(box).start)
-    with room.shown_when_filled():
+    reservation = reserve_regions(logical, [(bounds, encoding)], manifest.elements(box).start)
+    with reservation.shown_when_filled():
         if values is not None:
-            room.fill(lambda source: values[source.slices])
+            reservation.fill(lambda source: values[source.slices])
 
 
 def _with_member(
@@ -157,12 +157,12 @@ def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: Options =
         copy_out(logical, ends, options)
     manifest = logical.manifest
     cropped = _cropped(manifest, new_shape)
-    room = Reservation(logical, manifest=manifest.changed(regions=cropped.regions, shape=new_shape))
+    reservation = Reservation(logical, manifest=manifest.changed(regions=cropped.regions, shape=new_shape))
     for row in _uncovering_rows(manifest, cropped):
         for uncovered in cropped.elements(row.box).subtract(manifest.elements(row.box)):
-            room.in_region(cropped, row, uncovered, options)
-    with room.shown_when_filled():
-        room.fill(lambda _: manifest.fill_value)
+            reservation.in_region(cropped, row, uncovered, options)
+    with reservation.shown_when_filled():
+        reservation.fill(lambda _: manifest.fill_value)
 
 
 def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:

@@ -342,10 +342,10 @@ def keep_layout(logical: LogicalArrayHandle, box: Box, encoding: Encoding) -> En
     for axis, unit in enumerate(manifest.chunk_shape):
         start, stop = box.start[axis], box.stop[axis]
         if start > row.box.start[axis] or stop < row.box.stop[axis]:
-            room = (stop - start) * unit
-            size = min(chunks[axis], room)
+            extent = (stop - start) * unit
+            size = min(chunks[axis], extent)
             chunks = (*chunks[:axis], size, *chunks[axis + 1 :])
             if shards is not None:
-                shard = min(shards[axis], -(-room // size) * size)
+                shard = min(shards[axis], -(-extent // size) * size)
                 shards = (*shards[:axis], shard, *shards[axis + 1 :])
     return replace(encoding, chunks=chunks, shards=shards)

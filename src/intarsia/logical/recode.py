@@ -64,14 +64,14 @@ def recode(
     it was accepted.
     """
     logical.begin_edit()
-    room = reserve_copy(logical, [box], encoding)
-    with room.discarded_on_failure():
-        copy_values(room, client=client, progress=progress)
-        accepted = accept(logical.members[room.new_members[0]])
+    reservation = reserve_copy(logical, [box], encoding)
+    with reservation.discarded_on_failure():
+        copy_values(reservation, client=client, progress=progress)
+        accepted = accept(logical.members[reservation.new_members[0]])
     if accepted:
-        room.commit()
+        reservation.commit()
     else:
-        room.discard()
+        reservation.discard()
     return accepted
 
 
@@ -105,9 +105,9 @@ def copy_out(logical: LogicalArrayHandle, parts: Iterable[tuple[Row, Box]], opti
             encodings[alike] = encoding_like(logical, row, default)
         groups.setdefault(repr(encodings[alike]), (encodings[alike], []))[1].append(box)
     for encoding, boxes in groups.values():
-        room = reserve_copy(logical, boxes, encoding)
-        with room.shown_when_filled():
-            copy_values(room)
+        reservation = reserve_copy(logical, boxes, encoding)
+        with reservation.shown_when_filled():
+            copy_values(reservation)
 
 
 def reserve_copy(
@@ -144,17 +144,17 @@ def reserve_copy(
         fresh += [box] if whole else [part for part, _ in of_regions]
         one_packing = len({packing for _, packing in of_regions}) == 1
         parts += [(box, of_regions[0][1])] if whole and one_packing else of_regions
-    room = Reservation(logical, copied=copied)
+    reservation = Reservation(logical, copied=copied)
     if ready is None:
         if copied is not None:
             encoding = replace(encoding, packing=parts[0][1])
         elements = map(manifest.elements, fresh)
-        ready = room.in_new_member(manifest.elements(around), encoding, *elements, packing=new_packing)
+        ready = reservation.in_new_member(manifest.elements(around), encoding, *elements, packing=new_packing)
     new = [NewRegion(part, ready, part.seen_from(around.start).start, packing) for part, packing in parts]
     # Replicas stay what they are, unless the new encoding rounds.
     exact = new_packing is None and is_exact(parse_codecs(encoding.codecs or ()))
-    room.manifest = manifest.replace_boxes(boxes, new, layer=layer, same_values=exact)
-    return room
+    reservation.manifest = manifest.replace_boxes(boxes, new, layer=layer, same_values=exact)
+    return reservation
 
 
 def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
@@ -202,27 +202,33 @@ class StoredNumbers(LogicalArrayHandle):
         raise ReadError("the layout of the array was changed while its stored numbers were read")
 
 
-def copy_values(room: Reservation, *, client: Client | None = None, progress: Progress = silent) -> None:
-    """Fill the room for a recode with the current values, block by block; steps are chunks or shards.
+def copy_values(
+    reservation: Reservation, *, client: Client | None = None, progress: Progress = silent
+) -> None:
+    """Fill the reservation for a recode with the current values, block by block; steps are chunks or shards.
 
     With a client, steps are tasks.
     """
-    logical, (name,) = room.logical, room.new_members
-    options, unit = room.options[name], grain(logical.members[name])
+    logical, (name,) = reservation.logical, reservation.new_members
+    options, unit = reservation.options[name], grain(logical.members[name])
     member = logical.members[name]
     metadata: Any = member.metadata
-    exact = room.exact and not is_exact(metadata.codecs)
+    exact = reservation.exact and not is_exact(metadata.codecs)
     runtime = logical.runtime_options(name, options)
-    handle = LogicalArrayHandle if room.copied is None else StoredNumbers
-    copy = _Copy(logical.group.path, room.copied or logical.manifest, handle, name, runtime, exact)
-    step = _step(logical, room.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
-    tasks = _tasks(room.pieces, step)
+    handle = LogicalArrayHandle if reservation.copied is None else StoredNumbers
+    copy = _Copy(logical.group.path, reservation.copied or logical.manifest, handle, name, runtime, exact)
+    step = _step(logical, reservation.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
+    tasks = _tasks(reservation.pieces, step)
     if client is not None:
         run_on_workers(client, logical.group.store, copy, tasks, progress)
         return
     steps = [sum(prod(piece.target.in_units(unit).shape) for piece in task) for task in tasks]
     progress(0, sum(steps))
-    source = logical if room.copied is None else handle(logical.group, room.copied, logical.members.live)
+    source = (
+        logical
+        if reservation.copied is None
+        else handle(logical.group, reservation.copied, logical.members.live)
+    )
     for task, done in zip(tasks, accumulate(steps), strict=True):
         copy.into(source, logical.target(name, options), task)
         progress(done, sum(steps))

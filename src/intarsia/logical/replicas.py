@@ -303,9 +303,9 @@ def reserve_replica(
     What the layer had there before is replaced. If `ready`, the array of this name already holds the values.
     """
     policy = Policy.of(logical).with_replica(replica)
-    room = reserve_copy(logical, [box], replica.encoding, layer=replica.layer, ready=ready)
-    room.attributes, room.exact = policy.attributes, True
-    return room
+    reservation = reserve_copy(logical, [box], replica.encoding, layer=replica.layer, ready=ready)
+    reservation.attributes, reservation.exact = policy.attributes, True
+    return reservation
 
 
 def add_replica(
@@ -327,9 +327,9 @@ def add_replica(
 def _fill(
     logical: LogicalArrayHandle, box: Box, replica: ReplicaPolicy, client: Client | None, progress: Progress
 ) -> None:
-    room = reserve_replica(logical, box, replica)
-    with room.shown_when_filled():
-        copy_values(room, client=client, progress=progress)
+    reservation = reserve_replica(logical, box, replica)
+    with reservation.shown_when_filled():
+        copy_values(reservation, client=client, progress=progress)
 
 
 def drop_replica(logical: LogicalArrayHandle, bounds: BoundsLike | None, layer: int | None) -> None:

@@ -1,7 +1,7 @@
 """The one way for data to get into a logical array: reserve room, fill it, commit.
 
 To reserve is to make members, or to let them grow; readers do not see this yet. Whoever has the data fills
-the room: this process, a cluster, a copy in another encoding. To commit is to write the manifest that shows
+the reservation: this process, a cluster, a copy in another encoding. To commit is to write the manifest that shows
 the data.
 """
 
@@ -156,9 +156,9 @@ class Reservation:
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
     >>> from intarsia.logical.encoding import Encoding
-    >>> room = reserve_regions(array._logical, [([(0, 4)], Encoding())])
-    >>> with room.shown_when_filled():
-    ...     room.fill(lambda source: 7)
+    >>> reservation = reserve_regions(array._logical, [([(0, 4)], Encoding())])
+    >>> with reservation.shown_when_filled():
+    ...     reservation.fill(lambda source: 7)
     >>> array[...].tolist()
     [7, 7, 7, 7]
     """
@@ -237,21 +237,21 @@ class Reservation:
             self.logical.commit(self.manifest, self.attributes)
 
     def discard(self) -> None:
-        """Give the room back, as the data will not come."""
+        """Undo the reservation, as the data will not come."""
         self.logical.discard(*self.new_members)
         for name, shape in self.grown.items():
             self.logical.members[name].resize(shape)
 
     @contextmanager
     def shown_when_filled(self) -> Iterator[None]:
-        """Fill the room inside; then it is committed, or discarded if anything fails."""
+        """Fill the reservation inside; then it is committed, or discarded if anything fails."""
         with self.discarded_on_failure():
             yield
         self.commit()
 
     @contextmanager
     def discarded_on_failure(self) -> Iterator[None]:
-        """Fill the room inside; it is given back if anything fails."""
+        """Fill the reservation inside; it is discarded if anything fails."""
         try:
             yield
         except BaseException as error:
@@ -273,12 +273,12 @@ def reserve_regions(
     if pair is not None:
         named = " and ".join(logical.bounds_text(table.row(i).box) for i in pair)
         raise OverlapError(f"the regions {named} overlap")
-    room, new = Reservation(logical, origin), []
+    reservation, new = Reservation(logical, origin), []
     for box, encoding in boxes:
-        name = room.in_new_member(manifest.elements(box), encoding, packing=encoding.packing)
+        name = reservation.in_new_member(manifest.elements(box), encoding, packing=encoding.packing)
         new.append(NewRegion(box, name, packing=encoding.packing))
-    room.manifest = manifest.replace_boxes([], new)
-    return room
+    reservation.manifest = manifest.replace_boxes([], new)
+    return reservation
 
 
 def reserve_covered(logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int]]) -> Reservation:
@@ -289,20 +289,20 @@ def reserve_covered(logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int
     box = Box.of((int(a), int(b)) for a, b in bounds)
     logical.cut_replicas(logical.manifest.cells(box))
     manifest = logical.manifest
-    room = Reservation(logical, box.start)
+    reservation = Reservation(logical, box.start)
     for i in manifest.regions.touching(manifest.cells(box)).tolist():
         row = manifest.regions.row(i)
         shared = manifest.elements(row.box).intersect(box)
         if shared is not None:
             logical.member_of(row)  # one that is too small is damaged, and must not grow
-            room.in_region(manifest, row, shared)
-    missing = prod(box.shape) - sum(prod(piece.source.shape) for piece in room.pieces)
+            reservation.in_region(manifest, row, shared)
+    missing = prod(box.shape) - sum(prod(piece.source.shape) for piece in reservation.pieces)
     if missing:
         raise NoRegionError(
             f"{missing} of the {prod(box.shape)} elements of {box.text()} lie in no region.\n"
             "  Give codecs for a new region where there is none, or bounds that regions cover"
         )
-    return room
+    return reservation
 
 
 @contextmanager

@@ -112,13 +112,13 @@ class AppendData(Protocol):
     def encoding(self, logical: LogicalArrayHandle) -> Encoding:
         """How it will be stored there."""
 
-    def fill(self, room: Reservation) -> None:
-        """Write all the data that the room is for. Slow work belongs here, because no lock is held.
+    def fill(self, reservation: Reservation) -> None:
+        """Write all the data that the reservation is for. Slow work belongs here, because no lock is held.
 
-        The room may be for the later part of the data only. `fill_head` will ask for the part before it.
+        The reservation may be for the later part of the data only. `fill_head` will ask for the part before it.
         """
 
-    def fill_head(self, room: Reservation) -> None:
+    def fill_head(self, reservation: Reservation) -> None:
         """Write the part before the uploaded one: a few rows at most, while holding the lock."""
 
 
@@ -143,8 +143,8 @@ class _InMemory:
         chosen = choose_codecs(self.codecs, self.values, packing=packed.get("packing"))
         return Encoding(chosen, self.chunks, self.shards, **packed)
 
-    def fill(self, room: Reservation) -> None:
-        room.fill(lambda source: self.values[source.slices])
+    def fill(self, reservation: Reservation) -> None:
+        reservation.fill(lambda source: self.values[source.slices])
 
     fill_head = fill
 
@@ -163,10 +163,10 @@ def append_data(commit: Commit, path: str, incoming: AppendData, *, merge: bool 
         encoding = incoming.encoding(logical)
         if may_grow:
             may_grow = False  # if others append too, the data is uploaded apart from their manifest
-            room = reserve_growth(logical, addition, encoding, incoming.values)
-            if room is not None:
-                with room.shown_when_filled():
-                    incoming.fill(room)
+            reservation = reserve_growth(logical, addition, encoding, incoming.values)
+            if reservation is not None:
+                with reservation.shown_when_filled():
+                    incoming.fill(reservation)
                 return SessionChanges(commit, session, session.snapshot_id)
         return Upload.append(commit, session, logical, addition, incoming, encoding)
 
@@ -206,9 +206,9 @@ class Upload:
         node, fork = node_at(session, path), None if rest_shape is None else session.fork()
         apart = logical if fork is None else group_in_fork(logical, fork)
         chosen = complete_encoding(logical, addition, encoding)
-        room = reserve_rest(apart, addition, chosen)
-        incoming.fill(room)
-        member = next(iter(room.new_members), None)
+        reservation = reserve_rest(apart, addition, chosen)
+        incoming.fill(reservation)
+        member = next(iter(reservation.new_members), None)
         encoding = replace(encoding, packing=chosen.packing, keep_packing=False)
 
         def attach(
@@ -221,9 +221,9 @@ class Upload:
                 if addition.rest_shape != rest_shape:
                     return [f"{path}: the data would now be aligned differently to the chunks"]
             _merge(session, fork)
-            room = reserve_append(logical, addition, encoding, incoming.values, ready=member)
-            with room.shown_when_filled():
-                incoming.fill_head(room)
+            reservation = reserve_append(logical, addition, encoding, incoming.values, ready=member)
+            with reservation.shown_when_filled():
+                incoming.fill_head(reservation)
             return []
 
         attach(session, logical, addition)
@@ -245,14 +245,14 @@ class Upload:
         path, fork = logical.group.path, session.fork()
         precondition = ReadPrecondition.of(session, path, box, logical.manifest)
         apart = group_in_fork(logical, fork)
-        room = reserve(apart)
-        copy_values(room, client=client, progress=progress)
+        reservation = reserve(apart)
+        copy_values(reservation, client=client, progress=progress)
 
         def attach(session: icechunk.Session, logical: LogicalArrayHandle) -> list[str]:
             changed = precondition.violations_until(commit.repo, session.snapshot_id)
             if not changed:
                 _merge(session, fork)
-                reserve(logical, ready=room.new_members[0]).commit()
+                reserve(logical, ready=reservation.new_members[0]).commit()
             return changed
 
         attach(session, logical)

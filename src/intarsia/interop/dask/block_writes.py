@@ -56,7 +56,11 @@ class Cluster:
 
         The logical groups belong to one store, and everything that workers write ends up there.
         """
-        parts = [_PieceInBlocks.of(source, room, piece) for source, room in jobs for piece in room.pieces]
+        parts = [
+            _PieceInBlocks.of(source, reservation, piece)
+            for source, reservation in jobs
+            for piece in reservation.pieces
+        ]
         if not parts:
             return
         store = parts[0].logical.group.store
@@ -181,12 +185,12 @@ class _PieceInBlocks:
     """The smallest unit of the member that two tasks can write at the same time."""
 
     @classmethod
-    def of(cls, source: da.Array, room: Reservation, piece: DataPiece) -> Self:
-        logical = room.logical
+    def of(cls, source: da.Array, reservation: Reservation, piece: DataPiece) -> Self:
+        logical = reservation.logical
         member = logical.members.child(piece.member)
         size = grain(member)
         part = source[piece.source.slices]
-        options = logical.runtime_options(piece.member, room.options.get(piece.member, NO_OPTIONS))
+        options = logical.runtime_options(piece.member, reservation.options.get(piece.member, NO_OPTIONS))
         return cls(part.rechunk(align(part.chunks, piece, size)), logical, piece, options, size)
 
     def results(self, handle: StoreHandle, gate: _Gate | None) -> Any:

@@ -228,31 +228,35 @@ class _DeferredAppend:
         """The requested encoding, in the chunks of the series."""
         return write_jobs.encoding_of_series(self.source, logical, self.addition(logical), self.choice)
 
-    def fill(self, room: Reservation) -> None:
+    def fill(self, reservation: Reservation) -> None:
         """Compute everything: the reserved part into members, the part before it into memory."""
         if self.stored is not None:
             self.source = self._read_back(*self.stored)
-        addition = self.addition(room.logical)
+        addition = self.addition(reservation.logical)
         axis = addition.axis
-        split = min([piece.source.start[axis] for piece in room.pieces], default=self.source.shape[axis])
+        split = min(
+            [piece.source.start[axis] for piece in reservation.pieces], default=self.source.shape[axis]
+        )
         head = self.source[(slice(None),) * axis + (slice(0, split),)]
-        self.head = as_values(room.logical.manifest, np.asanyarray(head.compute())) if split else None
-        self.cluster.write([(self.source, room)])
-        self.stored = room, addition
+        self.head = as_values(reservation.logical.manifest, np.asanyarray(head.compute())) if split else None
+        self.cluster.write([(self.source, reservation)])
+        self.stored = reservation, addition
 
-    def fill_head(self, room: Reservation) -> None:
+    def fill_head(self, reservation: Reservation) -> None:
         """Write the part that was computed into memory."""
         head: Any = self.head
-        room.fill(lambda source: head[source.slices])
+        reservation.fill(lambda source: head[source.slices])
 
-    def _read_back(self, room: Reservation, addition: Addition) -> Any:
+    def _read_back(self, reservation: Reservation, addition: Addition) -> Any:
         """The data as it is stored now: the part before the reserved one is still in memory."""
         da = extra("dask.array", "dask")
-        manifest, store, axis = room.manifest, room.logical.group.store, addition.axis
+        manifest, store, axis = reservation.manifest, reservation.logical.group.store, addition.axis
         if manifest is None:  # it was uploaded apart
-            new = [NewRegion(addition.rest, piece.member, packing=piece.packing) for piece in room.pieces]
+            new = [
+                NewRegion(addition.rest, piece.member, packing=piece.packing) for piece in reservation.pieces
+            ]
             manifest = addition.before.replace_boxes([], new, shape=addition.grown.shape)
-        group = open_group(fork_of(store).store, room.logical.group.path, "r")
+        group = open_group(fork_of(store).store, reservation.logical.group.path, "r")
         stored = to_dask(LogicalArray(LogicalArrayHandle(group, manifest)))
         head = [] if self.head is None else [da.from_array(shown(self.head), name=False)]
         first = addition.old + sum(part.shape[axis] for part in head)
