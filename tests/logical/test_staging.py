@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import intarsia
 from intarsia.logical.append import Addition, reserve_append, reserve_growth
 from intarsia.logical.encoding import Encoding
-from intarsia.logical.staging import reserve_covered, reserve_regions
+from intarsia.logical.staging import reserve_in_existing_regions, reserve_regions
 from tests.grids import dear
 from tests.logical.strategies import arrays, codec_lists
 
@@ -84,7 +84,7 @@ def test_a_box_that_regions_do_not_cover_is_refused():
     array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype="i4")
     array.add_region(((0, 4),), codecs=[])
     with pytest.raises(intarsia.errors.NoRegionError, match="2 of the 4 elements"):
-        reserve_covered(array._logical, ((2, 6),))
+        reserve_in_existing_regions(array._logical, ((2, 6),))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from intarsia.logical.advice import Objective, advise
 from intarsia.logical.encoding import Encoding
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.staging import nothing_left
+from intarsia.logical.staging import remove_empty_groups_on_failure
 from intarsia.progress import Progress, silent
 from intarsia.versions.repository import check_name
 from intarsia.versions.transaction import transaction
@@ -107,7 +107,7 @@ def convert(
         target = transaction(repo, branch=branch, message=message or f"convert {path or 'a group'}")
     with target as tx:
         store = resolve(store).store if tx is None else tx.store
-        with nothing_left(store):
+        with remove_empty_groups_on_failure(store):
             copy_nodes(nodes, lambda path: open_group(store, path, "a"), convert_array, progress)
     if repo is not None:
         arrays = {name: open(repo, name, branch=branch) for name in arrays}
@@ -173,7 +173,7 @@ def export(
     """
     choice = Encoding(codecs, chunks, shards)
     nodes = walk(open_source(source, source_path, Version(branch, tag, snapshot_id, as_of)))
-    with nothing_left(store):
+    with remove_empty_groups_on_failure(store):
         place = _free_place(store, path.strip("/"), nodes[0].node, overwrite=overwrite)
 
         def open_target(path: str) -> zarr.Group:

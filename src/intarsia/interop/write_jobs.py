@@ -23,7 +23,7 @@ from intarsia.logical.encoding import Encoding
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.opening import create
-from intarsia.logical.staging import Reservation, clean_up, reserve_covered, reserve_regions
+from intarsia.logical.staging import Reservation, clean_up, reserve_in_existing_regions, reserve_regions
 from intarsia.manifest.box import Bounds, Box
 from intarsia.manifest.coercion import as_values
 from intarsia.manifest.document import MANIFEST_KEY
@@ -161,7 +161,7 @@ def fill_bounds(
             f"the box {box.text()} takes no codecs, chunks or shards: it already has regions: {named}.\n"
             "  Leave them out to write the data into these; arr.recode changes their encoding"
         )
-    return Job(source, reserve_covered(logical, box.bounds))
+    return Job(source, reserve_in_existing_regions(logical, box.bounds))
 
 
 def _is_encoding_of(logical: LogicalArrayHandle, rows: list[int], encoding: Encoding) -> bool:

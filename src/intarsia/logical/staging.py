@@ -281,7 +281,9 @@ def reserve_regions(
     return reservation
 
 
-def reserve_covered(logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int]]) -> Reservation:
+def reserve_in_existing_regions(
+    logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int]]
+) -> Reservation:
     """A box of elements that regions back already: the data replaces what is there.
 
     Replicas of the box are removed before the data is written, whatever happens to it.
@@ -306,7 +308,7 @@ def reserve_covered(logical: LogicalArrayHandle, bounds: Sequence[tuple[int, int
 
 
 @contextmanager
-def nothing_left(store: Any) -> Iterator[None]:
+def remove_empty_groups_on_failure(store: Any) -> Iterator[None]:
     """If a change fails in a store at a local path that was not there before, remove its empty groups again.
 
     Only groups without content and empty directories go: another process may write to the same place.

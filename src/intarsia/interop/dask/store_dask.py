@@ -19,7 +19,7 @@ from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.logical.staging import Reservation, nothing_left
+from intarsia.logical.staging import Reservation, remove_empty_groups_on_failure
 from intarsia.manifest.coercion import as_values, shown
 from intarsia.manifest.manifest import NewRegion
 from intarsia.parallel import fork_of
@@ -141,7 +141,7 @@ def store_dask(
     repo = as_repository(store)
     if repo is None:
         target = resolve(store).store
-        with nothing_left(target):
+        with remove_empty_groups_on_failure(target):
             write_jobs.run_jobs([reserve(writable(target))], cluster)
         return None
     verb = "append to" if axis is not None else "store" if bounds is None else "fill a box of"

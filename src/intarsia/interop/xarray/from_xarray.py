@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from intarsia.extras import extra
 from intarsia.interop.dask.store_dask import writable
-from intarsia.logical.staging import nothing_left
+from intarsia.logical.staging import remove_empty_groups_on_failure
 from intarsia.progress import Progress, silent
 from intarsia.versions.transaction import retry, transaction
 from intarsia.versions.version import as_repository, resolve
@@ -93,7 +93,7 @@ def from_xarray(
     repo = as_repository(store)
     if repo is None:
         target = resolve(store).store
-        with nothing_left(target):
+        with remove_empty_groups_on_failure(target):
             write(writable(target))
         return None
     text = message or f"{'write' if append_dim is None else 'append to'} {path.strip('/') or '/'}"
