@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.logical.append import Addition, reserve_append, reserve_growth
+from intarsia.logical.append import AppendPlan, reserve_append, reserve_growth
 from intarsia.logical.encoding import Encoding
 from intarsia.logical.staging import reserve_in_existing_regions, reserve_regions
 from tests.grids import dear
@@ -35,10 +35,10 @@ def test_reserving_and_writing_is_appending(data):
     codecs = data.draw(st.none() | codec_lists(array.ndim))
     merge = data.draw(st.booleans())
     logical = array._logical
-    addition = Addition.of(logical.manifest, shape, axis)
-    reservation = reserve_growth(logical, addition, Encoding(codecs)) if merge else None
+    plan = AppendPlan.of(logical.manifest, shape, axis)
+    reservation = reserve_growth(logical, plan, Encoding(codecs)) if merge else None
     if reservation is None:
-        reservation = reserve_append(logical, addition, Encoding(codecs))
+        reservation = reserve_append(logical, plan, Encoding(codecs))
     assert np.array_equal(array[...], model)  # nothing can be seen of it yet
     if np.prod(shape):
         fill(logical, reservation, values)
@@ -53,8 +53,8 @@ def test_what_was_reserved_and_not_wanted_leaves_nothing_behind(reserve, codecs)
     array = intarsia.create(store, "a", shape=(3,), chunks=(2,), dtype="i4")
     array.add_region(((0, 3),), codecs=["gzip"], data=[1, 2, 3])
     before = {key: value.to_bytes() for key, value in store.items()}
-    addition = Addition.of(array.manifest, (5,), axis=0)
-    reservation = reserve(array._logical, addition, Encoding(codecs))
+    plan = AppendPlan.of(array.manifest, (5,), axis=0)
+    reservation = reserve(array._logical, plan, Encoding(codecs))
     reservation.discard()
     assert {key: value.to_bytes() for key, value in store.items()} == before
     assert array[...].tolist() == [1, 2, 3]

@@ -13,7 +13,7 @@ import zarr
 from intarsia._compat import dask_meta
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.logical.append import (
-    Addition,
+    AppendPlan,
     complete_encoding,
     reserve_append,
     reserve_growth,
@@ -174,25 +174,25 @@ def _is_encoding_of(logical: LogicalArrayHandle, rows: list[int], encoding: Enco
 def append_along(source: Any, logical: LogicalArrayHandle, axis: int | str, encoding: Encoding) -> Job:
     """After the end of an axis."""
     logical.begin_edit()
-    addition = addition_of(source, logical, axis)
-    encoding = encoding_of_series(source, logical, addition, encoding)
-    reservation = reserve_growth(logical, addition, encoding) or reserve_append(logical, addition, encoding)
+    plan = append_plan(source, logical, axis)
+    encoding = encoding_of_series(source, logical, plan, encoding)
+    reservation = reserve_growth(logical, plan, encoding) or reserve_append(logical, plan, encoding)
     return Job(source, reservation)
 
 
-def addition_of(source: Any, logical: LogicalArrayHandle, axis: int | str) -> Addition:
+def append_plan(source: Any, logical: LogicalArrayHandle, axis: int | str) -> AppendPlan:
     """Where the source goes after the end of an axis; if it does not fit, refused before it is computed."""
     _check_type(logical, source)
-    return Addition.of(logical.manifest, tuple(source.shape), axis)
+    return AppendPlan.of(logical.manifest, tuple(source.shape), axis)
 
 
 def encoding_of_series(
-    source: Any, logical: LogicalArrayHandle, addition: Addition, encoding: Encoding
+    source: Any, logical: LogicalArrayHandle, plan: AppendPlan, encoding: Encoding
 ) -> Encoding:
     """Data appended with other codecs keeps the chunks of the series, unless the caller chose others."""
     if encoding.codecs is None or encoding.chunks is not None or encoding.shards is not None:
         return encoding
-    last = complete_encoding(logical, addition, Encoding())
+    last = complete_encoding(logical, plan, Encoding())
     return replace(encoding, chunks=last.chunks or _chunk_shape(source), shards=last.shards)
 
 

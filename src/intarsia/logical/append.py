@@ -30,12 +30,12 @@ FLOATS_ROUND = 4
 
 
 @dataclass(frozen=True)
-class Addition:
+class AppendPlan:
     """Where data of some shape goes after the end of an axis.
 
     >>> from intarsia.manifest.manifest import Manifest
-    >>> addition = Addition.of(Manifest.empty((5,), (2,), "i4"), (4,), axis=0)
-    >>> addition.grown.shape, addition.rest
+    >>> plan = AppendPlan.of(Manifest.empty((5,), (2,), "i4"), (4,), axis=0)
+    >>> plan.grown.shape, plan.new_chunks
     ((9,), Box(start=(3,), stop=(5,)))
     """
 
@@ -49,8 +49,8 @@ class Addition:
     """The manifest with the new shape, but the old regions."""
 
     @classmethod
-    def of(cls, manifest: Manifest, shape: tuple[int, ...], axis: int | str) -> Addition:
-        """The addition of data of this shape; refused if it does not fit the array."""
+    def of(cls, manifest: Manifest, shape: tuple[int, ...], axis: int | str) -> AppendPlan:
+        """The plan for data of this shape; refused if it does not fit the array."""
         axis = axis_number(manifest, axis)
         if not -manifest.ndim <= axis < manifest.ndim:
             raise BoundsError(f"axis {axis} is out of bounds for an array of {manifest.ndim} dimensions")
@@ -64,14 +64,14 @@ class Addition:
         return cls(axis, manifest, replace(manifest, shape=tuple(whole)))
 
     @cached_property
-    def old(self) -> int:
+    def old_length(self) -> int:
         """Where the data starts on its axis."""
         return self.before.shape[self.axis]
 
     @cached_property
     def length(self) -> int:
         """The length of the data on its axis."""
-        return self.grown.shape[self.axis] - self.old
+        return self.grown.shape[self.axis] - self.old_length
 
     @cached_property
     def last(self) -> Row | None:
@@ -84,7 +84,7 @@ class Addition:
         return rows[0] if len(rows) == 1 and rows[0].box.intersect(slab) == slab else None
 
     @cached_property
-    def heads(self) -> list[tuple[Row, Box]]:
+    def partial_last_regions(self) -> list[tuple[Row, Box]]:
         """The regions that have the partial last chunk, and the part of it that they have."""
         if self.partial.start[self.axis] == self.partial.stop[self.axis] or not self.length:
             return []
@@ -95,7 +95,7 @@ class Addition:
     @property
     def origin(self) -> tuple[int, ...]:
         """Where it starts in the grown array."""
-        return tuple(self.old if d == self.axis else 0 for d in range(self.before.ndim))
+        return tuple(self.old_length if d == self.axis else 0 for d in range(self.before.ndim))
 
     @cached_property
     def lattice(self) -> Box:
@@ -103,27 +103,27 @@ class Addition:
         return Box.sized(self.grown.lattice)
 
     @cached_property
-    def rest(self) -> Box:
+    def new_chunks(self) -> Box:
         """The logical chunks that are wholly new; the data may begin in a partial one before them."""
-        first = -(-self.old // self.before.chunk_shape[self.axis])
+        first = -(-self.old_length // self.before.chunk_shape[self.axis])
         return self.lattice.with_axis(self.axis, first, self.lattice.stop[self.axis])
 
     @property
-    def rest_shape(self) -> tuple[int, ...] | None:
+    def new_chunks_shape(self) -> tuple[int, ...] | None:
         """The shape of the data in wholly new logical chunks; None if there are none."""
-        return self.grown.elements(self.rest).shape if prod(self.rest.shape) else None
+        return self.grown.elements(self.new_chunks).shape if prod(self.new_chunks.shape) else None
 
     @cached_property
     def partial(self) -> Box:
         """The logical chunks that already have some elements, and get more; an empty box if none do."""
-        start = self.old // self.before.chunk_shape[self.axis]
-        return self.lattice.with_axis(self.axis, start, self.rest.start[self.axis])
+        start = self.old_length // self.before.chunk_shape[self.axis]
+        return self.lattice.with_axis(self.axis, start, self.new_chunks.start[self.axis])
 
     def fresh(self, box: Box) -> Box:
         """The elements of a box of logical chunks that the data fills."""
         elements = self.grown.elements(box)
         return elements.with_axis(
-            self.axis, max(self.old, elements.start[self.axis]), elements.stop[self.axis]
+            self.axis, max(self.old_length, elements.start[self.axis]), elements.stop[self.axis]
         )
 
 
@@ -155,24 +155,24 @@ def append(
     """Put data after the end of an axis."""
     logical.begin_edit()
     values = as_values(logical.manifest, data, casting, all_axes=True)
-    addition = _with_open_end(logical, Addition.of(logical.manifest, values.shape, axis), encoding, values)
-    reservation = reserve_growth(logical, addition, encoding, values) if merge else None
+    plan = _with_open_end(logical, AppendPlan.of(logical.manifest, values.shape, axis), encoding, values)
+    reservation = reserve_growth(logical, plan, encoding, values) if merge else None
     if reservation is None:
-        reservation = reserve_append(logical, addition, encoding, values)
+        reservation = reserve_append(logical, plan, encoding, values)
     with reservation.shown_when_filled():
         reservation.fill(lambda source: values[source.slices])
 
 
 def reserve_growth(
-    logical: LogicalArrayHandle, addition: Addition, encoding: Encoding, values: Values | None = None
+    logical: LogicalArrayHandle, plan: AppendPlan, encoding: Encoding, values: Values | None = None
 ) -> Reservation | None:
     """Room in the member of the last region, which becomes longer; None unless it may simply grow.
 
     Without the values, it is not known whether they can be packed.
     """
-    before, grown, axis = addition.before, addition.grown, addition.axis
-    row, end = addition.last, grown.lattice[axis]
-    if row is None or not addition.length:
+    before, grown, axis = plan.before, plan.grown, plan.axis
+    row, end = plan.last, grown.lattice[axis]
+    if row is None or not plan.length:
         return None
     if not (_is_like(logical, row, encoding, values) and _takes(before, row, axis, encoding, values)):
         return None
@@ -181,8 +181,8 @@ def reserve_growth(
         place = grown.to_member(row, grown.elements(beyond))
         if grown.is_shown(row.member, place, besides=row):
             return None
-    reservation = Reservation(logical, addition.origin)
-    fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
+    reservation = Reservation(logical, plan.origin)
+    fresh = plan.fresh(row.box.with_axis(axis, row.box.start[axis], end))
     reservation.in_region(grown, row, fresh, _options_for(logical, row, encoding))
     stop = before.regions.stop.copy()
     stop[(before.regions.start == row.box.start).all(axis=1), axis] = end
@@ -192,68 +192,68 @@ def reserve_growth(
 
 def reserve_append(
     logical: LogicalArrayHandle,
-    addition: Addition,
+    plan: AppendPlan,
     encoding: Encoding,
     values: Values | None = None,
     *,
     ready: str | None = None,
 ) -> Reservation:
-    """Room in the partial last chunk if regions have it, and in new members for the rest.
+    """Room in the partial last chunk if regions have it, and in new members for new chunks.
 
-    If `ready`, the array of this name in the group already holds the rest, packed as `encoding` says: the
-    reservation is for the part before it.
+    If `ready`, the array of this name in the group already holds the new chunks, packed as `encoding` says:
+    the reservation is for the part before them.
     """
-    reservation = Reservation(logical, addition.origin)
-    if not addition.length:
+    reservation = Reservation(logical, plan.origin)
+    if not plan.length:
         return reservation
-    addition = _with_open_end(logical, addition, encoding, values)
-    before, grown, new = addition.before, addition.grown, list[NewRegion]()
-    holes = before.regions.free(addition.partial) if all(addition.partial.shape) else []
+    plan = _with_open_end(logical, plan, encoding, values)
+    before, grown, new = plan.before, plan.grown, list[NewRegion]()
+    holes = before.regions.free(plan.partial) if all(plan.partial.shape) else []
     if holes or ready is None:
-        chosen = complete_encoding(logical, addition, encoding)
+        chosen = complete_encoding(logical, plan, encoding)
         # A hole that becomes part of a region still reads as the array's fill value.
         at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
         boxes = [(box, at_holes) for box in holes]
-        if ready is None and all(addition.rest.shape):
-            boxes.append((addition.rest, chosen))
+        if ready is None and all(plan.new_chunks.shape):
+            boxes.append((plan.new_chunks, chosen))
         for box, encoded in boxes:
-            elements, fresh = grown.elements(box), addition.fresh(box)
+            elements, fresh = grown.elements(box), plan.fresh(box)
             name = reservation.in_new_member(elements, encoded, fresh, packing=encoded.packing)
             new.append(NewRegion(box, name, packing=encoded.packing))
     if ready is not None:
-        new.append(NewRegion(addition.rest, ready, packing=encoding.packing))
-    for row, shared in addition.heads:
-        reservation.in_region(grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
+        new.append(NewRegion(plan.new_chunks, ready, packing=encoding.packing))
+    for row, shared in plan.partial_last_regions:
+        reservation.in_region(grown, row, plan.fresh(shared), _options_for(logical, row, encoding))
     reservation.manifest = before.replace_boxes([], new, shape=grown.shape)
     return reservation
 
 
-def reserve_rest(logical: LogicalArrayHandle, addition: Addition, encoding: Encoding) -> Reservation:
+def reserve_new_chunks(logical: LogicalArrayHandle, plan: AppendPlan, encoding: Encoding) -> Reservation:
     """Room for the data in wholly new logical chunks, in a member that no manifest shows yet."""
-    reservation = Reservation(logical, addition.origin)
-    if addition.rest_shape is not None:
-        reservation.in_new_member(addition.grown.elements(addition.rest), encoding, packing=encoding.packing)
+    reservation = Reservation(logical, plan.origin)
+    if plan.new_chunks_shape is not None:
+        reservation.in_new_member(plan.grown.elements(plan.new_chunks), encoding, packing=encoding.packing)
     return reservation
 
 
 def _with_open_end(
-    logical: LogicalArrayHandle, addition: Addition, encoding: Encoding, values: Values | None
-) -> Addition:
-    """The addition, after making sure that the data can continue in the partial last chunk.
+    logical: LogicalArrayHandle, plan: AppendPlan, encoding: Encoding, values: Values | None
+) -> AppendPlan:
+    """The plan, after making sure that the data can continue in the partial last chunk.
 
     If a region's member cannot take it, because it is packed or seen from the other end, the region's part of
     that chunk is copied to a member that can.
     """
     closed = []
-    for row, shared in addition.heads:
-        fresh = addition.fresh(shared).seen_from(addition.origin).slices
+    for row, shared in plan.partial_last_regions:
+        fresh = plan.fresh(shared).seen_from(plan.origin).slices
         chosen = None if values is None else values[fresh]
-        if not _takes(addition.before, row, addition.axis, encoding, chosen):
+        if not _takes(plan.before, row, plan.axis, encoding, chosen):
             closed.append((row, shared))
     if not closed:
-        return addition
+        return plan
     copy_out(logical, closed, encoding.options)
-    return Addition(addition.axis, logical.manifest, replace(logical.manifest, shape=addition.grown.shape))
+    return AppendPlan(plan.axis, logical.manifest, replace(logical.manifest, shape=plan.grown.shape))
 
 
 def _takes(manifest: Manifest, row: Row, axis: int, encoding: Encoding, values: Values | None) -> bool:
@@ -312,8 +312,8 @@ def take_over_codecs(logical: LogicalArrayHandle, row: Row, encoding: Encoding) 
     return True
 
 
-def complete_encoding(logical: LogicalArrayHandle, addition: Addition, encoding: Encoding) -> Encoding:
+def complete_encoding(logical: LogicalArrayHandle, plan: AppendPlan, encoding: Encoding) -> Encoding:
     """Take what the caller left open from the previous region, so that a series keeps its encoding."""
-    if addition.last is None:
+    if plan.last is None:
         return replace(encoding, keep_packing=False)
-    return encoding_like(logical, addition.last, encoding)
+    return encoding_like(logical, plan.last, encoding)

@@ -1,7 +1,7 @@
 """The one way for data to get into a logical array: reserve room, fill it, commit.
 
-To reserve is to make members, or to let them grow; readers do not see this yet. Whoever has the data fills
-the reservation: this process, a cluster, a copy in another encoding. To commit is to write the manifest that shows
+To reserve is to make members, or to let them grow; readers do not see this yet. The reservation is filled by
+this process, by a cluster, or by a copy in another encoding. To commit is to write the manifest that shows
 the data.
 """
 

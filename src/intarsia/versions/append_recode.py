@@ -15,7 +15,13 @@ from intarsia._icechunk import writing
 from intarsia.casting import Casting
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import codec_list
-from intarsia.logical.append import Addition, complete_encoding, reserve_append, reserve_growth, reserve_rest
+from intarsia.logical.append import (
+    AppendPlan,
+    complete_encoding,
+    reserve_append,
+    reserve_growth,
+    reserve_new_chunks,
+)
 from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -106,7 +112,7 @@ class AppendData(Protocol):
     def values(self) -> Any:
         """The data, if it is in memory; None if it is not known yet."""
 
-    def addition(self, logical: LogicalArrayHandle) -> Addition:
+    def plan(self, logical: LogicalArrayHandle) -> AppendPlan:
         """Where the data would go in the current array; refused if it does not fit."""
 
     def encoding(self, logical: LogicalArrayHandle) -> Encoding:
@@ -115,10 +121,10 @@ class AppendData(Protocol):
     def fill(self, reservation: Reservation) -> None:
         """Write all the data that the reservation is for. Slow work belongs here, because no lock is held.
 
-        The reservation may be for the later part of the data only. `fill_head` will ask for the part before it.
+        The reservation may be for the later part of the data only; `fill_partial_chunks` writes the rest.
         """
 
-    def fill_head(self, reservation: Reservation) -> None:
+    def fill_partial_chunks(self, reservation: Reservation) -> None:
         """Write the part before the uploaded one: a few rows at most, while holding the lock."""
 
 
@@ -134,9 +140,9 @@ class _InMemory:
     shards: tuple[int, ...] | None
     packing: PackingChoice
 
-    def addition(self, logical: LogicalArrayHandle) -> Addition:
+    def plan(self, logical: LogicalArrayHandle) -> AppendPlan:
         self.values = as_values(logical.manifest, self.values, self.casting, all_axes=True)
-        return Addition.of(logical.manifest, self.values.shape, self.axis)
+        return AppendPlan.of(logical.manifest, self.values.shape, self.axis)
 
     def encoding(self, logical: LogicalArrayHandle) -> Encoding:
         packed = choose_packing(logical.manifest, self.packing)
@@ -146,7 +152,7 @@ class _InMemory:
     def fill(self, reservation: Reservation) -> None:
         reservation.fill(lambda source: self.values[source.slices])
 
-    fill_head = fill
+    fill_partial_chunks = fill
 
 
 def append_data(commit: Commit, path: str, incoming: AppendData, *, merge: bool = True) -> str:
@@ -157,18 +163,18 @@ def append_data(commit: Commit, path: str, incoming: AppendData, *, merge: bool 
         nonlocal may_grow
         session = commit.repo.writable_session(commit.branch)
         logical = group_to_edit(session, path)
-        addition = incoming.addition(logical)
-        if not addition.length:
+        plan = incoming.plan(logical)
+        if not plan.length:
             return session.snapshot_id
         encoding = incoming.encoding(logical)
         if may_grow:
             may_grow = False  # if others append too, the data is uploaded apart from their manifest
-            reservation = reserve_growth(logical, addition, encoding, incoming.values)
+            reservation = reserve_growth(logical, plan, encoding, incoming.values)
             if reservation is not None:
                 with reservation.shown_when_filled():
                     incoming.fill(reservation)
                 return SessionChanges(commit, session, session.snapshot_id)
-        return Upload.append(commit, session, logical, addition, incoming, encoding)
+        return Upload.append(commit, session, logical, plan, incoming, encoding)
 
     return commit_with_retries(commit, prepare)
 
@@ -197,36 +203,36 @@ class Upload:
         commit: Commit,
         session: icechunk.Session,
         logical: LogicalArrayHandle,
-        addition: Addition,
+        plan: AppendPlan,
         incoming: AppendData,
         encoding: Encoding,
     ) -> Self:
         """Upload data to be appended: that in wholly new logical chunks, as a member of its own."""
-        path, rest_shape = logical.group.path, addition.rest_shape
-        node, fork = node_at(session, path), None if rest_shape is None else session.fork()
+        path, new_chunks_shape = logical.group.path, plan.new_chunks_shape
+        node, fork = node_at(session, path), None if new_chunks_shape is None else session.fork()
         apart = logical if fork is None else group_in_fork(logical, fork)
-        chosen = complete_encoding(logical, addition, encoding)
-        reservation = reserve_rest(apart, addition, chosen)
+        chosen = complete_encoding(logical, plan, encoding)
+        reservation = reserve_new_chunks(apart, plan, chosen)
         incoming.fill(reservation)
         member = next(iter(reservation.new_members), None)
         encoding = replace(encoding, packing=chosen.packing, keep_packing=False)
 
         def attach(
-            session: icechunk.Session, logical: LogicalArrayHandle, addition: Addition | None = None
+            session: icechunk.Session, logical: LogicalArrayHandle, plan: AppendPlan | None = None
         ) -> list[str]:
-            if addition is None:  # others have committed since the upload
-                addition = incoming.addition(logical)
+            if plan is None:  # others have committed since the upload
+                plan = incoming.plan(logical)
                 if node_at(session, path) != node:  # a later group at the same path is not ours to write to
                     return [f"{path}: it was recreated"]
-                if addition.rest_shape != rest_shape:
+                if plan.new_chunks_shape != new_chunks_shape:
                     return [f"{path}: the data would now be aligned differently to the chunks"]
             _merge(session, fork)
-            reservation = reserve_append(logical, addition, encoding, incoming.values, ready=member)
+            reservation = reserve_append(logical, plan, encoding, incoming.values, ready=member)
             with reservation.shown_when_filled():
-                incoming.fill_head(reservation)
+                incoming.fill_partial_chunks(reservation)
             return []
 
-        attach(session, logical, addition)
+        attach(session, logical, plan)
         return cls(commit, session, path, attach)
 
     @classmethod

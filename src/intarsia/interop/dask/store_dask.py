@@ -14,7 +14,7 @@ from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
 from intarsia.interop import write_jobs
 from intarsia.interop.dask.to_dask import to_dask
-from intarsia.logical.append import Addition
+from intarsia.logical.append import AppendPlan
 from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
@@ -216,48 +216,49 @@ class _DeferredAppend:
     head: np.ndarray[Any, Any] | None = None
     """The part for the partial last chunk: computed with the upload, because workers cannot write later."""
 
-    stored: tuple[Reservation, Addition] | None = None
+    stored: tuple[Reservation, AppendPlan] | None = None
     """Where it was written. If it has to move, it is read back, not computed again."""
 
-    def addition(self, logical: LogicalArrayHandle) -> Addition:
+    def plan(self, logical: LogicalArrayHandle) -> AppendPlan:
         """Where the data would go."""
         self.array_exists = True
-        return write_jobs.addition_of(self.source, logical, self.axis)
+        return write_jobs.append_plan(self.source, logical, self.axis)
 
     def encoding(self, logical: LogicalArrayHandle) -> Encoding:
         """The requested encoding, in the chunks of the series."""
-        return write_jobs.encoding_of_series(self.source, logical, self.addition(logical), self.choice)
+        return write_jobs.encoding_of_series(self.source, logical, self.plan(logical), self.choice)
 
     def fill(self, reservation: Reservation) -> None:
         """Compute everything: the reserved part into members, the part before it into memory."""
         if self.stored is not None:
             self.source = self._read_back(*self.stored)
-        addition = self.addition(reservation.logical)
-        axis = addition.axis
+        plan = self.plan(reservation.logical)
+        axis = plan.axis
         split = min(
             [piece.source.start[axis] for piece in reservation.pieces], default=self.source.shape[axis]
         )
         head = self.source[(slice(None),) * axis + (slice(0, split),)]
         self.head = as_values(reservation.logical.manifest, np.asanyarray(head.compute())) if split else None
         self.cluster.write([(self.source, reservation)])
-        self.stored = reservation, addition
+        self.stored = reservation, plan
 
-    def fill_head(self, reservation: Reservation) -> None:
+    def fill_partial_chunks(self, reservation: Reservation) -> None:
         """Write the part that was computed into memory."""
         head: Any = self.head
         reservation.fill(lambda source: head[source.slices])
 
-    def _read_back(self, reservation: Reservation, addition: Addition) -> Any:
+    def _read_back(self, reservation: Reservation, plan: AppendPlan) -> Any:
         """The data as it is stored now: the part before the reserved one is still in memory."""
         da = extra("dask.array", "dask")
-        manifest, store, axis = reservation.manifest, reservation.logical.group.store, addition.axis
+        manifest, store, axis = reservation.manifest, reservation.logical.group.store, plan.axis
         if manifest is None:  # it was uploaded apart
             new = [
-                NewRegion(addition.rest, piece.member, packing=piece.packing) for piece in reservation.pieces
+                NewRegion(plan.new_chunks, piece.member, packing=piece.packing)
+                for piece in reservation.pieces
             ]
-            manifest = addition.before.replace_boxes([], new, shape=addition.grown.shape)
+            manifest = plan.before.replace_boxes([], new, shape=plan.grown.shape)
         group = open_group(fork_of(store).store, reservation.logical.group.path, "r")
         stored = to_dask(LogicalArray(LogicalArrayHandle(group, manifest)))
         head = [] if self.head is None else [da.from_array(shown(self.head), name=False)]
-        first = addition.old + sum(part.shape[axis] for part in head)
+        first = plan.old_length + sum(part.shape[axis] for part in head)
         return da.concatenate([*head, stored[(slice(None),) * axis + (slice(first, None),)]], axis=axis)
