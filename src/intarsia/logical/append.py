@@ -13,7 +13,7 @@ from intarsia.codecs.runtime_options import Options, with_codecs
 from intarsia.display import names_text
 from intarsia.errors import BoundsError, ShapeError
 from intarsia.logical.encoding import Encoding, encoding_like, encoding_of, planned_metadata
-from intarsia.logical.recode import copy_out
+from intarsia.logical.recode import copy_to_unpacked_member
 from intarsia.logical.staging import Reservation, check_shape
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import Values, as_values, holds_nulls, is_nullable
@@ -252,7 +252,7 @@ def _with_open_end(
             closed.append((row, shared))
     if not closed:
         return plan
-    copy_out(logical, closed, encoding.options)
+    copy_to_unpacked_member(logical, closed, encoding.options)
     return AppendPlan(plan.axis, logical.manifest, replace(logical.manifest, shape=plan.grown.shape))
 
 

@@ -23,7 +23,7 @@ from intarsia.errors import (
 )
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.encoding import Encoding, encoding_of
-from intarsia.logical.recode import copy_out
+from intarsia.logical.recode import copy_to_unpacked_member
 from intarsia.logical.staging import Reservation, check_shape, lattice_box, reserve_regions
 from intarsia.manifest.box import BoundsLike, Box, sizes_of
 from intarsia.manifest.coercion import as_values
@@ -144,7 +144,11 @@ def drop_region(logical: LogicalArrayHandle, bounds: BoundsLike) -> None:
 
 
 def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: Options = NO_OPTIONS) -> None:
-    """Give the array another shape; what is cut off is gone, and new parts are holes."""
+    """Give the array another shape; what is cut off is gone, and new parts are holes.
+
+    A packed region whose packing cannot hold the fill value gets its last chunk copied to an unpacked member
+    first.
+    """
     logical.begin_edit()
     manifest = logical.manifest
     new_shape = sizes_of(shape, "the shape")
@@ -154,7 +158,7 @@ def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: Options =
         return
     replace(manifest, shape=new_shape).without_regions().check()
     while ends := list(_unfit_ends(logical.manifest, new_shape)):
-        copy_out(logical, ends, options)
+        copy_to_unpacked_member(logical, ends, options)
     manifest = logical.manifest
     cropped = _cropped(manifest, new_shape)
     reservation = Reservation(logical, manifest=manifest.changed(regions=cropped.regions, shape=new_shape))

@@ -319,11 +319,11 @@ class LogicalArray(Accessors, StoredArray):
         fork), its workers do the work; in an Icechunk session they do so through forks, which are merged into
         it.
         """
-        from intarsia.logical.recode import encoding_again, recode
+        from intarsia.logical.recode import recode, recode_encoding
         from intarsia.logical.staging import lattice_box
 
         box = lattice_box(self.manifest, Box.sized(self.shape).bounds if bounds is None else bounds)
-        encoding = encoding_again(self, box, codecs, chunks, shards, packing)
+        encoding = recode_encoding(self, box, codecs, chunks, shards, packing)
         recode(self._logical, box, encoding, client=client, progress=progress)
 
     def as_stored(self, bounds: BoundsLike) -> LogicalArray:
@@ -337,14 +337,14 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.as_stored([(0, 4)])[...]
         array([0, 2, 4, 6], dtype=uint8)
         """
-        from intarsia.logical.recode import StoredNumbers, as_stored
+        from intarsia.logical.recode import PackedNumbersHandle, as_stored
         from intarsia.logical.staging import lattice_box
 
         manifest = self.manifest
         numbers = as_stored(manifest, lattice_box(manifest, bounds)) if len(manifest.packings) else None
         if numbers is None:
             return self
-        return LogicalArray(StoredNumbers(self.group, numbers, self.members.live), self._config)
+        return LogicalArray(PackedNumbersHandle(self.group, numbers, self.members.live), self._config)
 
     def drop_region(self, bounds: BoundsLike) -> None:
         """Make the aligned box `bounds` a hole; regions that it cuts are cropped."""

@@ -64,7 +64,7 @@ def recode(
     it was accepted.
     """
     logical.begin_edit()
-    reservation = reserve_copy(logical, [box], encoding)
+    reservation = reserve_recode(logical, [box], encoding)
     with reservation.discarded_on_failure():
         copy_values(reservation, client=client, progress=progress)
         accepted = accept(logical.members[reservation.new_members[0]])
@@ -75,7 +75,7 @@ def recode(
     return accepted
 
 
-def encoding_again(
+def recode_encoding(
     array: LogicalArray,
     box: Box,
     codecs: Iterable[CodecLike] | Literal["auto"] | None,
@@ -92,7 +92,9 @@ def encoding_again(
     return keep_layout(array._logical, box, encoding)
 
 
-def copy_out(logical: LogicalArrayHandle, parts: Iterable[tuple[Row, Box]], options: Options) -> None:
+def copy_to_unpacked_member(
+    logical: LogicalArrayHandle, parts: Iterable[tuple[Row, Box]], options: Options
+) -> None:
     """Copy boxes of regions, whose members cannot take what comes after them, to members of plain values.
 
     There is one new member for each encoding.
@@ -105,12 +107,12 @@ def copy_out(logical: LogicalArrayHandle, parts: Iterable[tuple[Row, Box]], opti
             encodings[alike] = encoding_like(logical, row, default)
         groups.setdefault(repr(encodings[alike]), (encodings[alike], []))[1].append(box)
     for encoding, boxes in groups.values():
-        reservation = reserve_copy(logical, boxes, encoding)
+        reservation = reserve_recode(logical, boxes, encoding)
         with reservation.shown_when_filled():
             copy_values(reservation)
 
 
-def reserve_copy(
+def reserve_recode(
     logical: LogicalArrayHandle,
     boxes: Sequence[Box],
     encoding: Encoding,
@@ -194,7 +196,7 @@ def is_exact(codecs: Iterable[Any]) -> bool:
     )
 
 
-class StoredNumbers(LogicalArrayHandle):
+class PackedNumbersHandle(LogicalArrayHandle):
     """The group behind a logical array, read through a manifest of what its members store."""
 
     def reload(self) -> None:
@@ -215,7 +217,7 @@ def copy_values(
     metadata: Any = member.metadata
     exact = reservation.exact and not is_exact(metadata.codecs)
     runtime = logical.runtime_options(name, options)
-    handle = LogicalArrayHandle if reservation.copied is None else StoredNumbers
+    handle = LogicalArrayHandle if reservation.copied is None else PackedNumbersHandle
     copy = _Copy(logical.group.path, reservation.copied or logical.manifest, handle, name, runtime, exact)
     step = _step(logical, reservation.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
     tasks = _tasks(reservation.pieces, step)

@@ -18,7 +18,7 @@ from intarsia.codecs import parse_codecs
 from intarsia.display import one_line
 from intarsia.errors import BoundsError, NoRegionError, PolicyError
 from intarsia.logical.encoding import Encoding, choose_codecs, create_member, serializer_of
-from intarsia.logical.recode import copy_values, reserve_copy
+from intarsia.logical.recode import copy_values, reserve_recode
 from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box, blocks, sizes_of
 from intarsia.manifest.document import POLICY_KEY
@@ -303,7 +303,7 @@ def reserve_replica(
     What the layer had there before is replaced. If `ready`, the array of this name already holds the values.
     """
     policy = Policy.of(logical).with_replica(replica)
-    reservation = reserve_copy(logical, [box], replica.encoding, layer=replica.layer, ready=ready)
+    reservation = reserve_recode(logical, [box], replica.encoding, layer=replica.layer, ready=ready)
     reservation.attributes, reservation.exact = policy.attributes, True
     return reservation
 

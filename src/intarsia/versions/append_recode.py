@@ -25,7 +25,7 @@ from intarsia.logical.append import (
 from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.logical.recode import copy_values, encoding_again, reserve_copy
+from intarsia.logical.recode import copy_values, recode_encoding, reserve_recode
 from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
 from intarsia.manifest.coercion import as_values
@@ -344,8 +344,8 @@ def recode(
         # Kept in logical chunks: the last one may be partial, and others may fill it.
         if box is None or bounds is None:
             box = lattice_box(logical.manifest, bounds or Box.sized(logical.manifest.shape).bounds)
-        encoding = encoding_again(LogicalArray(logical), box, codecs, chunks, shards, packing)
-        reserve = partial(reserve_copy, boxes=[box], encoding=encoding)
+        encoding = recode_encoding(LogicalArray(logical), box, codecs, chunks, shards, packing)
+        reserve = partial(reserve_recode, boxes=[box], encoding=encoding)
         return Upload.copy(commit, session, logical, box, reserve, client, progress)
 
     return commit_with_retries(commit, prepare)

@@ -21,7 +21,7 @@ from intarsia.logical.encoding import encoding_of, planned_metadata
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.logical.recode import reserve_copy
+from intarsia.logical.recode import reserve_recode
 from intarsia.logical.replicas import (
     EncodingPolicy,
     Policy,
@@ -247,7 +247,7 @@ def _steps(logical: LogicalArrayHandle) -> Iterator[_Step]:
     policy, manifest, path = Policy.of(logical), logical.manifest, logical.group.path
     if policy.recode is not None:
         for box in _regions_due_for_recoding(logical, policy.recode):
-            reserve = partial(reserve_copy, boxes=[box], encoding=policy.recode.encoding)
+            reserve = partial(reserve_recode, boxes=[box], encoding=policy.recode.encoding)
             yield _Step(Upkeep(path, "recode", 0, manifest.elements(box).bounds), box, reserve)
     for replica in policy.replicas:
         for gap in gaps(manifest, replica, least=replica.after):
