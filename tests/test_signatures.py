@@ -9,7 +9,7 @@ import zarr
 
 import intarsia
 from intarsia.types import Reader, Transaction
-from intarsia.versions.maintain import Upkeep
+from intarsia.versions.maintain import MaintenanceStep
 
 
 def test_arrays_in_any_store() -> None:
@@ -40,7 +40,7 @@ def test_repositories(tmp_path: Path) -> None:
     assert_type(intarsia.recode(repo, "t", codecs=["gzip"], message=None), str)
     assert_type(intarsia.add_replica(repo, "t", chunks=(1,), message=None), str)
     assert_type(intarsia.retry(repo, lambda tx: tx.open("t").append([3]), message=None), str)
-    assert_type(intarsia.maintain(repo), tuple[Upkeep, ...])
+    assert_type(intarsia.maintain(repo), tuple[MaintenanceStep, ...])
     array = intarsia.open(repo, "t")
     assert_type(array, intarsia.LogicalArray)
     assert_type(intarsia.open(repo, "t", as_of=None), intarsia.LogicalArray)

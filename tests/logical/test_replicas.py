@@ -24,7 +24,7 @@ from intarsia.errors import (
     PackingError,
     PolicyError,
 )
-from intarsia.logical.replicas import Policy, gaps
+from intarsia.logical.replicas import Policy, missing_boxes
 from tests.logical import strategies as s
 from tests.logical.test_machine import InARepository, LogicalArrayMachine, OfReferences
 
@@ -59,7 +59,7 @@ class WithReplicas(LogicalArrayMachine):
         self.array.refresh_replicas()
         manifest = self.array.manifest
         for replica in Policy.of(self.array._logical).replicas:
-            assert not list(gaps(manifest, replica))
+            assert not list(missing_boxes(manifest, replica))
 
     @precondition(lambda self: self.covered.any())
     @rule(data=st.data())

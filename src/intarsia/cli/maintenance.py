@@ -14,10 +14,10 @@ from intarsia.errors import IntarsiaError, NotLogicalArrayError, ReadOnlyError, 
 from intarsia.inspect.survey import survey
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.replicas import Policy, gaps
+from intarsia.logical.replicas import Policy, missing_boxes
 from intarsia.manifest.box import element_bounds
 from intarsia.progress import Progress, part_of
-from intarsia.versions.maintain import Upkeep
+from intarsia.versions.maintain import MaintenanceStep
 from intarsia.versions.verify_vacuum import repository_problems, unreferenced_objects
 from intarsia.versions.version import moment
 
@@ -225,7 +225,7 @@ def _layer(made: LogicalArray, options: dict[str, Any], before: set[int]) -> int
     return int([*new, *alike, made.manifest.layers[-1]][0])
 
 
-MAINTAIN_COLUMNS: Mapping[str, Column[Upkeep]] = {
+MAINTAIN_COLUMNS: Mapping[str, Column[MaintenanceStep]] = {
     "What": "what", "Path": "path", "Layer": "layer", "Region": "bounds", "Snapshot": "snapshot_id",
 }  # fmt: skip
 
@@ -269,15 +269,15 @@ def maintain(place: BranchToChange, array: args.AnyArrays = "", *, dry_run: bool
 
 def _refresh_replicas(
     place: BranchToChange, path: str, dry_run: bool, progress: Progress
-) -> tuple[Upkeep, ...]:
+) -> tuple[MaintenanceStep, ...]:
     """What `maintain` does in a plain store, while nobody else may write: bring replicas up to date."""
     steps = []
     for each in [path] if path else logical_arrays(place.zarr_store()):
         made = place.open(each) if dry_run else place.writable_array(each)
         for replica in Policy.of(made._logical).replicas:
-            for gap in gaps(made.manifest, replica, least=replica.after):
-                bounds = made.manifest.elements(gap).bounds
-                steps.append(Upkeep(each.strip("/"), "replica", replica.layer, bounds))
+            for missing in missing_boxes(made.manifest, replica, least=replica.after):
+                bounds = made.manifest.elements(missing).bounds
+                steps.append(MaintenanceStep(each.strip("/"), "replica", replica.layer, bounds))
         if steps and not dry_run:
             made.refresh_replicas(progress=progress)
     return tuple(steps)

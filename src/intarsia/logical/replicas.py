@@ -233,10 +233,10 @@ class Policy:
         return replace(self, replicas=tuple(sorted(listed, key=lambda one: one.layer)))
 
 
-def growing(elements: Box, shape: Sequence[int]) -> Box:
+def extend_with_array(elements: Box, shape: Sequence[int]) -> Box:
     """A box of elements; if it is all of an array, it grows with it.
 
-    >>> growing(Box((0,), (4,)), (4,)).stop[0] == ENDLESS, growing(Box((0,), (2,)), (4,))
+    >>> extend_with_array(Box((0,), (4,)), (4,)).stop[0] == ENDLESS, extend_with_array(Box((0,), (2,)), (4,))
     (True, Box(start=(0,), stop=(2,)))
     """
     ndim = len(elements.start)
@@ -279,7 +279,7 @@ def _replica_policy(
 ) -> tuple[ReplicaPolicy, ReplicaPolicy | None]:
     """The policy of a replica with these fields, and the existing one with the same encoding, if any."""
     # A box that reaches the array's end on an axis grows there only if it is all of the array.
-    boxes = (growing(manifest.elements(box), manifest.shape),)
+    boxes = (extend_with_array(manifest.elements(box), manifest.shape),)
     fresh = ReplicaPolicy.from_fields(fields, "replica", manifest.data_type, layer=0, boxes=boxes)
     fresh.check(manifest, "replica")
     replicas = [one for one in policy.replicas if one.is_like(fresh) and layer in (None, one.layer)]
@@ -341,7 +341,7 @@ def drop_replica(logical: LogicalArrayHandle, bounds: BoundsLike | None, layer: 
         which = "no replicas" if layer is None else f"no replica in layer {layer}"
         raise BoundsError(f"the array has {which}; its layers are {sorted({0, *known})}")
     box = None if bounds is None else lattice_box(manifest, bounds)
-    elements = None if box is None else growing(manifest.elements(box), manifest.shape)
+    elements = None if box is None else extend_with_array(manifest.elements(box), manifest.shape)
     for one in policy.replicas:
         if layer in (None, one.layer):
             policy = policy.with_replica(one.subtract(elements))
@@ -351,31 +351,33 @@ def drop_replica(logical: LogicalArrayHandle, bounds: BoundsLike | None, layer: 
     logical.commit(manifest, policy.attributes)
 
 
-def gaps(manifest: Manifest, replica: ReplicaPolicy, *, least: int = 1) -> Iterator[Box]:
+def missing_boxes(manifest: Manifest, replica: ReplicaPolicy, *, least: int = 1) -> Iterator[Box]:
     """What a replica lacks, as boxes of logical chunks that make up whole chunks of its own.
 
     Only boxes of at least `least` logical chunks along the axis on which the array grows.
     """
     table = manifest.replicas.by_layer().get(replica.layer, RegionTable.from_rows([], manifest.ndim))
     for target in replica.target_boxes(manifest):
-        for gap in table.free(target):
-            rows = manifest.regions.touching(gap)
-            if rows.size and gap.shape and gap.shape[replica.axis] >= least:
-                yield _whole_chunks(manifest, replica, gap, target)
-            elif rows.size and not gap.shape:
-                yield gap
+        for missing in table.free(target):
+            rows = manifest.regions.touching(missing)
+            if rows.size and missing.shape and missing.shape[replica.axis] >= least:
+                yield _whole_chunks(manifest, replica, missing, target)
+            elif rows.size and not missing.shape:
+                yield missing
 
 
-def _whole_chunks(manifest: Manifest, replica: ReplicaPolicy, gap: Box, target: Box) -> Box:
+def _whole_chunks(manifest: Manifest, replica: ReplicaPolicy, missing: Box, target: Box) -> Box:
     """A box and what is needed around it to fill whole chunks of the replica: otherwise they would get
     smaller and smaller at the end of a growing array."""
     chunk, lattice = replica.shards or replica.chunks or manifest.chunk_shape, manifest.chunk_shape
-    start = [a * c // size * size // c for a, c, size in zip(gap.start, lattice, chunk, strict=True)]
-    stop = [-(-(-(-b * c // size) * size) // c) for b, c, size in zip(gap.stop, lattice, chunk, strict=True)]
+    start = [a * c // size * size // c for a, c, size in zip(missing.start, lattice, chunk, strict=True)]
+    stop = [
+        -(-(-(-b * c // size) * size) // c) for b, c, size in zip(missing.stop, lattice, chunk, strict=True)
+    ]
     return Box(tuple(map(max, start, target.start)), tuple(map(min, stop, target.stop)))
 
 
-def piece_of(manifest: Manifest, replica: ReplicaPolicy, box: Box) -> Box:
+def next_box_to_copy(manifest: Manifest, replica: ReplicaPolicy, box: Box) -> Box:
     """The first part of a box that is worth its own commit: whole chunks of the replica."""
     chunk = replica.shards or replica.chunks or manifest.chunk_shape
     lattice = manifest.chunk_shape
@@ -395,12 +397,17 @@ def refresh_replicas(
     count = 0
     while True:
         found = next(
-            ((one, gap) for one in Policy.of(logical).replicas for gap in gaps(logical.manifest, one)), None
+            (
+                (one, missing)
+                for one in Policy.of(logical).replicas
+                for missing in missing_boxes(logical.manifest, one)
+            ),
+            None,
         )
         if found is None:
             return count
-        replica, gap = found
-        _fill(logical, gap, replica, client, progress)
+        replica, missing = found
+        _fill(logical, missing, replica, client, progress)
         count += 1
 
 

@@ -25,8 +25,8 @@ from intarsia.logical.recode import reserve_recode
 from intarsia.logical.replicas import (
     EncodingPolicy,
     Policy,
-    gaps,
-    piece_of,
+    missing_boxes,
+    next_box_to_copy,
     plan_replica,
     reserve_replica,
 )
@@ -110,7 +110,7 @@ def add_replica(
 
 
 @dataclass(frozen=True)
-class Upkeep:
+class MaintenanceStep:
     """One thing that `maintain` did, or would do."""
 
     path: str
@@ -144,7 +144,7 @@ def maintain(
     backoff: Backoff | None = None,
     client: Client | None = None,
     progress: Progress = silent,
-) -> tuple[Upkeep, ...]:
+) -> tuple[MaintenanceStep, ...]:
     """Do what the policies of logical arrays ask for, at a path or below it: the daily job of an archive.
 
     Replicas get what they lack after writes or appends. Regions that were written in haste get the encoding
@@ -183,77 +183,83 @@ def maintain(
         paths = logical_arrays(session.store, path)
     if path and not paths:
         raise NotLogicalArrayError(f"there is no logical array at {path!r} or below it")
-    commit, done = Commit(opened, branch, "maintain", metadata, backoff), list[Upkeep]()
+    commit, done = Commit(opened, branch, "maintain", metadata, backoff), list[MaintenanceStep]()
     for each in paths:
         logical = group_at(session, each)
         if dry_run and logical is not None:
-            done += [step.upkeep for step in _steps(logical)]
+            done += [step.step for step in _due_commits(logical)]
         elif logical is not None and Policy.of(logical) != Policy():
             done += _maintain_array(commit, each.strip("/"), client, progress)
     return tuple(done)
 
 
-def _maintain_array(commit: Commit, path: str, client: Client | None, progress: Progress) -> Iterator[Upkeep]:
+def _maintain_array(
+    commit: Commit, path: str, client: Client | None, progress: Progress
+) -> Iterator[MaintenanceStep]:
     """Do the steps of one array, one commit at a time."""
     last = None
-    while (made := _do_next_step(commit, path, client, progress)) is not None:
-        yield made
+    while (step := _do_next_step(commit, path, client, progress)) is not None:
+        yield step
         # A step that is due twice in a row was undone by others meanwhile: the next run will do it.
-        if replace(made, snapshot_id=None) == last:
+        if replace(step, snapshot_id=None) == last:
             break
-        last = replace(made, snapshot_id=None)
-    consolidated: Upkeep | None = None
+        last = replace(step, snapshot_id=None)
+    consolidated: MaintenanceStep | None = None
 
     def change(tx: Transaction) -> None:
         nonlocal consolidated
         logical = group_to_edit(tx.session, path)
         bounds = Box.sized(logical.manifest.shape).bounds
-        consolidated = Upkeep(path, "consolidate", 0, bounds) if consolidate(logical) else None
+        consolidated = MaintenanceStep(path, "consolidate", 0, bounds) if consolidate(logical) else None
 
     snapshot = commit_change(replace(commit, message=f"maintain: consolidate {path}"), change)
     if consolidated is not None:
         yield replace(consolidated, snapshot_id=snapshot)
 
 
-class _Step(NamedTuple):
+class _DueCommit(NamedTuple):
     """One commit that a policy asks for."""
 
-    upkeep: Upkeep
+    step: MaintenanceStep
     box: Box
     reserve: Reserve
 
 
-def _do_next_step(commit: Commit, path: str, client: Client | None, progress: Progress) -> Upkeep | None:
+def _do_next_step(
+    commit: Commit, path: str, client: Client | None, progress: Progress
+) -> MaintenanceStep | None:
     """Do the next step of an array; None if there is none."""
-    commit, made = replace(commit), None
+    commit, step = replace(commit), None
 
     def prepare() -> Upload | str:
-        nonlocal made
+        nonlocal step
         session = commit.repo.writable_session(commit.branch)
         logical = group_to_edit(session, path)
-        step = next(_steps(logical), None)
-        made = None if step is None else step.upkeep
-        if step is None:
+        due = next(_due_commits(logical), None)
+        step = None if due is None else due.step
+        if due is None:
             return session.snapshot_id
-        commit.message = f"maintain: {made}"
-        return Upload.copy(commit, session, logical, step.box, step.reserve, client, progress)
+        commit.message = f"maintain: {step}"
+        return Upload.copy(commit, session, logical, due.box, due.reserve, client, progress)
 
     snapshot = commit_with_retries(commit, prepare)
-    return None if made is None else replace(made, snapshot_id=snapshot)
+    return None if step is None else replace(step, snapshot_id=snapshot)
 
 
-def _steps(logical: LogicalArrayHandle) -> Iterator[_Step]:
+def _due_commits(logical: LogicalArrayHandle) -> Iterator[_DueCommit]:
     """What a policy wants and the array lacks, one commit each; layer 0 first, since others copy it."""
     policy, manifest, path = Policy.of(logical), logical.manifest, logical.group.path
     if policy.recode is not None:
         for box in _regions_due_for_recoding(logical, policy.recode):
             reserve = partial(reserve_recode, boxes=[box], encoding=policy.recode.encoding)
-            yield _Step(Upkeep(path, "recode", 0, manifest.elements(box).bounds), box, reserve)
+            yield _DueCommit(MaintenanceStep(path, "recode", 0, manifest.elements(box).bounds), box, reserve)
     for replica in policy.replicas:
-        for gap in gaps(manifest, replica, least=replica.after):
-            box = piece_of(manifest, replica, gap)
+        for missing in missing_boxes(manifest, replica, least=replica.after):
+            box = next_box_to_copy(manifest, replica, missing)
             reserve = partial(reserve_replica, box=box, replica=replica)
-            yield _Step(Upkeep(path, "replica", replica.layer, manifest.elements(box).bounds), box, reserve)
+            yield _DueCommit(
+                MaintenanceStep(path, "replica", replica.layer, manifest.elements(box).bounds), box, reserve
+            )
 
 
 def _regions_due_for_recoding(logical: LogicalArrayHandle, policy: EncodingPolicy) -> Iterator[Box]:
