@@ -9,17 +9,17 @@ import pytest
 
 from intarsia import errors
 from intarsia.errors import MissingExtraError, install_command
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 
 
 def test_a_module_is_imported():
-    assert extra("math", "xarray").pi > 3
+    assert import_extra("math", "xarray").pi > 3
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore.store", None)  # as if it were not installed
     with pytest.raises(MissingExtraError, match=r"^obstore is not installed: pip install '.*\[virtual\]'$"):
-        extra("obstore.store", "virtual")
+        import_extra("obstore.store", "virtual")
 
 
 def test_the_command_installs_from_a_checkout_only_where_there_is_one(tmp_path):
@@ -41,7 +41,7 @@ def test_an_extra_is_not_blamed_for_what_an_installed_package_lacks(tmp_path, mo
     (tmp_path / "a_broken_parser.py").write_text("import what_it_needs\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="what_it_needs") as caught:
-        extra("a_broken_parser", "virtual")
+        import_extra("a_broken_parser", "virtual")
     assert not isinstance(caught.value, MissingExtraError)
 
 

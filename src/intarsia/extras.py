@@ -7,12 +7,12 @@ from typing import Any
 from intarsia.errors import MissingExtraError
 
 
-def extra(module: str, name: str) -> Any:
+def import_extra(module: str, name: str) -> Any:
     """Import a module; raises `MissingExtraError` if its package is not installed. `name` is the extra.
 
     An installed package that lacks something it needs itself says so: the extra is not to blame.
 
-    >>> extra("no_such_parser.formats", "virtual")
+    >>> import_extra("no_such_parser.formats", "virtual")
     Traceback (most recent call last):
     ...
     intarsia.errors.MissingExtraError: no_such_parser is not installed: pip install '...[virtual]'
@@ -26,10 +26,10 @@ def extra(module: str, name: str) -> Any:
         raise MissingExtraError(package, name) from error
 
 
-def is_there(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """Whether a package is installed, without importing it.
 
-    >>> is_there("numpy"), is_there("no_such_parser")
+    >>> is_installed("numpy"), is_installed("no_such_parser")
     (True, False)
     """
     return find_spec(package) is not None

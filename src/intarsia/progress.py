@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, Protocol
 
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 
 BAR_WIDTH = 40
 NUMBERS_WIDTH, TIME_WIDTH = 38, 10
@@ -71,8 +71,8 @@ def progress_bar(
     >>> with intarsia.progress_bar("store") as progress:
     ...     snapshot = intarsia.store_dask(da.ones(10, chunks=5), repo, "ones", progress=progress)
     """
-    rich = extra("rich.progress", "cli")
-    target = console or extra("rich.console", "cli").Console(stderr=True)
+    rich = import_extra("rich.progress", "cli")
+    target = console or import_extra("rich.console", "cli").Console(stderr=True)
     beside = len(what) + (NUMBERS_WIDTH if counted else TIME_WIDTH)
     room = min(target.width - beside, BAR_WIDTH)  # a narrow terminal has the numbers only
     columns = [rich.TextColumn("{task.description}"), *([rich.BarColumn(room)] if room >= 5 else [])]

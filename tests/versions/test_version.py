@@ -8,7 +8,7 @@ import zarr
 
 import intarsia
 from intarsia.versions.repository import is_repository
-from intarsia.versions.version import Version, resolve
+from intarsia.versions.version import Version, resolve_store
 from tests.versions.places import create, memory
 
 
@@ -114,22 +114,22 @@ def test_what_is_nowhere_makes_no_directory(tmp_path):
 
 def test_a_source_is_resolved_whatever_it_is(repo, tmp_path):
     tip = repo.lookup_branch("main")
-    opened = resolve(repo)
+    opened = resolve_store(repo)
     assert (opened.repo, opened.snapshot_id) == (repo, tip)
-    assert resolve(repo, Version(tag="empty")).snapshot_id == repo.lookup_tag("empty")
+    assert resolve_store(repo, Version(tag="empty")).snapshot_id == repo.lookup_tag("empty")
     with intarsia.transaction(repo) as tx:
         for source in (tx, tx.session, tx.store):
-            assert resolve(source).repo is None
-            assert intarsia.open(resolve(source).store, "a").shape == (1, 4)
-    assert resolve(tmp_path).store == str(tmp_path)
+            assert resolve_store(source).repo is None
+            assert intarsia.open(resolve_store(source).store, "a").shape == (1, 4)
+    assert resolve_store(tmp_path).store == str(tmp_path)
     group = zarr.create_group({})
-    assert resolve(group).store is group
+    assert resolve_store(group).store is group
 
 
 def test_only_a_repository_has_versions(tmp_path):
     for source in ({}, tmp_path, zarr.create_group({})):
         with pytest.raises(TypeError, match="need an Icechunk repository"):
-            resolve(source, Version(branch="main"))
+            resolve_store(source, Version(branch="main"))
 
 
 def test_a_directory_is_told_from_a_repository_by_looking(tmp_path):

@@ -30,14 +30,14 @@ from intarsia.archives.dataset import Dataset
 from intarsia.archives.locations import local_path
 from intarsia.display import bounds_text, codecs_text
 from intarsia.errors import IngestError, UnreachableMembersError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.logical.hierarchy import LEDGER
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.region import Region
 from intarsia.manifest.box import Box
 from intarsia.manifest.packing import Packing
 from intarsia.versions.access import Allowed
-from intarsia.versions.version import Version, resolve
+from intarsia.versions.version import Version, resolve_store
 
 EXPORT = "Copy the values to plain Zarr: intarsia.export"
 """What to do if a copy cannot be avoided."""
@@ -98,7 +98,7 @@ def to_kerchunk(
     /sst-time0-2.json {'time': (0, 2)} 4
     /sst-time2-3.json {'time': (2, 3)} 2
     """
-    store = resolve(store, Version(branch, tag, snapshot_id), authorize, storage_options).store
+    store = resolve_store(store, Version(branch, tag, snapshot_id), authorize, storage_options).store
     dataset = Dataset.read(store, path.strip("/"))
     if not dataset.logical_groups:
         raise IngestError(f"there is no dataset of logical arrays at {path or '/'!r}")
@@ -125,8 +125,8 @@ def to_kerchunk(
 def _write(target: Path, refs: Mapping[str, Any], *, parquet: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if parquet:
-        reference = extra("fsspec.implementations.reference", "virtual")
-        local = extra("fsspec.implementations.local", "virtual").LocalFileSystem()
+        reference = import_extra("fsspec.implementations.reference", "virtual")
+        local = import_extra("fsspec.implementations.local", "virtual").LocalFileSystem()
         mapper = reference.LazyReferenceMapper.create(root=str(target), fs=local, engine="pyarrow")
         for key, value in refs.items():
             mapper[key] = value.encode() if isinstance(value, str) else value

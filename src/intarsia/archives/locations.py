@@ -27,7 +27,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from intarsia.engine.fetch.symlinks import FOLLOW
 from intarsia.errors import IngestError, argument
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.versions.access import FILE, for_obstore, scheme_of, source_options
 
 SCHEMES = ("file", "s3", "gs", "az", "http", "https")
@@ -185,7 +185,7 @@ class Sources:
     def registry(self) -> Any:
         """VirtualiZarr's registry of stores, filled as sources are resolved."""
         if self._registry is None:
-            self._registry = extra("obspec_utils.registry", "virtual").ObjectStoreRegistry()
+            self._registry = import_extra("obspec_utils.registry", "virtual").ObjectStoreRegistry()
         return self._registry
 
     def resolve(self, url: str) -> tuple[Any, str]:
@@ -194,7 +194,7 @@ class Sources:
         parts = urlsplit(url)
         root = FILE if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
         if root not in self._stores:
-            stores = extra("obstore.store", "virtual")
+            stores = import_extra("obstore.store", "virtual")
             self._stores[root] = stores.LocalStore() if root == FILE else self._remote_store(stores, root)
             self.registry.register(root, self._stores[root])
         return self._stores[root], unquote(parts.path).lstrip("/")
@@ -232,8 +232,8 @@ class Sources:
         root = f"{scheme}://{host}"
         store, _ = self.resolve(root)
         try:
-            found = list(extra("obspec_utils.glob", "virtual").glob_objects(store, inside))
-        except (OSError, extra("obstore.exceptions", "virtual").BaseError) as error:
+            found = list(import_extra("obspec_utils.glob", "virtual").glob_objects(store, inside))
+        except (OSError, import_extra("obstore.exceptions", "virtual").BaseError) as error:
             raise IngestError(f"{root} cannot be listed: {error}") from error
         found.sort(key=lambda meta: str(meta["path"]))
         urls = [f"{root}/{quote(meta['path'])}" for meta in found]
@@ -268,19 +268,19 @@ class Sources:
     def _remote(self, url: str) -> Any:
         """All of a small object, in one request; for a large one, a reader that fetches blocks."""
         store, inside = self.resolve(url)
-        obstore = extra("obstore", "virtual")
+        obstore = import_extra("obstore", "virtual")
         if scheme_of(url) in ("http", "https"):
             self._check_ranges(obstore, store, inside)
         if obstore.head(store, inside)["size"] <= WHOLE_BYTES:
             return bytes(obstore.get(store, inside).bytes())
-        return extra("obspec_utils.readers", "virtual").BlockStoreReader(store, inside)
+        return import_extra("obspec_utils.readers", "virtual").BlockStoreReader(store, inside)
 
     @staticmethod
     def _check_ranges(obstore: Any, store: Any, inside: str) -> None:
         """Refuse a web server that only returns whole files: no chunk could be read in place."""
         try:
             obstore.get_range(store, inside, start=0, length=1)
-        except extra("obstore.exceptions", "virtual").NotSupportedError:
+        except import_extra("obstore.exceptions", "virtual").NotSupportedError:
             raise IngestError(
                 "its web server ignores the Range header, so chunks cannot be read in place: download the "
                 "file, or use a server that answers with 206 Partial Content"
@@ -298,7 +298,7 @@ class Sources:
             return Identity(status.st_size, moment)
         store, inside = self.resolve(url)
         try:
-            meta = extra("obstore", "virtual").head(store, inside)
+            meta = import_extra("obstore", "virtual").head(store, inside)
         except FileNotFoundError:
             return self._identity_of_tree(url)
         return identity_in(url, meta)
@@ -306,7 +306,7 @@ class Sources:
     def _identity_of_tree(self, url: str) -> Identity:
         store, inside = self.resolve(url)
         sizes, moments = 0, []
-        for batch in extra("obstore", "virtual").list(store, inside):
+        for batch in import_extra("obstore", "virtual").list(store, inside):
             sizes += sum(meta["size"] for meta in batch)
             moments += [meta["last_modified"] for meta in batch]
         if not moments:
@@ -329,7 +329,7 @@ class Sources:
         if path is not None:
             return sorted(os.listdir(path)) if path.is_dir() else []
         store, inside = self.resolve(url)
-        listed = extra("obstore", "virtual").list_with_delimiter(store, inside.rstrip("/") + "/")
+        listed = import_extra("obstore", "virtual").list_with_delimiter(store, inside.rstrip("/") + "/")
         paths = [meta["path"] for meta in listed["objects"]] + list(listed["common_prefixes"])
         return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in paths)
 
@@ -499,7 +499,7 @@ def check_states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]
 
 def _identities(sources: Sources, urls: Iterable[str]) -> dict[str, Identity | Exception]:
     """What identifies the content of each source, or why it cannot be found out."""
-    failures = extra("obstore.exceptions", "virtual").BaseError
+    failures = import_extra("obstore.exceptions", "virtual").BaseError
 
     def ask(url: str) -> Identity | Exception:
         try:
@@ -524,7 +524,7 @@ def for_each[R](urls: Iterable[str], function: Callable[[str], R]) -> dict[str, 
 
 def find_restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Identity]:
     """Changed sources that hold the same bytes as before, with what identifies them now."""
-    failures = extra("obstore.exceptions", "virtual").BaseError
+    failures = import_extra("obstore.exceptions", "virtual").BaseError
 
     def same(url: str) -> Identity | None:
         text, digest = split_entry(known[url])
@@ -592,7 +592,7 @@ def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:
     for url in known:
         if scheme_of(url) in LISTED_SCHEMES:
             by_root.setdefault("/".join(url.split("/", 3)[:3]), []).append(url)
-    failures = extra("obstore.exceptions", "virtual").BaseError
+    failures = import_extra("obstore.exceptions", "virtual").BaseError
     found: dict[str, str] = {}
     for urls in by_root.values():
         if len(urls) < MIN_LISTED:
@@ -602,7 +602,7 @@ def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:
         folder = os.path.commonpath([path.rpartition("/")[0] for path in places])
         seen, most = 0, LISTED_BESIDE * len(urls) + LISTED_PAGES
         try:
-            for batch in extra("obstore", "virtual").list(store, folder):
+            for batch in import_extra("obstore", "virtual").list(store, folder):
                 for meta in batch:
                     path = meta["path"]
                     if path in places:

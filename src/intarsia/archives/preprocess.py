@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.archives.ingest_arguments import assign_roles
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest, rename_mentions, roles
 from intarsia.errors import IngestError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -77,7 +77,7 @@ class UnreadArray:
 
 def _dataset(file: ParsedFile) -> xr.Dataset:
     """A file as xarray shows it, not decoded; its URL is in `encoding["source"]`."""
-    xarray = extra("xarray", "virtual")
+    xarray = import_extra("xarray", "virtual")
     variables = {}
     for name, variable in file.variables.items():
         data: Any = variable.values
@@ -162,7 +162,7 @@ def run_preprocess(parse: Callable[[ParseRequest], ParsedFile], request: ParseRe
 def _applied(function: Any, file: ParsedFile) -> ParsedFile:
     try:
         dataset = function(_dataset(file))
-        if not isinstance(dataset, extra("xarray", "virtual").Dataset):
+        if not isinstance(dataset, import_extra("xarray", "virtual").Dataset):
             raise IngestError(f"preprocess returned {dataset!r}: return the dataset that should be ingested")
         return _file(dataset, file)
     except IngestError:

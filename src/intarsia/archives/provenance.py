@@ -20,7 +20,7 @@ from intarsia.logical.hierarchy import is_logical, open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_array
 from intarsia.manifest.box import Box
-from intarsia.versions.version import Version, resolve
+from intarsia.versions.version import Version, resolve_store
 
 if TYPE_CHECKING:
     from intarsia.archives.ledger import Ledger
@@ -173,7 +173,7 @@ def sources(
     >>> file.url.endswith("/2.h5"), file.state, [chunk.bounds for chunk in file.chunks]
     (True, 'present', [((2, 3), (2, 4))])
     """
-    store = resolve(store, Version(branch, tag, snapshot_id, as_of)).store
+    store = resolve_store(store, Version(branch, tag, snapshot_id, as_of)).store
     path = path.strip("/")
     array, parent = _array_at(store, path)
     ledger = Dataset.read_ledger(store, parent)

@@ -26,7 +26,7 @@ from intarsia.archives.locations import Identity, Sources, for_each, split_entry
 from intarsia.archives.write_plan import UncommittedChange
 from intarsia.display import count_text
 from intarsia.errors import IngestError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.versions.access import with_containers
@@ -220,7 +220,7 @@ class _Move:
     def _check(self, known: Mapping[str, str], needed: Mapping[str, int]) -> None:
         urls = list(dict.fromkeys((*known, *needed)))
         self.now = {url: moved for url in urls if (moved := self.moved(url)) is not None}
-        failures = extra("obstore.exceptions", "virtual").BaseError
+        failures = import_extra("obstore.exceptions", "virtual").BaseError
 
         def ask(url: str) -> Identity | str:
             try:

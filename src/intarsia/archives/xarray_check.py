@@ -15,7 +15,7 @@ import zarr
 from intarsia.archives.cf import decoded_fill_attribute
 from intarsia.display import one_line
 from intarsia.engine.reader import Reader
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.logical.attributes import RESERVED, with_floats
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -71,7 +71,7 @@ def tree_problem(store: Any, path: str) -> str:
     """Why the groups at and below a path of a store do not open as one tree; empty if they do."""
     root = open_group(store, path, "r")
     try:
-        extra("xarray", "virtual").DataTree.from_dict(
+        import_extra("xarray", "virtual").DataTree.from_dict(
             {
                 "/" + group.path.removeprefix(root.path).lstrip("/"): _dataset(
                     {name: _variable(child) for name, child in group.members() if _is_array(child)}
@@ -91,7 +91,7 @@ def _is_array(node: Any) -> bool:
 
 def _dataset(variables: Mapping[str, Any]) -> Any:
     """Decode variables as `xarray.open_dataset` does, except for times: undecodable ones stay numbers."""
-    xr = extra("xarray", "virtual")
+    xr = import_extra("xarray", "virtual")
     decoded, attrs, coordinates = xr.conventions.decode_cf_variables(variables, {}, decode_times=False)
     return xr.Dataset(decoded, attrs=attrs).set_coords(coordinates & decoded.keys())
 
@@ -114,5 +114,5 @@ def _variable(node: Any) -> Any:
     values = np.broadcast_to(np.zeros((), dtype), shape)
     if dims == (name,) and isinstance(node, zarr.Array):
         values = np.asarray(Reader.of(node)[...])
-    lazy = extra("xarray.core.indexing", "virtual").LazilyIndexedArray(values)
-    return extra("xarray", "virtual").Variable(dims, lazy, with_floats(attrs))
+    lazy = import_extra("xarray.core.indexing", "virtual").LazilyIndexedArray(values)
+    return import_extra("xarray", "virtual").Variable(dims, lazy, with_floats(attrs))

@@ -19,7 +19,7 @@ from intarsia.manifest.box import element_bounds
 from intarsia.progress import Progress, part_of
 from intarsia.versions.maintain import MaintenanceStep
 from intarsia.versions.verify_vacuum import repository_problems, unreferenced_objects
-from intarsia.versions.version import moment
+from intarsia.versions.version import parse_time
 
 
 @verb()
@@ -159,7 +159,7 @@ def _check_forget(place: BranchToChange, before: str, *, dry_run: bool) -> None:
     if dry_run:
         raise CommandError("--forget-before has no dry run: leave out --dry-run")
     try:
-        moment(before)
+        parse_time(before)
     except ValueError as error:
         raise CommandError(f"--forget-before: {error}") from error
 

@@ -22,7 +22,7 @@ from intarsia.codecs import CodecLike
 from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import IntarsiaError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.inspect.viewer import Answers, Viewer
 from intarsia.interop.fused_view import ViewStore, view_store
 from intarsia.logical.hierarchy import logical_arrays
@@ -30,7 +30,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_array
 from intarsia.versions.locking import directory_of
 from intarsia.versions.repository import describe
-from intarsia.versions.version import ResolvedStore, Version, resolve
+from intarsia.versions.version import ResolvedStore, Version, resolve_store
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -126,7 +126,7 @@ def serve(
     ...     urllib.request.urlopen(f"{server.url}/c/0").read()
     b'\\x07\\x08'
     """
-    http = extra("zarr_http_server", "serve")
+    http = import_extra("zarr_http_server", "serve")
     version = Version(branch, tag, snapshot_id, as_of)
     app = _app(store, path, host, codecs, chunks, cors_origins, version)
     _check_free(host, port)
@@ -145,8 +145,8 @@ def _app(
     version: Version,
 ) -> Any:
     """The application: the page at the root, and the keys of a view."""
-    server = extra("zarr_http_server", "serve")
-    resolved = resolve(source.group if isinstance(source, LogicalArray) else source, version)
+    server = import_extra("zarr_http_server", "serve")
+    resolved = resolve_store(source.group if isinstance(source, LogicalArray) else source, version)
     _check_access(resolved.store, path)
     directory = _directory(resolved)
     if directory is not None:

@@ -24,7 +24,7 @@ from intarsia.logical.opening import open as open_plain
 from intarsia.logical.verify import Problem, verify
 from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.history import HistoryEntry, history
-from intarsia.versions.version import Version, open, resolve
+from intarsia.versions.version import Version, open, resolve_store
 
 MAX_VERSIONS = 40
 STEPS = 1000
@@ -75,7 +75,7 @@ def write_report(
     >>> page.startswith("<!doctype html>")
     True
     """
-    resolved = resolve(store, Version(branch, tag, snapshot_id, as_of))
+    resolved = resolve_store(store, Version(branch, tag, snapshot_id, as_of))
     place, repo = resolved.store, resolved.repo
     paths = logical_arrays(place) if path is None else [path.strip("/")]
     if not paths:

@@ -38,7 +38,7 @@ from intarsia.errors import (
     ShapeError,
     argument,
 )
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.interop.copies import ArrayDescription, open_source, removed_on_failure
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.logical_array import LogicalArray
@@ -49,7 +49,7 @@ from intarsia.manifest.packing import Packing
 from intarsia.manifest.view import View
 from intarsia.versions.access import source_options, with_containers
 from intarsia.versions.transaction import transaction
-from intarsia.versions.version import as_repository, open, resolve
+from intarsia.versions.version import as_repository, open, resolve_store
 
 type How = Literal["auto", "reference", "copy", "move"]
 HOWS = ("auto", "reference", "copy", "move")
@@ -115,7 +115,7 @@ def adopt(
     origin = _source_array(source, source_path, Sources(storage_options), refer=refer)
     goal = _Goal(path, bounds, packing, view)
     if repo is None:
-        return goal.put(resolve(store).store, origin, move=how == "move")
+        return goal.put(resolve_store(store).store, origin, move=how == "move")
     if origin.references is not None:
         urls = [url for url in dict.fromkeys(origin.references.locations) if url]
         repo, _ = with_containers(repo, urls, urls, source_options(storage_options))
@@ -229,7 +229,7 @@ def _list_chunks(stored: zarr.Array[Any], url: str, grid: tuple[int, ...], sourc
     root = root.rstrip("/") + "/"
     sizes = {
         meta["path"].removeprefix(root): meta["size"]
-        for batch in extra("obstore", "virtual").list(store, root)
+        for batch in import_extra("obstore", "virtual").list(store, root)
         for meta in batch
     }
     keys = [metadata.encode_chunk_key(index) for index in np.ndindex(grid)]

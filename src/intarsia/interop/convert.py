@@ -36,7 +36,7 @@ from intarsia.logical.staging import remove_empty_groups_on_failure
 from intarsia.progress import Progress, silent
 from intarsia.versions.repository import check_name
 from intarsia.versions.transaction import transaction
-from intarsia.versions.version import Version, as_repository, open, resolve
+from intarsia.versions.version import Version, as_repository, open, resolve_store
 
 
 def convert(
@@ -106,7 +106,7 @@ def convert(
     if repo is not None:
         target = transaction(repo, branch=branch, message=message or f"convert {path or 'a group'}")
     with target as tx:
-        store = resolve(store).store if tx is None else tx.store
+        store = resolve_store(store).store if tx is None else tx.store
         with remove_empty_groups_on_failure(store):
             copy_nodes(nodes, lambda path: open_group(store, path, "a"), convert_array, progress)
     if repo is not None:

@@ -33,7 +33,7 @@ from intarsia.manifest.box import Box, blocks
 from intarsia.manifest.coercion import data_type_of
 from intarsia.manifest.manifest import Manifest
 from intarsia.progress import Progress, part_of
-from intarsia.versions.version import LATEST, Version, resolve
+from intarsia.versions.version import LATEST, Version, resolve_store
 
 MAX_COMPARED = 50
 """How many members are compared to see whether they are encoded alike."""
@@ -50,7 +50,7 @@ def open_source(source: Any, path: str = "", version: Version = LATEST) -> AnyAr
     if isinstance(source, LogicalArray | Reader | zarr.Array) or hasattr(source, "zarr_array"):
         node: Any = source
     else:
-        store: Any = resolve(source, version).store
+        store: Any = resolve_store(source, version).store
         if isinstance(store, zarr.Group):
             store, path = store.store_path.store, f"{store.path}/{path}"
         try:

@@ -50,7 +50,7 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import allocated
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, convention
 from intarsia.parallel import check_travels
-from intarsia.versions.version import LATEST, Version, resolve
+from intarsia.versions.version import LATEST, Version, resolve_store
 
 METADATA = "zarr.json"
 OLDER_METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
@@ -115,7 +115,7 @@ def view_store(
 ) -> ViewStore:
     """The store of a view, with what is at `path` as its root."""
     parsed = None if codecs is None else tuple(parse_codec(codec) for codec in codecs)
-    store = resolve(source.group if isinstance(source, LogicalArray) else source, version).store
+    store = resolve_store(source.group if isinstance(source, LogicalArray) else source, version).store
     inside = path.strip("/")
     if isinstance(store, zarr.Group):
         inside = f"{store.path}/{inside}".strip("/")

@@ -29,7 +29,7 @@ from intarsia.errors import (
 from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.parallel import check_store
 
-OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
+MEMBER_NAME = re.compile(r"[mt]-[0-9a-f]{32}\Z")
 """The names that `new_name` makes, for parts of a logical array."""
 
 
@@ -50,7 +50,7 @@ def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (
     _start_event_loop()
     form, *others = formats
     try:
-        with understood(path, isinstance(store, AnyStore)):
+        with translate_metadata_errors(path, isinstance(store, AnyStore)):
             return zarr.open_group(
                 safe_store(store), path=path or None, mode=mode, zarr_format=form, use_consolidated=False
             )
@@ -68,7 +68,7 @@ def _start_event_loop() -> None:
 
 
 @contextmanager
-def understood(path: str, is_store: bool = True) -> Iterator[None]:
+def translate_metadata_errors(path: str, is_store: bool = True) -> Iterator[None]:
     """Turn zarr's errors about metadata that makes no sense into a `ManifestError` that names the path."""
     try:
         yield
@@ -171,11 +171,11 @@ def nodes_below(
     """
     children = _children(group, damaged)
     if is_logical(group):  # without opening its members, of which there may be thousands
-        names = [name for name in names_below(group) if not OURS.match(name)] if inside_arrays else ()
+        names = [name for name in names_below(group) if not MEMBER_NAME.match(name)] if inside_arrays else ()
         mode = "r" if group.store.read_only else "r+"
         children = ((n, open_group(group, n, mode)) for n in names if node_type(group, n) == "group")
     for name, node in children:
-        if name != LEDGER and not OURS.match(name):
+        if name != LEDGER and not MEMBER_NAME.match(name):
             yield name, node
             if isinstance(node, zarr.Group):
                 below = nodes_below(node, inside_arrays=inside_arrays, damaged=damaged)
@@ -187,7 +187,7 @@ def _children(
 ) -> Iterator[tuple[str, zarr.Array[Any] | zarr.Group]]:
     """The nodes right below a group, by name; those whose metadata makes no sense are named."""
     try:
-        with understood(f"{group.path or '/'} and everything below"):
+        with translate_metadata_errors(f"{group.path or '/'} and everything below"):
             yield from sorted(group.members(), key=itemgetter(0))
         return
     except ValueError as error:  # also for a name that zarr does not take

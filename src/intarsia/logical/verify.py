@@ -31,7 +31,14 @@ from intarsia.errors import (
     NotLogicalArrayError,
     ReadOnlyError,
 )
-from intarsia.logical.hierarchy import OURS, groups_below, is_logical, names_below, node_type, open_group
+from intarsia.logical.hierarchy import (
+    MEMBER_NAME,
+    groups_below,
+    is_logical,
+    names_below,
+    node_type,
+    open_group,
+)
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.recode import first_difference
@@ -317,7 +324,7 @@ def _remove(logical: LogicalArrayHandle, remains: list[str]) -> None:
             "removal.\n  Copy what is needed into another one"
         )
     for name in remains:
-        if OURS.match(name):
+        if MEMBER_NAME.match(name):
             logical.discard(name)
         else:
             sync((logical.group.store_path / name).delete())
@@ -331,7 +338,7 @@ def leftovers(logical: LogicalArrayHandle) -> list[str]:
     left = [
         name
         for name in names_below(group)
-        if OURS.match(name) and name not in needed and node_type(group, name) in ("array", None)
+        if MEMBER_NAME.match(name) and name not in needed and node_type(group, name) in ("array", None)
     ]
     return left + sorted(_unfinished(group, needed))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.errors import DataTypeError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.nullable.array import NullableArray
 from intarsia.nullable.values import NullableValues
 
@@ -27,7 +27,7 @@ def to_dask(array: Any, chunks: Any = None) -> Any:
     >>> lazy.sum(axis=0).compute()
     NullableValues([1, 0], dtype=int64)
     """
-    da = extra("dask.array", "dask")
+    da = import_extra("dask.array", "dask")
     register_with_dask()
     if isinstance(array, NullableValues):
         return da.from_array(array, chunks=chunks or "auto", asarray=False, meta=_empty_block(array))
@@ -65,7 +65,7 @@ class _Blocks:
 
 def register_with_dask() -> None:
     """Make dask count the present elements: means and variances divide by their number."""
-    dispatch = extra("dask.array.dispatch", "dask")
+    dispatch = import_extra("dask.array.dispatch", "dask")
     dispatch.numel_lookup.register(NullableValues, _count_present)
     dispatch.divide_lookup.register(NullableValues, _divide)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from intarsia.errors import DataTypeError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.nullable.elements import element_type, is_string
 from intarsia.nullable.values import NullableValues
 
@@ -81,7 +81,7 @@ def na_object_name(na_object: Any) -> str:
 def _na_object_from_name(name: Any) -> Any:
     """The `na_object` that an attribute names."""
     if name == _NA:
-        return extra("pandas", "nullable").NA
+        return import_extra("pandas", "nullable").NA
     known = {_NONE: None, _NAN: np.nan}
     if name not in known:
         raise DataTypeError(

@@ -13,7 +13,7 @@ import numpy as np
 
 from intarsia._compat import pandas_memory
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.nullable.elements import is_string
 from intarsia.nullable.values import NullableValues
 
@@ -38,7 +38,7 @@ def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Arra
     >>> to_arrow(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True]))).to_pylist()
     [1.5, nan, None]
     """
-    pa = extra("pyarrow", "nullable")
+    pa = import_extra("pyarrow", "nullable")
     data = require_one_null(data, nat_as_null=nat_as_null, where="Arrow")
     if data.ndim == 0:
         raise DataTypeError("a single element is not an Arrow array: use .item()")
@@ -79,7 +79,7 @@ def from_arrow(array: Any) -> NullableValues:
     >>> from_arrow(pa.array([1, None, 3]))
     NullableValues([1, NULL, 3], dtype=int64)
     """
-    pa = extra("pyarrow", "nullable")
+    pa = import_extra("pyarrow", "nullable")
     if not isinstance(array, pa.Table | pa.RecordBatch | pa.ChunkedArray | pa.Array):
         array = _import_arrow(pa, array)
     if isinstance(array, pa.Table | pa.RecordBatch):
@@ -187,7 +187,7 @@ def to_polars(data: NullableValues, *, name: str = "", nat_as_null: bool = False
     [1.5, nan, None]
     """
     arrow = to_arrow(data, nat_as_null=nat_as_null)
-    series: polars.Series = extra("polars", "nullable").Series(name, arrow)
+    series: polars.Series = import_extra("polars", "nullable").Series(name, arrow)
     return series
 
 
@@ -201,7 +201,7 @@ def from_polars(series: Any) -> NullableValues:
     >>> from_polars(pl.Series([1.5, None]))
     NullableValues([1.5, NULL], dtype=float64)
     """
-    pl = extra("polars", "nullable")
+    pl = import_extra("polars", "nullable")
     if isinstance(series, pl.LazyFrame):
         raise DataTypeError("a LazyFrame has no values yet: call collect() first")
     if not isinstance(series, pl.Series | pl.DataFrame):
@@ -280,7 +280,7 @@ def to_pandas(
     2    <NA>
     dtype: Float64
     """
-    pd = extra("pandas", "nullable")
+    pd = import_extra("pandas", "nullable")
     data = require_one_null(data, nat_as_null=nat_as_null, where="pandas")
     if data.ndim == 1:
         return pd.Series(_column(pd, data), name=name, copy=False)
@@ -330,7 +330,7 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     >>> from_pandas(pd.Series([1, None], dtype="Int64"))
     NullableValues([1, NULL], dtype=int64)
     """
-    pd = extra("pandas", "nullable")
+    pd = import_extra("pandas", "nullable")
     if isinstance(data, pd.DataFrame):
         columns = [from_pandas(data.iloc[:, j], nan_as_null=nan_as_null) for j in range(data.shape[1])]
         return stack_columns(columns, list(data.columns))
@@ -340,7 +340,7 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     if isinstance(array, pd.arrays.BooleanArray | pd.arrays.IntegerArray | pd.arrays.FloatingArray):
         return NullableValues(*pandas_memory(array))
     if isinstance(array.dtype, pd.ArrowDtype | pd.StringDtype | pd.CategoricalDtype):
-        return from_arrow(extra("pyarrow", "nullable").array(array))
+        return from_arrow(import_extra("pyarrow", "nullable").array(array))
     if getattr(array.dtype, "tz", None) is not None:
         array = array.tz_convert("UTC").tz_localize(None)
     plain = array.to_numpy()

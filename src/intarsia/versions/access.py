@@ -26,7 +26,7 @@ import icechunk
 from intarsia._icechunk import IcechunkStore, safe_store
 from intarsia.engine.fetch.virtual import Container, SourceAccess
 from intarsia.errors import IngestError, RepositoryError
-from intarsia.extras import is_there
+from intarsia.extras import is_installed
 from intarsia.versions.locking import commit_lock
 
 S3_OPTIONS = (
@@ -324,7 +324,9 @@ def direct_container(prefix: str, options: Mapping[str, Any]) -> Container | Non
     scheme, own = scheme_of(prefix), dict(options)
     if scheme == "file":
         return Container(prefix)
-    if not is_there("obstore") or (scheme != "s3" and (scheme not in ("http", "https") or headers_of(own))):
+    if not is_installed("obstore") or (
+        scheme != "s3" and (scheme not in ("http", "https") or headers_of(own))
+    ):
         return None
     if scheme == "s3":
         endpoint = own.get("endpoint_url")

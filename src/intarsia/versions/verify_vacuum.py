@@ -28,7 +28,7 @@ from intarsia.versions.commit import Backoff
 from intarsia.versions.locking import commit_lock, directory_of
 from intarsia.versions.repository import RepositoryLike, describe, explain_errors, open_repository
 from intarsia.versions.transaction import transaction
-from intarsia.versions.version import Version, as_repository, moment, resolve
+from intarsia.versions.version import Version, as_repository, parse_time, resolve_store
 
 ICECHUNK_HEADER = 39
 """Bytes of Icechunk's files before their content, which is a frame of zstd."""
@@ -139,7 +139,7 @@ def verify(
     """
     repo = None
     if not isinstance(store, LogicalArray | zarr.Array):
-        resolved = resolve(store, Version(branch, tag, snapshot_id, as_of))
+        resolved = resolve_store(store, Version(branch, tag, snapshot_id, as_of))
         store, repo = resolved.store, resolved.repo
     if repo is None:
         return verify_array(store, path, data=data, deep=deep, progress=progress)
@@ -333,7 +333,11 @@ def _cut_off(
 ) -> datetime.datetime:
     """The time before which versions and garbage are removed; refused if that could remove too much."""
     if force:
-        return now - forget_before if isinstance(forget_before, datetime.timedelta) else moment(forget_before)
+        return (
+            now - forget_before
+            if isinstance(forget_before, datetime.timedelta)
+            else parse_time(forget_before)
+        )
     tips = repo.list_branches()
     histories = [list(islice(repo.ancestry(branch=tip), FIRST_AND_LAST + 1)) for tip in tips]
     newest = max(versions[0].written_at for versions in histories)
@@ -341,7 +345,7 @@ def _cut_off(
         latest = min(now, newest)
         cut_off = latest - forget_before
     else:
-        latest, cut_off = now, moment(forget_before)
+        latest, cut_off = now, parse_time(forget_before)
     text = cut_off.isoformat(timespec="seconds")
     if cut_off > latest - MINIMUM_AGE:
         raise CutOffError(

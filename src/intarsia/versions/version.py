@@ -69,7 +69,7 @@ class Version:
                 "give only one of branch, tag and snapshot_id; only branch can be combined with as_of"
             )
         if self.as_of is not None:
-            moment(self.as_of)
+            parse_time(self.as_of)
 
     def session(self, repo: icechunk.Repository) -> icechunk.Session:
         """A session that shows this version, for reading."""
@@ -80,7 +80,7 @@ class Version:
             if self.snapshot_id is not None:
                 return repo.readonly_session(snapshot_id=self.snapshot_id)
             if self.as_of is not None:
-                return repo.readonly_session(self.branch or "main", as_of=moment(self.as_of))
+                return repo.readonly_session(self.branch or "main", as_of=parse_time(self.as_of))
             return repo.readonly_session(self.branch or "main")
 
 
@@ -102,7 +102,7 @@ class ResolvedStore:
     """The version of the repository that the store shows."""
 
 
-def resolve(
+def resolve_store(
     source: Any,
     version: Version = LATEST,
     authorize: Allowed = None,
@@ -115,9 +115,9 @@ def resolve(
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
-    >>> resolve(repo).snapshot_id == repo.lookup_branch("main")
+    >>> resolve_store(repo).snapshot_id == repo.lookup_branch("main")
     True
-    >>> resolve({}, Version(tag="v1"))
+    >>> resolve_store({}, Version(tag="v1"))
     Traceback (most recent call last):
     ...
     TypeError: branch, tag, snapshot_id and as_of need an Icechunk repository, but this is 'dict'
@@ -187,7 +187,7 @@ def open(
     """
     if mode not in ("r", "r+"):
         raise ValueError(f"mode {mode!r} is not 'r' or 'r+'; to make a new array use intarsia.create")
-    opened = resolve(store, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
+    opened = resolve_store(store, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
     if opened.repo is None:
         return logical.open(opened.store, path, mode=mode)
     if mode != "r":
@@ -224,7 +224,7 @@ def reader(
     >>> intarsia.reader(z)[1:3, ::4].tolist()
     [[6, 10], [12, 16]]
     """
-    opened = resolve(store, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
+    opened = resolve_store(store, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
     return logical.reader(opened.store, path)
 
 
@@ -248,10 +248,10 @@ def as_repository(
         return None
 
 
-def moment(when: datetime.datetime | str) -> datetime.datetime:
+def parse_time(when: datetime.datetime | str) -> datetime.datetime:
     """A point in time, in UTC; taken as UTC if no zone is given.
 
-    >>> moment("2024-05-01").isoformat()
+    >>> parse_time("2024-05-01").isoformat()
     '2024-05-01T00:00:00+00:00'
     """
     try:
@@ -282,7 +282,7 @@ def find_snapshot(repo: icechunk.Repository, version: str | datetime.datetime) -
     if SNAPSHOT_ID.fullmatch(version):
         return version
     try:
-        when = moment(version)
+        when = parse_time(version)
     except ValueError:
         raise VersionNotFoundError(
             f"{describe(repo)} has no version {version!r}: it is not a snapshot id, tag, branch or time.\n"

@@ -34,7 +34,7 @@ from intarsia.archives.locations import Beginning, Sources, folder_of, url_of
 from intarsia.archives.parsed_file import PHONY, ChunkRanges, ParsedVariable
 from intarsia.display import one_line
 from intarsia.errors import IngestError, MissingExtraError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.manifest.box import chunk_grid
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -311,13 +311,13 @@ MAX_TYPES = 1_000
 @cache
 def library() -> Any:
     """h5py."""
-    return extra("h5py", "virtual")
+    return import_extra("h5py", "virtual")
 
 
 @contextmanager
 def open_file(reader: Any) -> Iterator[Any]:
     """The identifier of an HDF5 file; a file that is all in memory is not read through Python."""
-    h5py = extra("h5py", "virtual")
+    h5py = import_extra("h5py", "virtual")
     image = None
     if isinstance(reader, io.BytesIO) and not has_endless_heap(reader.getvalue()):
         with suppress(ValueError, OSError):  # the other way says what is wrong with it
@@ -524,8 +524,10 @@ def _codecs_of(header: Header) -> tuple[dict[str, Any], ...]:
     plist = header.plist
     kind = header.dtype.str, *(plist.get_filter(i) for i in range(plist.get_nfilters()))
     if kind not in _codecs:
-        names = extra("virtualizarr.codecs", "virtual")
-        filters = extra("virtualizarr.parsers.hdf.filters", "virtual").codecs_from_dataset(header.dataset)
+        names = import_extra("virtualizarr.codecs", "virtual")
+        filters = import_extra("virtualizarr.parsers.hdf.filters", "virtual").codecs_from_dataset(
+            header.dataset
+        )
         configs = [names.zarr_codec_config_to_v3(codec.get_config()) for codec in filters]
         codecs = names.convert_to_codec_pipeline(codecs=configs, dtype=header.dtype)
         if len(_codecs) >= MAX_TYPES:

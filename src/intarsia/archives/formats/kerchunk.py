@@ -8,7 +8,7 @@ from intarsia._compat import parsed_group
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
 from intarsia.archives.locations import Beginning, Sources
 from intarsia.errors import IngestError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 
 
 def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualFormat | None:
@@ -27,7 +27,7 @@ class KerchunkParser(SourceParser):
         self.is_table = is_table
 
     def __call__(self, url: str, registry: Any) -> Any:
-        parsers = extra("virtualizarr.parsers", "virtual")
+        parsers = import_extra("virtualizarr.parsers", "virtual")
         parser = parsers.KerchunkParquetParser() if self.is_table else parsers.KerchunkJSONParser()
         store = parser(url, registry)
         arrays = parsed_group(store).arrays

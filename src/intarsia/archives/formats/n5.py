@@ -12,7 +12,7 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
 from intarsia.archives.locations import Beginning, Sources
 from intarsia.errors import IngestError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.manifest.box import chunk_grid
 
 ATTRIBUTES = "attributes.json"
@@ -36,7 +36,7 @@ class N5Parser(SourceParser):
     """
 
     def __call__(self, url: str, registry: Any) -> Any:
-        manifests = extra("virtualizarr.manifests", "virtual")
+        manifests = import_extra("virtualizarr.manifests", "virtual")
         url = url.rstrip("/")
         arrays = {}
         if (document := self._attributes(url)) is not None and document.keys() >= NEEDED:
@@ -58,9 +58,9 @@ class N5Parser(SourceParser):
         return document if isinstance(document, dict) else None
 
     def _array(self, url: str, document: dict[str, Any]) -> Any:
-        manifests = extra("virtualizarr.manifests", "virtual")
+        manifests = import_extra("virtualizarr.manifests", "virtual")
         axes = document.get("axes")
-        n5 = extra("zarr_n5.metadata", "n5")
+        n5 = import_extra("zarr_n5.metadata", "n5")
         if document["dataType"] not in n5.COMPATIBLE_DATA_TYPES:
             raise IngestError(
                 f"its data type {document['dataType']!r} is not supported, only numbers are: "
@@ -84,7 +84,7 @@ class N5Parser(SourceParser):
         paths = np.full(grid, "", dtype=np.dtypes.StringDType())
         lengths = np.zeros(grid, dtype=np.uint64)
         store, root = self.sources.resolve(url)
-        for batch in extra("obstore", "virtual").list(store, root.rstrip("/") + "/"):
+        for batch in import_extra("obstore", "virtual").list(store, root.rstrip("/") + "/"):
             for meta in batch:
                 parts = meta["path"].removeprefix(root.rstrip("/") + "/").split("/")
                 if len(parts) == ndim and all(part.isdecimal() for part in parts):

@@ -12,7 +12,7 @@ import numpy as np
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
 from intarsia.archives.locations import Beginning, Sources
 from intarsia.errors import IngestError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 
 
 def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualFormat | None:
@@ -29,7 +29,7 @@ class NetCDF3Parser(SourceParser):
         with self.sources.reader(url) as reader:
             self.attributes[""], variables = read_attributes(reader)
         self.attributes |= variables
-        return extra("virtualizarr.parsers", "virtual").NetCDF3Parser()(url, registry)
+        return import_extra("virtualizarr.parsers", "virtual").NetCDF3Parser()(url, registry)
 
 
 TYPES = dict(enumerate(["i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8"], start=1))

@@ -18,7 +18,7 @@ from intarsia._compat import manifest_table, parse_tiff, parsed_group
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
 from intarsia.archives.locations import Beginning, Sources
 from intarsia.errors import IngestError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
@@ -297,7 +297,7 @@ class TIFFParser(SourceParser):
     def __call__(self, url: str, registry: Any) -> Any:
         with self.sources.reader(url) as reader:
             _Header(reader).check()
-        extra("virtual_tiff", "tiff")
+        import_extra("virtual_tiff", "tiff")
         try:
             store = parse_tiff(url, registry)
         except Exception as error:  # of any class: some stand for panics in Rust

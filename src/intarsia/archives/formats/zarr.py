@@ -22,7 +22,7 @@ from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat, 
 from intarsia.archives.locations import Beginning, Sources
 from intarsia.archives.plan.encodings import is_bytes_codec
 from intarsia.errors import IngestError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 
 ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED = ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 TEXTS = "vlen-utf8"
@@ -35,7 +35,9 @@ def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualForm
         document = json.loads(sources.get(f"{beginning.url.rstrip('/')}/zarr.json"))
         is_array = document.get("node_type") == "array"
         parser = (
-            ZarrArrayParser(sources) if is_array else extra("virtualizarr.parsers", "virtual").ZarrParser()
+            ZarrArrayParser(sources)
+            if is_array
+            else import_extra("virtualizarr.parsers", "virtual").ZarrParser()
         )
     elif not {ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED}.isdisjoint(beginning.names):
         parser = ZarrV2Parser(sources)
@@ -46,7 +48,7 @@ class ZarrV2Parser(SourceParser):
     """The arrays of a Zarr v2 hierarchy."""
 
     def __call__(self, url: str, registry: Any) -> Any:
-        manifests = extra("virtualizarr.manifests", "virtual")
+        manifests = import_extra("virtualizarr.manifests", "virtual")
         root = url.rstrip("/")
         documents = self.documents(root)
         return manifests.ManifestStore(group=self._group(root, "", documents), registry=registry)
@@ -72,7 +74,7 @@ class ZarrV2Parser(SourceParser):
                     yield from self._walked(root, f"{prefix}{name}/")
 
     def _group(self, root: str, prefix: str, documents: Mapping[str, Any]) -> Any:
-        manifests = extra("virtualizarr.manifests", "virtual")
+        manifests = import_extra("virtualizarr.manifests", "virtual")
         arrays, groups = {}, {}
         if ARRAY in documents and not prefix:  # an array without a group around it
             arrays[root.rsplit("/", 1)[-1].removesuffix(".zarr")] = self._array(root, "", documents)
@@ -98,7 +100,7 @@ class ZarrV2Parser(SourceParser):
 
 def _manifest_array(sources: Sources, url: str, metadata: Any, form: int, separator: str) -> Any:
     """An array of this metadata, with the chunks that are stored below its directory in a Zarr format."""
-    parser = extra("virtualizarr.parsers.zarr.zarr", "virtual")
+    parser = import_extra("virtualizarr.parsers.zarr.zarr", "virtual")
     store, inside = sources.resolve(url)
     chunks = parser.build_chunk_manifest(
         store, inside, unquote(url).removesuffix(inside), metadata, parser.ZarrFormat(form), separator
@@ -126,11 +128,11 @@ def translated(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> Ar
     document_2 = {**document, "filters": on_arrays or None, "attributes": attributes}
     if are_texts:  # zarr does not translate objects; only the codecs for bytes are needed
         document_2 |= {"dtype": "|u1", "fill_value": 0}
-    common = extra("virtualizarr.parsers.zarr.common", "virtual")
+    common = import_extra("virtualizarr.parsers.zarr.common", "virtual")
     metadata = common.metadata_as_v3(ArrayV2Metadata.from_dict(document_2)).to_dict()
     codecs: Any = list(metadata["codecs"])
     serializer = next(i for i, codec in enumerate(codecs) if codec["name"] == "bytes")
-    as_v3 = extra("virtualizarr.codecs", "virtual").zarr_codec_config_to_v3
+    as_v3 = import_extra("virtualizarr.codecs", "virtual").zarr_codec_config_to_v3
     if are_texts:
         codecs[serializer] = {"name": TEXTS}
         metadata |= {"data_type": "string", "fill_value": str(document.get("fill_value") or "")}
@@ -155,7 +157,7 @@ class ZarrArrayParser(SourceParser):
     """A Zarr v3 array without a group around it: one variable, named after its directory."""
 
     def __call__(self, url: str, registry: Any) -> Any:
-        manifests = extra("virtualizarr.manifests", "virtual")
+        manifests = import_extra("virtualizarr.manifests", "virtual")
         root = url.rstrip("/")
         metadata = ArrayV3Metadata.from_dict(json.loads(self.sources.get(f"{root}/zarr.json")))
         separator = getattr(metadata.chunk_key_encoding, "separator", "/")

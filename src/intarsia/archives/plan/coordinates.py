@@ -17,7 +17,7 @@ import numpy as np
 from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping
 from intarsia.errors import IngestError, argument
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
@@ -127,7 +127,7 @@ def _encode_alike(
     mixture = f"the coordinate {name!r} uses the calendars {_texts(calendars)}: a dataset has one calendar"
     if not are_comparable(calendars):
         raise IngestError(mixture)
-    xr = extra("xarray", "xarray")
+    xr = import_extra("xarray", "xarray")
     coder = xr.coders.CFDatetimeCoder()
     calendar = calendar_of(meanings[0])
     flat = [
@@ -199,7 +199,7 @@ def _exact(coder: Any, times: np.ndarray[Any, Any], units: str, calendar: str) -
     The coder counts in float64, which holds every whole number below 2⁵³; decoding them again shows whether
     anything was lost.
     """
-    xr = extra("xarray", "xarray")
+    xr = import_extra("xarray", "xarray")
     variable = xr.Variable(("n",), times, {}, {"units": units, "calendar": calendar, "dtype": np.dtype("f8")})
     encoded = np.asarray(coder.encode(variable).values)
     whole = np.rint(encoded)
@@ -219,7 +219,7 @@ def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
     """Coordinate values as people write them: times as dates."""
     if not has_time_units(attrs) or values.dtype.kind not in "iuf":
         return [str(value) for value in values.tolist()]
-    xr = extra("xarray", "xarray")
+    xr = import_extra("xarray", "xarray")
     meaning = {key: attrs[key] for key in ("units", "calendar") if key in attrs}
     variable = xr.Variable(("n",), _unpacked(values, attrs), meaning)
     try:

@@ -17,7 +17,7 @@ from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.plan.axis_union import ULPS, sortable
 from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.errors import IngestError, argument
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 
 if TYPE_CHECKING:
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable
@@ -198,7 +198,7 @@ def conversion(own: str, target: str) -> Conversion:
     """
     if own == target:
         return Conversion(1.0, 0.0)
-    known = extra("cf_units", "units")
+    known = import_extra("cf_units", "units")
     if has_time_units({"units": own}) or has_time_units({"units": target}):
         raise IngestError(f"times are converted only as coordinates, not {own!r} to {target!r}")
     units = []

@@ -19,7 +19,7 @@ from intarsia.archives.parsed_file import (
     roles,
 )
 from intarsia.errors import IngestError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 
 THE_SCHEMA = "the schema"
 """The name of the schema where it stands in for a file."""
@@ -97,7 +97,7 @@ def _declared(named: list[Named], attrs: dict[str, Any], request: ParseRequest) 
 
 
 def _of_dataset(dataset: Any, request: ParseRequest) -> Iterator[Named]:
-    conventions = extra("xarray", "xarray").conventions
+    conventions = import_extra("xarray", "xarray").conventions
     for name, variable in dataset.variables.items():
         if name not in dataset.coords:
             yield str(name), variable.dims, variable.shape, variable.dtype, dict(variable.attrs), None

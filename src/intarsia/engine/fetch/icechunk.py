@@ -51,7 +51,7 @@ from intarsia.engine.fetch.virtual import (
     read_joined,
 )
 from intarsia.engine.pool import run
-from intarsia.extras import is_there
+from intarsia.extras import is_installed
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _table(chunks: ChunkTable, source: EngineSource, sources: ReferencedFiles | 
 
 def _failures() -> tuple[type[Exception], ...]:
     """What reading a file of the repository may raise."""
-    if not is_there("obstore"):
+    if not is_installed("obstore"):
         return FormatError, OSError
     from obstore.exceptions import BaseError
 

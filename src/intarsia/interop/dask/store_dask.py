@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import codec_list
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.interop import write_jobs
 from intarsia.interop.dask.to_dask import to_dask
 from intarsia.logical.append import AppendPlan
@@ -27,7 +27,7 @@ from intarsia.progress import Progress, silent
 from intarsia.versions.append_recode import append_data
 from intarsia.versions.commit import Commit
 from intarsia.versions.transaction import transaction
-from intarsia.versions.version import as_repository, resolve
+from intarsia.versions.version import as_repository, resolve_store
 
 if TYPE_CHECKING:
     from intarsia.interop.dask.block_writes import Cluster
@@ -140,7 +140,7 @@ def store_dask(
 
     repo = as_repository(store)
     if repo is None:
-        target = resolve(store).store
+        target = resolve_store(store).store
         with remove_empty_groups_on_failure(target):
             write_jobs.run_jobs([reserve(writable(target))], cluster)
         return None
@@ -157,7 +157,7 @@ def store_dask(
 
 def _check_dask(array: Any) -> Any:
     """The dask array, or an error that says what it lacks."""
-    da = extra("dask.array", "dask")
+    da = import_extra("dask.array", "dask")
     if not isinstance(array, da.Array):
         raise TypeError(
             f"{type(array).__name__!r} is not a dask array.\n  "
@@ -249,7 +249,7 @@ class _DeferredAppend:
 
     def _read_back(self, reservation: Reservation, plan: AppendPlan) -> Any:
         """The data as it is stored now: the part before the reserved one is still in memory."""
-        da = extra("dask.array", "dask")
+        da = import_extra("dask.array", "dask")
         manifest, store, axis = reservation.manifest, reservation.logical.group.store, plan.axis
         if manifest is None:  # it was uploaded apart
             new = [

@@ -19,7 +19,7 @@ import numpy as np
 from intarsia.engine.reader import Reader
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import DataTypeError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.member_metadata import read_member_metadata
 from intarsia.manifest.manifest import Manifest
@@ -53,7 +53,7 @@ def to_dask(array: StoredArray, chunks: Any = None) -> Any:
 
     A nullable array becomes a dask array of masked arrays.
     """
-    da, base = extra("dask.array", "dask"), extra("dask.base", "dask")
+    da, base = import_extra("dask.array", "dask"), import_extra("dask.base", "dask")
     previous = block_sizes(array)
     if isinstance(array, LogicalArray) and chunks is not None and len(array.manifest.replicas):
         entries = chunks_by_axis(chunks, array.ndim)
@@ -280,8 +280,8 @@ _namespace = cache(Namespace)  # one for all arrays, as programs that compare th
 
 def array_namespace(api_version: str | None) -> Namespace:
     """The namespace of logical arrays; an unknown version of the standard is an error."""
-    lazy = extra("dask.array", "dask").empty(())
-    functions = extra("array_api_compat", "dask").array_namespace(lazy, api_version=api_version)
+    lazy = import_extra("dask.array", "dask").empty(())
+    functions = import_extra("array_api_compat", "dask").array_namespace(lazy, api_version=api_version)
     return _namespace(functions)
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from intarsia.errors import MissingExtraError
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 
 
 def to_xarray(array: Any, **options: Any) -> Any:
@@ -20,7 +20,7 @@ def to_xarray(array: Any, **options: Any) -> Any:
     >>> to_xarray(array).mean("time").item()
     2.0
     """
-    xr = extra("xarray", "xarray")
+    xr = import_extra("xarray", "xarray")
     from intarsia.interop.dask.to_dask import suited_layer
     from intarsia.interop.xarray.backend import variable_name
     from intarsia.interop.xarray.variables import dimensions
@@ -60,7 +60,7 @@ class DatasetAccessor:
         return from_xarray(self._dataset, target, path, append_dim=dim, **options)
 
     def _only_unlimited(self, target: Any, path: str) -> str:
-        xr = extra("xarray", "xarray")
+        xr = import_extra("xarray", "xarray")
         stored = xr.open_dataset(
             target, engine="intarsia", group=path, decode_cf=False, create_default_indexes=False
         )
@@ -75,4 +75,4 @@ class DatasetAccessor:
 
 # Without xarray, importing what is in this package still works; calling it says what to install.
 with suppress(MissingExtraError):
-    extra("xarray", "xarray").register_dataset_accessor("intarsia")(DatasetAccessor)
+    import_extra("xarray", "xarray").register_dataset_accessor("intarsia")(DatasetAccessor)

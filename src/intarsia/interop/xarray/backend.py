@@ -29,7 +29,7 @@ from intarsia.nullable.without_nulls import NullsChoice
 from intarsia.parallel import check_travels, snapshot_of
 from intarsia.versions.access import Allowed
 from intarsia.versions.repository import is_repository
-from intarsia.versions.version import Version, resolve
+from intarsia.versions.version import Version, resolve_store
 
 
 class IntarsiaBackendEntrypoint(BackendEntrypoint):
@@ -212,7 +212,7 @@ def _group(
     """The group at a path, for reading, in anything that people pass to xarray."""
     if isinstance(source, LogicalArray) and not path and not (authorize or storage_options):
         return source.group
-    store = resolve(source, version, authorize, storage_options).store
+    store = resolve_store(source, version, authorize, storage_options).store
     try:
         return open_group(store, (path or "").strip("/"), "r", formats=(3, 2))
     except (FileNotFoundError, ContainsArrayError) as error:

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from intarsia.extras import extra
+from intarsia.extras import import_extra
 from intarsia.interop.dask.store_dask import writable
 from intarsia.logical.staging import remove_empty_groups_on_failure
 from intarsia.progress import Progress, silent
 from intarsia.versions.transaction import retry, transaction
-from intarsia.versions.version import as_repository, resolve
+from intarsia.versions.version import as_repository, resolve_store
 
 
 def from_xarray(
@@ -69,7 +69,7 @@ def from_xarray(
     >>> xr.open_dataset(repo, engine="intarsia").identical(dataset)
     True
     """
-    xr = extra("xarray", "xarray")
+    xr = import_extra("xarray", "xarray")
     from intarsia.interop.xarray.dataset_writer import Choices, write_dataset
 
     nodes = list(_nodes(xr, data, path.strip("/")))
@@ -92,7 +92,7 @@ def from_xarray(
 
     repo = as_repository(store)
     if repo is None:
-        target = resolve(store).store
+        target = resolve_store(store).store
         with remove_empty_groups_on_failure(target):
             write(writable(target))
         return None
