@@ -9,7 +9,7 @@ import zarr
 
 import intarsia
 from intarsia.logical import optimization
-from intarsia.logical.advice import SAMPLE_BYTES, candidates, sample
+from intarsia.logical.advice import SAMPLE_BYTES, candidates, sample_blocks
 from tests.logical.stores import memory
 
 
@@ -35,10 +35,10 @@ def test_reported_sizes_are_the_stored_ones():
     data = smooth((100, 100))
     advice = intarsia.advise(data, "size", encodings={"gzip": ["gzip"], "raw": []})
     by_name = {trial.name: trial for trial in advice.trials}
-    assert by_name["raw"].stored_bytes == sum(block.nbytes for block in sample(data))
+    assert by_name["raw"].stored_bytes == sum(block.nbytes for block in sample_blocks(data))
     store = memory()
     total = 0
-    for i, block in enumerate(sample(data)):
+    for i, block in enumerate(sample_blocks(data)):
         z = zarr.create_array(
             store, name=str(i), data=block, chunks=block.shape, compressors=zarr.codecs.GzipCodec()
         )
@@ -61,12 +61,12 @@ def test_the_table_names_every_encoding():
 
 def test_samples_are_bounded_contiguous_and_the_same_every_time():
     big = np.broadcast_to(np.arange(5000), (20_000, 5000))
-    blocks = sample(big)
+    blocks = sample_blocks(big)
     assert sum(block.nbytes for block in blocks) <= SAMPLE_BYTES * 1.5
-    for first, second in zip(blocks, sample(big), strict=True):
+    for first, second in zip(blocks, sample_blocks(big), strict=True):
         np.testing.assert_array_equal(first, second)
-    assert sample(np.zeros((0, 5))) == []
-    assert len(sample(np.float32(3))) == 1
+    assert sample_blocks(np.zeros((0, 5))) == []
+    assert len(sample_blocks(np.float32(3))) == 1
 
 
 def test_optimize_recodes_what_pays_and_keeps_every_value():

@@ -267,8 +267,8 @@ def blocks_of(data: Any, bounds: Bounds | None, chunks: tuple[int, ...] | None) 
     if isinstance(data, LogicalArray) and bounds is None:
         boxes = [region.bounds for region in data.regions]
         chosen = boxes[:: -(-len(boxes) // BLOCKS) or 1]
-        return [block for box in chosen for block in sample(data, box, chunks)]
-    return sample(data, bounds, chunks)
+        return [block for box in chosen for block in sample_blocks(data, box, chunks)]
+    return sample_blocks(data, bounds, chunks)
 
 
 def is_small(chunks: tuple[int, ...], dtype: Any) -> bool:
@@ -276,14 +276,14 @@ def is_small(chunks: tuple[int, ...], dtype: Any) -> bool:
     return prod(chunks) * max(1, int(np.dtype(dtype).itemsize)) <= SAMPLE_BYTES // BLOCKS
 
 
-def sample(
+def sample_blocks(
     data: Any, bounds: Bounds | None = None, chunks: tuple[int, ...] | None = None
 ) -> list[np.ndarray[Any, Any]]:
     """Contiguous blocks of an array, or of a box of it, evenly spaced over its first axis.
 
     If the values are stored in chunks that are not too large, blocks are made of whole chunks.
 
-    >>> [block.shape for block in sample(np.zeros((10, 4)))]
+    >>> [block.shape for block in sample_blocks(np.zeros((10, 4)))]
     [(2, 4), (2, 4), (2, 4), (2, 4)]
     """
     array = data if hasattr(data, "shape") and hasattr(data, "dtype") else np.asarray(data)

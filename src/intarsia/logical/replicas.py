@@ -396,7 +396,7 @@ def refresh_replicas(
     logical.begin_edit()
     count = 0
     while True:
-        found = next(
+        lacking = next(
             (
                 (one, missing)
                 for one in Policy.of(logical).replicas
@@ -404,9 +404,9 @@ def refresh_replicas(
             ),
             None,
         )
-        if found is None:
+        if lacking is None:
             return count
-        replica, missing = found
+        replica, missing = lacking
         _fill(logical, missing, replica, client, progress)
         count += 1
 
