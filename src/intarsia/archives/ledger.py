@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from intarsia.manifest.region_table import Ints
 
 
-class Rows(NamedTuple):
+class RowCounts(NamedTuple):
     """The numbers of rows in the arrays of a ledger."""
 
     files: int
     file_regions: int
 
 
-NOTHING = Rows(0, 0)
+NOTHING = RowCounts(0, 0)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Ledger:
     contents: list[str] = field(default_factory=list)
     """What identified the content of each."""
 
-    moments: list[float | None] = field(default_factory=list)
+    modified_times: list[float | None] = field(default_factory=list)
     """When each was last changed, in seconds since 1970; None if its store does not say."""
 
     variables: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Ledger:
     stacked: dict[str, tuple[str, int]] = field(default_factory=dict)
     """For every stacked variable: the array, and the step of its first axis."""
 
-    unread: Rows = NOTHING
+    unread: RowCounts = NOTHING
     """Rows before those that are here; they stay as they are."""
 
     stored: Ledger | None = field(default=None, compare=False, repr=False)
@@ -167,7 +167,7 @@ DAMAGE = (
 """What damaged documents and chunks raise; a failing store raises other errors."""
 
 
-class Head(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class LedgerHeader(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The small parts of a ledger, as they are stored."""
 
     variables: list[str]
@@ -185,12 +185,12 @@ def read_ledger(group: zarr.Group, *, rows: bool = True) -> Ledger:
         _check_version(group, node)
         dims = msgspec.convert(node.attrs["concat_dims"], tuple[str, ...])
         nothing, width = RegionTable.from_rows([], len(dims) + 1), 1 + 2 * (len(dims) + 1)
-        ledger = Ledger(dims, file_regions=nothing, **msgspec.structs.asdict(_read_head(node[HEAD])))
+        ledger = Ledger(dims, file_regions=nothing, **msgspec.structs.asdict(_read_header(node[HEAD])))
         if not rows:
-            ledger.unread = Rows(node[SOURCES].shape[0], node[CLAIMS].shape[0])
+            ledger.unread = RowCounts(node[SOURCES].shape[0], node[CLAIMS].shape[0])
         elif node[SOURCES].shape[0]:
-            ledger.locations, ledger.contents, moments = _table(node[SOURCES], 3).T.tolist()
-            ledger.moments = [float(moment) if moment else None for moment in moments]
+            ledger.locations, ledger.contents, times = _table(node[SOURCES], 3).T.tolist()
+            ledger.modified_times = [float(time) if time else None for time in times]
             ledger.file_regions = _parse_regions(_table(node[CLAIMS], width), len(ledger.locations))
         # its lists are never changed in place, only replaced
         ledger.stored = replace(ledger, members={name: dict(own) for name, own in ledger.members.items()})
@@ -238,9 +238,9 @@ def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
     }
     if node.attrs.asdict() != attrs:
         node.attrs.put(attrs)
-    head = _head(ledger)
-    if before is None or head != _head(before):
-        data = np.frombuffer(head, dtype=np.uint8)
+    header = _encode_header(ledger)
+    if before is None or header != _encode_header(before):
+        data = np.frombuffer(header, dtype=np.uint8)
         array = node.create_array(
             HEAD, shape=data.shape, dtype=data.dtype, chunks=data.shape, fill_value=0,
             compressors=ZstdCodec(level=3), overwrite=True,
@@ -251,21 +251,21 @@ def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
     if before is not None:
         pairs = zip(rows, _source_rows(before), strict=False)
         files = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        same = same_rows(regions, _columns(before.file_regions))
+        same = common_prefix_length(regions, _columns(before.file_regions))
     texts = np.array(rows[files:], dtype=np.dtypes.StringDType()).reshape(-1, 3)
     set_rows(node, SOURCES, ledger.unread.files + files, texts, before is None)
     set_rows(node, CLAIMS, ledger.unread.file_regions + same, regions[same:], before is None)
     _write_index(ledger, node, ledger.unread.files + files)
 
 
-def _head(ledger: Ledger) -> bytes:
+def _encode_header(ledger: Ledger) -> bytes:
     members = {name: dict(list(known.items())[-MAX_MEMBERS:]) for name, known in ledger.members.items()}
-    return msgspec.json.encode(Head(ledger.variables, ledger.stacked, members, ledger.dropped_attrs))
+    return msgspec.json.encode(LedgerHeader(ledger.variables, ledger.stacked, members, ledger.dropped_attrs))
 
 
 def _source_rows(ledger: Ledger) -> list[tuple[str, str, str]]:
-    moments = ("" if moment is None else repr(moment) for moment in ledger.moments)
-    return list(zip(ledger.locations, ledger.contents, moments, strict=True))
+    times = ("" if time is None else repr(time) for time in ledger.modified_times)
+    return list(zip(ledger.locations, ledger.contents, times, strict=True))
 
 
 def _write_index(ledger: Ledger, node: Any, kept: int) -> None:
@@ -280,7 +280,7 @@ def _write_index(ledger: Ledger, node: Any, kept: int) -> None:
     names = ledger.locations[max(0, valid - ledger.unread.files) :]
     if valid < ledger.unread.files:
         names = [*np.asarray(Reader.of(node[SOURCES])[valid : ledger.unread.files, 0]).tolist(), *names]
-    set_rows(node, INDEX, valid, np.array(list(map(mark_of, names)), dtype=np.uint64), False, INDEX_CHUNK)
+    set_rows(node, INDEX, valid, np.array(list(map(index_key, names)), dtype=np.uint64), False, INDEX_CHUNK)
 
 
 def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
@@ -295,25 +295,25 @@ def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, s
 
 def _entries(group: zarr.Group, node: Any, urls: set[str]) -> dict[str, tuple[int, str]]:
     _check_version(group, node)
-    marks = np.asarray(Reader.of(node[INDEX])[...])
-    hits = np.flatnonzero(np.isin(marks, np.array([mark_of(url) for url in urls], dtype=np.uint64))).tolist()
+    keys = np.asarray(Reader.of(node[INDEX])[...])
+    hits = np.flatnonzero(np.isin(keys, np.array([index_key(url) for url in urls], dtype=np.uint64))).tolist()
     if len(hits) > MAX_HITS:
         ledger = read_ledger(group)
         known = zip(ledger.locations, ledger.contents, strict=True)
         return {url: (i, content) for i, (url, content) in enumerate(known) if url in urls}
     found, sources = {}, Reader.of(node[SOURCES])
-    unmarked = slice(len(marks), None)
-    for some in (*(slice(i, i + 1) for i in hits), unmarked):  # two names may have the same mark
+    unindexed = slice(len(keys), None)
+    for some in (*(slice(i, i + 1) for i in hits), unindexed):  # two names may have the same key
         for number, (url, content, _) in enumerate(np.asarray(sources[some]).tolist(), start=some.start):
             if url in urls:
                 found[url] = number, content
     return found
 
 
-def mark_of(url: str) -> int:
+def index_key(url: str) -> int:
     """The number that stands for a source in the index.
 
-    >>> mark_of("file:///data/a.nc")
+    >>> index_key("file:///data/a.nc")
     17324501145922268550
     """
     return int.from_bytes(blake2b(url.encode(), digest_size=8).digest(), "little")
@@ -339,10 +339,10 @@ def set_rows(
         array[first:] = rows
 
 
-def same_rows(mine: Ints, theirs: Ints) -> int:
+def common_prefix_length(mine: Ints, theirs: Ints) -> int:
     """How many rows, from the first on, two tables have in common.
 
-    >>> same_rows(np.array([[1], [2], [3]]), np.array([[1], [2], [4]]))
+    >>> common_prefix_length(np.array([[1], [2], [3]]), np.array([[1], [2], [4]]))
     2
     """
     if mine.shape[1] != theirs.shape[1]:
@@ -352,10 +352,10 @@ def same_rows(mine: Ints, theirs: Ints) -> int:
     return int(np.argmax(differs)) if differs.any() else both
 
 
-def _read_head(array: Any) -> Head:
+def _read_header(array: Any) -> LedgerHeader:
     if array.shape != array.chunks:  # it was written as one chunk
         raise ValueError(f"{array.name} has the shape {array.shape}, but chunks of {array.chunks}")
-    return msgspec.json.decode(np.asarray(Reader.of(array)[...]).tobytes(), type=Head)
+    return msgspec.json.decode(np.asarray(Reader.of(array)[...]).tobytes(), type=LedgerHeader)
 
 
 def _table(array: Any, width: int) -> np.ndarray[Any, Any]:

@@ -270,17 +270,17 @@ class _Move:
     def _put(self, ledger: Ledger) -> None:
         """Update the ledger for the files that moved; its lists are replaced, never changed in place."""
         rows = []
-        for url, content, moment in zip(ledger.locations, ledger.contents, ledger.moments, strict=True):
+        for url, content, time in zip(ledger.locations, ledger.contents, ledger.modified_times, strict=True):
             identity = self.identities.get(url)
             if identity is None:
-                rows.append((url, content, moment))
+                rows.append((url, content, time))
                 continue
             changed = None if identity.modified is None else identity.modified.timestamp()
             entry = with_fields(identity, digest=split_entry(content)[1]).entry  # of the parsed content
             rows.append((self.now[url], entry, changed))
         ledger.locations = [url for url, _, _ in rows]
         ledger.contents = [content for _, content, _ in rows]
-        ledger.moments = [moment for _, _, moment in rows]
+        ledger.modified_times = [time for _, _, time in rows]
 
     def _rewrite(self, store: Any, path: str, table: ChunkTable, known: Mapping[str, str]) -> int:
         specs = []

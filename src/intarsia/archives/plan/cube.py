@@ -133,14 +133,14 @@ class Cube:
         """The sources after the commit; members are filled in when they are written."""
         new = sorted(self.file_positions, key=lambda each: each.number)
         new = [each for each in new if each.number >= old.unread.files + len(self.kept)]
-        moments = [each.file.identity.modified for each in new]
+        times = [each.file.identity.modified for each in new]
         return replace(
             old,
             dims=self.dims,
             locations=[old.locations[i] for i in self.kept] + [each.file.url for each in new],
             contents=[old.contents[i] for i in self.kept] + [each.file.identity.entry for each in new],
-            moments=[old.moments[i] for i in self.kept]
-            + [None if moment is None else moment.timestamp() for moment in moments],
+            modified_times=[old.modified_times[i] for i in self.kept]
+            + [None if time is None else time.timestamp() for time in times],
             variables=self.variables,
             file_regions=self.file_regions,
             members={name: dict(known) for name, known in old.members.items()},
@@ -166,7 +166,7 @@ class ResolvedOverlaps(NamedTuple):
 
 
 def resolve_overlaps(
-    old: RegionTable, new: RegionTable, policy: str, moments: Mapping[int, float] | None = None
+    old: RegionTable, new: RegionTable, policy: str, modified_times: Mapping[int, float] | None = None
 ) -> ResolvedOverlaps:
     """The regions of existing and new files, where the policy says which file wins.
 
@@ -187,7 +187,7 @@ def resolve_overlaps(
     if policy in ("last", "newest"):
         numbers.reverse()
     if policy == "newest":  # of equally old files, the later one
-        ages = moments or {}
+        ages = modified_times or {}
         numbers.sort(key=lambda number: -ages.get(number, -np.inf))
     there = set(old.member.tolist())
     takes = np.zeros(len(everything), dtype=bool)
@@ -387,12 +387,12 @@ def _make_cube(
             regions = left
         file_positions.append(position)
         rows += regions
-    moments = {k: moment for k, i in enumerate(kept) if (moment := ledger.moments[i]) is not None}
+    modified_times = {k: time for k, i in enumerate(kept) if (time := ledger.modified_times[i]) is not None}
     for each in file_positions:
         if each.file.identity.modified is not None:
-            moments[each.number] = each.file.identity.modified.timestamp()
+            modified_times[each.number] = each.file.identity.modified.timestamp()
     new = RegionTable.from_rows(rows, len(axes) + 1)
-    file_regions, overlaps, more = resolve_overlaps(stays, new, rules.overlap, moments)
+    file_regions, overlaps, more = resolve_overlaps(stays, new, rules.overlap, modified_times)
     file_positions.sort(key=lambda each: each.box.start)
     cube = Cube(tuple(axes), file_positions, file_regions, overlapping | more, names, stays, leaves, kept)
     _refuse(
