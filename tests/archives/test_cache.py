@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.archives import cache
-from intarsia.archives.locations import MIN_LISTED, Sources, content_marks
+from intarsia.archives.locations import MIN_LISTED, Sources, content_fingerprints
 from intarsia.errors import IngestError
 from tests.archives.conftest import BUCKET
 from tests.archives.files import netcdf
@@ -186,9 +186,9 @@ def test_a_bucket_is_asked_with_one_list(bucket, s3, tmp_path):
     with opened(f"{url}/*.nc", storage_options=s3) as dataset:
         assert np.array_equal(dataset["sst"].values, np.concatenate(values))
     sources = Sources(s3)
-    by_glob = content_marks(sources, [f"{url}/*.nc"])
+    by_glob = content_fingerprints(sources, [f"{url}/*.nc"])
     sources.identity = lambda url: pytest.fail("asked for one")
-    assert content_marks(sources, list(by_glob)) == by_glob
+    assert content_fingerprints(sources, list(by_glob)) == by_glob
     entry = cache.cached_archives()[0]
     assert not any(s3["secret_access_key"].encode() in f.read_bytes() for f in entry.path.rglob("*.json"))
 

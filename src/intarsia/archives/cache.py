@@ -1,9 +1,9 @@
 """Archives that are opened in one line: each has a repository in a cache directory, kept up to date.
 
 An entry belongs to the names and options that were given. To open it, we list the files and compare a digest
-of their names and marks with the one in the entry's note; if nothing changed, that is all. Otherwise new
-files are ingested, changed ones are taken again and missing ones are taken out, by one process at a time: a
-lock in the entry's directory ensures that. The note is replaced in one step, after the commit.
+of their names and fingerprints with the one in the entry's note; if nothing changed, that is all. Otherwise
+new files are ingested, changed ones are taken again and missing ones are taken out, by one process at a time:
+a lock in the entry's directory ensures that. The note is replaced in one step, after the commit.
 
 Readers keep the snapshot that they opened. So a dataset that has to be rebuilt goes into another group of the
 repository, and nothing that a reader may need is deleted until somebody clears the cache.
@@ -29,7 +29,7 @@ import icechunk
 from intarsia import __version__
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.ingestion import ingest, remove
-from intarsia.archives.locations import WILDCARDS, Sources, content_marks, url_of
+from intarsia.archives.locations import WILDCARDS, Sources, content_fingerprints, url_of
 from intarsia.display import count_text
 from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError
 from intarsia.logical.hierarchy import open_group
@@ -141,8 +141,8 @@ def _absolute(name: Any) -> Any:
     if "://" in text:
         return text + "*" if text.endswith("/") else text
     path = os.path.abspath(os.path.expanduser(text))
-    marks = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "attributes.json")
-    if os.path.isdir(path) and not any(os.path.exists(os.path.join(path, mark)) for mark in marks):
+    names = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "attributes.json")
+    if os.path.isdir(path) and not any(os.path.exists(os.path.join(path, name)) for name in names):
         return os.path.join(path, "*")
     return path
 
@@ -163,7 +163,7 @@ class Note:
     options: Mapping[str, Any]
     files: int
     digest: str
-    """Digest of the names and marks of the files in the dataset."""
+    """Digest of the names and fingerprints of the files in the dataset."""
 
     group: str
     """The dataset's group in the repository."""
@@ -212,14 +212,15 @@ class Entry:
     def up_to_date(self, archive: CachedArchive) -> Note:
         """List the files and bring the dataset up to date, if anything about them changed."""
         sources = Sources(archive.storage_options)
-        found = content_marks(sources, archive.names())
+        found = content_fingerprints(sources, archive.names())
         if not found:
             raise IngestError(f"no file matches {', '.join(archive.names()[:3])}")
         lost = [name for name in archive.names() if not WILDCARDS.search(name) and name not in found]
         if lost:
             raise IngestError(f"{count_text(len(lost), 'file')} that you named cannot be found: {lost[0]}")
         digest = blake2b(
-            "".join(f"{name}\0{mark}\n" for name, mark in found.items()).encode(), digest_size=16
+            "".join(f"{name}\0{fingerprint}\n" for name, fingerprint in found.items()).encode(),
+            digest_size=16,
         ).hexdigest()
         note = self.note()
         if note is not None and note.digest == digest:

@@ -50,7 +50,7 @@ from intarsia.archives.locations import (
     WILDCARDS,
     Authorized,
     Identity,
-    Permissions,
+    ReferencePermissions,
     Sources,
     local_path,
     url_of,
@@ -239,7 +239,7 @@ def ingest(
     engine = check_engine(client)
     if batch is not None and batch < 1:
         raise IngestError(f"{argument('batch', batch)}: a batch has at least one file")
-    sources = Sources(storage_options, Permissions.of(authorize))
+    sources = Sources(storage_options, ReferencePermissions.of(authorize))
     urls, places = listed(files, sources)
     if not urls:
         patterns: Any = [files] if isinstance(files, str | os.PathLike) else files
@@ -741,7 +741,7 @@ class DatasetIngestion:
         """Find out which files are in the dataset, with the same or with different content."""
         self.compared = session.snapshot_id
         known = Dataset.entries(session.store, self.group, self.urls)
-        states = locations.check_states(self.sources, {url: content for url, (_, content) in known.items()})
+        states = locations.source_states(self.sources, {url: content for url, (_, content) in known.items()})
         self.unchanged = {url for url, state in states.items() if state == "present"}
         changed = {url: known[url][1] for url, state in states.items() if state == "changed"}
         self.restored = locations.find_restored(self.sources, changed)

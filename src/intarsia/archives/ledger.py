@@ -97,7 +97,7 @@ class Ledger:
 def is_moved(url: str, identity: Identity, known: str, content: str) -> bool:
     """Whether a file looks like the source `known`, which had this content according to the ledger.
 
-    Both have the same size, and the same mark, the same bytes or the same name.
+    Both have the same size, and the same fingerprint, the same bytes or the same name.
 
     >>> from intarsia.archives.locations import Identity
     >>> is_moved("s3://new/a.nc", Identity(7, None), "s3://old/a.nc", "7 2002-06-01T00:00:00+00:00")
@@ -106,12 +106,12 @@ def is_moved(url: str, identity: Identity, known: str, content: str) -> bool:
     False
     """
     text, digest = split_entry(content)
-    size, _, mark = text.partition(" ")
+    size, _, rest = text.partition(" ")
     if size != str(identity.size):
         return False
     if digest and identity.digest:
         return digest == identity.digest
-    return url.rpartition("/")[2] == known.rpartition("/")[2] or (mark != "" and text == identity.text)
+    return url.rpartition("/")[2] == known.rpartition("/")[2] or (rest != "" and text == identity.text)
 
 
 def prefixes_of_move(old: str, new: str) -> tuple[str, str]:

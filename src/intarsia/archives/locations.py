@@ -1,8 +1,8 @@
 """Source files: names and globs as URLs, the stores behind them, and whether their content is still the same.
 
-A file may refer to others: kerchunk references, external storage of HDF5, symbolic links. `Permissions`
-allows those in its own folder or bucket, and those that the caller authorised. Without this check, a file
-could bring anything that its reader may read into a repository.
+A file may refer to others: kerchunk references, external storage of HDF5, symbolic links.
+`ReferencePermissions` allows those in its own folder or bucket, and those that the caller authorised. Without
+this check, a file could bring anything that its reader may read into a repository.
 """
 
 from __future__ import annotations
@@ -96,14 +96,14 @@ class Identity:
     """When it was last changed, according to its store."""
 
     etag: str | None = None
-    """The store's own mark of the content, if Icechunk can check it."""
+    """The store's ETag of the content, if Icechunk can check it."""
 
     digest: str = field(default="", compare=False)
-    """The digest of all bytes, if the store has no mark of its own and the file is small."""
+    """The digest of all bytes, if the store has no ETag and the file is small."""
 
     @property
     def checksum(self) -> str | datetime | None:
-        """What Icechunk compares when it reads a chunk: the mark, or the first full second after the change.
+        """What Icechunk compares when it reads a chunk: the ETag, or the first full second after the change.
 
         Icechunk keeps whole seconds, hence the rounding up.
         """
@@ -137,13 +137,13 @@ def split_entry(entry: str) -> tuple[str, str]:
 
 def identity_in(url: str, meta: Any) -> Identity:
     """What identifies an object, from what its store says about it."""
-    # Icechunk strips the quotes from a mark: only S3 accepts it like that
+    # Icechunk strips the quotes from an ETag: only S3 accepts it like that
     etag = (meta["e_tag"] or "").strip('"') if scheme_of(url) == "s3" else ""
     return Identity(meta["size"], meta["last_modified"], etag or None)
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class FormatProbe:
     """What tells the format of a source: the first bytes of a file, or the names in a directory."""
 
     url: str
@@ -151,7 +151,7 @@ class Beginning:
     names: Sequence[str] = ()
 
     @classmethod
-    def of(cls, url: str, sources: Sources) -> Beginning:
+    def of(cls, url: str, sources: Sources) -> FormatProbe:
         """Read the beginning of a source."""
         path, last = local_path(url), url.rsplit("/", 1)[-1]
         may_be_directory = path.is_dir() if path else last.endswith(DIRECTORIES) or "." not in last
@@ -169,10 +169,10 @@ class Sources:
     """The stores that sources are read from, opened when needed."""
 
     def __init__(
-        self, options: Mapping[str, Any] | None = None, permissions: Permissions | None = None
+        self, options: Mapping[str, Any] | None = None, permissions: ReferencePermissions | None = None
     ) -> None:
         self.options = source_options(options)
-        self.permissions = permissions or Permissions()
+        self.permissions = permissions or ReferencePermissions()
         """What sources may refer to outside of their own folders."""
         self._registry: Any = None
         self._stores: dict[str, Any] = {}
@@ -225,7 +225,7 @@ class Sources:
         return list(self.objects(pattern))
 
     def objects(self, pattern: str) -> dict[str, str]:
-        """The URLs of objects that match a pattern, in order, with a mark of each one's content."""
+        """The URLs of objects that match a pattern, in order, with a fingerprint of each one's content."""
         url_of(pattern)
         scheme, _, rest = pattern.partition("://")
         host, _, inside = rest.partition("/")
@@ -348,18 +348,18 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Permissions:
+class ReferencePermissions:
     """What sources may refer to outside of their own folder or bucket."""
 
     prefixes: tuple[str, ...] | None = ()
     """Paths and URLs of files and directories; None for everything."""
 
     @classmethod
-    def of(cls, authorize: Authorized) -> Permissions:
+    def of(cls, authorize: Authorized) -> ReferencePermissions:
         """What the caller allows.
 
-        >>> Permissions.of("s3://bucket/daily/"), Permissions.of(None)
-        (Permissions(prefixes=('s3://bucket/daily/',)), Permissions(prefixes=()))
+        >>> ReferencePermissions.of("s3://bucket/daily/"), ReferencePermissions.of(None)
+        (ReferencePermissions(prefixes=('s3://bucket/daily/',)), ReferencePermissions(prefixes=()))
         """
         if authorize is None or isinstance(authorize, bool):
             return cls(None if authorize else ())
@@ -472,7 +472,7 @@ HEADS_AT_ONCE = 16
 """How many sources are asked for their identity at once."""
 
 LISTED_SCHEMES = ("s3", "gs", "az")
-"""Stores whose listings give sizes and marks."""
+"""Stores whose listings give sizes and fingerprints."""
 
 MIN_LISTED = 20
 """If there are fewer sources than this, each is asked for separately."""
@@ -481,11 +481,11 @@ LISTED_BESIDE, LISTED_PAGES = 4, 10_000
 """A listing is abandoned after this many objects per requested one, plus this many."""
 
 
-def check_states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
+def source_states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
     """Whether sources still have their known content, by URL."""
     texts = {url: split_entry(entry)[0] for url, entry in known.items()}
     listed = _listed(sources, texts)
-    # a listing may be less exact than an answer about one source, so only an equal mark counts
+    # a listing may be less exact than an answer about one source, so only an equal fingerprint counts
     identities = _identities(sources, [url for url, text in texts.items() if listed.get(url) != text])
 
     def state(url: str) -> State:
@@ -540,28 +540,28 @@ def find_restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Ident
     return {url: identity for url, identity in for_each(known, same).items() if identity is not None}
 
 
-def content_marks(sources: Sources, files: Iterable[str]) -> dict[str, str]:
-    """Everything that was named, in order, with a mark of its content; in as few requests as possible.
+def content_fingerprints(sources: Sources, files: Iterable[str]) -> dict[str, str]:
+    """Everything that was named, in order, with a fingerprint of its content; in as few requests as possible.
 
-    Local files are given by their paths, others by their URLs. Missing files have no mark. If many files are
-    in one place of a bucket, their marks come from a listing.
+    Local files are given by their paths, others by their URLs. Missing files have no fingerprint. If many
+    files are in one place of a bucket, their fingerprints come from a listing.
     """
-    marks: dict[str, str] = {}
+    fingerprints: dict[str, str] = {}
     alone: list[str] = []
     for name in files:
         if "://" in name:
-            marks |= sources.objects(name) if is_glob(name) else {name: ""}
+            fingerprints |= sources.objects(name) if is_glob(name) else {name: ""}
             alone += [] if is_glob(name) else [name]
             continue
         for path in sorted(glob(name, recursive=True)) if is_glob(name) else [name]:
-            mark = _local_mark(sources, path)
-            if mark is not None:
-                marks[path] = mark
-    marks |= _marks_of(sources, alone) if alone else {}
-    return {name: mark for name, mark in marks.items() if mark}
+            fingerprint = _local_fingerprint(sources, path)
+            if fingerprint is not None:
+                fingerprints[path] = fingerprint
+    fingerprints |= _fingerprints_of(sources, alone) if alone else {}
+    return {name: fingerprint for name, fingerprint in fingerprints.items() if fingerprint}
 
 
-def _local_mark(sources: Sources, path: str) -> str | None:
+def _local_fingerprint(sources: Sources, path: str) -> str | None:
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -571,15 +571,15 @@ def _local_mark(sources: Sources, path: str) -> str | None:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def _marks_of(sources: Sources, urls: list[str]) -> dict[str, str]:
-    """Marks of individual objects; if many are in one place, from a listing."""
-    marks = _listed(sources, urls)
-    for url, identity in _identities(sources, [url for url in urls if url not in marks]).items():
+def _fingerprints_of(sources: Sources, urls: list[str]) -> dict[str, str]:
+    """Fingerprints of individual objects; if many are in one place, from a listing."""
+    fingerprints = _listed(sources, urls)
+    for url, identity in _identities(sources, [url for url in urls if url not in fingerprints]).items():
         if isinstance(identity, Identity):
-            marks[url] = identity.text
+            fingerprints[url] = identity.text
         elif not isinstance(identity, FileNotFoundError):
             raise IngestError(f"{url} cannot be reached: {identity}") from identity
-    return marks
+    return fingerprints
 
 
 def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:
@@ -600,7 +600,7 @@ def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:
         store, _ = sources.resolve(urls[0])
         places = {sources.resolve(url)[1]: url for url in urls}
         folder = os.path.commonpath([path.rpartition("/")[0] for path in places])
-        seen, most = 0, LISTED_BESIDE * len(urls) + LISTED_PAGES
+        seen, limit = 0, LISTED_BESIDE * len(urls) + LISTED_PAGES
         try:
             for batch in import_extra("obstore", "virtual").list(store, folder):
                 for meta in batch:
@@ -608,7 +608,7 @@ def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:
                     if path in places:
                         found[places[path]] = identity_in(places[path], meta).text
                 seen += len(batch)
-                if seen > most:
+                if seen > limit:
                     break
         except (OSError, failures):
             continue

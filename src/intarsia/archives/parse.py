@@ -17,7 +17,7 @@ from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.formats import hdf5, kerchunk, n5, netcdf3, tiff, zarr
 from intarsia.archives.formats.format import Format
 from intarsia.archives.formats.virtualizarr import VirtualFormat
-from intarsia.archives.locations import Beginning, Sources
+from intarsia.archives.locations import FormatProbe, Sources
 from intarsia.archives.parse_pool import Engine, parse_with
 from intarsia.archives.parsed_file import Failure, ParsedFile, ParsedVariable, ParseRequest, rename_variables
 from intarsia.archives.plan.coordinates import has_time_units
@@ -53,17 +53,17 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
     """
     if parser is not None:
         return _format_for(parser, group)
-    beginning = Beginning.of(url, sources)
+    probe = FormatProbe.of(url, sources)
     for module in FORMATS:
-        format: Format | None = module.recognise(beginning, sources, group)
+        format: Format | None = module.recognise(probe, sources, group)
         if format is not None:
             return format
-    if beginning.names:
-        listed = ", ".join(beginning.names[:6])
+    if probe.names:
+        listed = ", ".join(probe.names[:6])
         raise IngestError(f"the directory is neither Zarr nor N5 (it holds {listed})")
     raise IngestError(
         "it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references: it starts with "
-        f"{beginning.head[:8]!r} (a parser of VirtualiZarr may read it)"
+        f"{probe.head[:8]!r} (a parser of VirtualiZarr may read it)"
     )
 
 

@@ -189,7 +189,7 @@ def sources(
     states: Mapping[str, State] = {}
     if check:
         known = {ledger.locations[i]: ledger.contents[i] for i in numbers}
-        states = locations.check_states(Sources(storage_options), known)
+        states = locations.source_states(Sources(storage_options), known)
     return SourceFiles(
         tuple(
             SourceFile(url, states.get(url), tuple(parts.get(i, ())), tuple(by_file.get(i, ())))

@@ -30,7 +30,7 @@ import numpy as np
 from intarsia.archives.cf import FILE_MATTERS, loaded
 from intarsia.archives.formats.format import Format, UnreadableVariableError
 from intarsia.archives.formats.virtualizarr import specified_codec
-from intarsia.archives.locations import Beginning, Sources, folder_of, url_of
+from intarsia.archives.locations import FormatProbe, Sources, folder_of, url_of
 from intarsia.archives.parsed_file import PHONY, ChunkRanges, ParsedVariable
 from intarsia.display import one_line
 from intarsia.errors import IngestError, MissingExtraError
@@ -46,9 +46,9 @@ NON_COORDINATE = "_nc4_non_coord_"
 """The prefix of a NetCDF variable that has the name of a dimension but is not its coordinate."""
 
 
-def recognise(beginning: Beginning, sources: Sources, group: str) -> HDF5 | None:
+def recognise(probe: FormatProbe, sources: Sources, group: str) -> HDF5 | None:
     """The format, if a file has the signature of HDF5 where it may be."""
-    return HDF5(group) if any(beginning.head.startswith(MAGIC, start) for start in USER_BLOCKS) else None
+    return HDF5(group) if any(probe.head.startswith(MAGIC, start) for start in USER_BLOCKS) else None
 
 
 class HDF5(Format):

@@ -6,15 +6,15 @@ from typing import Any
 
 from intarsia._compat import parsed_group
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
-from intarsia.archives.locations import Beginning, Sources
+from intarsia.archives.locations import FormatProbe, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 
 
-def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualFormat | None:
+def recognise(probe: FormatProbe, sources: Sources, group: str) -> VirtualFormat | None:
     """The format, if a source is a set of references."""
-    is_table = ".zmetadata" in beginning.names and beginning.url.rstrip("/").endswith((".parq", ".parquet"))
-    if not is_table and not beginning.head.lstrip().startswith(b"{"):
+    is_table = ".zmetadata" in probe.names and probe.url.rstrip("/").endswith((".parq", ".parquet"))
+    if not is_table and not probe.head.lstrip().startswith(b"{"):
         return None
     return VirtualFormat("kerchunk", KerchunkParser(sources, is_table=is_table), group)
 

@@ -10,7 +10,7 @@ import numpy as np
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
-from intarsia.archives.locations import Beginning, Sources
+from intarsia.archives.locations import FormatProbe, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 from intarsia.manifest.box import chunk_grid
@@ -19,11 +19,11 @@ ATTRIBUTES = "attributes.json"
 NEEDED = {"dimensions", "blockSize", "dataType", "compression"}
 
 
-def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualFormat | None:
+def recognise(probe: FormatProbe, sources: Sources, group: str) -> VirtualFormat | None:
     """The format, if a directory is N5."""
-    if ATTRIBUTES not in beginning.names:
+    if ATTRIBUTES not in probe.names:
         return None
-    document = json.loads(sources.get(f"{beginning.url.rstrip('/')}/{ATTRIBUTES}"))
+    document = json.loads(sources.get(f"{probe.url.rstrip('/')}/{ATTRIBUTES}"))
     is_n5 = isinstance(document, dict) and ("n5" in document or document.keys() >= NEEDED)
     return VirtualFormat("n5", N5Parser(sources), group) if is_n5 else None
 

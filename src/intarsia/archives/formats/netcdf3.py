@@ -10,14 +10,14 @@ from typing import IO, Any
 import numpy as np
 
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
-from intarsia.archives.locations import Beginning, Sources
+from intarsia.archives.locations import FormatProbe, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 
 
-def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualFormat | None:
+def recognise(probe: FormatProbe, sources: Sources, group: str) -> VirtualFormat | None:
     """The format, if a file is NetCDF classic."""
-    if not beginning.head.startswith(b"CDF"):
+    if not probe.head.startswith(b"CDF"):
         return None
     return VirtualFormat("netcdf3", NetCDF3Parser(sources), group)
 

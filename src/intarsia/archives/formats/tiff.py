@@ -16,7 +16,7 @@ from zarr.codecs import BytesCodec, TransposeCodec
 
 from intarsia._compat import manifest_table, parse_tiff, parsed_group
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
-from intarsia.archives.locations import Beginning, Sources
+from intarsia.archives.locations import FormatProbe, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 
@@ -286,9 +286,9 @@ def _value_problem(number: int, values: Sequence[int], place: str) -> str:
     return f"its tag {tag.name} ({number}){place} is {listed}, and {rule}: {ADVICE}"
 
 
-def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualFormat | None:
+def recognise(probe: FormatProbe, sources: Sources, group: str) -> VirtualFormat | None:
     """The format, if a file is TIFF or BigTIFF."""
-    return VirtualFormat("tiff", TIFFParser(sources), group) if beginning.head.startswith(MAGIC) else None
+    return VirtualFormat("tiff", TIFFParser(sources), group) if probe.head.startswith(MAGIC) else None
 
 
 class TIFFParser(SourceParser):

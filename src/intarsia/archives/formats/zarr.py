@@ -19,7 +19,7 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 from intarsia._compat import sync
 from intarsia.archives.cf import encoded_fill_attribute
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat, parser_error_text
-from intarsia.archives.locations import Beginning, Sources
+from intarsia.archives.locations import FormatProbe, Sources
 from intarsia.archives.plan.encodings import is_bytes_codec
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
@@ -28,18 +28,18 @@ ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED = ".zarray", ".zattrs", ".zgroup", ".zmet
 TEXTS = "vlen-utf8"
 
 
-def recognise(beginning: Beginning, sources: Sources, group: str) -> VirtualFormat | None:
+def recognise(probe: FormatProbe, sources: Sources, group: str) -> VirtualFormat | None:
     """The format, if a directory is Zarr."""
     parser: Any = None
-    if "zarr.json" in beginning.names:
-        document = json.loads(sources.get(f"{beginning.url.rstrip('/')}/zarr.json"))
+    if "zarr.json" in probe.names:
+        document = json.loads(sources.get(f"{probe.url.rstrip('/')}/zarr.json"))
         is_array = document.get("node_type") == "array"
         parser = (
             ZarrArrayParser(sources)
             if is_array
             else import_extra("virtualizarr.parsers", "virtual").ZarrParser()
         )
-    elif not {ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED}.isdisjoint(beginning.names):
+    elif not {ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED}.isdisjoint(probe.names):
         parser = ZarrV2Parser(sources)
     return parser and VirtualFormat("zarr", parser, group)
 
