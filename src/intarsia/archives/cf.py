@@ -207,12 +207,12 @@ def encoded_fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
     return int(value) if dtype.kind in "iu" else value
 
 
-def clean(attrs: Mapping[str, Any]) -> dict[str, Any]:
+def json_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that a Zarr node can hold.
 
     JSON has no number for NaN and infinity: they become texts, and another attribute names them.
 
-    >>> clean({"valid_min": np.int16(-2), "flags": np.array([1, 2]), "bad": np.nan, "CLASS": "x"})
+    >>> json_attributes({"valid_min": np.int16(-2), "flags": np.array([1, 2]), "bad": np.nan, "CLASS": "x"})
     {'valid_min': -2, 'flags': [1, 2], 'bad': 'NaN', 'intarsia_nonfinite': ['bad']}
     """
     taken = {
@@ -254,7 +254,7 @@ TEXT_MARKS = (ENCODING, "_FillValue", "missing_value")
 """Attributes about stored characters that mean nothing for strings."""
 
 
-def with_texts(described: Mapping[str, ParsedVariable], request: ParseRequest) -> dict[str, ParsedVariable]:
+def with_strings(described: Mapping[str, ParsedVariable], request: ParseRequest) -> dict[str, ParsedVariable]:
     """The variables of a file, with characters as strings: the last axis is the length of a text.
 
     As in xarray, an axis is not a length if it grows from file to file, has a coordinate, or is an axis of
@@ -269,12 +269,12 @@ def with_texts(described: Mapping[str, ParsedVariable], request: ParseRequest) -
     }
     axes |= set(request.dims)
     return {
-        name: _as_texts(variable, axes) if variable.dtype.kind in "SU" else variable
+        name: _as_strings(variable, axes) if variable.dtype.kind in "SU" else variable
         for name, variable in described.items()
     }
 
 
-def _as_texts(variable: ParsedVariable, axes: set[str]) -> ParsedVariable:
+def _as_strings(variable: ParsedVariable, axes: set[str]) -> ParsedVariable:
     *others, last = variable.dims or ("",)
     # kerchunk gives both axes of `char station(station, length)` the same name
     letters = variable.dtype == np.dtype("S1") and last and (last not in axes or last in others)
@@ -286,20 +286,20 @@ def _as_texts(variable: ParsedVariable, axes: set[str]) -> ParsedVariable:
     )  # fmt: skip
 
 
-def loaded(source: Any, variable: ParsedVariable) -> np.ndarray[Any, Any]:
+def load_values(source: Any, variable: ParsedVariable) -> np.ndarray[Any, Any]:
     """All values of an HDF5 dataset or a Zarr array; characters become strings."""
     if variable.is_text:
-        return texts(np.asarray(source[...]), variable)
+        return join_characters(np.asarray(source[...]), variable)
     return read_stored(source, ..., variable.dtype)
 
 
-def texts(stored: np.ndarray[Any, Any], variable: ParsedVariable) -> np.ndarray[Any, Any]:
+def join_characters(stored: np.ndarray[Any, Any], variable: ParsedVariable) -> np.ndarray[Any, Any]:
     """Stored characters as strings.
 
     They are decoded as the file says; if it does not say, as UTF-8, or as Latin-1 if they are not UTF-8.
 
     >>> names = ParsedVariable("name", "static", ("s",), (2,), {}, np.dtypes.StringDType(), is_text=True)
-    >>> texts(np.array([[b"O", b"s", b"", b""], [b"B", b"o", b"n", b"n"]]), names).tolist()
+    >>> join_characters(np.array([[b"O", b"s", b"", b""], [b"B", b"o", b"n", b"n"]]), names).tolist()
     ['Os', 'Bonn']
     """
     if stored.ndim > len(variable.dims):  # characters, one after another

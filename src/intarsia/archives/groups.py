@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from intarsia.archives.cf import clean
+from intarsia.archives.cf import json_attributes
 from intarsia.archives.ingest_report import refusal_text
 from intarsia.archives.parse import failure_text, format_of, no_variables_text
 from intarsia.archives.write_plan import write_concat, write_plain
@@ -35,7 +35,7 @@ class GroupWithoutData:
         """Write it below the group `above`; axes that grow are those of a dataset below it."""
         group = open_group(store, joined_path(above, self.path), "a")
         if not group.attrs:
-            group.update_attributes(clean(self.file.attrs))
+            group.update_attributes(json_attributes(self.file.attrs))
         for name, variable in self.file.variables.items():
             if variable.role == "concat":
                 below = (d for path, d in plans.items() if f"{path}/".startswith(f"{self.path}/".lstrip("/")))

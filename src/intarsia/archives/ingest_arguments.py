@@ -159,7 +159,7 @@ def check_dtypes(dtype: Any, request: ParseRequest) -> dict[str, np.dtype[Any]]:
     return {name: np.dtype(dtype) for name in request.variables}
 
 
-def listed(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
+def expand_files(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
     """The URLs of everything that was named; and the place of each file in nested lists."""
     if isinstance(files, str | os.PathLike):
         return sources.expand(files), {}
@@ -167,18 +167,18 @@ def listed(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int
     if not any(isinstance(each, list | tuple) for each in named):
         return sources.expand(named), {}
     places: dict[str, tuple[int, ...]] = {}
-    for url, place in _walked(named, sources, ()):
+    for url, place in _walk_lists(named, sources, ()):
         if url in places:
             raise IngestError(f"{url} appears twice in the lists")
         places[url] = place
     return list(places), places
 
 
-def _walked(files: Sequence[Any], sources: Sources, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+def _walk_lists(files: Sequence[Any], sources: Sources, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
     number = 0
     for each in files:
         if isinstance(each, list | tuple):
-            yield from _walked(each, sources, (*above, number))
+            yield from _walk_lists(each, sources, (*above, number))
             number += 1
         else:
             for url in sources.expand(each):

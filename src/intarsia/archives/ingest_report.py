@@ -347,7 +347,7 @@ def merge_reports(reports: Sequence[IngestReport]) -> IngestReport:
     )
 
 
-def in_group(report: IngestReport, request: ParseRequest) -> IngestReport:
+def with_group_paths(report: IngestReport, request: ParseRequest) -> IngestReport:
     """A report in which variables are named by their paths in the files, if all groups are ingested."""
     path = request.group if request.whole_tree else ""
     if not path:

@@ -32,19 +32,19 @@ from intarsia.archives.ingest_arguments import (
     check_concat_dims,
     check_dtypes,
     check_stacks,
+    expand_files,
     find_concat_dims,
     known_stacks,
-    listed,
 )
 from intarsia.archives.ingest_report import (
     IngestReport,
     Runs,
     find_runs,
-    in_group,
     merge_batches,
     merge_reports,
     refusal_text,
     report_files,
+    with_group_paths,
 )
 from intarsia.archives.locations import (
     WILDCARDS,
@@ -240,7 +240,7 @@ def ingest(
     if batch is not None and batch < 1:
         raise IngestError(f"{argument('batch', batch)}: a batch has at least one file")
     sources = Sources(storage_options, ReferencePermissions.of(authorize))
-    urls, places = listed(files, sources)
+    urls, places = expand_files(files, sources)
     if not urls:
         patterns: Any = [files] if isinstance(files, str | os.PathLike) else files
         raise IngestError(f"no file matches {', '.join(map(str, patterns)) or 'an empty list'}")
@@ -349,10 +349,10 @@ REFERENCE_BYTES = 250
 """Roughly what a reference takes, mostly in the session, where Icechunk keeps it until the commit."""
 
 
-def usual_files(before: int) -> int:
+def default_batch_size(before: int) -> int:
     """The default size of a batch after `before` files of the same call.
 
-    >>> usual_files(0), usual_files(100_000)
+    >>> default_batch_size(0), default_batch_size(100_000)
     (2000, 25000)
     """
     return max(BATCH_FILES, before // BATCH_SHARE)
@@ -461,7 +461,7 @@ class Ingestion:
                     nbytes += part.take(next(results))
             count += 1
             progress(done, steps)
-            full = count >= (most or usual_files(done - count)) or (bounded and nbytes >= BATCH_BYTES)
+            full = count >= (most or default_batch_size(done - count)) or (bounded and nbytes >= BATCH_BYTES)
             if done < len(new) and full:
                 yield
                 count = nbytes = 0
@@ -481,7 +481,7 @@ class Ingestion:
         for part, plan, dataset in plans:
             report = part.report(plan, dataset, repo)
             drifts = find_drifts(plan, dataset, part.rules, report.runs, options)
-            reports.append(in_group(with_fields(report, drifts=drifts), part.request))
+            reports.append(with_group_paths(with_fields(report, drifts=drifts), part.request))
         return self._with_left_out(merge_reports(reports))
 
     def commit(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
@@ -641,7 +641,7 @@ class Ingestion:
     ) -> IngestReport:
         """One report of what the plans do."""
         reports = [
-            in_group(part.report(plan, dataset, repo), part.request)
+            with_group_paths(part.report(plan, dataset, repo), part.request)
             for part, plan, dataset in zip(self.parts, plans, datasets, strict=True)
         ]
         return self._with_left_out(merge_reports(reports))

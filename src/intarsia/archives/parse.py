@@ -22,7 +22,7 @@ from intarsia.archives.parse_pool import Engine, parse_with
 from intarsia.archives.parsed_file import Failure, ParsedFile, ParsedVariable, ParseRequest, rename_variables
 from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
-from intarsia.archives.preprocess import as_stored, run_preprocess
+from intarsia.archives.preprocess import encode_coordinates, run_preprocess
 from intarsia.display import is_misspelt, names_text
 from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.versions.access import scheme_of
@@ -322,7 +322,7 @@ def _coordinate(dim: str, value: Any) -> ParsedVariable:
     if isinstance(value, ParsedVariable):
         values, attrs = np.atleast_1d(value.loaded), dict(value.attrs)
     else:
-        values, attrs = as_stored(np.atleast_1d(np.asarray(value)))
+        values, attrs = encode_coordinates(np.atleast_1d(np.asarray(value)))
     return ParsedVariable(dim, "concat", (dim,), values.shape, attrs, values.dtype, values=values)
 
 

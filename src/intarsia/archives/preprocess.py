@@ -107,7 +107,7 @@ def _file(dataset: xr.Dataset, before: ParsedFile) -> ParsedFile:
                 listed = dict.fromkeys((*str(attrs.get("coordinates", "")).split(), *scalars))
                 variable.attrs["coordinates"] = " ".join(listed)
             continue
-        values, units = as_stored(each.values)
+        values, units = encode_coordinates(each.values)
         if values.dtype.kind not in "biufcT":
             raise IngestError(
                 f"preprocess: {name!r} has values of type {values.dtype}: not numbers, strings or dates"
@@ -119,10 +119,10 @@ def _file(dataset: xr.Dataset, before: ParsedFile) -> ParsedFile:
     return replace(before, variables=variables, attrs=dict(dataset.attrs))
 
 
-def as_stored(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+def encode_coordinates(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
     """Coordinates from the caller as a file would have them: dates are counted, texts are strings.
 
-    >>> as_stored(np.array(["2000-01-02"], "datetime64[D]"))[0].tolist()
+    >>> encode_coordinates(np.array(["2000-01-02"], "datetime64[D]"))[0].tolist()
     [946771200000000000]
     """
     if values.dtype.kind == "M":

@@ -38,7 +38,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.group import GroupMetadata
 
 from intarsia._compat import sync
-from intarsia.archives.cf import clean, encoded_fill_attribute
+from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.ledger import write_ledger
 from intarsia.archives.locations import Sources
@@ -203,7 +203,7 @@ class Writer:
         data_type = optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
         manifest = Manifest.empty(array.shape, array.lattice, data_type, array.fill_value, array.dims)
         # Nothing is written yet: attributes and manifest are one document, which is stored once.
-        metadata = GroupMetadata(attributes=clean(array.attrs))
+        metadata = GroupMetadata(attributes=json_attributes(array.attrs))
         return LogicalArrayHandle(
             zarr.Group(zarr.AsyncGroup(metadata, group.store_path / array.name)), manifest
         )
@@ -295,7 +295,7 @@ def _put_attributes(node: Any, attrs: dict[str, Any]) -> None:
     if "_FillValue" in new:  # plain arrays have it in xarray's form
         new["_FillValue"] = known.get("_FillValue", new["_FillValue"])
     ours = RESERVED | {UNLIMITED_KEY}
-    attributes = {key: value for key, value in known.items() if key in ours} | clean(new)
+    attributes = {key: value for key, value in known.items() if key in ours} | json_attributes(new)
     if attributes != known:
         node.attrs.put(attributes)
 
@@ -369,7 +369,8 @@ def write_plain(
         attributes["_FillValue"] = encoded_fill_attribute(attributes["_FillValue"], values.dtype)
     array = group.create_array(
         name, shape=values.shape, dtype=_zarr_type(values.dtype), chunks=tuple(max(c, 1) for c in chunks),
-        dimension_names=dims, attributes=clean(attributes), compressors=ZstdCodec(level=3), overwrite=True,
+        dimension_names=dims, attributes=json_attributes(attributes), compressors=ZstdCodec(level=3),
+        overwrite=True,
     )  # fmt: skip
     array[...] = values
 

@@ -23,7 +23,7 @@ from zarr.storage import LocalStore, StorePath
 from intarsia import logical
 from intarsia._compat import ArrayV3Metadata, is_regular, manifest_table, sync
 from intarsia.archives.formats.virtualizarr import specified_codec
-from intarsia.archives.formats.zarr import translated
+from intarsia.archives.formats.zarr import v2_to_v3_metadata
 from intarsia.archives.locations import Identity, Sources, local_path, url_of
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import bounds_text
@@ -192,7 +192,7 @@ def _document(stored: zarr.Array[Any]) -> dict[str, Any]:
     if metadata.zarr_format == 2:
         try:
             as_v2 = json.loads(metadata.to_buffer_dict(default_buffer_prototype())[".zarray"].to_bytes())
-            metadata = translated(as_v2, {})
+            metadata = v2_to_v3_metadata(as_v2, {})
         except (ValueError, TypeError, KeyError, NotImplementedError) as error:
             raise AdoptionError(
                 f"the Zarr v2 array {stored.path or '/'!r}, as stored, cannot be read as v3: {error}.\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from intarsia.archives.cf import with_texts
+from intarsia.archives.cf import with_strings
 from intarsia.archives.locations import Sources
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest, roles
 from intarsia.errors import IngestError
@@ -62,7 +62,7 @@ class Format:
                 if (name := names.get(each, each)) in group.elsewhere:
                     raise IngestError(f"its variable {name!r} cannot be read: {group.elsewhere[name]}")
             own = request.in_file(group.variables)
-            described = with_texts(group.variables, own)
+            described = with_strings(group.variables, own)
             taken, left_out, new_dims = roles(described, own)
             left_out |= group.unreadable
             variables: dict[str, ParsedVariable] = {}

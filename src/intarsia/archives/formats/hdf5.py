@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.archives.cf import FILE_MATTERS, loaded
+from intarsia.archives.cf import FILE_MATTERS, load_values
 from intarsia.archives.formats.format import Format, UnreadableVariableError
 from intarsia.archives.formats.virtualizarr import specified_codec
 from intarsia.archives.locations import FormatProbe, Sources, folder_of, url_of
@@ -64,7 +64,7 @@ class HDF5(Format):
     def open(self, url: str, sources: Sources, *, whole_tree: bool = False) -> Iterator[HDF5Group]:
         """The group that was chosen."""
         moved = sources.permissions.checked([url], folder_of(url))
-        with sources.reader(url) as reader, open_file(reader) as file:
+        with sources.reader(url) as reader, open_hdf5(reader) as file:
             above = self.group.rstrip("/").split("/")
             first = 0
             for depth in range(1, len(above)) if whole_tree else ():
@@ -76,7 +76,7 @@ class HDF5(Format):
     @contextmanager
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
         """A variable's stored numbers, to be read in slices; other variables are not looked at."""
-        with sources.reader(url) as reader, open_file(reader) as file:
+        with sources.reader(url) as reader, open_hdf5(reader) as file:
             dataset = find(find_group(file, self.group), name.encode("utf-8", "surrogateescape"))
             check_storage(dataset, dataset.get_create_plist(), url, sources)
             yield library().Dataset(dataset)
@@ -205,7 +205,7 @@ class HDF5Group:
         try:
             if header.dtype.kind in "iuf" and 0 not in header.shape and not variable.is_text:
                 return header.read(variable.dtype)
-            values = loaded(header.dataset, variable)
+            values = load_values(header.dataset, variable)
         except OSError as error:
             raise UnreadableVariableError(unreadable_text(header.id, error)) from error
         return values.view(variable.dtype) if values.dtype.kind == "b" else values
@@ -315,7 +315,7 @@ def library() -> Any:
 
 
 @contextmanager
-def open_file(reader: Any) -> Iterator[Any]:
+def open_hdf5(reader: Any) -> Iterator[Any]:
     """The identifier of an HDF5 file; a file that is all in memory is not read through Python."""
     h5py = import_extra("h5py", "virtual")
     image = None

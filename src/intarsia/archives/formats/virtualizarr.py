@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 
 from intarsia._compat import manifest_table, parsed_group
-from intarsia.archives.cf import decoded_fill_attribute, loaded
+from intarsia.archives.cf import decoded_fill_attribute, load_values
 from intarsia.archives.formats.format import Format
 from intarsia.archives.locations import Identity, Sources, folder_of, local_path, local_url
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
@@ -122,7 +122,7 @@ class VirtualGroup:
 
     def load(self, variable: ParsedVariable) -> Any:
         """All values of a variable."""
-        return loaded(self.array(variable.name), variable)
+        return load_values(self.array(variable.name), variable)
 
     def array(self, name: str) -> Any:
         """A variable as an array that zarr reads."""

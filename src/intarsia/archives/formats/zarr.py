@@ -94,7 +94,7 @@ class ZarrV2Parser(SourceParser):
 
     def _array(self, url: str, prefix: str, documents: Mapping[str, Any]) -> Any:
         document = documents[f"{prefix}{ARRAY}"]
-        metadata = translated(document, documents.get(f"{prefix}{ATTRIBUTES}", {}))
+        metadata = v2_to_v3_metadata(document, documents.get(f"{prefix}{ATTRIBUTES}", {}))
         return _manifest_array(self.sources, url, metadata, 2, document.get("dimension_separator") or ".")
 
 
@@ -108,13 +108,13 @@ def _manifest_array(sources: Sources, url: str, metadata: Any, form: int, separa
     return parser.ManifestArray(metadata=metadata, chunkmanifest=sync(chunks))
 
 
-def translated(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> ArrayV3Metadata:
+def v2_to_v3_metadata(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> ArrayV3Metadata:
     """The metadata of a v2 array as that of a v3 array; its fill value means "missing", as in xarray.
 
     >>> zarray = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i2", "fill_value": 0}
     >>> codecs = {"filters": [{"id": "shuffle", "elementsize": 2}], "compressor": {"id": "zlib", "level": 1}}
     >>> zarray |= {"order": "C", **codecs}
-    >>> [codec.to_dict()["name"] for codec in translated(zarray, {}).codecs]
+    >>> [codec.to_dict()["name"] for codec in v2_to_v3_metadata(zarray, {}).codecs]
     ['bytes', 'numcodecs.shuffle', 'numcodecs.zlib']
     """
     filters = list(document.get("filters") or ())

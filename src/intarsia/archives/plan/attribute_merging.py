@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from intarsia.archives.cf import clean
+from intarsia.archives.cf import json_attributes
 from intarsia.archives.parsed_file import MENTIONS, ParsedFile
 from intarsia.archives.plan.coordinates import MEANING
 from intarsia.errors import IngestError, argument
@@ -96,12 +96,12 @@ class CombinedAttrs:
 
 
 def _loose(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in with_floats(clean(attrs)).items() if key not in KEPT}
+    return {key: value for key, value in with_floats(json_attributes(attrs)).items() if key not in KEPT}
 
 
 def _same(a: Any, b: Any) -> bool:
     # as JSON, in which NaN equals NaN
-    return clean({"": a}) == clean({"": b})
+    return json_attributes({"": a}) == json_attributes({"": b})
 
 
 class AttributeMerger:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.archives.cf import Decoding, clean
+from intarsia.archives.cf import Decoding, json_attributes
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping, with_names_of
 from intarsia.archives.plan import reconcile
 from intarsia.archives.plan.attribute_merging import AttributeMerger
@@ -332,7 +332,9 @@ class Expectations:
         if seen is not None and reconcile.values_are_close(seen, known.loaded, self.rules.tolerance, circle):
             return True
         # Only the attributes of a grid mapping count: its value means nothing.
-        return is_grid_mapping(known.attrs) and clean(variable.attrs) == clean(known.attrs)
+        return is_grid_mapping(known.attrs) and json_attributes(variable.attrs) == json_attributes(
+            known.attrs
+        )
 
     def _variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> str:
         if self.rules.copy == "never" and variable.reason:

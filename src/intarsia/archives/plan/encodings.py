@@ -69,7 +69,7 @@ def filters_of(decoding: Decoding, logical: np.dtype[Any]) -> list[dict[str, Any
     return [{"name": "intarsia.sentinel", "configuration": sentinel}]
 
 
-def filtered(decoding: Decoding, number: Any) -> Any:
+def decoded_number(decoding: Decoding, number: Any) -> Any:
     """The value of one stored number as the filters decode it; None for null."""
     if number in decoding.missing:
         return None if decoding.nulls else _unpacked(decoding).type(np.nan)
@@ -224,7 +224,7 @@ def _filtered_fill(decoding: Decoding, fill: Any, logical: np.dtype[Any]) -> Any
     """The value of chunks that were never stored, if filters unpack."""
     value = None
     if fill is not None:
-        value = filtered(decoding, np.array(fill).astype(decoding.numbers).item())
+        value = decoded_number(decoding, np.array(fill).astype(decoding.numbers).item())
     elif not decoding.gives_nulls:
         value = np.nan if logical.kind == "f" and decoding.missing else 0
     if decoding.gives_nulls:

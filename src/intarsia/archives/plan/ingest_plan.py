@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, Decoding, clean
+from intarsia.archives.cf import PACKING, Decoding, json_attributes
 from intarsia.archives.parsed_file import without_data
 from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger
 from intarsia.archives.plan.axis_union import Span, spans
@@ -496,12 +496,12 @@ def _attributes(sources: Sequence[tuple[FilePosition, str, ParsedVariable]]) -> 
     """The attributes of the first file; for stacked variables, those that they all share."""
     firsts = {part: variable.attrs for _, part, variable in reversed(sources)}
     attrs, *others = list(firsts.values())[::-1] or [{}]
-    same = [clean(other) for other in others]
+    same = [json_attributes(other) for other in others]
     return {
         key: value
         for key, value in attrs.items()
         if key not in PACKING
-        and all(key in other and other[key] == clean({key: value}).get(key) for other in same)
+        and all(key in other and other[key] == json_attributes({key: value}).get(key) for other in same)
     }
 
 
