@@ -28,7 +28,7 @@ def two_processes():
             n_workers=2,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
         )
         with cluster, Client(cluster) as client:
