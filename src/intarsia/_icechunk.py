@@ -179,7 +179,7 @@ class _SharedBySession:
 
     access: Any = None
     """What the person who opened the repository lets the session read without Icechunk: an
-    `intarsia.engine.fetch.virtual.SourceAccess`, set by `intarsia.versions.access`."""
+    `intarsia.engine.fetch.virtual.SourceAccess`, set by `intarsia.versions.authorization`."""
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"fetcher": None}  # another process makes its own

@@ -12,7 +12,7 @@ import intarsia
 from intarsia.archives import locations
 from intarsia.archives.locations import Identity, Sources, url_of
 from intarsia.errors import IngestError, ReadError
-from intarsia.versions.access import for_obstore, source_options
+from intarsia.versions.storage_options import for_obstore, source_options
 from tests.archives.files import netcdf
 from tests.http_files import serving
 

@@ -7,7 +7,7 @@ from benchmarks.packed_archive import NAMES, Parser, series
 
 import intarsia
 from intarsia.archives import dataset
-from intarsia.versions.access import reopen_without_cache
+from intarsia.versions.authorization import reopen_without_cache
 from tests.archives.files import netcdf
 
 FILES = [30, pytest.param(12_000, marks=pytest.mark.torture)]

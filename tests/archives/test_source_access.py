@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.errors import IngestError, ReadError
-from intarsia.versions.access import MAX_CONTAINERS, directories, prefixes
+from intarsia.versions.authorization import MAX_CONTAINERS, covering_prefixes, directories
 from tests.archives.files import netcdf
 
 NAMES = st.sampled_from("abc")
@@ -16,17 +16,17 @@ NAMES = st.sampled_from("abc")
 @given(st.lists(st.lists(NAMES, min_size=2, max_size=5), min_size=1, max_size=60))
 def test_prefixes_cover_every_source_and_are_few_and_never_everything(paths):
     urls = ["file:///" + "/".join(parts) + "/f.nc" for parts in paths]
-    found = prefixes(urls)
+    found = covering_prefixes(urls)
     assert all(any(url.startswith(prefix) for prefix in found) for url in urls)
     assert len(found) <= MAX_CONTAINERS
     assert "file:///" not in found
     assert not any(a != b and a.startswith(b) for a in found for b in found)
-    assert not prefixes(urls, known=found)
+    assert not covering_prefixes(urls, existing=found)
 
 
 def test_few_directories_get_a_container_each():
     urls = ["s3://bucket/a/1.nc", "s3://bucket/b/2.nc", "file:///data/3.nc"]
-    assert prefixes(urls) == {"s3://bucket/a/", "s3://bucket/b/", "file:///data/"}
+    assert covering_prefixes(urls) == {"s3://bucket/a/", "s3://bucket/b/", "file:///data/"}
 
 
 def test_a_directory_whose_name_needs_encoding_is_left_for_the_one_above():

@@ -6,8 +6,8 @@ import pytest
 
 import intarsia
 from intarsia.errors import ReadError
-from intarsia.versions.access import for_obstore
 from intarsia.versions.repository import CLOUDS
+from intarsia.versions.storage_options import for_obstore
 from tests import servers
 from tests.archives.files import netcdf
 

@@ -4,7 +4,12 @@ import pytest
 
 import intarsia
 from intarsia.errors import IngestError
-from intarsia.versions.access import OF_REPOSITORIES, TAKEN, for_obstore, source_options
+from intarsia.versions.storage_options import (
+    ICECHUNK_ONLY_OPTIONS,
+    SCHEME_OPTIONS,
+    for_obstore,
+    source_options,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +36,8 @@ def test_sources_name_the_options_that_exist(tmp_path):
 
 
 def test_every_option_of_a_repository_is_one_of_sources_too():
-    for names in TAKEN.values():
-        given = {name: "x" for name in names if name not in OF_REPOSITORIES}
+    for names in SCHEME_OPTIONS.values():
+        given = {name: "x" for name in names if name not in ICECHUNK_ONLY_OPTIONS}
         assert source_options(given) == given
 
 

@@ -33,9 +33,9 @@ from intarsia.archives.locations import WILDCARDS, Sources, content_fingerprints
 from intarsia.display import count_text
 from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError
 from intarsia.logical.hierarchy import open_group
-from intarsia.versions.access import FILE, SECRETS
 from intarsia.versions.locking import lock_directory
 from intarsia.versions.repository import open_repository
+from intarsia.versions.storage_options import FILE, SECRETS
 
 CACHE = "INTARSIA_CACHE"
 """The environment variable that says where the cache is."""

@@ -73,7 +73,7 @@ from intarsia.display import count_text
 from intarsia.errors import IngestError, RepositoryNotFoundError, VersionNotFoundError, argument
 from intarsia.logical.hierarchy import joined_path
 from intarsia.progress import Progress, silent
-from intarsia.versions.access import reopen_without_cache, with_containers
+from intarsia.versions.authorization import reopen_without_cache, with_containers
 from intarsia.versions.commit import Commit, commit_with_retries
 from intarsia.versions.repository import check_name, open_repository
 

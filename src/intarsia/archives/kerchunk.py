@@ -36,7 +36,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.region import Region
 from intarsia.manifest.box import Box
 from intarsia.manifest.packing import Packing
-from intarsia.versions.access import Allowed
+from intarsia.versions.authorization import Allowed
 from intarsia.versions.version import Version, resolve_store
 
 EXPORT = "Copy the values to plain Zarr: intarsia.export"

@@ -28,7 +28,7 @@ from urllib.parse import quote, unquote, urlsplit
 from intarsia.engine.fetch.symlinks import FOLLOW
 from intarsia.errors import IngestError, argument
 from intarsia.extras import import_extra
-from intarsia.versions.access import FILE, for_obstore, scheme_of, source_options
+from intarsia.versions.storage_options import FILE, for_obstore, scheme_of, source_options
 
 SCHEMES = ("file", "s3", "gs", "az", "http", "https")
 """Where virtual references may point: the stores that Icechunk reads chunks from."""

@@ -25,7 +25,7 @@ from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.preprocess import encode_coordinates, run_preprocess
 from intarsia.display import is_misspelt, names_text
 from intarsia.errors import IngestError, MissingExtraError, argument
-from intarsia.versions.access import scheme_of
+from intarsia.versions.storage_options import scheme_of
 
 FORMATS = (hdf5, netcdf3, tiff, kerchunk, zarr, n5)
 """Modules that recognise a format, in this order; `recognise` returns what parses it."""

@@ -29,7 +29,7 @@ from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.versions.access import with_containers
+from intarsia.versions.authorization import with_containers
 from intarsia.versions.commit import Commit, commit_with_retries
 from intarsia.versions.repository import open_repository
 

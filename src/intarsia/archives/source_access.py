@@ -1,11 +1,11 @@
-"""Which sources a repository names, and letting it read them; `versions/access.py` says how that works."""
+"""Which sources a repository names, and letting it read them, by means of `versions/authorization.py`."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import icechunk
 
-from intarsia.versions.access import Allowed, allowed, containers_of
+from intarsia.versions.authorization import Allowed, authorized_handle, containers_of
 from intarsia.versions.repository import RepositoryLike, open_repository
 
 
@@ -48,4 +48,4 @@ def authorize(
     >>> authorize(repo).authorized_virtual_container_prefixes
     set()
     """
-    return allowed(open_repository(store), True if prefixes is None else prefixes, storage_options)
+    return authorized_handle(open_repository(store), True if prefixes is None else prefixes, storage_options)

@@ -26,7 +26,7 @@ from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.interop.copies import Node, open_source, walk
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.coercion import type_text
-from intarsia.versions.access import store_of
+from intarsia.versions.authorization import store_of
 from intarsia.versions.locking import lock_file
 from intarsia.versions.repository import check_name, is_plain_zarr, is_repository
 from intarsia.versions.version import Version, as_repository

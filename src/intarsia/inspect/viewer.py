@@ -46,7 +46,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import reader
 from intarsia.manifest.box import Box
 from intarsia.manifest.coercion import type_text
-from intarsia.versions.access import store_of
+from intarsia.versions.authorization import store_of
 from intarsia.versions.history import history
 from intarsia.versions.version import Version
 

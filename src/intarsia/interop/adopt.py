@@ -47,7 +47,8 @@ from intarsia.manifest.box import BoundsLike, chunk_grid, element_bounds
 from intarsia.manifest.document import new_name
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.view import View
-from intarsia.versions.access import source_options, with_containers
+from intarsia.versions.authorization import with_containers
+from intarsia.versions.storage_options import source_options
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import as_repository, open, resolve_store
 

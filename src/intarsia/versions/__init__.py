@@ -1,6 +1,7 @@
 """Logical arrays in Icechunk repositories, committed and versioned as one unit.
 
-- Where and which version: `repository`, `version`; which other files may be read: `access`.
+- Where and which version: `repository`, `version`; how storage is reached: `storage_options`; which source
+  files may be read: `authorization`.
 - `commit` has the one loop that commits beside other writers; `locking` guards local repositories.
 - On top of it: `transaction`, `append_recode`, `forks`, `maintain` (replicas and the policy).
 - `history`, `diff`; `verify_vacuum`: verify and vacuum, also of a whole repository; leftovers.

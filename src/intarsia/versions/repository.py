@@ -21,17 +21,14 @@ from intarsia.errors import (
     has_panicked,
 )
 from intarsia.parallel import check_process
-from intarsia.versions.access import (
+from intarsia.versions.authorization import (
     Allowed,
-    allowed,
-    check_options,
-    cloud_config,
-    current,
-    headers_of,
+    authorized_handle,
     remember_location,
-    s3_options,
+    with_current_containers,
 )
 from intarsia.versions.locking import directory_of, lock_directory, lock_file
+from intarsia.versions.storage_options import check_options, cloud_config, headers_of, s3_options
 
 LOG_ENTRIES = 20
 """Entries of Icechunk's log of operations in the file that every commit rewrites; the default is 1,000."""
@@ -106,7 +103,7 @@ def open_repository(
             raise TypeError("a repository that is already open takes no options; use its reopen method")
         with suppress(RepositoryError, icechunk.IcechunkError):
             directory_of(store)  # the sooner it is looked up, the likelier a relative path still leads there
-        return allowed(current(store), authorize, settings)
+        return authorized_handle(with_current_containers(store), authorize, settings)
     if not isinstance(store, str | os.PathLike):
         raise TypeError(
             f"a {type(store).__name__} is not a repository: give a path, a URL or an open one.\n"
@@ -118,7 +115,7 @@ def open_repository(
         shared = _shared_by(store)
         own = settings if shared else {}  # a place on this machine has no options: they are for the sources
         repo = open_repository(store, create=create, config=config, storage_options=own)
-        return allowed(repo, authorize, settings, shared)
+        return authorized_handle(repo, authorize, settings, shared)
     if create:
         check_name(store)
     text = os.fspath(store)

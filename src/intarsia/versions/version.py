@@ -25,7 +25,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.opening import Readers
 from intarsia.manifest.manifest import Manifest
-from intarsia.versions.access import Allowed, store_of
+from intarsia.versions.authorization import Allowed, store_of
 from intarsia.versions.repository import (
     describe,
     explain_errors,

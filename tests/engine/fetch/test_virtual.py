@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import intarsia
 from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.errors import ReadError
-from intarsia.versions.access import store_of
+from intarsia.versions.authorization import store_of
 from tests.engine.fetch.virtual_arrays import CHUNK, expected, refer, repository
 
 CONTENT = np.random.default_rng(0).integers(0, 255, 4000, dtype="u1").tobytes()

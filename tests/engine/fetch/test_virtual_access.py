@@ -8,7 +8,7 @@ import pytest
 from intarsia._icechunk import safe_store
 from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.engine.fetch.virtual import inside, is_plain
-from intarsia.versions.access import store_of
+from intarsia.versions.authorization import store_of
 from tests.engine.fetch.virtual_arrays import repository
 
 PREFIX = "s3://bucket/data/"

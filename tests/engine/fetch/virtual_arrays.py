@@ -4,7 +4,7 @@ import icechunk
 import numpy as np
 import zarr
 
-from intarsia.versions.access import allowed, store_of
+from intarsia.versions.authorization import authorized_handle, store_of
 
 CHUNK = 40
 """Bytes of a chunk, which are its values."""
@@ -19,7 +19,7 @@ def repository(storage, containers, credentials=None, options=None):
     for prefix, store in containers.items():
         config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
     made = icechunk.Repository.create(storage, config, authorize_virtual_chunk_access=credentials)
-    return allowed(made, options)
+    return authorized_handle(made, options)
 
 
 def refer(repo, references, name="a", chunks=None, written=()):

@@ -19,7 +19,7 @@ from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariabl
 from intarsia.engine.fetch.symlinks import links_below
 from intarsia.errors import IngestError
 from intarsia.manifest.box import chunk_grid
-from intarsia.versions.access import FILE
+from intarsia.versions.storage_options import FILE
 
 # The same bytes under the name specified for Zarr v3, which more readers know. Other codecs keep their names:
 # zarr-python reads them without any help.

@@ -2,8 +2,8 @@
 requests.
 
 The person who opens a repository says which of its sources may be read, and with which credentials;
-`versions/access.py` puts that into `SourceAccess`. Nothing is guessed: a file is read directly only if the
-container that Icechunk would choose is among them.
+`versions/authorization.py` puts that into `SourceAccess`. Nothing is guessed: a file is read directly only if
+the container that Icechunk would choose is among them.
 
 Icechunk reads each virtual chunk with its own request. Here neighbours come together, even those of several
 members. What Icechunk would check is checked: that the file is still the one that was referred to, by ETag or

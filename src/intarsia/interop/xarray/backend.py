@@ -27,7 +27,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.nullable.without_nulls import NullsChoice
 from intarsia.parallel import check_travels, snapshot_of
-from intarsia.versions.access import Allowed
+from intarsia.versions.authorization import Allowed
 from intarsia.versions.repository import is_repository
 from intarsia.versions.version import Version, resolve_store
 

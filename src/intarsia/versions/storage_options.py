@@ -1,0 +1,342 @@
+"""Storage options: one vocabulary for repositories and source files, wherever they are, and how it is said to
+Icechunk and obstore: options, credentials, headers.
+
+Credentials come only from here, never out of Icechunk's objects; they are never stored.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any
+from urllib.parse import unquote
+
+import icechunk
+
+from intarsia.engine.fetch.virtual import Container
+from intarsia.errors import IngestError
+from intarsia.extras import is_installed
+
+S3_OPTIONS = (
+    "access_key_id", "allow_http", "anonymous", "endpoint_url", "expires_after", "force_path_style",
+    "get_credentials", "headers", "network_stream_timeout_seconds", "region", "requester_pays",
+    "secret_access_key", "session_token",
+)  # fmt: skip
+GS_OPTIONS = (
+    "allow_http", "anonymous", "application_credentials", "bearer_token", "endpoint_url", "get_credentials",
+    "headers", "service_account_file", "service_account_key",
+)  # fmt: skip
+AZ_OPTIONS = (
+    "access_key", "account", "allow_http", "anonymous", "bearer_token", "endpoint_url", "sas_token",
+)  # fmt: skip
+HTTP_OPTIONS = ("allow_http", "bearer_token", "headers")
+
+SCHEME_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "file": (),
+    "memory": (),
+    "s3": S3_OPTIONS,
+    "gs": GS_OPTIONS,
+    "az": AZ_OPTIONS,
+    "http": HTTP_OPTIONS,
+    "https": HTTP_OPTIONS,
+}
+"""The options of every scheme."""
+
+ICECHUNK_ONLY_OPTIONS = ("expires_after", "get_credentials", "network_stream_timeout_seconds")
+"""Options that only Icechunk uses."""
+
+OBSTORE_ONLY_OPTIONS = ("client_options", "retry_config")
+"""Options of obstore, which reads source files, that keep their names here."""
+
+OBSTORE_NAMES = {
+    "account_key": "access_key",
+    "account_name": "account",
+    "endpoint": "endpoint_url",
+    "request_payer": "requester_pays",
+    "service_account": "service_account_file",
+    "service_account_path": "service_account_file",
+    "skip_signature": "anonymous",
+    "token": "bearer_token",
+}
+"""obstore's names, which are accepted too."""
+
+FSSPEC_NAMES = {
+    "anon": "anonymous",
+    "client_kwargs": "endpoint_url",
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+}
+"""The names of options in fsspec, for messages."""
+
+OBSTORE_PREFIXES = ("aws_", "google_", "azure_", "azure_storage_")
+"""The prefixes that obstore's names may have."""
+
+
+def source_options(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options for source files, each by its one name.
+
+    >>> source_options({"skip_signature": True, "aws_region": "eu-central-1"})
+    {'anonymous': True, 'region': 'eu-central-1'}
+    >>> source_options({"anon": True})
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.IngestError: sources take no option 'anon'; did you mean 'anonymous'?
+      Their options: access_key, access_key_id, account, allow_http, anonymous, ...
+    """
+    valid = sorted(
+        {name for names in SCHEME_OPTIONS.values() for name in names} - set(ICECHUNK_ONLY_OPTIONS)
+    ) + [*OBSTORE_ONLY_OPTIONS]
+    options: dict[str, Any] = {}
+    for key, value in (arguments or {}).items():
+        name = key
+        for owner in OBSTORE_PREFIXES:
+            name = name.removeprefix(owner)
+        if name == "virtual_hosted_style_request":
+            name, value = "force_path_style", not value
+        name = OBSTORE_NAMES.get(name, name)
+        if name not in valid:
+            raise IngestError(unknown_option("sources take", key, valid, "Their"))
+        options[name] = value
+    return options
+
+
+def check_options(where: str, scheme: str, options: Iterable[str]) -> None:
+    """Refuse options that the storage of a scheme does not have.
+
+    >>> check_options("data/store", "file", {"region": "eu-central-1"})
+    Traceback (most recent call last):
+    ...
+    TypeError: 'data/store' takes no option 'region'; its options: none
+    """
+    valid = SCHEME_OPTIONS[scheme]
+    unknown = sorted(set(options) - set(valid))
+    if unknown:
+        raise TypeError(unknown_option(f"{where!r} takes", unknown[0], valid, "Its"))
+
+
+def unknown_option(who: str, name: str, known: Iterable[str], whose: str) -> str:
+    """What to say about an option that does not exist: the nearest one that does, and all of them."""
+    names = list(known)
+    near = [FSSPEC_NAMES[name]] if FSSPEC_NAMES.get(name) in names else get_close_matches(name, names, 1, 0.7)
+    if near:
+        return f"{who} no option {name!r}; did you mean {near[0]!r}?\n  {whose} options: {', '.join(names)}"
+    return f"{who} no option {name!r}; {whose.lower()} options: {', '.join(names) or 'none'}"
+
+
+def options_of_scheme(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
+    """Those options that mean something to the storage of a scheme.
+
+    >>> options_of_scheme({"region": "eu-central-1", "bearer_token": "secret"}, "https")
+    {'bearer_token': 'secret'}
+    """
+    return {
+        name: value for name, value in options.items() if name in SCHEME_OPTIONS[scheme] and value is not None
+    }
+
+
+def headers_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """The headers of every request: those that were given, and the token.
+
+    >>> headers_of({"bearer_token": "secret"})
+    {'authorization': 'Bearer secret'}
+    """
+    token = options.get("bearer_token")
+    return dict(options.get("headers") or {}) | ({"authorization": f"Bearer {token}"} if token else {})
+
+
+def allows_http(options: Mapping[str, Any]) -> bool:
+    """Whether encryption is unnecessary, by the options or by the endpoint's URL."""
+    plain = str(options.get("endpoint_url") or "").startswith("http://")
+    return bool(options.get("allow_http", plain))
+
+
+def for_obstore(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
+    """The options for sources of a scheme, in the terms of the library that reads them.
+
+    >>> for_obstore({"anonymous": True, "endpoint_url": "http://127.0.0.1:9000"}, "s3")
+    {'skip_signature': True, 'endpoint': 'http://127.0.0.1:9000', 'client_options': {'allow_http': True}}
+    """
+    names = {
+        "access_key": "account_key", "account": "account_name", "anonymous": "skip_signature",
+        "endpoint_url": "endpoint", "requester_pays": "request_payer",
+        "service_account_file": "service_account",
+    }  # fmt: skip
+    own = options_of_scheme(options, scheme)
+    # A user who gives an http URL knows that nothing is encrypted.
+    client: dict[str, Any] = {"allow_http": True} if scheme == "http" or allows_http(own) else {}
+    headers = headers_of(own if scheme != "az" else {})
+    client |= ({"default_headers": headers} if headers else {}) | dict(options.get("client_options") or {})
+    arguments: dict[str, Any] = {}
+    for name, value in own.items():
+        if name == "force_path_style":
+            arguments["virtual_hosted_style_request"] = not value
+        elif name == "bearer_token" and scheme == "az":
+            arguments["token"] = value
+        elif name == "bearer_token" and scheme == "gs":
+            arguments["skip_signature"] = True  # the header is enough
+        elif name not in ("allow_http", "headers", "bearer_token"):
+            arguments[names.get(name, name)] = value
+    if "retry_config" in options:
+        arguments["retry_config"] = options["retry_config"]
+    return arguments | ({"client_options": client} if client else {})
+
+
+FILE = "file://"
+
+SECRETS = {
+    "s3": ("access_key_id", "anonymous", "secret_access_key", "session_token"),
+    "gs": (
+        "anonymous", "application_credentials", "bearer_token", "service_account_file", "service_account_key",
+    ),
+    "az": ("access_key", "anonymous", "bearer_token", "sas_token"),
+}  # fmt: skip
+"""Options that identify the caller; they are never stored."""
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a URL."""
+    return url.split("://", 1)[0]
+
+
+def container_at(
+    prefix: str, options: Mapping[str, Any], *, secrets: bool = True
+) -> icechunk.VirtualChunkContainer:
+    """How to reach what is below a prefix. Without `secrets`, it may be stored in a repository."""
+    scheme = scheme_of(prefix)
+    own: dict[str, Any] = {} if scheme == "file" else options_of_scheme(options, scheme)
+    endpoint = own.get("endpoint_url")
+    plain = allows_http(own)
+    store: Any
+    if scheme == "file":
+        store = icechunk.local_filesystem_store(unquote(prefix.removeprefix(FILE)))
+    elif scheme == "s3":
+        store = icechunk.s3_store(
+            region=own.get("region"),
+            endpoint_url=endpoint,
+            allow_http=plain,
+            anonymous=bool(own.get("anonymous")),
+            s3_compatible=endpoint is not None,
+            force_path_style=bool(own.get("force_path_style", endpoint is not None)),
+            requester_pays=bool(own.get("requester_pays")),
+        )
+    elif scheme == "gs":
+        store = icechunk.gcs_store(cloud_config(own, "google_base_url"))
+    elif scheme == "az":
+        store = icechunk.storage.azure_store(account=own.get("account") or "", config=cloud_config(own))
+    else:
+        headers = headers_of(own) if secrets else {}
+        transport = {"allow_http": "true"} if plain or scheme == "http" else None
+        store = icechunk.http_store(transport, headers or None)
+    return icechunk.VirtualChunkContainer(prefix, store)
+
+
+def cloud_config(options: Mapping[str, Any], endpoint: str = "endpoint") -> dict[str, str] | None:
+    """Where the storage of gs:// or az:// is, if not at its provider."""
+    url = options.get("endpoint_url")
+    if url is None:
+        return None
+    return {endpoint: str(url), "allow_http": str(allows_http(options)).lower()}
+
+
+def credentials(prefix: str, options: Mapping[str, Any]) -> Any:
+    """What authorises reading below a prefix; without options, the environment decides."""
+    scheme = scheme_of(prefix)
+    if scheme == "file":
+        return icechunk.credentials.LocalFileSystemAccess
+    if scheme in ("http", "https"):
+        return icechunk.credentials.HttpAccess
+    own = {
+        name: value for name, value in options_of_scheme(options, scheme).items() if name in SECRETS[scheme]
+    }
+    if scheme == "gs":
+        gcs: Any = icechunk.gcs_credentials(**own)
+        return icechunk.Credentials.Gcs(gcs)
+    if scheme == "az":
+        azure: Any = icechunk.azure_credentials(**own)
+        return icechunk.Credentials.Azure(azure)
+    if own.get("anonymous"):
+        return icechunk.Credentials.S3(icechunk.s3_credentials(anonymous=True))
+    return icechunk.Credentials.S3(icechunk.s3_credentials(**own or {"from_env": True}))
+
+
+TIMEOUTS = {"timeout": "60s", "connect_timeout": "5s"}
+
+RETRIES: Any = {
+    "max_retries": 4,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {
+        "base": 2,
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=3),
+    },
+}
+"""As for repositories: a server that is down should be noticed soon."""
+
+ENVIRONMENT_KEYS = {
+    "access_key_id": "AWS_ACCESS_KEY_ID",
+    "secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "session_token": "AWS_SESSION_TOKEN",
+}
+
+S3_SETTINGS = ("allow_http", "anonymous", "endpoint_url", "force_path_style", "region", "requester_pays")
+"""What the container of a bucket says about it."""
+
+S3_STORES: Any = (icechunk.ObjectStoreConfig.S3, icechunk.ObjectStoreConfig.S3Compatible)
+
+
+def direct_container(prefix: str, options: Mapping[str, Any]) -> Container | None:
+    """How to read below a prefix without Icechunk, as these options say; None leaves it to Icechunk.
+
+    That is where obstore might understand them differently, or would mix in the environment.
+    """
+    scheme, own = scheme_of(prefix), dict(options)
+    if scheme == "file":
+        return Container(prefix)
+    if not is_installed("obstore") or (
+        scheme != "s3" and (scheme not in ("http", "https") or headers_of(own))
+    ):
+        return None
+    if scheme == "s3":
+        endpoint = own.get("endpoint_url")
+        if own.get("region") is None or (endpoint is not None and not own.get("force_path_style")):
+            return None
+        if endpoint is None and any(name.startswith("AWS_ENDPOINT") for name in os.environ):
+            return None
+        keys = _keys(own)
+        if keys is None or set(own) & {*ICECHUNK_ONLY_OPTIONS, "headers"}:
+            return None
+        own = {name: own[name] for name in S3_SETTINGS if own.get(name) is not None} | keys
+    arguments = for_obstore(own, scheme)
+    client = {"allow_http": False} | TIMEOUTS | arguments.get("client_options", {})
+    return Container(prefix, arguments | {"client_options": client, "retry_config": RETRIES})
+
+
+def _keys(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The caller's keys, or those in the environment; None if they are not complete."""
+    if options.get("anonymous"):
+        return {"anonymous": True}
+    keys = {name: options[name] for name in ENVIRONMENT_KEYS if options.get(name)}
+    environment = {name: os.environ.get(variable) for name, variable in ENVIRONMENT_KEYS.items()}
+    if not keys:
+        keys = {name: value for name, value in environment.items() if value}
+    elif "session_token" not in keys and environment["session_token"]:
+        return None  # obstore would take somebody else's token
+    return keys if {"access_key_id", "secret_access_key"} <= keys.keys() else None
+
+
+def s3_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of S3 and its relatives; missing ones come from the environment, as in other AWS programs.
+
+    >>> s3_options({"endpoint_url": "http://127.0.0.1:9000", "region": "us-east-1"})["force_path_style"]
+    True
+    """
+    own, environment = dict(options), os.environ
+    from_environment = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    endpoint = own.setdefault("endpoint_url", from_environment)
+    own.setdefault("region", environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"))
+    if endpoint is not None:
+        # Servers other than AWS have no host name per bucket, and often no certificate.
+        own.setdefault("force_path_style", True)
+        own.setdefault("allow_http", endpoint.startswith("http://"))
+        own["region"] = own["region"] or "us-east-1"
+    return own
