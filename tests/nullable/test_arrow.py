@@ -16,7 +16,7 @@ from intarsia.nullable import (
     to_arrow,
     to_polars,
 )
-from intarsia.nullable.tables import require_one_null, to_common_unit
+from intarsia.nullable.dataframes import require_one_null, to_common_unit
 
 MASK = np.array([False, False, True])
 SAMPLES = {

@@ -2,13 +2,13 @@ from .array import NullableArray, create_array, open_array
 from .codec import NullableCodec
 from .conversions import as_masked, as_nullable
 from .dask_blocks import to_dask
+from .dataframes import from_arrow, from_pandas, from_polars, to_arrow, to_pandas, to_polars
 from .dtype import NullDType, OptionalDType, optional_dtype
 from .elements import NULL, Null, Some
 from .geff import from_geff
+from .nullable_values import NullableValues
 from .representation import UNSET
 from .sentinel import SentinelCodec
-from .tables import from_arrow, from_pandas, from_polars, to_arrow, to_pandas, to_polars
-from .values import NullableValues
 from .without_nulls import dtype_without_nulls, without_nulls
 
 __all__ = [

@@ -22,7 +22,7 @@ from intarsia.codecs.base import CodecLike, parse_codecs
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.display import Table, fitted, place_text
 from intarsia.errors import CodecConfigurationError, DataTypeError, NullsPresentError
-from intarsia.nullable import tables
+from intarsia.nullable import dataframes
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.codec import optional_codec
 from intarsia.nullable.conversions import as_nullable
@@ -35,6 +35,7 @@ from intarsia.nullable.dtype import (
     optional_dtype,
 )
 from intarsia.nullable.elements import NULL, element_type, is_string
+from intarsia.nullable.nullable_values import NullableValues
 from intarsia.nullable.present_values import on_present_values
 from intarsia.nullable.representation import (
     ATTRIBUTE,
@@ -44,7 +45,6 @@ from intarsia.nullable.representation import (
     read_representation,
     to_strings,
 )
-from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
     import pandas
@@ -253,7 +253,7 @@ class NullableArray(NDArrayOperatorsMixin):
         library, _ = read_representation(self.attrs, self.dtype)
         if library is not None:
             with suppress(DataTypeError, NullsPresentError):  # unless the library cannot hold such data
-                return getattr(tables, f"to_{library}")(data)
+                return getattr(dataframes, f"to_{library}")(data)
         return data.masked()
 
     def _read_points(self, selection: Any) -> NullableValues:
@@ -346,21 +346,21 @@ class NullableArray(NDArrayOperatorsMixin):
         1    <NA>
         dtype: Int64
         """
-        return tables.to_pandas(self.read_nullable(), name=name, nat_as_null=nat_as_null)
+        return dataframes.to_pandas(self.read_nullable(), name=name, nat_as_null=nat_as_null)
 
     def to_arrow(self, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
         """Everything as an Arrow array; further dimensions become lists of fixed size.
 
         With `nat_as_null`, NaT becomes null too; otherwise it is refused.
         """
-        return tables.to_arrow(self.read_nullable(), nat_as_null=nat_as_null)
+        return dataframes.to_arrow(self.read_nullable(), nat_as_null=nat_as_null)
 
     def to_polars(self, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
         """Everything as a Polars series with this `name`.
 
         With `nat_as_null`, NaT becomes null too; otherwise it is refused.
         """
-        return tables.to_polars(self.read_nullable(), name=name, nat_as_null=nat_as_null)
+        return dataframes.to_polars(self.read_nullable(), name=name, nat_as_null=nat_as_null)
 
 
 @dataclass(frozen=True, slots=True)

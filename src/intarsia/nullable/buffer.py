@@ -16,7 +16,7 @@ from zarr.core.buffer import NDArrayLike
 
 from intarsia._compat import DeferredNDBuffer
 from intarsia.nullable.elements import NULL, ElementType, Null, Some, element_type, placeholder
-from intarsia.nullable.values import Array, NullableValues
+from intarsia.nullable.nullable_values import Array, NullableValues
 
 
 def gather(values: Array, present: Array, count: int, out: Array | None = None) -> Array:

@@ -41,7 +41,7 @@ from intarsia.errors import ChunkDecodeError, CodecConfigurationError, has_panic
 from intarsia.nullable.buffer import CompactChunk, NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
 from intarsia.nullable.dtype import NAMES, OptionalDType, OptionalName
 from intarsia.nullable.elements import Some
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 HEADER = struct.Struct("<QQ")
 """The lengths of the encoded mask and the encoded data, in bytes."""

@@ -20,7 +20,7 @@ from intarsia._compat import numpys_own
 from intarsia.errors import DataTypeError
 from intarsia.nullable.conversions import as_nullable, is_null_type
 from intarsia.nullable.elements import is_string, placeholder, scatter
-from intarsia.nullable.values import Array, NullableValues, check_one_level
+from intarsia.nullable.nullable_values import Array, NullableValues, check_one_level
 
 type Axis = int | tuple[int, ...] | None
 

@@ -15,7 +15,7 @@ import numpy as np
 from intarsia.casting import Casting, cast, cast_values
 from intarsia.errors import DataTypeError
 from intarsia.nullable.elements import NULL, Null, Some, scatter, tag_dtype, unwrap
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 type _Array = np.ndarray[Any, Any]
 
@@ -65,11 +65,11 @@ def _convert(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Castin
         return NullableValues.of(data, depth)
     library = type(data).__module__.partition(".")[0]
     if library == "pandas" and (hasattr(data, "dtype") or hasattr(data, "iloc")):
-        from intarsia.nullable.tables import from_pandas
+        from intarsia.nullable.dataframes import from_pandas
 
         return from_pandas(data).at_depth(depth)
     if library == "polars":  # also what from_polars refuses, which NumPy would take for one object
-        from intarsia.nullable.tables import from_polars
+        from intarsia.nullable.dataframes import from_polars
 
         return from_polars(data).at_depth(depth)
     read = getattr(data, "read_nullable", None)
@@ -88,7 +88,7 @@ def _convert(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Castin
             return _convert(array, dtype, depth, casting)
     elif library == "pyarrow" or hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
         # NumPy would turn Arrow's nulls into NaN. xarray's arrays are above: they are exported as tables.
-        from intarsia.nullable.tables import from_arrow
+        from intarsia.nullable.dataframes import from_arrow
 
         return from_arrow(data).at_depth(depth)
     plain = np.asarray(data)

@@ -9,7 +9,7 @@ import numpy as np
 from intarsia.errors import DataTypeError
 from intarsia.extras import import_extra
 from intarsia.nullable.array import NullableArray
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 
 def to_dask(array: Any, chunks: Any = None) -> Any:

@@ -26,7 +26,7 @@ from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.elements import MAX_LEVELS, NULL, ElementType, Null, Some, element_type, tag_dtype
 
 if TYPE_CHECKING:
-    from intarsia.nullable.values import NullableValues
+    from intarsia.nullable.nullable_values import NullableValues
 
 type OptionalName = Literal["optional", "zarrs.optional"]
 

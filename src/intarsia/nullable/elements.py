@@ -111,7 +111,7 @@ def _key(value: Any) -> object:
 
 
 def _as_values(scalar: Null | Some, dtype: Any) -> Any:
-    from intarsia.nullable.values import NullableValues
+    from intarsia.nullable.nullable_values import NullableValues
 
     element = element_type(np.dtype(dtype))
     if element is None:

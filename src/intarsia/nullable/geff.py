@@ -7,7 +7,7 @@ import zarr
 
 from intarsia._icechunk import safe_store
 from intarsia.errors import DataTypeError
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 
 def from_geff(

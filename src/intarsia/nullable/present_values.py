@@ -19,7 +19,7 @@ from intarsia.errors import CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
 from intarsia.nullable.dtype import OptionalDType
 from intarsia.nullable.elements import NULL, Some, scatter
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 
 class _OnPresentValues(base.SynchronousArrayCodec):

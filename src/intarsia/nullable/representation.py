@@ -13,7 +13,7 @@ import numpy as np
 from intarsia.errors import DataTypeError
 from intarsia.extras import import_extra
 from intarsia.nullable.elements import element_type, is_string
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 ATTRIBUTE: Final = "intarsia_na_object"
 """The attribute of an array that names the `na_object` for its readers."""

@@ -20,7 +20,7 @@ from intarsia.nullable.buffer import OptionalNDBuffer, to_nullable
 from intarsia.nullable.codec import call_codec
 from intarsia.nullable.dtype import OptionalDType
 from intarsia.nullable.elements import Some
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 NAME = "intarsia.sentinel"
 

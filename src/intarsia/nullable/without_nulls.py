@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 type NullsChoice = Literal["nan", "masked", "raise"]
 

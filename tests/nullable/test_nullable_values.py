@@ -143,7 +143,7 @@ def test_long_arrays_are_shortened():
 
 @pytest.mark.parametrize("columns", [None, 60])
 def test_long_rows_go_on_in_the_next_line(columns, monkeypatch):
-    monkeypatch.setattr("intarsia.nullable.values.terminal_width", lambda: columns)
+    monkeypatch.setattr("intarsia.nullable.nullable_values.terminal_width", lambda: columns)
     wide = NullableValues(np.arange(1e6, 1e6 + 500).reshape(20, 25), np.eye(20, 25, dtype=bool))
     lines = repr(wide).split("\n")
     assert max(map(len, lines)) <= (columns or 75)

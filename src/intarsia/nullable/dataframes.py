@@ -15,7 +15,7 @@ from intarsia._compat import pandas_memory
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.extras import import_extra
 from intarsia.nullable.elements import is_string
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 if TYPE_CHECKING:
     import pandas
