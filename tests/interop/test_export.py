@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.interop import copies
+from intarsia.interop import node_copies
 from tests.logical.stores import memory
 
 
@@ -163,7 +163,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
 def test_memory_does_not_grow_with_the_array(tmp_path, monkeypatch):
     import functools
 
-    monkeypatch.setattr(copies, "blocks", functools.partial(copies.blocks, most_bytes=1 << 18))
+    monkeypatch.setattr(node_copies, "blocks", functools.partial(node_copies.blocks, most_bytes=1 << 18))
     array = intarsia.create(tmp_path / "own.zarr", "t", shape=(0, 1024), chunks=(16, 1024), dtype="f8")
     for _ in range(16):
         array.append(np.random.default_rng(0).random((256, 1024)), codecs=[])  # 2 MiB each

@@ -23,7 +23,7 @@ from intarsia.cli.output import CommandError
 from intarsia.display import Column, first_rows, names_text, size_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
-from intarsia.interop.copies import Node, open_source, walk
+from intarsia.interop.node_copies import SourceNode, open_source, walk
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.coercion import type_text
 from intarsia.versions.authorization import store_of
@@ -59,7 +59,7 @@ LS_COLUMNS: Mapping[str, Column[Any]] = {
 """The columns of a table of all arrays in a store."""
 
 
-def _listed(nodes: Sequence[Node]) -> str:
+def _listed(nodes: Sequence[SourceNode]) -> str:
     """Arrays as a small table, for an error."""
     blocks = first_rows(
         nodes, {"Path" if name == "Array" else name: c for name, c in LS_COLUMNS.items()}, SEVERAL
@@ -260,7 +260,7 @@ class ExistingStore:
                 f"there is no array {name!r} in {self.store}: {names_text(name, known)}"
             ) from error
 
-    def array_nodes(self, path: str = "") -> list[Node]:
+    def array_nodes(self, path: str = "") -> list[SourceNode]:
         """Every array at and below a path, logical or plain."""
         node = open_source(self.zarr_store(), path.strip("/"))
         return [each for each in walk(node, path.strip("/")) if not isinstance(each.node, zarr.Group)]
@@ -276,7 +276,7 @@ class ExistingStore:
             f"{self.store} holds {len(known)} logical arrays; say which as PATH:{_listed(known)}"
         )
 
-    def logical_arrays(self) -> list[Node]:
+    def logical_arrays(self) -> list[SourceNode]:
         """Every logical array; if there is none, an error that says what is there instead."""
         nodes = self.array_nodes()
         known = [each for each in nodes if isinstance(each.node, LogicalArray)]

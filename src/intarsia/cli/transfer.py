@@ -13,7 +13,7 @@ from intarsia.display import bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError
 from intarsia.inspect.survey import survey
 from intarsia.interop.convert import check_conversion
-from intarsia.interop.copies import open_source, walk
+from intarsia.interop.node_copies import open_source, walk
 from intarsia.logical.logical_array import LogicalArray
 
 Source = Annotated[

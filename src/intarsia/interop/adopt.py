@@ -39,7 +39,7 @@ from intarsia.errors import (
     argument,
 )
 from intarsia.extras import import_extra
-from intarsia.interop.copies import ArrayDescription, open_source, removed_on_failure
+from intarsia.interop.node_copies import ArrayDescription, open_source, removed_on_failure
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import clean_up
@@ -53,7 +53,7 @@ from intarsia.versions.transaction import transaction
 from intarsia.versions.version import as_repository, open, resolve_store
 
 type How = Literal["auto", "reference", "copy", "move"]
-HOWS = ("auto", "reference", "copy", "move")
+ADOPT_MODES = ("auto", "reference", "copy", "move")
 
 
 def adopt(
@@ -100,8 +100,8 @@ def adopt(
     >>> array[...].tolist(), intarsia.explain(array).parts[0].fetched
     ([0.0, 1.0, 2.0, 3.0], 2)
     """
-    if how not in HOWS:
-        raise ValueError(f"how={how!r} is not one of {', '.join(map(repr, HOWS))}")
+    if how not in ADOPT_MODES:
+        raise ValueError(f"how={how!r} is not one of {', '.join(map(repr, ADOPT_MODES))}")
     repo = as_repository(store)
     if repo is None and how == "reference":
         raise ReadOnlyError(
@@ -369,11 +369,11 @@ def _directory(stored: Any) -> Path:
 
 def _write_member(array: LogicalArray, origin: _SourceArray, name: str) -> None:
     """A new member with the chunks of the source: references, or copies of the stored bytes."""
-    place = array.group.store_path / name
+    store_path = array.group.store_path / name
     document = json.dumps(origin.document).encode()
-    sync((place / "zarr.json").set(default_buffer_prototype().buffer.from_bytes(document)))
+    sync((store_path / "zarr.json").set(default_buffer_prototype().buffer.from_bytes(document)))
     if origin.references is not None:
-        _refer(place, origin.references, origin)
+        _refer(store_path, origin.references, origin)
         return
     assert origin.stored is not None
     member = array.members.child(name)
@@ -383,8 +383,8 @@ def _write_member(array: LogicalArray, origin: _SourceArray, name: str) -> None:
     copy_chunks(origin.stored, member, [Move(index, index) for index in indices])
 
 
-def _refer(place: StorePath, references: _References, origin: _SourceArray) -> None:
-    if not isinstance(place.store, icechunk.IcechunkStore):
+def _refer(store_path: StorePath, references: _References, origin: _SourceArray) -> None:
+    if not isinstance(store_path.store, icechunk.IcechunkStore):
         raise ReadOnlyError(
             f"only a repository can refer to chunks elsewhere: {argument('how', 'copy')} copies them"
         )
@@ -392,8 +392,8 @@ def _refer(place: StorePath, references: _References, origin: _SourceArray) -> N
     checksum = None if identity is None else identity.checksum
     if not lengths.any():
         return
-    failed = place.store.set_virtual_refs_arr(
-        place.path, origin.grid, locations, offsets, lengths, checksum=checksum
+    failed = store_path.store.set_virtual_refs_arr(
+        store_path.path, origin.grid, locations, offsets, lengths, checksum=checksum
     )
     if failed:
         raise AdoptionError(

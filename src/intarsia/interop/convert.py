@@ -17,13 +17,13 @@ from intarsia._compat import sync
 from intarsia.codecs import CodecLike
 from intarsia.display import one_line, place_text
 from intarsia.errors import OverwriteError, ReadOnlyError, ShapeError, argument
-from intarsia.interop.copies import (
+from intarsia.interop.node_copies import (
     AnyArray,
     ArrayDescription,
     copy_nodes,
     open_source,
     removed_on_failure,
-    reserve_copy,
+    reserve_logical_copy,
     walk,
     write_logical_array,
     write_plain_array,
@@ -128,7 +128,7 @@ def check_conversion(source: Any, source_path: str, codecs: Any, chunks: Any, sh
     choice = Encoding(None if isinstance(codecs, str) else codecs, chunks, shards)
     for _, node in walk(open_source(source, source_path)):
         if not isinstance(node, zarr.Group):
-            reserve_copy(node, {}, "a", choice)
+            reserve_logical_copy(node, {}, "a", choice)
 
 
 def export(

@@ -21,7 +21,7 @@ from intarsia.engine.fetch import check_links
 from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.reader import Reader
 from intarsia.errors import CodecConfigurationError
-from intarsia.interop.copies import ArrayDescription, removed_on_failure
+from intarsia.interop.node_copies import ArrayDescription, removed_on_failure
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.logical_array import LogicalArray

@@ -162,7 +162,7 @@ class ViewStore(Store):
         self._begin()
 
     def _begin(self) -> None:
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, ViewNode] = {}
         self._checked: set[str] = set()
         """The plain arrays in which no link leads out of the store."""
         self._immutable = is_immutable(self._store)
@@ -239,7 +239,7 @@ class ViewStore(Store):
 
     # Nodes
 
-    async def _node(self, path: str) -> Node | None:
+    async def _node(self, path: str) -> ViewNode | None:
         """The node at a path; None if there is none."""
         node = self._nodes.get(path)
         if node is not None and self._immutable:
@@ -247,13 +247,13 @@ class ViewStore(Store):
         document = await self._stored(_below(path, METADATA))
         if document is None:
             if await self._stored(_below(path, ".zarray")) is not None:
-                return Node(None, "array")
-            return None if await self._stored(_below(path, ".zgroup")) is None else Node(None, "group")
+                return ViewNode(None, "array")
+            return None if await self._stored(_below(path, ".zgroup")) is None else ViewNode(None, "group")
         if node is None or node.document != document:
             node = self._nodes[path] = await self._parse(path, document)
         return node
 
-    async def _parse(self, path: str, document: bytes) -> Node:
+    async def _parse(self, path: str, document: bytes) -> ViewNode:
         try:
             fields = json.loads(document)
             kind = fields["node_type"]
@@ -261,16 +261,16 @@ class ViewStore(Store):
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReadError(f"the metadata of {path or '/'!r} is damaged: {error!r}") from error
         if kind != "group":
-            return Node(document, "array")
+            return ViewNode(document, "array")
         if MANIFEST_KEY not in attributes:
-            return Node(document, "group")
-        return Node(document, await in_thread_for("views", self._load, path))
+            return ViewNode(document, "group")
+        return ViewNode(document, await in_thread_for("views", self._load, path))
 
     def _load(self, path: str) -> ArrayView:
         group = open_group(self._store, _below(self._root, path).rstrip("/"), "r")
         return ArrayView(LogicalArrayHandle.load(group), self._codecs, self._chunks)
 
-    async def _owner(self, key: str) -> tuple[str, Node | None]:
+    async def _owner(self, key: str) -> tuple[str, ViewNode | None]:
         """The path and node of the array that contains a key, or else of whatever is at the key's place."""
         segments = key.split("/")[:-1]
         path, node = "", None
@@ -281,7 +281,7 @@ class ViewStore(Store):
                 break
         return path, node
 
-    async def _nodes_below(self, path: str) -> AsyncIterator[tuple[str, Node]]:
+    async def _nodes_below(self, path: str) -> AsyncIterator[tuple[str, ViewNode]]:
         """The node at a path and all nodes below it, with their paths."""
         node = await self._node(path)
         if node is None:
@@ -367,7 +367,7 @@ class ViewStore(Store):
             return chunk
         raise ReadError(f"the array {path or '/'!r} changes faster than it can be read")
 
-    async def _document(self, path: str, node: Node) -> bytes | None:
+    async def _document(self, path: str, node: ViewNode) -> bytes | None:
         """The zarr.json of a node as the view shows it: without the members of logical arrays."""
         if isinstance(node.kind, ArrayView):
             return node.kind.document
@@ -420,7 +420,7 @@ class ViewStore(Store):
                 seen.add(name)
                 yield name
 
-    async def _keys(self, path: str, node: Node) -> Iterable[str]:
+    async def _keys(self, path: str, node: ViewNode) -> Iterable[str]:
         """The keys of a node itself; some chunks of a logical array may hold nothing but the fill value."""
         if isinstance(node.kind, ArrayView):
             return (_below(path, name) for name in (METADATA, *node.kind.covered_keys()))
@@ -429,7 +429,7 @@ class ViewStore(Store):
         stored = await _collect(self._store.list_prefix(_below(self._root, _below(path))))
         return [key[len(_below(self._root)) :] for key in stored]
 
-    async def _holds(self, node: Node, key: str) -> bool:
+    async def _holds(self, node: ViewNode, key: str) -> bool:
         return not isinstance(node.kind, ArrayView) or await self.exists(key)
 
     async def _children(self, path: str) -> Iterable[str]:
@@ -441,8 +441,8 @@ def _restore(store: Store, root: str, codecs: Any, chunks: Any, consolidated: bo
     return ViewStore(store, root, codecs, chunks, consolidated=consolidated)
 
 
-class Node(NamedTuple):
-    """An array or a group."""
+class ViewNode(NamedTuple):
+    """An array or a group of the viewed store."""
 
     document: bytes | None
     """Its zarr.json as it is stored; None for nodes of Zarr v2."""

@@ -1,4 +1,4 @@
-"""A logical array as a TensorStore JSON spec: members as layers, each in its place, with holes beneath."""
+"""A logical array as a TensorStore JSON spec: members as layers, each in its kvstore, with holes beneath."""
 
 import json
 import os
@@ -162,22 +162,22 @@ def kvstore_of(store: Any, path: str) -> dict[str, Any]:
     >>> kvstore_of(LocalStore("/data/a.zarr"), "t")
     {'driver': 'file', 'path': '/data/a.zarr/t/'}
     """
-    place = None
+    kvstore = None
     if isinstance(store, LocalStore):
-        place = _file(store.root, path)
+        kvstore = _file(store.root, path)
     elif isinstance(store, ZipStore) and store.path is not None:
         archive = {"driver": "file", "path": str(Path(store.path).absolute())}
-        place = {"driver": "zip", "base": archive, "path": f"{path}/"}
+        kvstore = {"driver": "zip", "base": archive, "path": f"{path}/"}
     elif isinstance(store, FsspecStore):
-        place = _of_fsspec(store, path)
+        kvstore = _of_fsspec(store, path)
     elif isinstance(store, ObjectStore):
-        place = _of_obstore(store.store, path)
-    if place is None:
+        kvstore = _of_obstore(store.store, path)
+    if kvstore is None:
         raise UnreachableMembersError(
             "TensorStore cannot read the members where they are: in a store of type "
             f"{type(store).__name__}, not in files or objects that it could open itself.\n  {SERVE_INSTEAD}"
         )
-    return place
+    return kvstore
 
 
 def _file(root: Any, path: str) -> dict[str, Any]:
@@ -195,13 +195,13 @@ def _web(url: str, *parts: str) -> dict[str, Any]:
 def _of_fsspec(store: FsspecStore, path: str) -> dict[str, Any] | None:
     protocol = store.fs.protocol
     schemes = {protocol} if isinstance(protocol, str) else set(protocol)
-    place = str(store.path)
+    root = str(store.path)
     if schemes & {"file", "local"}:
-        return _file(place, path)
+        return _file(root, path)
     if schemes & WEB_SCHEMES:
-        parts = urlsplit(place)
+        parts = urlsplit(root)
         return _web(f"{parts.scheme}://{parts.netloc}", parts.path, path) if parts.scheme else None
-    bucket, _, prefix = place.strip("/").partition("/")
+    bucket, _, prefix = root.strip("/").partition("/")
     if schemes & GCS_SCHEMES:
         return _in_bucket("gcs", bucket, prefix, path)
     if not schemes & S3_SCHEMES:
@@ -223,8 +223,8 @@ def _of_obstore(store: Any, path: str) -> dict[str, Any] | None:
         case "S3Store":
             settings = store.config
             anonymous = str(settings.get("skip_signature", "")).lower() == "true"
-            place = _s3(settings.get("endpoint"), settings.get("region"), anonymous)
-            return _in_bucket("s3", settings["bucket"], prefix, path, **place)
+            access = _s3(settings.get("endpoint"), settings.get("region"), anonymous)
+            return _in_bucket("s3", settings["bucket"], prefix, path, **access)
         case "GCSStore":
             return _in_bucket("gcs", store.config["bucket"], prefix, path)
     return None

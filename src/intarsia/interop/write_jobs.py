@@ -1,4 +1,4 @@
-"""Writing arrays into a store: reserve room for each, write all of them, and then show all of them."""
+"""Writing arrays into a store: reserve members for each, write all of them, and then show all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ENCODING_FIELDS = frozenset(("codecs", "chunks", "shards", "fill_value"))
 
 
 @dataclass(frozen=True)
-class Job:
+class WriteJob:
     """One array, and the reservation for it."""
 
     source: Any
@@ -69,12 +69,14 @@ class Job:
             group.attrs.put({})  # the root stays, as a group like any other
 
 
-def run_jobs(jobs: Iterable[Job], cluster: Cluster | None, then: Callable[[], object] | None = None) -> None:
+def run_jobs(
+    jobs: Iterable[WriteJob], cluster: Cluster | None, then: Callable[[], object] | None = None
+) -> None:
     """Write everything, call `then`, and show everything; if anything fails, nothing is shown.
 
-    `jobs` may make room one by one: if that fails, the others give theirs back.
+    `jobs` may reserve one by one: if that fails, the others give theirs back.
     """
-    reserved: list[Job] = []
+    reserved: list[WriteJob] = []
     try:
         for job in jobs:
             reserved.append(job)  # noqa: PERF402  # kept if the next one fails
@@ -115,7 +117,7 @@ def new_array(
     lattice: Sequence[int] | None = None,
     dtype: Any = None,
     **fields: Any,
-) -> Job:
+) -> WriteJob:
     """A new logical array that holds all of the source, in one region or in `regions`."""
     if regions is None:
         chunks = encoding.chunks or _chunk_shape(source)
@@ -130,7 +132,7 @@ def new_array(
     array = create(store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=dtype, **fields)
     logical = array._logical
     whole = [(bounds, _with_chunks(choice, chunks)) for bounds, choice in layout] if source.size else []
-    job = Job(source, Reservation(logical), created=True)
+    job = WriteJob(source, Reservation(logical), created=True)
     try:
         return replace(job, reservation=reserve_regions(logical, whole))
     except BaseException as error:
@@ -140,7 +142,7 @@ def new_array(
 
 def fill_bounds(
     source: Any, logical: LogicalArrayHandle, bounds: Iterable[tuple[int, int]], encoding: Encoding
-) -> Job:
+) -> WriteJob:
     """Into a box of an array: into new regions if it is free, otherwise into the existing ones."""
     logical.begin_edit()
     manifest = logical.manifest
@@ -154,14 +156,14 @@ def fill_bounds(
         raise BoundsError(f"the box {box.text()} is outside the array, whose shape is {manifest.shape}")
     rows = manifest.regions.touching(manifest.cells(box))
     if not rows.size:
-        return Job(source, reserve_regions(logical, [(box.bounds, encoding)], box.start))
+        return WriteJob(source, reserve_regions(logical, [(box.bounds, encoding)], box.start))
     if not encoding.is_default and not _is_encoding_of(logical, rows.tolist(), encoding):
         named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in rows[:6].tolist())
         raise OverlapError(
             f"the box {box.text()} takes no codecs, chunks or shards: it already has regions: {named}.\n"
             "  Leave them out to write the data into these; arr.recode changes their encoding"
         )
-    return Job(source, reserve_in_existing_regions(logical, box.bounds))
+    return WriteJob(source, reserve_in_existing_regions(logical, box.bounds))
 
 
 def _is_encoding_of(logical: LogicalArrayHandle, rows: list[int], encoding: Encoding) -> bool:
@@ -171,13 +173,13 @@ def _is_encoding_of(logical: LogicalArrayHandle, rows: list[int], encoding: Enco
     return all(take_over_codecs(logical, logical.manifest.regions.row(i), encoding) for i in rows)
 
 
-def append_along(source: Any, logical: LogicalArrayHandle, axis: int | str, encoding: Encoding) -> Job:
+def append_along(source: Any, logical: LogicalArrayHandle, axis: int | str, encoding: Encoding) -> WriteJob:
     """After the end of an axis."""
     logical.begin_edit()
     plan = append_plan(source, logical, axis)
     encoding = encoding_of_series(source, logical, plan, encoding)
     reservation = reserve_growth(logical, plan, encoding) or reserve_append(logical, plan, encoding)
-    return Job(source, reservation)
+    return WriteJob(source, reservation)
 
 
 def append_plan(source: Any, logical: LogicalArrayHandle, axis: int | str) -> AppendPlan:

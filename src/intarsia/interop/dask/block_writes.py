@@ -66,7 +66,7 @@ class Cluster:
         store = parts[0].logical.group.store
         total, steps = sum(part.source.npartitions for part in parts), count(1)
         self.progress(0, total)
-        for group in rounds(parts):
+        for group in conflict_free_groups(parts):
             pool, gate = WriterPool(store, in_process=self._in_process), _Gate() if self._in_process else None
             try:
                 arrays = [part.results(pool.handle, gate) for part in group]
@@ -260,16 +260,16 @@ def _align_axis(blocks: Sizes, start: int, chunk: int, size: int) -> Sizes:
     return tuple(b - a for a, b in pairwise(edges))
 
 
-def rounds(parts: Sequence[_PieceInBlocks]) -> list[list[_PieceInBlocks]]:
+def conflict_free_groups(parts: Sequence[_PieceInBlocks]) -> list[list[_PieceInBlocks]]:
     """The parts in groups that can be written at once: parts that share a chunk are in different groups.
 
     >>> from types import SimpleNamespace as Part
     >>> from intarsia.logical.staging import DataPiece
     >>> from intarsia.manifest.box import Box
     >>> pieces = [DataPiece("m-1", Box((a,), (a + 2,)), Box((a,), (a + 2,))) for a in (0, 2)]
-    >>> [len(group) for group in rounds([Part(piece=piece, grain=(2,)) for piece in pieces])]
+    >>> [len(group) for group in conflict_free_groups([Part(piece=piece, grain=(2,)) for piece in pieces])]
     [2]
-    >>> [len(group) for group in rounds([Part(piece=piece, grain=(4,)) for piece in pieces])]
+    >>> [len(group) for group in conflict_free_groups([Part(piece=piece, grain=(4,)) for piece in pieces])]
     [1, 1]
     """
     groups: list[list[_PieceInBlocks]] = []

@@ -108,8 +108,8 @@ def store_dask(
     encoding = Encoding(_codec_choice(codecs, source), chunks, shards)
     is_replaced = overwrite and axis is None and bounds is None
 
-    def reserve(target: Any) -> write_jobs.Job:
-        """Make room in a store."""
+    def reserve(target: Any) -> write_jobs.WriteJob:
+        """Reserve bounds or an append in a store."""
         logical = None if is_replaced else write_jobs.open_logical_group(target, path)
         if bounds is not None:
             if logical is None:

@@ -1,5 +1,8 @@
 """xarray opens groups and writes datasets; importing this package registers `Dataset.intarsia`.
 
+- `backend` opens, and `variables` makes lazy variables.
+- `from_xarray` is the function, and `dataset_writer` writes what it was given.
+
 The backend is in this package, so the accessor also exists once xarray has opened any dataset with it.
 """
 

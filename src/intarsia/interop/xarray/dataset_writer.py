@@ -14,7 +14,7 @@ from xarray.backends import ZarrStore
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value, extract_zarr_variable_encoding
 
 from intarsia.errors import DataTypeError, ShapeError
-from intarsia.interop.write_jobs import Job, append_along, new_array, run_jobs
+from intarsia.interop.write_jobs import WriteJob, append_along, new_array, run_jobs
 from intarsia.interop.xarray.backend import GroupStore
 from intarsia.logical.attributes import UNLIMITED_KEY
 from intarsia.logical.encoding import Encoding, choose_codecs
@@ -208,7 +208,7 @@ class _DatasetWriter:
             return True
         return name in self.dataset.data_vars and variable.ndim > 0 and variable.dtype.kind in "biufc"
 
-    def _job(self, name: str, variable: Variable, grows: bool) -> Job:
+    def _job(self, name: str, variable: Variable, grows: bool) -> WriteJob:
         data = variable.data
         if not hasattr(data, "dask"):
             data = np.asarray(data)

@@ -64,25 +64,25 @@ def open_source(source: Any, path: str = "", version: Version = LATEST) -> AnyAr
     return array
 
 
-class Node(NamedTuple):
+class SourceNode(NamedTuple):
     """A node of a hierarchy, with its path below the start of the walk."""
 
     path: str
     node: AnyArray | zarr.Group
 
 
-def walk(node: AnyArray | zarr.Group, path: str = "") -> list[Node]:
+def walk(node: AnyArray | zarr.Group, path: str = "") -> list[SourceNode]:
     """A node and all nodes below it, groups before their contents, without those of intarsia itself."""
-    nodes = [Node(path, node)]
+    nodes = [SourceNode(path, node)]
     if isinstance(node, zarr.Group):
         for below, child in nodes_below(node):
             readable: Any = reader(child) if is_any_array(child) else child
-            nodes.append(Node(f"{path}/{below}".lstrip("/"), readable))
+            nodes.append(SourceNode(f"{path}/{below}".lstrip("/"), readable))
     return nodes
 
 
 def copy_nodes(
-    nodes: Sequence[Node],
+    nodes: Sequence[SourceNode],
     open_target: Callable[[str], zarr.Group],
     write_array: Callable[[str, AnyArray, Progress], None],
     progress: Progress,
@@ -107,12 +107,12 @@ def copy_nodes(
 
 
 @contextmanager
-def removed_on_failure(place: StorePath) -> Iterator[None]:
+def removed_on_failure(store_path: StorePath) -> Iterator[None]:
     """Write a new node inside; if that fails, everything at its place is removed again."""
     try:
         yield
     except BaseException as error:
-        clean_up(place.store, error, lambda: sync(place.delete_dir()))
+        clean_up(store_path.store, error, lambda: sync(store_path.delete_dir()))
         raise
 
 
@@ -202,7 +202,7 @@ def _encoding_like(stored: zarr.Array[Any], chunks: tuple[int, ...]) -> Encoding
     return Encoding(codecs, chunks, None if stored.shards is None else tuple(stored.shards))
 
 
-def reserve_copy(source: AnyArray, store: Any, path: str, choice: Encoding) -> Reservation:
+def reserve_logical_copy(source: AnyArray, store: Any, path: str, choice: Encoding) -> Reservation:
     """A new logical array with room for the values of an array, in one region."""
     description = ArrayDescription.of(source)
     array = description.create_logical(store, path, choice.chunks)
@@ -215,7 +215,7 @@ def write_logical_array(
     source: AnyArray, store: Any, path: str, choice: Encoding, progress: Progress
 ) -> LogicalArray:
     """A logical array that holds the values of an array in one region."""
-    reservation = reserve_copy(source, store, path, choice)
+    reservation = reserve_logical_copy(source, store, path, choice)
     logical = reservation.logical
     with removed_on_failure(logical.group.store_path), reservation.shown_when_filled():
         for name in reservation.new_members:
@@ -225,13 +225,15 @@ def write_logical_array(
     return LogicalArray(logical)
 
 
-def write_plain_array(source: AnyArray, place: StorePath, choice: Encoding, progress: Progress) -> None:
+def write_plain_array(source: AnyArray, store_path: StorePath, choice: Encoding, progress: Progress) -> None:
     """A plain Zarr v3 array with everything that is known about an array of any kind."""
     description = ArrayDescription.of(source)
     encoding = replace(description.encoding_with(choice), fill_value=source.fill_value)
-    array = create_member(place.store, place.path or None, description.manifest, source.shape, encoding)
+    array = create_member(
+        store_path.store, store_path.path or None, description.manifest, source.shape, encoding
+    )
     array.update_attributes(description.attributes)
-    copy_blocks(source, array, Source.of(place.path or "/", array), progress)
+    copy_blocks(source, array, Source.of(store_path.path or "/", array), progress)
 
 
 def copy_blocks(array: AnyArray, stored: zarr.Array[Any], target: Source, progress: Progress) -> None:
