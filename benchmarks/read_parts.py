@@ -22,7 +22,7 @@ from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.config import cores
 from intarsia.engine.fetch.store import FileSpan
 from intarsia.engine.inner_chunks import WORTH_A_PIECE, piece_of
-from intarsia.engine.member_source import Source
+from intarsia.engine.prepared_member import PreparedMember
 
 FILES, DECODING, COPYING = "files", "decoding", "copying"
 LOOPS = {"bare loop, 1 thread": 1} | ({f"bare loop, {cores()} threads": cores()} if cores() > 1 else {})
@@ -70,7 +70,7 @@ def call_of_members(members, wanted) -> Call:
     """The same of arrays that lie side by side, each from an origin on."""
     files: dict[str, list[Piece]] = {}
     for origin, array in members:
-        source = Source.of("", array)
+        source = PreparedMember.of("", array)
         sides = zip(wanted, origin, source.grid, source.chunk_shape, strict=True)
         for cut in product(*(_cut(*side) for side in sides)):
             index, inside, target = zip(*cut, strict=True)

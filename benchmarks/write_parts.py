@@ -13,7 +13,7 @@ from zarr.core.sync import sync
 from benchmarks.read_parts import LOOPS, all_of, milliseconds, missed
 from intarsia.engine.chunk_codecs import packer
 from intarsia.engine.config import cores
-from intarsia.engine.member_source import Source
+from intarsia.engine.prepared_member import PreparedMember
 
 GATHERING, COMPRESSING, STORING = "gathering", "compressing", "storing"
 
@@ -97,7 +97,11 @@ def into_files(place):
 
 def into_icechunk(array):
     """Stores blobs as chunks of an array in an Icechunk session: all at once, when all are encoded."""
-    source, store, make = Source.of("", array), array.store, default_buffer_prototype().buffer.from_bytes
+    source, store, make = (
+        PreparedMember.of("", array),
+        array.store,
+        default_buffer_prototype().buffer.from_bytes,
+    )
 
     async def set_all(values):
         await asyncio.gather(*(store.set(key, make(value)) for key, value in values))

@@ -7,7 +7,7 @@ enough that it is an exception, that it is not for want of memory, and that valu
 import numpy as np
 
 from intarsia.engine.chunk_codecs import Decoder, Scratch
-from intarsia.engine.member_source import Source
+from intarsia.engine.prepared_member import PreparedMember
 from soak.damage.chunks import CHUNK, chains, logical, quiet, values_of
 from soak.mutations import bombs, damaged
 from soak.target import Target, Wrong
@@ -20,7 +20,7 @@ class Decoders:
         self._chains = []
         for stored, _ in made:
             ((name, member),) = stored.array.members.items()
-            source = Source.of(name, member)
+            source = PreparedMember.of(name, member)
             if isinstance(getattr(source, "decoder", None), Decoder):
                 self._chains.append((source.decoder, list(stored.chunks.values())))
         self._scratch = Scratch()

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia.engine.chunk_plan import AxisCuts, ChunkPlan, outer_index
-from intarsia.engine.member_source import Source
 from intarsia.engine.plan import Part
+from intarsia.engine.prepared_member import PreparedMember
 
 
 @st.composite
@@ -56,7 +56,7 @@ def made(part, chosen, sizes, counts, points=False):
     array = zarr.create_array({}, shape=shape, chunks=sizes, dtype="i8", compressors=None)
     values = np.arange(1, np.prod(shape) + 1).reshape(shape)
     array[...] = values
-    return ChunkPlan(part, Source.of("m", array), points, counts), array, values
+    return ChunkPlan(part, PreparedMember.of("m", array), points, counts), array, values
 
 
 @given(st.lists(axes(), min_size=1, max_size=3), st.data())

@@ -19,7 +19,7 @@ from zarr.storage import MemoryStore
 
 from intarsia.codecs import PackBitsCodec, PadCodec, ShuffleCodec
 from intarsia.engine.chunk_codecs import Scratch
-from intarsia.engine.member_source import EngineSource, Source
+from intarsia.engine.prepared_member import EngineMember, PreparedMember
 
 SHAPE = (4, 6)
 DTYPES = ["bool", "int8", "uint16", ">i4", "float32", "float64", "complex64", "M8[s]", "m8[ns]", "U3"]
@@ -46,7 +46,7 @@ def source(dtype, codecs, data=None):
     data = values(dtype) if data is None else data
     array = zarr.create(store=MemoryStore(), shape=SHAPE, chunks=SHAPE, dtype=dtype, codecs=codecs, path="m")
     array[...] = data
-    return Source.of("m", array), data
+    return PreparedMember.of("m", array), data
 
 
 def bytes_of(found):
@@ -63,7 +63,7 @@ def test_every_data_type_byte_order_and_compressor(dtype, compressor):
 
 def equals_zarr(dtype, compressor, endian, first):
     found, data = source(dtype, [*first, BytesCodec(endian=endian), *COMPRESSORS[compressor]])
-    assert isinstance(found, EngineSource)
+    assert isinstance(found, EngineMember)
     encoded, scratch = bytes_of(found), Scratch()
     whole = np.zeros_like(data)
     found.decoder.place(encoded, whole, (slice(0, 4), slice(0, 6)), None, scratch)

@@ -15,8 +15,8 @@ from zarr.core.buffer import cpu
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia.engine import member_source, write_chunks
-from intarsia.engine.member_source import Source
+from intarsia.engine import prepared_member, write_chunks
+from intarsia.engine.prepared_member import PreparedMember
 from intarsia.engine.write import write_box
 from intarsia.logical.encoding import Encoding, create_member
 from intarsia.manifest.box import Box
@@ -50,7 +50,7 @@ def test_boxes_are_stored_as_zarr_stores_them(data, codecs, loop):
     shape = tuple(data.draw(st.integers(1, 12)) for _ in range(2))
     chunks = tuple(data.draw(st.integers(1, 6)) for _ in range(2))
     ours, theirs = two(shape, chunks, codecs, AsyncOnly if loop else lambda store: store)
-    source = Source.of("m", ours)
+    source = PreparedMember.of("m", ours)
     for _ in range(3):
         start = tuple(data.draw(st.integers(0, n - 1)) for n in shape)
         stop = tuple(data.draw(st.integers(a + 1, n)) for a, n in zip(start, shape, strict=True))
@@ -81,7 +81,7 @@ def test_selections_are_stored_as_zarr_stores_them(data, codecs):
     selection = data.draw({"oindex": s.orthogonal, "vindex": s.points, "basic": s.basic}[kind](shape))
     values = np.int32(data.draw(st.sampled_from([7, 5])))  # one value: an element may be chosen twice
     left_to_zarr = mock.patch.object(
-        member_source, "_decoder", side_effect=member_source._ObstacleError("a test")
+        prepared_member, "_decoder", side_effect=prepared_member._ObstacleError("a test")
     )
     for array, engine in zip(arrays, (nullcontext(), left_to_zarr), strict=True):
         with engine:

@@ -18,7 +18,7 @@ from zarrista.store import FilesystemStore
 import intarsia
 from intarsia.codecs import ConditionalCodec, PadCodec
 from intarsia.engine import write
-from intarsia.engine.member_source import EngineSource, Source
+from intarsia.engine.prepared_member import EngineMember, PreparedMember
 from intarsia.engine.write import write_box
 from intarsia.engine.write_chunks import ShardWriter
 from intarsia.manifest.box import Box
@@ -68,8 +68,8 @@ def test_shards_are_stored_as_zarr_stores_them(data, loop):
     shape, shard, codec = data.draw(shardings())
     memory = MemoryStore(), MemoryStore()
     ours, theirs = (made(AsyncOnly(m) if loop else m, shape, shard, codec) for m in memory)
-    source = Source.of("m", ours)
-    assert isinstance(source, EngineSource)
+    source = PreparedMember.of("m", ours)
+    assert isinstance(source, EngineMember)
     assert source.is_written_by_engine
     for _ in range(3):
         start = tuple(data.draw(st.integers(0, n - 1)) for n in shape)

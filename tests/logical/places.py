@@ -10,7 +10,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
 import intarsia
-from intarsia.engine import member_source
+from intarsia.engine import prepared_member
 from intarsia.versions.repository import open_repository
 from tests.logical.stores import stored
 
@@ -109,7 +109,7 @@ def icechunk_fork(values, folder):
 def by_zarr(values, folder):
     """Everything is left to zarr."""
     with (
-        mock.patch.object(member_source, "_decoder", side_effect=member_source._ObstacleError("a test")),
+        mock.patch.object(prepared_member, "_decoder", side_effect=prepared_member._ObstacleError("a test")),
         memory(values, folder) as s,
     ):
         yield s

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia import Packing, View
-from intarsia.engine import member_source
+from intarsia.engine import prepared_member
 from intarsia.engine.plan import plan
 from intarsia.engine.request import parse_selection
 from intarsia.errors import (
@@ -35,7 +35,9 @@ def reader(request):
     if request.param == "engine":
         yield
     else:
-        with mock.patch.object(member_source, "_decoder", side_effect=member_source._ObstacleError("a test")):
+        with mock.patch.object(
+            prepared_member, "_decoder", side_effect=prepared_member._ObstacleError("a test")
+        ):
             yield
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.engine.member_source import EngineSource
+from intarsia.engine.prepared_member import EngineMember
 from intarsia.errors import DataTypeError, MemberError, NullsPresentError, ReadError, ShapeError
 from intarsia.nullable import NULL, NullableValues, Some, as_nullable, create_array, optional_dtype
 
@@ -303,4 +303,4 @@ def test_damage_names_region_member_and_chunk(tmp_path, data):
 
 def test_nullable_members_are_read_by_the_engine(array):
     for name in array.members:
-        assert isinstance(array._logical.source(name), EngineSource)
+        assert isinstance(array._logical.source(name), EngineMember)

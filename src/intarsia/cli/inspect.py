@@ -13,7 +13,7 @@ from intarsia.cli.output import CommandError, Output, facts, waiting
 from intarsia.cli.stores import VersionToRead
 from intarsia.cli.verb import verb
 from intarsia.display import Table, count_text, size_text, terminal_width
-from intarsia.engine.member_source import short_codecs
+from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError, NotLogicalArrayError
 from intarsia.inspect.drawing import COLOURS

@@ -11,7 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from intarsia.engine.chunk_plan import ChunkPlan
-    from intarsia.engine.member_source import EngineSource
+    from intarsia.engine.prepared_member import EngineMember
     from intarsia.manifest.coercion import Values
 
 
@@ -76,11 +76,11 @@ class ChunkCache:
         """The current number of bytes."""
         return self._chunks.nbytes
 
-    def get(self, source: EngineSource, chunk: int) -> np.ndarray[Any, Any] | None:
+    def get(self, source: EngineMember, chunk: int) -> np.ndarray[Any, Any] | None:
         """A chunk, if it is kept; it must not be changed."""
         return self._chunks.get((source.path, chunk))
 
-    def keep(self, source: EngineSource, chunk: int, values: Values) -> None:
+    def keep(self, source: EngineMember, chunk: int, values: Values) -> None:
         """Keep a copy of a chunk; the least recently used chunks make room for it."""
         if isinstance(values, np.ndarray) and values.nbytes <= self._most_bytes:
             self._chunks.put((source.path, chunk), values.copy())

@@ -19,8 +19,8 @@ from intarsia.manifest.coercion import Values, put
 from intarsia.manifest.packing_columns import Packings
 
 if TYPE_CHECKING:
-    from intarsia.engine.member_source import EngineSource
     from intarsia.engine.plan import AxisSelector, Part
+    from intarsia.engine.prepared_member import EngineMember
     from intarsia.manifest.packing import Packing
     from intarsia.manifest.region_table import Ints
 
@@ -135,7 +135,7 @@ class ChunkPlan:
     def __init__(
         self,
         part: Part,
-        source: EngineSource,
+        source: EngineMember,
         points: bool,
         out_shape: tuple[int, ...],
         packing: Packing | Packings | None = None,

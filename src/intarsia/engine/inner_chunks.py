@@ -18,7 +18,7 @@ from intarsia.codecs.shard_index import ABSENT, LONGEST, ShardIndex, points_outs
 from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Spans, StoreFetcher
 
 if TYPE_CHECKING:
-    from intarsia.engine.member_source import EngineSource
+    from intarsia.engine.prepared_member import EngineMember
     from intarsia.manifest.region_table import Ints
 
 MAX_ENTRIES_KEPT = 1 << 20
@@ -72,7 +72,7 @@ class ShardIndexError(Exception):
 class _PartShards(NamedTuple):
     """The shards that one part of a read touches."""
 
-    source: EngineSource
+    source: EngineMember
     shards: Shards
     blob: Ints
     """The shard of each chunk."""
@@ -86,13 +86,13 @@ class _PartShards(NamedTuple):
     """The position of each chunk's shard in `touched`."""
 
     @classmethod
-    def by(cls, source: EngineSource, shards: Shards, chunks: Ints) -> _PartShards:
+    def by(cls, source: EngineMember, shards: Shards, chunks: Ints) -> _PartShards:
         blob, within = shard_positions(source, shards, chunks)
         touched, first, where = np.unique(blob, return_index=True, return_inverse=True)
         return cls(source, shards, blob, within, touched, first, where.reshape(-1))
 
 
-def shard_positions(source: EngineSource, shards: Shards, chunks: Ints) -> tuple[Ints, Ints]:
+def shard_positions(source: EngineMember, shards: Shards, chunks: Ints) -> tuple[Ints, Ints]:
     """The shard of each chunk, and the chunk's position in it in C order."""
     if not source.grid:
         return np.zeros_like(chunks), np.zeros_like(chunks)
@@ -103,7 +103,7 @@ def shard_positions(source: EngineSource, shards: Shards, chunks: Ints) -> tuple
     return blob, np.ravel_multi_index(inner, shards.per_shard).astype(np.int64)
 
 
-def locate(fetcher: StoreFetcher, parts: Sequence[tuple[EngineSource, Shards, Ints]]) -> list[ChunkLocations]:
+def locate(fetcher: StoreFetcher, parts: Sequence[tuple[EngineMember, Shards, Ints]]) -> list[ChunkLocations]:
     """Locate inner chunks, given for each member with its shards as positions in its chunk grid.
 
     The indexes of all shards are fetched together.

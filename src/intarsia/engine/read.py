@@ -26,9 +26,9 @@ from intarsia.engine.config import LogicalConfig, cores
 from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Pending, StoreFetcher
 from intarsia.engine.inner_chunks import ShardIndexError, locate, shard_positions
-from intarsia.engine.member_source import EngineSource, Source, ZarrSource
 from intarsia.engine.plan import Part, plan
 from intarsia.engine.pool import Batch, Queue, by_fetcher, run, threads_for, whole_batch
+from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMember
 from intarsia.engine.replica_choice import LayerChoice
 from intarsia.engine.zarr_fallback import culprit, read_part_by_zarr
 from intarsia.errors import IntarsiaError, ReadError, no_thread
@@ -95,7 +95,7 @@ class Read:
     works: list[ChunkPlan]
     """The parts that the engine reads."""
 
-    by_zarr: list[tuple[Part, ZarrSource]]
+    by_zarr: list[tuple[Part, ZarrMember]]
     """The parts that are left to zarr."""
 
     def __init__(
@@ -144,7 +144,7 @@ class Read:
             state.members.open_together(state.member_names(parts))
         for part in parts:
             source = self._source_of(part)
-            if isinstance(source, EngineSource):
+            if isinstance(source, EngineMember):
                 packing = state.packings_of(part) if has_packings else None
                 self.works.append(ChunkPlan(part, source, points, self._shape, packing))
             elif part.strip is not None:  # zarr reads for one packing at a time
@@ -160,7 +160,7 @@ class Read:
             if len(self.works) > 1 or self.works[0].present.size > 1:
                 _join(self.works)
 
-    def _source_of(self, part: Part) -> EngineSource | ZarrSource:
+    def _source_of(self, part: Part) -> EngineMember | ZarrMember:
         try:
             source = self._state.source_of(part)
             return source if self._options is None else source.with_options(self._options)
@@ -308,7 +308,7 @@ class Read:
         return self._failure(work.region_of(position), work.source, index, error)
 
     def _failure(
-        self, row: int, source: Source, index: tuple[int, ...] | None, error: Exception
+        self, row: int, source: PreparedMember, index: tuple[int, ...] | None, error: Exception
     ) -> ReadError:
         what = f"cannot read {self._handle.chunk_text(self._state, row, source, index)}"
         failure = read_error(what, error, self._handle.store, source.path, source.stored_as(index))

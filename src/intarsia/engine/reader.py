@@ -16,7 +16,7 @@ from intarsia.codecs.context import switch_pipeline_for
 from intarsia.codecs.runtime_options import with_codecs
 from intarsia.display import Table, one_line, place_text
 from intarsia.engine.fetch.store import read_key
-from intarsia.engine.member_source import Source, fill_value_of
+from intarsia.engine.prepared_member import PreparedMember, fill_value_of
 from intarsia.engine.state import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import ReadError, ReadOnlyError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from intarsia.engine.config import LogicalConfig
-    from intarsia.engine.member_source import AnyArray
+    from intarsia.engine.prepared_member import AnyArray
     from intarsia.engine.request import Request
 
 SETTINGS = frozenset(("cache", "threads", "window_bytes"))
@@ -102,7 +102,7 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
         return self.array.store_path
 
     def chunk_text(
-        self, state: ArrayState[OneMember], row: int, source: Source, index: tuple[int, ...] | None
+        self, state: ArrayState[OneMember], row: int, source: PreparedMember, index: tuple[int, ...] | None
     ) -> str:
         chunk = "" if index is None else f"chunk {index} of "
         return f"{chunk}the array at {place_text(self.store_path)}"

@@ -32,7 +32,7 @@ from intarsia.errors import IntarsiaError, ReadError
 from intarsia.manifest.box import Box
 
 if TYPE_CHECKING:
-    from intarsia.engine.member_source import AnyArray
+    from intarsia.engine.prepared_member import AnyArray
     from intarsia.engine.request import Request
     from intarsia.engine.state import ArrayState
 

@@ -13,7 +13,7 @@ import numpy as np
 from intarsia.display import place_text
 from intarsia.engine.fetch import fetcher_for, is_immutable
 from intarsia.engine.fetch.store import StoreFetcher
-from intarsia.engine.member_source import AnyArray, AnySource, Source, checked_member, short_codecs
+from intarsia.engine.prepared_member import AnyArray, AnyMember, PreparedMember, checked_member, short_codecs
 from intarsia.errors import DataTypeError, MemberError, ReadError, signal_failure
 from intarsia.manifest.coercion import type_text
 from intarsia.manifest.region_table import NONE
@@ -78,11 +78,11 @@ class ArrayState[M: MemberArrays]:
     def __init__(self, manifest: Manifest, members: M) -> None:
         self.manifest = manifest
         self.members = members
-        self._sources: dict[str, AnySource] = {}
-        self._fitting: dict[int, AnySource] = {}  # by row: what was found to fit the region
+        self._sources: dict[str, AnyMember] = {}
+        self._fitting: dict[int, AnyMember] = {}  # by row: what was found to fit the region
         self._packings: dict[int, Packing] = {}  # by number
 
-    def source_of(self, part: Part) -> AnySource:
+    def source_of(self, part: Part) -> AnyMember:
         """The member behind a part of a plan, checked and prepared."""
         known = self._fitting.get(part.row)
         if known is not None and part.strip is None:
@@ -119,12 +119,12 @@ class ArrayState[M: MemberArrays]:
         numbers = self.manifest.backings.packing[part.strip.rows]
         return None if numbers[0] == NONE else self.manifest.packings.select(numbers)
 
-    def source(self, name: str) -> AnySource:
+    def source(self, name: str) -> AnyMember:
         """A member, prepared for reading and writing."""
         member = self.members[name]
         source = self._sources.get(name)
         if source is None or source.array is not member or not source.is_current:
-            source = self._sources[name] = Source.of(name, member)
+            source = self._sources[name] = PreparedMember.of(name, member)
         return source
 
     def member_names(self, parts: Iterable[Part]) -> list[str]:
@@ -180,7 +180,7 @@ class ArrayHandle[M: MemberArrays](ABC):
 
     @abstractmethod
     def chunk_text(
-        self, state: ArrayState[M], row: int, source: Source, index: tuple[int, ...] | None
+        self, state: ArrayState[M], row: int, source: PreparedMember, index: tuple[int, ...] | None
     ) -> str:
         """The name in messages of a chunk behind a region; the index is None if it is unknown."""
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from intarsia.engine.chunk_plan import ChunkPlan, outer_index
 from intarsia.engine.config import LogicalConfig
-from intarsia.engine.member_source import EngineSource, Source
 from intarsia.engine.plan import AxisSelector, Part, SelectionPlan, chunks_along, chunks_of_points, plan
 from intarsia.engine.pool import run, threads_for
+from intarsia.engine.prepared_member import EngineMember, PreparedMember
 from intarsia.engine.read import read_state
 from intarsia.engine.replica_choice import LayerChoice
 from intarsia.engine.write_chunks import ChunkWriter, Look, ShardWriter, lock_shards
@@ -210,7 +210,7 @@ def _request_text(request: Request) -> str:
     return Box.of(request.bounds).text()
 
 
-def write_box(source: Source, box: Box, value: Any, config: LogicalConfig | None = None) -> None:
+def write_box(source: PreparedMember, box: Box, value: Any, config: LogicalConfig | None = None) -> None:
     """Write values, or one value, into a box of a member."""
     values = broadcast(for_member(source.array, value, f"the array {source.name!r}"), box.shape)
     inside = tuple(slice(a, b, 1) for a, b in zip(*box, strict=True))
@@ -220,7 +220,7 @@ def write_box(source: Source, box: Box, value: Any, config: LogicalConfig | None
 
 
 def write_part(
-    source: Source,
+    source: PreparedMember,
     part: Part,
     values: Values,
     *,
@@ -237,7 +237,7 @@ def write_part(
     if isinstance(values, NullableValues) and not is_nullable(source.metadata.dtype):
         values = values.values  # the caller made sure that none of this part's values are null
     if (
-        not isinstance(source, EngineSource)
+        not isinstance(source, EngineMember)
         or not source.is_written_by_engine
         or values.dtype != source.array.dtype
     ):

@@ -43,8 +43,8 @@ from intarsia.file_io import write_all
 
 if TYPE_CHECKING:
     from intarsia.engine.chunk_plan import ChunkPlan
-    from intarsia.engine.member_source import Source
     from intarsia.engine.plan import Part
+    from intarsia.engine.prepared_member import PreparedMember
     from intarsia.engine.state import StoredMetadata
     from intarsia.manifest.coercion import Values
     from intarsia.manifest.region_table import Ints
@@ -216,12 +216,12 @@ async def _all(storing: Sequence[Awaitable[None]]) -> None:
         raise
 
 
-def lock_shards(source: Source, part: Part, *, points: bool) -> AbstractContextManager[None]:
+def lock_shards(source: PreparedMember, part: Part, *, points: bool) -> AbstractContextManager[None]:
     """Hold all shards that a write into this part stores again; of an array without shards, nothing."""
     return lock_objects(source.array.store, source.path, _touched(source, part, points))
 
 
-def _touched(source: Source, part: Part, points: bool) -> Iterable[tuple[int, ...]]:
+def _touched(source: PreparedMember, part: Part, points: bool) -> Iterable[tuple[int, ...]]:
     """The shards that a write into this part stores again."""
     grain = source.stored_grain
     if grain is None or source.array.shards is None:

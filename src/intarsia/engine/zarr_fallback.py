@@ -43,8 +43,8 @@ from intarsia.manifest.coercion import Values, points_of, put
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
-    from intarsia.engine.member_source import Source, ZarrSource
     from intarsia.engine.plan import AxisSelector, Part
+    from intarsia.engine.prepared_member import PreparedMember, ZarrMember
     from intarsia.manifest.packing import Packing
 
 
@@ -209,7 +209,7 @@ COPIES = 3
 
 
 def read_part_by_zarr(
-    source: ZarrSource,
+    source: ZarrMember,
     part: Part,
     out: Values,
     *,
@@ -283,7 +283,7 @@ def _point_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes:
         yield replace(part, source=tuple(c[group] for c in coordinates), target=(places[group],))
 
 
-def culprit(source: ZarrSource, part: Part) -> tuple[int, ...] | None:
+def culprit(source: ZarrMember, part: Part) -> tuple[int, ...] | None:
     """Which chunk of the part fails, found by reading them one by one; only used after a failed read."""
     if source.stored_grain is None:
         return None
@@ -298,7 +298,7 @@ def culprit(source: ZarrSource, part: Part) -> tuple[int, ...] | None:
     return None
 
 
-def write_part_by_zarr(source: Source, part: Part, values: Values, *, points: bool) -> None:
+def write_part_by_zarr(source: PreparedMember, part: Part, values: Values, *, points: bool) -> None:
     """Write what `part.target` selects from the values to where `part.source` says in the member."""
     member: Any = source.array
     check_store(member.store)

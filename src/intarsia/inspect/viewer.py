@@ -31,7 +31,7 @@ from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table
 from intarsia.codecs.base import in_thread_for
 from intarsia.display import Table, codecs_text, plain, size_text
 from intarsia.engine.fetch import is_immutable
-from intarsia.engine.member_source import grain
+from intarsia.engine.prepared_member import grain
 from intarsia.engine.reader import chunk_shape
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundError

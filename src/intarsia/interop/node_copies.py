@@ -17,7 +17,7 @@ from zarr.storage import StorePath
 
 from intarsia._compat import ArrayV3Metadata, sync
 from intarsia.display import one_line
-from intarsia.engine.member_source import Source, grain
+from intarsia.engine.prepared_member import PreparedMember, grain
 from intarsia.engine.read import read_request
 from intarsia.engine.reader import Reader, chunk_shape
 from intarsia.engine.request import parse_selection
@@ -236,7 +236,7 @@ def write_plain_array(source: AnyArray, store_path: StorePath, choice: Encoding,
     copy_blocks(source, array, Source.of(store_path.path or "/", array), progress)
 
 
-def copy_blocks(array: AnyArray, stored: zarr.Array[Any], target: Source, progress: Progress) -> None:
+def copy_blocks(array: AnyArray, stored: zarr.Array[Any], target: PreparedMember, progress: Progress) -> None:
     """Write the values of an array to `target`, in blocks of whole chunks of `stored`; holes are left out.
 
     Steps of the progress are bytes of values.

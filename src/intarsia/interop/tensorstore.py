@@ -13,7 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
 from intarsia.display import bounds_text
-from intarsia.engine.member_source import checked_member
+from intarsia.engine.prepared_member import checked_member
 from intarsia.errors import UnreachableMembersError
 from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.hierarchy import joined_path

@@ -11,7 +11,7 @@ import zarr
 
 from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import NO_OPTIONS, Options
-from intarsia.engine.member_source import grain, member_problem
+from intarsia.engine.prepared_member import grain, member_problem
 from intarsia.errors import (
     AlignmentError,
     DataTypeError,

@@ -25,7 +25,7 @@ from intarsia.codecs.runtime_options import (
     remembering,
 )
 from intarsia.engine.accessors import provided
-from intarsia.engine.member_source import AnyArray
+from intarsia.engine.prepared_member import AnyArray
 from intarsia.errors import ShapeError
 from intarsia.manifest.box import sizes_of
 from intarsia.manifest.coercion import as_values, data_type_of, values_dtype

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from intarsia.display import Column, Result, Table, count_text, first_rows, size_text
 from intarsia.engine.fetch.store import Cost
-from intarsia.engine.member_source import short_codecs
 from intarsia.engine.pool import Batch, by_fetcher, cut, threads_for
+from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.read import Read
 from intarsia.engine.replica_choice import LayerPrice, layer_prices
 from intarsia.engine.request import Mode, parse_selection
@@ -17,8 +17,8 @@ from intarsia.manifest.coercion import type_text
 
 if TYPE_CHECKING:
     from intarsia.engine.chunk_plan import ChunkPlan
-    from intarsia.engine.member_source import Source, ZarrSource
     from intarsia.engine.plan import Part
+    from intarsia.engine.prepared_member import PreparedMember, ZarrMember
     from intarsia.engine.state import ArrayHandle
     from intarsia.engine.stored_array import StoredArray
     from intarsia.logical.logical_array import LogicalArray
@@ -251,14 +251,16 @@ def _explain_work(handle: ArrayHandle[Any], work: ChunkPlan) -> PartExplanation:
     )
 
 
-def _explain_by_zarr(handle: ArrayHandle[Any], part: Part, source: ZarrSource) -> PartExplanation:
+def _explain_by_zarr(handle: ArrayHandle[Any], part: Part, source: ZarrMember) -> PartExplanation:
     unknown = dict.fromkeys(("chunks", "fetched", "stored_bytes"))
     return _explain_part(
         handle, part, source, **unknown, straight=0, fetcher=f"zarr itself: {source.obstacle}"
     )
 
 
-def _explain_part(handle: ArrayHandle[Any], part: Part, source: Source, **read: Any) -> PartExplanation:
+def _explain_part(
+    handle: ArrayHandle[Any], part: Part, source: PreparedMember, **read: Any
+) -> PartExplanation:
     manifest, row = handle.manifest, handle.manifest.backings.row(part.row)
     packing, view = manifest.packing_of(row), manifest.view_of(row)
     return PartExplanation(

@@ -16,7 +16,7 @@ from intarsia.codecs.runtime_options import NO_OPTIONS, Options, PicklableOption
 from intarsia.display import one_line, place_text
 from intarsia.engine.fetch import is_immutable
 from intarsia.engine.fetch.store import read_key
-from intarsia.engine.member_source import checked_member
+from intarsia.engine.prepared_member import checked_member
 from intarsia.engine.state import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, signal_failure
 from intarsia.logical.hierarchy import open_group
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from intarsia.codecs import Decision
-    from intarsia.engine.member_source import AnySource, Source
+    from intarsia.engine.prepared_member import AnyMember, PreparedMember
     from intarsia.logical.encoding import Encoding
     from intarsia.logical.members import Live
     from intarsia.manifest.box import Box
@@ -74,7 +74,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         return self.group.store_path
 
     def chunk_text(
-        self, state: ArrayState[Members], row: int, source: Source, index: tuple[int, ...] | None
+        self, state: ArrayState[Members], row: int, source: PreparedMember, index: tuple[int, ...] | None
     ) -> str:
         region = state.region_text(state.manifest.backings.row(row))
         return f"region {region}, member {source.name}" + ("" if index is None else f", chunk {index}")
@@ -285,11 +285,11 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         """The member behind a region, checked against what the region needs."""
         return checked_member(self.members[self.manifest.members[row.member]], self.manifest, row)
 
-    def source(self, name: str) -> AnySource:
+    def source(self, name: str) -> AnyMember:
         """A member, prepared for reading."""
         return self.state.source(name)
 
-    def target(self, name: str, options: Options = NO_OPTIONS) -> Source:
+    def target(self, name: str, options: Options = NO_OPTIONS) -> PreparedMember:
         """A member, prepared for writing with run-time options."""
         return self.source(name).with_options(self.options(options))
 

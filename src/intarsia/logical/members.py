@@ -13,7 +13,7 @@ from zarr.abc.codec import Codec
 from intarsia._compat import sync
 from intarsia.codecs.runtime_options import options_of, with_codecs
 from intarsia.display import one_line, place_text
-from intarsia.engine.member_source import AnyArray
+from intarsia.engine.prepared_member import AnyArray
 from intarsia.errors import MemberError, MissingMemberError, signal_failure
 from intarsia.parallel import check_store
 

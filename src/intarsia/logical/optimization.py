@@ -9,7 +9,7 @@ from zarr.abc.codec import ArrayArrayCodec
 from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 from intarsia.display import Listing, size_text
-from intarsia.engine.member_source import short_codecs
+from intarsia.engine.prepared_member import short_codecs
 from intarsia.logical.advice import Objective, advise_in_chunks
 from intarsia.logical.encoding import Encoding, chunks_and_shards
 from intarsia.logical.logical_array import LogicalArray

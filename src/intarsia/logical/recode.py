@@ -16,7 +16,7 @@ from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.codecs.reshape import ReshapeCodec
 from intarsia.codecs.runtime_options import Options, PicklableOptions
 from intarsia.engine.config import LogicalConfig
-from intarsia.engine.member_source import AnyArray, Source, grain
+from intarsia.engine.prepared_member import AnyArray, PreparedMember, grain
 from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
@@ -286,9 +286,9 @@ class _Copy:
     def __call__(self, store: Any, task: list[DataPiece]) -> None:
         logical = self.handle(open_group(store, self.path, "r+"), self.manifest)
         member = self.runtime.on(logical.members.child(self.member))
-        self.into(logical, Source.of(self.member, member), task)
+        self.into(logical, PreparedMember.of(self.member, member), task)
 
-    def into(self, logical: LogicalArrayHandle, target: Source, task: list[DataPiece]) -> None:
+    def into(self, logical: LogicalArrayHandle, target: PreparedMember, task: list[DataPiece]) -> None:
         for piece in task:
             request = parse_selection(logical.manifest.shape, piece.source.slices, "basic")
             values = read_request(logical, request, AUTHORITY)
@@ -298,7 +298,7 @@ class _Copy:
                 _check_copy(target, piece, stored)
 
 
-def _check_copy(target: Source, piece: DataPiece, stored: Values) -> None:
+def _check_copy(target: PreparedMember, piece: DataPiece, stored: Values) -> None:
     """Refuse an encoding that does not return what was stored."""
     array: Any = target.array
     back = array[piece.target.slices]

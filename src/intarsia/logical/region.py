@@ -9,7 +9,7 @@ import zarr
 from zarr.core.sync import sync
 
 from intarsia.display import Listing
-from intarsia.engine.member_source import checked_member, grain, short_codecs
+from intarsia.engine.prepared_member import checked_member, grain, short_codecs
 from intarsia.errors import MemberError
 from intarsia.logical.members import Members
 from intarsia.manifest.box import Box

@@ -21,7 +21,7 @@ from intarsia._compat import is_regular, sync
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import one_line, place_text
 from intarsia.engine.config import LogicalConfig
-from intarsia.engine.member_source import AnyArray, grain, member_problem
+from intarsia.engine.prepared_member import AnyArray, grain, member_problem
 from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.errors import (

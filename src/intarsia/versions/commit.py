@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 import icechunk
 
 from intarsia._icechunk import writing
-from intarsia.engine.member_source import grain
+from intarsia.engine.prepared_member import grain
 from intarsia.errors import ConcurrentUpdateError, RepositoryError
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, bounds_text, count_text, size_text
-from intarsia.engine.member_source import grain, short_codecs
+from intarsia.engine.prepared_member import grain, short_codecs
 from intarsia.logical.attributes import RESERVED
 from intarsia.logical.chunk_copies import ChunkRefs, chunk_refs
 from intarsia.logical.encoding import encoding_of

@@ -12,8 +12,8 @@ import zarr
 
 from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
-from intarsia.engine.member_source import grain
 from intarsia.engine.plan import Part, chunks_along, chunks_of_points, plan
+from intarsia.engine.prepared_member import grain
 from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import ForkError
 from intarsia.logical.chunk_copies import chunk_refs

@@ -11,7 +11,7 @@ from intarsia._icechunk import safe_store
 from intarsia.engine.fetch import icechunk as icechunk_batch
 from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.engine.fetch.store import Spans
-from intarsia.engine.member_source import Source
+from intarsia.engine.prepared_member import PreparedMember
 
 VALUES = np.random.default_rng(0).normal(size=400)
 
@@ -29,7 +29,7 @@ def repository(tmp_path):
 
 def only_member(store):
     (name,) = zarr.open_group(store, path="a", mode="r").array_keys()
-    return Source.of(name, zarr.open_array(store, path=f"a/{name}", mode="r"))
+    return PreparedMember.of(name, zarr.open_array(store, path=f"a/{name}", mode="r"))
 
 
 @pytest.mark.parametrize("per_call", [1, 2, 20])

@@ -9,7 +9,7 @@ from icechunk import ChunkType
 from intarsia import _icechunk
 from intarsia.engine.fetch import icechunk as icechunk_fetcher
 from intarsia.engine.fetch.icechunk import IcechunkSession
-from intarsia.engine.member_source import Source
+from intarsia.engine.prepared_member import PreparedMember
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def array():
 
 
 def table(store, name, **options):
-    source = Source.of(name, zarr.open_array(store, path=name, mode="r"))
+    source = PreparedMember.of(name, zarr.open_array(store, path=name, mode="r"))
     return listed(store, [source])[0], source
 
 
@@ -71,7 +71,7 @@ def test_arrays_without_chunks_and_without_axes(array):
 
 
 def test_what_lies_outside_the_grid_is_left_out(array):
-    source = Source.of("a", zarr.open_array(array, path="a", mode="r"))
+    source = PreparedMember.of("a", zarr.open_array(array, path="a", mode="r"))
     source.blob_grid = (2, 4)
     assert listed(array, [source])[0].blob.tolist() == list(range(8))
 
@@ -95,6 +95,6 @@ def test_inlined_chunks_are_found_behind_others():
 def test_several_arrays_at_a_time(array, at_a_time, monkeypatch):
     monkeypatch.setattr(icechunk_fetcher, "MEMBERS_LISTED_AT_A_TIME", at_a_time)
     paths = ["a", "none", "scalar"] * 3
-    sources = [Source.of(path, zarr.open_array(array, path=path, mode="r")) for path in paths]
+    sources = [PreparedMember.of(path, zarr.open_array(array, path=path, mode="r")) for path in paths]
     counts = [found.blob.size for found in listed(array, sources)]
     assert counts == [9, 0, 1] * 3

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from intarsia._icechunk import ChunkTable
     from intarsia.engine.fetch.icechunk_checksums import Checksum
     from intarsia.engine.fetch.store import Encoded, Fetcher, Pending
-    from intarsia.engine.member_source import EngineSource
+    from intarsia.engine.prepared_member import EngineMember
     from intarsia.manifest.region_table import Ints
 
 
@@ -189,7 +189,7 @@ def _for_all[T, R](function: Callable[[T], R], items: Sequence[T], at_a_time: in
     return [results[number] for number in range(len(items))]
 
 
-def _positions(index: Ints, source: EngineSource) -> tuple[Ints, Ints]:
+def _positions(index: Ints, source: EngineMember) -> tuple[Ints, Ints]:
     """Which of these chunks lie inside the array's grid, and their positions in it."""
     inside = np.flatnonzero((index < np.array(source.blob_grid, dtype=np.int64)).all(axis=1))
     blob = np.zeros(inside.size, dtype=np.int64)  # it stays zero if there are no axes
@@ -198,7 +198,7 @@ def _positions(index: Ints, source: EngineSource) -> tuple[Ints, Ints]:
     return inside, blob
 
 
-def _table(chunks: ChunkTable, source: EngineSource, sources: ReferencedFiles | None) -> References:
+def _table(chunks: ChunkTable, source: EngineMember, sources: ReferencedFiles | None) -> References:
     """The references, ordered by position; those outside the array's grid are left out."""
     inside, blob = _positions(chunks.index, source)
     order = np.argsort(blob, kind="stable")
@@ -274,15 +274,15 @@ class IcechunkSession:
         """The files elsewhere that the repository may refer to."""
         return ReferencedFiles(self.store.session.config.virtual_chunk_containers or (), self._access)
 
-    def references(self, source: EngineSource) -> References | None:
+    def references(self, source: EngineMember) -> References | None:
         """Where the chunks of a member are, if that is known already; a read-only session keeps it."""
         return self._references.get((source.path, source.blob_grid))
 
-    def listed(self, source: EngineSource) -> References:
+    def listed(self, source: EngineMember) -> References:
         """The same for a member whose sizes are known."""
         return self._references[source.path, source.blob_grid]
 
-    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
+    def sizes(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[Ints | None]:
         if not self.immutable:
             return [None] * len(sources)
         tables = [self.references(source) for source, _ in sources]
@@ -293,7 +293,7 @@ class IcechunkSession:
         each = zip(tables, sources, strict=True)
         return [None if table is None else table.sizes(blob) for table, (_, blob) in each]
 
-    def _list_chunks(self, sources: Sequence[tuple[EngineSource, Ints]]) -> None:
+    def _list_chunks(self, sources: Sequence[tuple[EngineMember, Ints]]) -> None:
         """Load the references of members, if enough of their chunks are needed."""
         unknown = {
             (source.path, source.blob_grid): source
@@ -305,11 +305,11 @@ class IcechunkSession:
             check_store(self.store)
             self._know(unknown, _for_all(self._list, list(unknown.values()), self._listed_at_a_time))
 
-    def _list(self, source: EngineSource) -> References:
+    def _list(self, source: EngineMember) -> References:
         chunks = chunk_table(self.store, source.path, len(source.blob_grid))
         return _table(chunks, source, None if self._repository is None else self.sources)
 
-    def _add_checksums(self, sources: Sequence[tuple[EngineSource, Ints]]) -> None:
+    def _add_checksums(self, sources: Sequence[tuple[EngineMember, Ints]]) -> None:
         """Load the checksums of virtual chunks for those members where that will save requests.
 
         Reading checksums takes a few requests itself if the repository is remote.
@@ -324,7 +324,7 @@ class IcechunkSession:
             tables = _for_all(self._with_checksums, list(incomplete.values()), self._listed_at_a_time)
             self._know(incomplete, tables)
 
-    def _with_checksums(self, item: tuple[EngineSource, References]) -> References:
+    def _with_checksums(self, item: tuple[EngineMember, References]) -> References:
         """The references with the checksums of virtual chunks, read from a file of the repository for each
         array. Unknown ones are left out: Icechunk will check those chunks."""
         source, table = item
@@ -352,7 +352,7 @@ class IcechunkSession:
                 if known is None or (table.has_checksums and not known.has_checksums):
                     self._references[key] = table
 
-    def for_member(self, source: EngineSource) -> Fetcher:
+    def for_member(self, source: EngineMember) -> Fetcher:
         table = self.references(source)
         if table is not None and CAN_READ_FILES:
             if table.is_here and self.folder is not None:

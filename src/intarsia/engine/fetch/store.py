@@ -24,7 +24,7 @@ from intarsia.file_io import read_exactly, read_rest
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
-    from intarsia.engine.member_source import EngineSource
+    from intarsia.engine.prepared_member import EngineMember
     from intarsia.manifest.region_table import Ints
 
 type Encoded = Any
@@ -34,7 +34,7 @@ type Encoded = Any
 class Spans(NamedTuple):
     """Bytes of one member's stored objects: whole objects, or a range of each."""
 
-    source: EngineSource
+    source: EngineMember
     """The member."""
 
     blob: Ints
@@ -120,11 +120,11 @@ class StoreFetcher(Fetcher, Protocol):
     supports_ranges: bool
     """Whether a piece of an object costs less than the whole; not if both are views of memory."""
 
-    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
+    def sizes(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[Ints | None]:
         """The stored sizes of these objects of each member in bytes, -1 for what is not stored; None if they
         are not known without reading."""
 
-    def for_member(self, source: EngineSource) -> Fetcher:
+    def for_member(self, source: EngineMember) -> Fetcher:
         """The way for this member, whose sizes were requested: this one, or a faster one."""
 
 
@@ -157,10 +157,10 @@ class Plain:
     looks_into_shards = False
     supports_ranges = True
 
-    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
+    def sizes(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[Ints | None]:
         return [None] * len(sources)
 
-    def for_member(self, source: EngineSource) -> Self:
+    def for_member(self, source: EngineMember) -> Self:
         return self
 
     def request_numbers(self, spans: Sequence[Spans]) -> None:

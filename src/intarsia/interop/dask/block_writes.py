@@ -22,7 +22,7 @@ from dask.callbacks import Callback
 
 from intarsia._compat import store_supports_sync_io
 from intarsia.codecs.runtime_options import NO_OPTIONS, PicklableOptions
-from intarsia.engine.member_source import Source, grain
+from intarsia.engine.prepared_member import Source, grain
 from intarsia.engine.write import write_box
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -231,7 +231,7 @@ class _BlockWriter:
             offsets = [starts[i] for starts, i in zip(self.starts, block_id, strict=True)]
             piece = self.piece.taking(Box.sized(block.shape, offsets).shifted(self.piece.source.start))
             values = piece.stored(as_values(self.template, block))
-            write_box(Source.of(piece.member, member), piece.target, values)
+            write_box(PreparedMember.of(piece.member, member), piece.target, values)
             result = np.empty((1,) * block.ndim, dtype=object)
             result[...] = self.handle.result(store)
             return result

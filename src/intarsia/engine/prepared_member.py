@@ -52,8 +52,8 @@ class _ObstacleError(Exception):
     """Why the engine leaves a member to zarr."""
 
 
-class Source:
-    """One member, prepared once and used many times: an `EngineSource`, or a `ZarrSource`."""
+class PreparedMember:
+    """One member, prepared once and used many times: an `EngineMember`, or a `ZarrMember`."""
 
     def __init__(self, name: str, array: zarr.Array[Any], *, is_plain: bool) -> None:
         self.name = name
@@ -62,33 +62,33 @@ class Source:
         self.path = array.path
         self.is_plain = is_plain
         """Whether its values are plain NumPy memory, so that they can be read straight into an output."""
-        self._with_options: tuple[Options, AnySource] | None = None
+        self._with_options: tuple[Options, AnyMember] | None = None
 
     @staticmethod
-    def of(name: str, array: zarr.Array[Any]) -> AnySource:
+    def of(name: str, array: zarr.Array[Any]) -> AnyMember:
         """A member, prepared for the engine if the engine can read it.
 
         >>> import zarr
-        >>> Source.of("m", zarr.create_array({}, shape=4, chunks=2, dtype="u1")).grid
+        >>> PreparedMember.of("m", zarr.create_array({}, shape=4, chunks=2, dtype="u1")).grid
         (2,)
-        >>> Source.of("m", zarr.create_array({}, shape=4, chunks=2, dtype=str)).obstacle
+        >>> PreparedMember.of("m", zarr.create_array({}, shape=4, chunks=2, dtype=str)).obstacle
         "the data type 'string'"
         """
         obstacle = _memory_obstacle(array)
         if obstacle:
-            return ZarrSource(name, array, obstacle, is_plain=False)
+            return ZarrMember(name, array, obstacle, is_plain=False)
         try:
-            return EngineSource(name, array)
+            return EngineMember(name, array)
         except _ObstacleError as obstacle_met:
-            return ZarrSource(name, array, str(obstacle_met), is_plain=_is_plain(array))
+            return ZarrMember(name, array, str(obstacle_met), is_plain=_is_plain(array))
 
-    def with_options(self, options: Options) -> AnySource:
+    def with_options(self, options: Options) -> AnyMember:
         """The member, to be read or written with run-time options; the latest result is kept."""
         if not options:
-            assert isinstance(self, EngineSource | ZarrSource)
+            assert isinstance(self, EngineMember | ZarrMember)
             return self
         if self._with_options is None or self._with_options[0] != options:
-            self._with_options = options, Source.of(self.name, options.on(self.array))
+            self._with_options = options, PreparedMember.of(self.name, options.on(self.array))
         return self._with_options[1]
 
     def stored_as(self, index: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -125,7 +125,7 @@ class Source:
             return None
 
 
-class ZarrSource(Source):
+class ZarrMember(PreparedMember):
     """A member that zarr itself reads and writes."""
 
     def __init__(self, name: str, array: zarr.Array[Any], obstacle: str, *, is_plain: bool) -> None:
@@ -142,7 +142,7 @@ class ZarrSource(Source):
             self.guarded = guarded_format2(array)
 
 
-class EngineSource(Source):
+class EngineMember(PreparedMember):
     """A member that the engine reads: its grid, its codecs, and where its chunks are stored."""
 
     def __init__(self, name: str, array: zarr.Array[Any]) -> None:
@@ -229,7 +229,7 @@ class EngineSource(Source):
         return [prefix + separator.join(index) for index in zip(*texts, strict=True)]
 
 
-type AnySource = EngineSource | ZarrSource
+type AnyMember = EngineMember | ZarrMember
 
 
 def _separator(metadata: Any) -> str | None:
