@@ -190,7 +190,7 @@ elif kind == "asynchronous":
     store = AsyncOnly(store)
 if kind == "by zarr":
     from unittest import mock
-    from intarsia.engine import member_source as source
+    from intarsia.engine import prepared_member as source
     source._decoder = mock.Mock(side_effect=source._ObstacleError("a test"))
 
 def status(field):

@@ -14,10 +14,10 @@ from intarsia.errors import ManifestError
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.manifest_diff import region_diffs
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.packing_columns import NO_PACKINGS
 from intarsia.manifest.region_table import RegionTable, Row
-from intarsia.manifest.routing import reroutes
 from intarsia.manifest.view import View
 from tests.logical.stores import memory
 
@@ -106,11 +106,11 @@ def test_manifests_that_differ_in_a_packing_or_a_view_send_elements_elsewhere():
     manifest = manifest_with()
     other = manifest_with(packings=[PACKINGS[1], PACKINGS[0]])
     assert manifest != other
-    assert {change.kind for change in reroutes(manifest, other)} == {"moved"}
-    assert len(reroutes(manifest, other)) == 3
+    assert {change.kind for change in region_diffs(manifest, other)} == {"moved"}
+    assert len(region_diffs(manifest, other)) == 3
     unflipped = manifest_with(views=[View.identity(2).expand(0)])
-    assert [change.box for change in reroutes(manifest, unflipped)] == [Box((1, 0, 0), (2, 3, 3))]
-    assert reroutes(manifest, manifest_with()) == []
+    assert [change.box for change in region_diffs(manifest, unflipped)] == [Box((1, 0, 0), (2, 3, 3))]
+    assert region_diffs(manifest, manifest_with()) == []
 
 
 def test_the_convention_names_the_schema_of_the_version():

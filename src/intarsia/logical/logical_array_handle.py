@@ -23,7 +23,7 @@ from intarsia.logical.hierarchy import open_group
 from intarsia.logical.members import Members
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention, new_name
 from intarsia.manifest.manifest import INLINE_REGIONS, Manifest
-from intarsia.manifest.routing import keeps_routing
+from intarsia.manifest.manifest_diff import still_backs_region
 from intarsia.manifest.stored_table import extend_table, most_inline, store_table
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
 
     def keeps(self, state: ArrayState[Members], rows: Sequence[int]) -> bool:
         before = state.manifest
-        return all(keeps_routing(before, self.manifest, before.backings.row(i)) for i in rows)
+        return all(still_backs_region(before, self.manifest, before.backings.row(i)) for i in rows)
 
     def begin_edit(self) -> None:
         """Called before every change of the state: makes sure that it is writable and up to date."""

@@ -28,9 +28,9 @@ from intarsia.manifest.document import (
     problems_of_regions,
     problems_of_size,
 )
+from intarsia.manifest.manifest_diff import valid_replicas
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
 from intarsia.manifest.region_table import NO_REGIONS, NONE, Ints, RegionTable, Row
-from intarsia.manifest.routing import surviving
 
 if TYPE_CHECKING:
     from intarsia.manifest.packing import Packing
@@ -296,7 +296,7 @@ class Manifest:
         views: tuple[View, ...] = fields.pop("views", self.views)
         if replicas is None:
             after = replace(self, regions=regions, members=names, packings=packings, views=views, **fields)
-            replicas = surviving(self, after)
+            replicas = valid_replicas(self, after)
         shared, count = len(replicas) > 0, len(regions)
         every = regions.concat(replicas) if shared else regions
         used_members, member = _renumbered(every.member)

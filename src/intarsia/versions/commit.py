@@ -25,8 +25,8 @@ from intarsia.engine.prepared_member import grain
 from intarsia.errors import ConcurrentUpdateError, RepositoryError
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
+from intarsia.manifest.manifest_diff import rebacked_boxes, region_part_in_chunk, rows_of
 from intarsia.manifest.region_table import Row
-from intarsia.manifest.routing import boxes_that_moved, rows_of, shown_in
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import clock_is_behind, describe, explain_errors
 from intarsia.versions.version import group_at, manifest_at, node_at
@@ -354,7 +354,7 @@ class ReadPrecondition:
         if now is None:
             return [f"{self.path}: removed or recreated"]
         manifest, place = self.manifest, self.manifest.elements(self.box)
-        if now.manifest.elements(self.box) != place or boxes_that_moved(manifest, now.manifest, [self.box]):
+        if now.manifest.elements(self.box) != place or rebacked_boxes(manifest, now.manifest, [self.box]):
             return [f"{self.path}: {place.text()} has another layout now"]
         changed = []
         for row in rows_of(manifest, written):
@@ -377,7 +377,7 @@ def written_box(
 
     With a `place`, only chunks that it shares elements with count.
     """
-    shown = [shown_in(manifest, row, index, size) for index in chunks]
+    shown = [region_part_in_chunk(manifest, row, index, size) for index in chunks]
     parts = [part for part in shown if part is not None and (place is None or part.intersect(place))]
     return Box.around(parts) if parts else None
 
@@ -446,6 +446,6 @@ class SessionChanges:
             new = manifest_at(self.session, group)
             written = (theirs if group in ours.groups else ours).written_in(group)
             boxes = [row.box for row in rows_of(old, written)]
-            moved = boxes if new is None else boxes_that_moved(old, new, boxes)
+            moved = boxes if new is None else rebacked_boxes(old, new, boxes)
             hidden += [f"{group}: {old.elements(box).text()} has another layout now" for box in moved]
         return hidden

@@ -11,7 +11,7 @@ from intarsia.logical.chunk_copies import ChunkRefs, chunk_refs
 from intarsia.logical.encoding import encoding_of
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Bounds
-from intarsia.manifest.routing import Reroute, boxes_that_moved, reroutes, rows_of
+from intarsia.manifest.manifest_diff import RegionDiff, rebacked_boxes, region_diffs, rows_of
 from intarsia.versions.commit import Written, written_box
 
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
@@ -264,14 +264,14 @@ def _region_changes(
         return
     nothing = either.manifest.without_regions()
     old, new = (nothing if each is None else each.manifest for each in (before, after))
-    for change in reroutes(old, new):
+    for change in region_diffs(old, new):
         was = None if change.before is None else old.members[change.before.member]
         now = None if change.after is None else new.members[change.after.member]
         kind: ChangeKind = _kind_of_move(change, before, after) if change.kind == "moved" else change.kind
         bounds = (old if kind == "dropped" else new).elements(change.box).bounds
         yield RegionChange(kind, bounds, was, now, change.layer, before, after)
     rows = list(rows_of(old, written))
-    gone = set(boxes_that_moved(old, new, [row.box for row in rows]))
+    gone = set(rebacked_boxes(old, new, [row.box for row in rows]))
     for row in rows:
         if before is not None and row.box not in gone:
             name = old.members[row.member]
@@ -280,7 +280,7 @@ def _region_changes(
                 yield RegionChange("written", box.bounds, name, name, row.layer, before, after)
 
 
-def _kind_of_move(change: Reroute, before: Any, after: Any) -> Literal["joined", "recoded"]:
+def _kind_of_move(change: RegionDiff, before: Any, after: Any) -> Literal["joined", "recoded"]:
     """Whether a box that is in another member now is encoded as before."""
 
     def encoding(logical: LogicalArrayHandle, row: Any) -> tuple[Any, ...]:

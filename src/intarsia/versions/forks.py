@@ -19,7 +19,7 @@ from intarsia.errors import ForkError
 from intarsia.logical.chunk_copies import chunk_refs
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.box import Bounds, Box
-from intarsia.manifest.routing import rows_of, shown_in
+from intarsia.manifest.manifest_diff import rows_of, region_part_in_chunk
 from intarsia.versions.commit import Changes, ReadPrecondition, chunks_text
 from intarsia.versions.version import group_in_fork, same_node
 
@@ -150,7 +150,7 @@ def _boxes(array: LogicalArray, chunks: Chunks) -> Iterator[tuple[slice, ...]]:
         size = grain(array.members[name])
         for row in rows_of(manifest, [name]):
             for index in sorted(indices):
-                part = shown_in(manifest, row, index, size)
+                part = region_part_in_chunk(manifest, row, index, size)
                 if part is not None:
                     yield part.slices
 

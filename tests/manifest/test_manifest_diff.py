@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.manifest.box import Box
-from intarsia.manifest.routing import boxes_that_moved, reroutes
+from intarsia.manifest.manifest_diff import rebacked_boxes, region_diffs
 from tests.grids import dear
 from tests.logical import strategies as s
 
@@ -52,7 +52,7 @@ def test_every_rerouted_cell_is_told_once_and_no_other(pair):
     before, after = pair
     old, new = routes(before), routes(after)
     told = np.full(before.lattice, None, dtype=object)
-    for change in reroutes(before, after):
+    for change in region_diffs(before, after):
         index = tuple(slice(a, b) for a, b in zip(*change.box, strict=True))
         assert all(cell is None for cell in np.ravel(told[index]))
         told[index] = change.kind
@@ -75,4 +75,4 @@ def test_a_box_is_disturbed_if_any_of_its_cells_is_hole_or_not(pair, data):
     expected = [
         box for box in boxes if np.any(changed[tuple(slice(a, b) for a, b in zip(*box, strict=True))])
     ]
-    assert boxes_that_moved(before, after, boxes) == expected
+    assert rebacked_boxes(before, after, boxes) == expected

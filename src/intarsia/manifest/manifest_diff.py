@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reroute:
+class RegionDiff:
     """A box that is backed differently in one manifest than in the one before it."""
 
     kind: Literal["added", "dropped", "moved"]
@@ -46,7 +46,7 @@ def rows_of(manifest: Manifest, names: Iterable[str]) -> Iterator[Row]:
         yield table.row(i)
 
 
-def boxes_that_moved(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> list[Box]:
+def rebacked_boxes(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> list[Box]:
     """The boxes of logical chunks that `after` does not show from the same places as `before`.
 
     A hole is part of a box: what nothing backed must still be backed by nothing. So are replicas: a program
@@ -57,23 +57,23 @@ def boxes_that_moved(before: Manifest, after: Manifest, boxes: Iterable[Box]) ->
     >>> array.add_region([(0, 4)], codecs=["gzip"], data=[1, 2, 3, 4])
     >>> before, left, hole = array.manifest, Box((0,), (2,)), Box((2,), (3,))
     >>> array.recode([(2, 4)], codecs=["zstd"])
-    >>> boxes_that_moved(before, array.manifest, [left, hole])
+    >>> rebacked_boxes(before, array.manifest, [left, hole])
     [Box(start=(0,), stop=(2,))]
     >>> array.add_region([(4, 8)], codecs=["zstd"])
-    >>> boxes_that_moved(before, array.manifest, [left, hole])
+    >>> rebacked_boxes(before, array.manifest, [left, hole])
     [Box(start=(0,), stop=(2,)), Box(start=(2,), stop=(3,))]
     """
     listed = list(boxes)
     if before.chunk_shape != after.chunk_shape or before.data_type != after.data_type:
         return listed
-    changes = (Row(0, change.box, change.box.start) for change in reroutes(before, after))
+    changes = (Row(0, change.box, change.box.start) for change in region_diffs(before, after))
     moved = RegionTable.from_rows(changes, len(before.shape))
     return [box for box in listed if moved.touching(box).size or _is_cut(before, after, box)]
 
 
-def keeps_routing(before: Manifest, after: Manifest, row: Row) -> bool:
+def still_backs_region(before: Manifest, after: Manifest, row: Row) -> bool:
     """Whether everything that a region of `before` shows is shown by `after`, from the same place."""
-    return not boxes_that_moved(before, after, [row.box])
+    return not rebacked_boxes(before, after, [row.box])
 
 
 def _is_cut(before: Manifest, after: Manifest, box: Box) -> bool:
@@ -81,14 +81,16 @@ def _is_cut(before: Manifest, after: Manifest, box: Box) -> bool:
     return any(a > b for a, b in zip(shown.stop, shows.stop, strict=True))
 
 
-def shown_in(manifest: Manifest, row: Row, index: tuple[int, ...], size: tuple[int, ...]) -> Box | None:
+def region_part_in_chunk(
+    manifest: Manifest, row: Row, index: tuple[int, ...], size: tuple[int, ...]
+) -> Box | None:
     """The part of a region that lies in one chunk of its member, in elements of the logical array.
 
     `size` is the shape of the member's chunks.
 
     >>> from intarsia.manifest.manifest import Manifest
     >>> manifest, row = Manifest.empty((9,), (3,), "u1"), Row(0, Box((1,), (3,)), (0,))
-    >>> shown_in(manifest, row, (0,), (4,)), shown_in(manifest, row, (1,), (4,))
+    >>> region_part_in_chunk(manifest, row, (0,), (4,)), region_part_in_chunk(manifest, row, (1,), (4,))
     (Box(start=(3,), stop=(7,)), Box(start=(7,), stop=(9,)))
     """
     corner = tuple(i * n for i, n in zip(index, size, strict=True))
@@ -96,26 +98,26 @@ def shown_in(manifest: Manifest, row: Row, index: tuple[int, ...], size: tuple[i
     return chunk.intersect(manifest.elements(row.box))
 
 
-def reroutes(before: Manifest, after: Manifest) -> list[Reroute]:
+def region_diffs(before: Manifest, after: Manifest) -> list[RegionDiff]:
     """Every box that the two manifests back in different ways, layer by layer.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
     >>> empty = array.manifest
     >>> array.add_region([(0, 2)], codecs=["gzip"])
-    >>> [(change.kind, change.box) for change in reroutes(empty, array.manifest)]
+    >>> [(change.kind, change.box) for change in region_diffs(empty, array.manifest)]
     [('added', Box(start=(0,), stop=(1,)))]
     """
-    changes = list(_rerouted(before, after, before.regions, after.regions))
+    changes = list(_table_diffs(before, after, before.regions, after.regions))
     if len(before.replicas) or len(after.replicas):
         none = RegionTable.from_rows([], len(before.shape))
         one, other = before.replicas.by_layer(), after.replicas.by_layer()
         for layer in sorted(one.keys() | other.keys()):
-            changes += _rerouted(before, after, one.get(layer, none), other.get(layer, none))
+            changes += _table_diffs(before, after, one.get(layer, none), other.get(layer, none))
     return changes
 
 
-def surviving(before: Manifest, after: Manifest) -> RegionTable:
+def valid_replicas(before: Manifest, after: Manifest) -> RegionTable:
     """What is left of the replicas of `before` where `after` shows in layer 0 what they are replicas of.
 
     If regions are backed differently, or are longer or shorter, they may show other values.
@@ -125,7 +127,7 @@ def surviving(before: Manifest, after: Manifest) -> RegionTable:
         return replicas
     if before.data_type != after.data_type or before.chunk_shape != after.chunk_shape:
         return replicas.select(slice(0))
-    cut = [change.box for change in _rerouted(before, after, before.regions, after.regions)]
+    cut = [change.box for change in _table_diffs(before, after, before.regions, after.regions)]
     everywhere = [(0, max(pair)) for pair in zip(before.lattice, after.lattice, strict=True)]
     for axis, (old, new) in enumerate(zip(before.shape, after.shape, strict=True)):
         if old != new:  # the last logical chunk has more elements than before, or fewer
@@ -134,7 +136,9 @@ def surviving(before: Manifest, after: Manifest) -> RegionTable:
     return replicas.subtract(*cut)
 
 
-def _rerouted(before: Manifest, after: Manifest, old: RegionTable, new: RegionTable) -> Iterator[Reroute]:
+def _table_diffs(
+    before: Manifest, after: Manifest, old: RegionTable, new: RegionTable
+) -> Iterator[RegionDiff]:
     """Every box that two tables back differently; within each table, no two regions overlap."""
     known, knows = set(_keys(before, old)), set(_keys(after, new))
     for i, key in enumerate(_keys(after, new)):
@@ -146,14 +150,14 @@ def _rerouted(before: Manifest, after: Manifest, old: RegionTable, new: RegionTa
             same = _backing(before, other) == _backing(after, row)
             shared = other.box.intersect(row.box)
             if shared is not None and not (same and other.shift == row.shift):
-                yield Reroute("moved", shared, other, row)
+                yield RegionDiff("moved", shared, other, row)
         for box in old.free(row.box):
-            yield Reroute("added", box, None, row)
+            yield RegionDiff("added", box, None, row)
     for i, key in enumerate(_keys(before, old)):
         if key not in knows:
             row = old.row(i)
             for box in new.free(row.box):
-                yield Reroute("dropped", box, row, None)
+                yield RegionDiff("dropped", box, row, None)
 
 
 def _keys(manifest: Manifest, table: RegionTable) -> Iterator[tuple[Any, ...]]:
