@@ -7,7 +7,7 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia.archives.cf import Decoding
 from intarsia.archives.plan.encodings import SourceEncoding, decoded_number, filters_of
-from intarsia.manifest.coercion import zarr_type
+from intarsia.manifest.data_types import zarr_type
 from tests.archives.test_cf import decoded_by_xarray, packed_variables
 
 

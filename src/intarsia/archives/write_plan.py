@@ -54,7 +54,7 @@ from intarsia.logical.hierarchy import LEDGER, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.verify import member_problems
 from intarsia.manifest.box import Box, blocks
-from intarsia.manifest.coercion import values_dtype, zarr_type
+from intarsia.manifest.data_types import values_dtype, zarr_type
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.region_table import NONE

@@ -19,7 +19,7 @@ from intarsia.extras import import_extra
 from intarsia.logical.attributes import RESERVED, with_floats
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.manifest.coercion import values_dtype
+from intarsia.manifest.data_types import values_dtype
 
 
 def variable_problems(store: Any, path: str, known: Iterable[str], new: Iterable[str]) -> dict[str, str]:

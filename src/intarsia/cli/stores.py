@@ -25,7 +25,7 @@ from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.interop.node_copies import SourceNode, open_source, walk
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.manifest.coercion import type_text
+from intarsia.manifest.data_types import type_text
 from intarsia.versions.authorization import store_of
 from intarsia.versions.locking import lock_file
 from intarsia.versions.repository import check_name, is_plain_zarr, is_repository

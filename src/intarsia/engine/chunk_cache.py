@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.prepared_member import EngineMember
-    from intarsia.manifest.coercion import Values
+    from intarsia.manifest.data_types import Values
 
 
 class BoundedCache[K: Hashable, V]:

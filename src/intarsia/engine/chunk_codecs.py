@@ -34,7 +34,7 @@ from intarsia.codecs.context import needs_chunk_index
 from intarsia.engine.fetch.store import Encoded, FileSpan
 from intarsia.engine.inner_chunks import WORTH_A_PIECE, piece_of
 from intarsia.errors import ChunkDecodeError, has_panicked
-from intarsia.manifest.coercion import Values, put
+from intarsia.manifest.data_types import Values, write_decoded
 from intarsia.manifest.packing import Packing
 from intarsia.nullable.buffer import OptionalNDBuffer
 
@@ -128,7 +128,9 @@ class Decoder:
         """Decode a chunk and put what `inside` selects of it (None means all) where `target` says."""
         if inside is not None:
             part = self._part(encoded, inside, scratch) if self._gives_parts else None
-            put(out, target, self.values(encoded, scratch)[inside] if part is None else part, packing)
+            write_decoded(
+                out, target, self.values(encoded, scratch)[inside] if part is None else part, packing
+            )
             return
         if self.is_direct and packing is None:
             place = out[target]
@@ -141,7 +143,7 @@ class Decoder:
             if isinstance(place, np.ndarray):
                 place[...] = self.values(encoded, scratch)
                 return
-        put(out, target, self.values(encoded, scratch), packing)
+        write_decoded(out, target, self.values(encoded, scratch), packing)
 
     def _part(self, encoded: Encoded, inside: Any, scratch: Scratch) -> Values | None:
         """The wanted part of a chunk, if no more than that is here or must be decompressed; else None."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.engine.fetch.store import Fetcher, Spans
 from intarsia.engine.inner_chunks import WORTH_A_PIECE, ChunkLocations, bounds, stretches
-from intarsia.manifest.coercion import Values, put
+from intarsia.manifest.data_types import Values, write_decoded
 from intarsia.manifest.packing_columns import Packings
 
 if TYPE_CHECKING:
@@ -355,7 +355,7 @@ class ChunkPlan:
 
     def put(self, values: Values, target: Any, inside: Any, packing: Packing | None) -> None:
         """Put what is taken from a decoded chunk where it belongs."""
-        put(self.out, target, values if inside is None else values[inside], packing)
+        write_decoded(self.out, target, values if inside is None else values[inside], packing)
 
     def fill_value(self, packing: Packing | None) -> Any:
         """The value of chunks that are not stored, by the packing of their region."""

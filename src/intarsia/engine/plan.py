@@ -17,7 +17,7 @@ from intarsia.manifest.region_table import NONE, Ints, runs_along
 
 if TYPE_CHECKING:
     from intarsia.engine.replica_choice import Chooser
-    from intarsia.manifest.coercion import Values
+    from intarsia.manifest.data_types import Values
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.view import View
 

@@ -28,7 +28,7 @@ from intarsia.engine.replica_choice import decode_cost
 from intarsia.engine.zarr_fallback import guarded, guarded_format2
 from intarsia.errors import MemberError
 from intarsia.manifest.box import chunk_grid
-from intarsia.manifest.coercion import fits, is_nullable, type_text, values_dtype
+from intarsia.manifest.data_types import is_nullable, member_dtype_fits, type_text, values_dtype
 
 if TYPE_CHECKING:
     from intarsia.manifest.manifest import Manifest
@@ -310,7 +310,7 @@ def member_problem(
     if stored is not None:
         if is_nullable(own) or own.to_native_dtype().newbyteorder("=") != stored:
             return f"it decodes to {type_text(own)}, but the packing of its regions is of {stored}"
-    elif not fits(manifest.data_type, member):
+    elif not member_dtype_fits(manifest.data_type, member):
         return f"it decodes to {type_text(own)}, but the logical array is {type_text(manifest.data_type)}"
     if len(member.shape) != len(needed) or any(a < b for a, b in zip(member.shape, needed, strict=True)):
         return f"its shape is {member.shape}, but its regions need at least {needed}"

@@ -32,7 +32,7 @@ from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMe
 from intarsia.engine.replica_choice import LayerChoice
 from intarsia.engine.zarr_fallback import culprit, read_part_by_zarr
 from intarsia.errors import IntarsiaError, ReadError, no_thread
-from intarsia.manifest.coercion import Values, allocated
+from intarsia.manifest.data_types import Values, allocate
 from intarsia.manifest.packing_columns import Packings
 from intarsia.parallel import check_store
 
@@ -119,7 +119,7 @@ class Read:
         self.prepare(by_strips=True, look_up_later=self._fetcher.looks_into_shards)
         manifest = self._state.manifest
         fill_value = None if self.plan.is_complete else manifest.fill_value
-        self._out: Values = allocated(manifest.data_type, self._shape, fill_value)
+        self._out: Values = allocate(manifest.data_type, self._shape, fill_value)
         for work in self.works:
             work.out = work.part.onto(self._out)
             if work.chunks.size > work.present.size:

@@ -21,7 +21,7 @@ from intarsia.engine.state import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import ReadError, ReadOnlyError
 from intarsia.manifest.box import Box
-from intarsia.manifest.coercion import type_text
+from intarsia.manifest.data_types import type_text
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import RegionTable, Row
 from intarsia.parallel import check_travels

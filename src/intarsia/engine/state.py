@@ -15,7 +15,7 @@ from intarsia.engine.fetch import fetcher_for, is_immutable
 from intarsia.engine.fetch.store import StoreFetcher
 from intarsia.engine.prepared_member import AnyArray, AnyMember, PreparedMember, checked_member, short_codecs
 from intarsia.errors import DataTypeError, MemberError, ReadError, signal_failure
-from intarsia.manifest.coercion import type_text
+from intarsia.manifest.data_types import type_text
 from intarsia.manifest.region_table import NONE
 
 if TYPE_CHECKING:

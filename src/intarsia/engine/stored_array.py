@@ -21,7 +21,7 @@ from intarsia.engine.chunk_cache import ChunkCache
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.read import read_request, read_request_async
 from intarsia.engine.request import Mode, Request, lazy_view, parse_selection
-from intarsia.manifest.coercion import shown, type_text
+from intarsia.manifest.data_types import to_user_array, type_text
 from intarsia.parallel import snapshot_of
 
 if TYPE_CHECKING:
@@ -340,12 +340,14 @@ class StoredArray(ZarrSelections, LazyComputing):
         """
         fields, rest = _fields_apart(selection) if self.dtype.names else ((), selection)
         request = parse_selection(self.shape, rest, mode)
-        values = shown(await read_request_async(self._handle, request, self._config, self._cache))
+        values = to_user_array(await read_request_async(self._handle, request, self._config, self._cache))
         return _of_fields(values, fields)
 
     def read_request(self, request: Request) -> np.ndarray[Any, Any]:
         """The values of `request`, a selection that is already resolved."""
-        values: np.ndarray[Any, Any] = shown(read_request(self._handle, request, self._config, self._cache))
+        values: np.ndarray[Any, Any] = to_user_array(
+            read_request(self._handle, request, self._config, self._cache)
+        )
         return values
 
     def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:

@@ -24,7 +24,14 @@ from intarsia.engine.write_chunks import ChunkWriter, Look, ShardWriter, lock_sh
 from intarsia.engine.zarr_fallback import write_part_by_zarr
 from intarsia.errors import CrossRegionWriteError, NoRegionError, PackingError, ShapeError
 from intarsia.manifest.box import Box
-from intarsia.manifest.coercion import Values, as_values, broadcast, for_member, holds_nulls, is_nullable
+from intarsia.manifest.data_types import (
+    Values,
+    as_member_values,
+    as_values,
+    broadcast,
+    holds_nulls,
+    is_nullable,
+)
 from intarsia.nullable import NullableValues
 from intarsia.parallel import check_store
 
@@ -67,7 +74,7 @@ def write_request(logical: LogicalArrayHandle, config: LogicalConfig, request: R
         if holds_nulls(values):
             for (part, own), source, row in zip(chosen, sources, rows, strict=True):
                 own = own[part.target if points else outer_index(part.target, own.shape)]
-                for_member(source.array, own, f"region {state.region_text(row)}")
+                as_member_values(source.array, own, f"region {state.region_text(row)}")
         written = [part.row for part in parts]
         if len(state.manifest.replicas):
             boxes = written_cells(state.manifest, request)
@@ -212,7 +219,7 @@ def _request_text(request: Request) -> str:
 
 def write_box(source: PreparedMember, box: Box, value: Any, config: LogicalConfig | None = None) -> None:
     """Write values, or one value, into a box of a member."""
-    values = broadcast(for_member(source.array, value, f"the array {source.name!r}"), box.shape)
+    values = broadcast(as_member_values(source.array, value, f"the array {source.name!r}"), box.shape)
     inside = tuple(slice(a, b, 1) for a, b in zip(*box, strict=True))
     every = tuple(slice(0, n, 1) for n in box.shape)
     if values.size:

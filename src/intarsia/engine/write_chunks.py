@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from intarsia.engine.plan import Part
     from intarsia.engine.prepared_member import PreparedMember
     from intarsia.engine.state import StoredMetadata
-    from intarsia.manifest.coercion import Values
+    from intarsia.manifest.data_types import Values
     from intarsia.manifest.region_table import Ints
 
 

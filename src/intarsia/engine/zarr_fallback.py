@@ -39,7 +39,7 @@ from intarsia.engine.plan import chunks_along
 from intarsia.engine.request import moved
 from intarsia.engine.write_chunks import lock_shards
 from intarsia.manifest.box import grown
-from intarsia.manifest.coercion import Values, points_of, put
+from intarsia.manifest.data_types import Values, read_points, write_decoded
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def read_part_by_zarr(
     for piece in pieces:
         if points:
             coordinates: Any = piece.source
-            put(out, piece.target, points_of(member, coordinates), packing)
+            write_decoded(out, piece.target, read_points(member, coordinates), packing)
         elif (
             source.is_plain
             and packing is None
@@ -244,7 +244,9 @@ def read_part_by_zarr(
             inside: Any = piece.source
             member.get_basic_selection(inside, out=place)
         else:
-            put(out, outer_index(piece.target, out.shape), _read_outer(member, piece.source), packing)
+            write_decoded(
+                out, outer_index(piece.target, out.shape), _read_outer(member, piece.source), packing
+            )
 
 
 def _read_outer(member: zarr.Array[Any], source: Any) -> Any:

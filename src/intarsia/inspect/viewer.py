@@ -45,7 +45,7 @@ from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, op
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import reader
 from intarsia.manifest.box import Box
-from intarsia.manifest.coercion import type_text
+from intarsia.manifest.data_types import type_text
 from intarsia.versions.authorization import store_of
 from intarsia.versions.history import history
 from intarsia.versions.version import Version

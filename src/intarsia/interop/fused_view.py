@@ -47,7 +47,7 @@ from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Box
-from intarsia.manifest.coercion import allocated
+from intarsia.manifest.data_types import allocate
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, convention
 from intarsia.parallel import check_travels
 from intarsia.versions.version import LATEST, Version, resolve_store
@@ -520,7 +520,7 @@ class ArrayView:
             return None
         values = read_request(self._logical, parse_selection(manifest.shape, elements.slices or ...))
         if values.shape != self._chunks:  # chunks have the full size even at the edge of the array
-            padded = allocated(manifest.data_type, self._chunks, manifest.fill_value)
+            padded = allocate(manifest.data_type, self._chunks, manifest.fill_value)
             padded[tuple(slice(n) for n in values.shape)] = values
             values = padded
         buffer = self._spec.prototype.nd_buffer.from_ndarray_like(values)

@@ -30,7 +30,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import create, reader
 from intarsia.logical.staging import Reservation, clean_up, reserve_regions
 from intarsia.manifest.box import Box, blocks
-from intarsia.manifest.coercion import data_type_of
+from intarsia.manifest.data_types import data_type_of
 from intarsia.manifest.manifest import Manifest
 from intarsia.progress import Progress, part_of
 from intarsia.versions.version import LATEST, Version, resolve_store

@@ -18,7 +18,7 @@ from intarsia.errors import UnreachableMembersError
 from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.hierarchy import joined_path
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.manifest.coercion import type_text
+from intarsia.manifest.data_types import type_text
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Row
 from intarsia.manifest.view import View

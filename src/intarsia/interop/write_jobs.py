@@ -25,7 +25,7 @@ from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.opening import create
 from intarsia.logical.staging import Reservation, clean_up, reserve_in_existing_regions, reserve_regions
 from intarsia.manifest.box import Bounds, Box
-from intarsia.manifest.coercion import as_values
+from intarsia.manifest.data_types import as_values
 from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.nullable import optional_dtype
 

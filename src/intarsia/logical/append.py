@@ -16,7 +16,7 @@ from intarsia.logical.encoding import Encoding, encoding_like, encoding_of, plan
 from intarsia.logical.recode import copy_to_unpacked_member
 from intarsia.logical.staging import Reservation, check_shape
 from intarsia.manifest.box import Box
-from intarsia.manifest.coercion import Values, as_values, holds_nulls, is_nullable
+from intarsia.manifest.data_types import Values, as_values, holds_nulls, is_nullable
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.region_table import NONE, Row
 

@@ -26,7 +26,7 @@ from intarsia.logical.encoding import Encoding, encoding_of
 from intarsia.logical.recode import copy_to_unpacked_member
 from intarsia.logical.staging import Reservation, check_shape, lattice_box, reserve_regions
 from intarsia.manifest.box import BoundsLike, Box, sizes_of
-from intarsia.manifest.coercion import as_values
+from intarsia.manifest.data_types import as_values
 from intarsia.manifest.document import NAME, problems_of_regions
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing

@@ -28,7 +28,7 @@ from intarsia.engine.accessors import provided
 from intarsia.engine.prepared_member import AnyArray
 from intarsia.errors import ShapeError
 from intarsia.manifest.box import sizes_of
-from intarsia.manifest.coercion import as_values, data_type_of, values_dtype
+from intarsia.manifest.data_types import as_values, data_type_of, values_dtype
 from intarsia.manifest.region_table import NONE
 from intarsia.nullable import NullableCodec, OptionalDType
 from intarsia.nullable.codec import default_serializer, optional_codec
@@ -154,7 +154,7 @@ def _with_size(part: Any, itemsize: int) -> Any:
 def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) -> tuple[Codec, ...] | None:
     """The codec list of a new member. For nullable data, codecs without `optional` apply to the values.
 
-    >>> from intarsia.manifest.coercion import data_type_of
+    >>> from intarsia.manifest.data_types import data_type_of
     >>> (codec,) = codecs_for(data_type_of("optional[int8]"), ["gzip"])
     >>> [type(nested).__name__ for nested in codec.data_codecs]
     ['BytesCodec', 'GzipCodec']
@@ -179,7 +179,7 @@ def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) 
 def serializer_of(data_type: ZDType[Any, Any]) -> ArrayBytesCodec:
     """The serializer of a codec list that names none; for nullable data, that of the values.
 
-    >>> from intarsia.manifest.coercion import data_type_of
+    >>> from intarsia.manifest.data_types import data_type_of
     >>> serializer_of(data_type_of("string"))
     VLenUTF8Codec()
     """

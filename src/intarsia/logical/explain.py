@@ -13,7 +13,7 @@ from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.read import Read
 from intarsia.engine.replica_choice import LayerPrice, layer_prices
 from intarsia.engine.request import Mode, parse_selection
-from intarsia.manifest.coercion import type_text
+from intarsia.manifest.data_types import type_text
 
 if TYPE_CHECKING:
     from intarsia.engine.chunk_plan import ChunkPlan

@@ -36,7 +36,7 @@ from intarsia.logical.hierarchy import (
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import sizes_of
-from intarsia.manifest.coercion import data_type_of, plain_type
+from intarsia.manifest.data_types import data_type_of, plain_type
 from intarsia.manifest.document import MAX_ELEMENTS
 from intarsia.manifest.manifest import Manifest
 from intarsia.parallel import check_store

@@ -26,7 +26,7 @@ from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import DataPiece, Reservation
 from intarsia.manifest.box import BLOCK_BYTES, Box, blocks
-from intarsia.manifest.coercion import Values, data_type_of
+from intarsia.manifest.data_types import Values, data_type_of
 from intarsia.manifest.manifest import Manifest, NewRegion
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.packing_columns import NO_PACKINGS, PackingChoice, choose_packing

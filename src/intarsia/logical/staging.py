@@ -22,7 +22,7 @@ from intarsia.engine.write import write_box
 from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.logical.encoding import Encoding
 from intarsia.manifest.box import BoundsLike, Box, element_bounds
-from intarsia.manifest.coercion import Values, broadcast
+from intarsia.manifest.data_types import Values, broadcast
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing
 from intarsia.manifest.region_table import RegionTable, Row

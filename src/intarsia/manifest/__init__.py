@@ -4,5 +4,5 @@
 - `manifest` is the whole; `document` its JSON, and what may be wrong with it; `stored_table` its large form.
 - `typed_json` decodes JSON and names the field that is wrong.
 - A region may have a `packing` (stored in `packing_columns`) and a `view` of its member.
-- `coercion` says what values an array of a data type takes.
+- `data_types` says what values an array of a data type takes.
 """

@@ -15,7 +15,7 @@ from zarr.dtype import parse_dtype
 
 from intarsia.display import one_line
 from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError, signal_failure
-from intarsia.manifest.coercion import zarr_type
+from intarsia.manifest.data_types import zarr_type
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings, can_hold
 from intarsia.manifest.region_table import MAX_LAYERS, MAX_REGIONS, NO_REGIONS, NONE, Ints, RegionTable
 from intarsia.manifest.typed_json import decode

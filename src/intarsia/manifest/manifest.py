@@ -18,7 +18,7 @@ from zarr.dtype import ZDType, parse_dtype
 
 from intarsia.errors import ManifestError
 from intarsia.manifest.box import Box, chunk_grid
-from intarsia.manifest.coercion import data_type_of, fill_value_of, values_dtype
+from intarsia.manifest.data_types import data_type_of, fill_value_of, values_dtype
 from intarsia.manifest.document import (
     COLUMNS,
     MANIFEST_KEY,

@@ -1,11 +1,8 @@
-"""The numbers that packings are made of: their data types, xarray's rules for them, their form in JSON.
-
-xarray's own rules for the attributes of a variable and their types are in its `coding/variables.py`.
-
-How stored numbers become values: a scale, an offset and missing values, as in the CF conventions.
+"""How stored numbers become values: a scale, an offset and missing values, as in the CF conventions.
 
 Everything is decided and computed as in xarray, so that both give the same values to the last bit. xarray
-decides by the attributes and their types on every read; a `Packing` holds the decision.
+decides by the attributes and their types on every read (`coding/variables.py`); a `Packing` holds the
+decision.
 """
 
 from __future__ import annotations

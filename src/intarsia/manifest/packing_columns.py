@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from intarsia.errors import PackingError
-from intarsia.manifest.coercion import is_nullable, type_text, values_dtype
+from intarsia.manifest.data_types import is_nullable, type_text, values_dtype
 from intarsia.manifest.packing import KINDS, Number, Packing, exact, numbers_of
 from intarsia.manifest.region_table import MAX_REGIONS, NONE, Ints, ReadLater
 from intarsia.manifest.typed_json import decode

@@ -28,7 +28,7 @@ from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.recode import copy_values, recode_encoding, reserve_recode
 from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box
-from intarsia.manifest.coercion import as_values
+from intarsia.manifest.data_types import as_values
 from intarsia.manifest.packing_columns import PackingChoice, choose_packing
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent

@@ -17,7 +17,7 @@ from intarsia.archives.plan.axis_union import spans
 from intarsia.archives.plan.coordinates import are_comparable, calendar_of, has_time_units, same_values
 from intarsia.archives.plan.reconcile import units_of
 from intarsia.errors import IngestError, argument
-from intarsia.manifest.coercion import is_nullable, values_dtype
+from intarsia.manifest.data_types import is_nullable, values_dtype
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset

@@ -22,7 +22,7 @@ from intarsia.archives.parsed_file import ParsedVariable
 from intarsia.display import codecs_text
 from intarsia.errors import IngestError, argument
 from intarsia.manifest.box import Box, chunk_grid
-from intarsia.manifest.coercion import zarr_type
+from intarsia.manifest.data_types import zarr_type
 from intarsia.nullable import NULL, OptionalDType, Some
 
 

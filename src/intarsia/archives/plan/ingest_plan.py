@@ -33,7 +33,7 @@ from intarsia.archives.plan.member_allocation import GrowingMember, allocate_mem
 from intarsia.archives.plan.reconcile import wider_type
 from intarsia.errors import IngestError, argument
 from intarsia.manifest.box import Box, chunk_grid
-from intarsia.manifest.coercion import is_nullable, values_dtype
+from intarsia.manifest.data_types import is_nullable, values_dtype
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset

@@ -29,7 +29,7 @@ from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.members import Members
 from intarsia.logical.staging import DataPiece, Reservation
 from intarsia.manifest.box import Box
-from intarsia.manifest.coercion import as_values
+from intarsia.manifest.data_types import as_values
 from intarsia.manifest.manifest import Manifest
 from intarsia.parallel import StoreHandle, WriteResult, WriterPool, result_of
 from intarsia.progress import Progress, silent

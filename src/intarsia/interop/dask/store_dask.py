@@ -20,7 +20,7 @@ from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import Reservation, remove_empty_groups_on_failure
-from intarsia.manifest.coercion import as_values, shown
+from intarsia.manifest.data_types import as_values, shown
 from intarsia.manifest.manifest import NewRegion
 from intarsia.parallel import fork_of
 from intarsia.progress import Progress, silent

@@ -74,10 +74,10 @@ def type_text(data_type: ZDType[Any, Any]) -> str:
     return str(data_type) if isinstance(data_type, OptionalDType) else str(data_type.to_native_dtype())
 
 
-def allocated(data_type: ZDType[Any, Any], shape: tuple[int, ...], fill_value: Any = None) -> Values:
+def allocate(data_type: ZDType[Any, Any], shape: tuple[int, ...], fill_value: Any = None) -> Values:
     """Memory for a read, filled if there is a fill value.
 
-    >>> allocated(data_type_of("optional[int8]"), (2,), fill_value=None).shape
+    >>> allocate(data_type_of("optional[int8]"), (2,), fill_value=None).shape
     (2,)
     """
     if isinstance(data_type, OptionalDType):
@@ -88,11 +88,11 @@ def allocated(data_type: ZDType[Any, Any], shape: tuple[int, ...], fill_value: A
     return np.empty(shape, dtype=dtype) if fill_value is None else np.full(shape, fill_value, dtype=dtype)
 
 
-def put(out: Values, target: Any, decoded: Any, packing: Packing | None = None) -> None:
+def write_decoded(out: Values, target: Any, decoded: Any, packing: Packing | None = None) -> None:
     """Write part of a decoded chunk, with its nulls, where it belongs; packed numbers become their values.
 
-    >>> out = allocated(data_type_of("optional[int8]"), (3,), fill_value=Null())
-    >>> put(out, slice(1, 3), np.array([5, 6], dtype="int8"))
+    >>> out = allocate(data_type_of("optional[int8]"), (3,), fill_value=Null())
+    >>> write_decoded(out, slice(1, 3), np.array([5, 6], dtype="int8"))
     >>> out
     NullableValues([NULL, 5, 6], dtype=int8)
     """
@@ -107,7 +107,7 @@ def put(out: Values, target: Any, decoded: Any, packing: Packing | None = None) 
         out[target] = decoded
 
 
-def points_of(member: zarr.Array[Any], points: Any) -> Values:
+def read_points(member: zarr.Array[Any], points: Any) -> Values:
     """Single elements of a member; zarr would return a plain array, without their nulls."""
     if is_nullable(member.metadata.dtype):
         from intarsia.nullable import NullableArray
@@ -116,10 +116,10 @@ def points_of(member: zarr.Array[Any], points: Any) -> Values:
     return member.get_coordinate_selection(points)
 
 
-def shown(values: Values) -> Any:
+def to_user_array(values: Values) -> Any:
     """What a user gets from a read: masked arrays, if there is one level of null.
 
-    >>> shown(as_nullable([1, None])).tolist()
+    >>> to_user_array(as_nullable([1, None])).tolist()
     [1, None]
     """
     if not isinstance(values, NullableValues) or values.depth > 1:
@@ -201,7 +201,7 @@ def broadcast(values: Values, shape: tuple[int, ...]) -> Values:
     )
 
 
-def for_member(member: zarr.Array[Any], values: Values, where: str) -> Values:
+def as_member_values(member: zarr.Array[Any], values: Values, where: str) -> Values:
     """The values, or the one value, in the form for the member; a plain member takes no null."""
     data_type: Any = member.metadata.dtype
     if isinstance(values, Null | Some):
@@ -231,7 +231,7 @@ def holds_nulls(values: Values) -> bool:
     return isinstance(values, NullableValues) and values.null_count > 0
 
 
-def fits(data_type: ZDType[Any, Any], member: zarr.Array[Any]) -> bool:
+def member_dtype_fits(data_type: ZDType[Any, Any], member: zarr.Array[Any]) -> bool:
     """Whether the member decodes to the logical data type, or to the plain type of its values."""
     own: Any = member.metadata.dtype
     if isinstance(own, OptionalDType) or not isinstance(data_type, OptionalDType):
