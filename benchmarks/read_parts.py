@@ -17,7 +17,7 @@ import numpy as np
 from zarr.storage import MemoryStore
 
 from benchmarks.measure import table
-from intarsia.engine import pool
+from intarsia.engine import thread_pool
 from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.config import cores
 from intarsia.engine.fetch.store import FileSpan
@@ -130,7 +130,7 @@ def _content(path):
 
 def all_of(things, do, threads):
     left = iter(things)
-    pool.run(lambda: next(left, None), do, threads)
+    thread_pool.run_in_threads(lambda: next(left, None), do, threads)
 
 
 class Reads:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.engine.pool import batches
+from intarsia.engine.thread_pool import batches
 
 
 class Chunks:

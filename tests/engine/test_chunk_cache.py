@@ -55,7 +55,7 @@ def test_chunks_that_are_kept_are_not_fetched_again(repo, monkeypatch, again):
     reader = intarsia.reader(repo, "a").with_config(cache=1 << 20)
     np.testing.assert_array_equal(reader[:16], VALUES[:16])
     assert reader.cached_bytes == 2 * 7 * CHUNK
-    monkeypatch.setattr("intarsia.engine.pool._begin", refuse)
+    monkeypatch.setattr("intarsia.engine.thread_pool._begin", refuse)
     np.testing.assert_array_equal(reader[again], VALUES[again])
     np.testing.assert_array_equal(asyncio.run(reader.read_async(again)), VALUES[again])
     with pytest.raises(AssertionError, match="a chunk is fetched"):
@@ -67,7 +67,7 @@ def test_those_that_were_used_last_stay(repo, monkeypatch):
     for column in (0, 8, 16, 0, 24):  # the second one makes room for the last
         assert reader[0, column] == column
     assert reader.cached_bytes == 3 * CHUNK
-    monkeypatch.setattr("intarsia.engine.pool._begin", refuse)
+    monkeypatch.setattr("intarsia.engine.thread_pool._begin", refuse)
     assert [int(reader[0, column]) for column in (0, 16, 24)] == [0, 16, 24]
     with pytest.raises(AssertionError):
         reader[0, 8]

@@ -124,7 +124,7 @@ def test_a_read_is_planned_with_one_manifest_while_another_thread_edits():
 
 
 def test_a_little_of_large_chunks_that_are_not_compressed_takes_one_thread(monkeypatch):
-    monkeypatch.setattr("intarsia.engine.pool.WORTH_A_READING_THREAD", 16 << 10)
+    monkeypatch.setattr("intarsia.engine.thread_pool.WORTH_A_READING_THREAD", 16 << 10)
     array = intarsia.create(MemoryStore(), "a", shape=(8, 1 << 16), chunks=(1, 1 << 16), dtype="f8")
     array.add_region(((0, 4), (0, 1 << 16)), codecs=[], data=np.ones((4, 1 << 16)))
     array.add_region(((4, 8), (0, 1 << 16)), codecs=["zstd"], data=np.ones((4, 1 << 16)))
@@ -132,7 +132,7 @@ def test_a_little_of_large_chunks_that_are_not_compressed_takes_one_thread(monke
     assert intarsia.explain(many, np.s_[:4, :9]).threads == 1
     assert intarsia.explain(many, np.s_[:4]).threads == 4
     assert intarsia.explain(many, np.s_[4:, :9]).threads == 4
-    monkeypatch.setattr("intarsia.engine.pool.WORTH_A_READING_THREAD", 256 << 10)
+    monkeypatch.setattr("intarsia.engine.thread_pool.WORTH_A_READING_THREAD", 256 << 10)
     assert [intarsia.explain(many, rows).threads for rows in (np.s_[:4], np.s_[4:])] == [1, 4]
 
 

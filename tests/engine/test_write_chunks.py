@@ -79,7 +79,7 @@ def test_shards_are_stored_as_zarr_stores_them(data, loop):
         if data.draw(st.integers(0, 3)) == 0:
             values = np.int32(data.draw(st.sampled_from([7, 5])))
         config = intarsia.engine.config.LogicalConfig(threads=data.draw(st.integers(1, 3)))
-        with mock.patch.object(intarsia.engine.pool, "WORTH_A_THREAD", 1):
+        with mock.patch.object(intarsia.engine.thread_pool, "WORTH_A_THREAD", 1):
             write_box(source, box, values, config)
         theirs[tuple(slice(a, b) for a, b in zip(*box, strict=True))] = values
         assert stored(memory[0]) == stored(memory[1])
@@ -189,7 +189,7 @@ class Failing(AsyncOnly):
 def test_a_shard_that_cannot_be_read_ends_the_write_and_nobody_waits_for_it():
     array, _ = region(Failing(MemoryStore()))
     with (
-        mock.patch.object(intarsia.engine.pool, "WORTH_A_THREAD", 1),
+        mock.patch.object(intarsia.engine.thread_pool, "WORTH_A_THREAD", 1),
         pytest.raises(intarsia.errors.ReadError, match="broken"),
     ):
         array.with_config(threads=4)[1:63, 1:47] = 3

@@ -1,7 +1,7 @@
 """Any Zarr array, read and written fast.
 
 A read goes one way: `request` (what a selection means) -> `plan` (which part of which member;
-`replica_choice` swaps in replicas that cost less) -> `chunk_plan` (which chunks, and with `inner_chunks` which
+`replica_choice` swaps in replicas that cost less) -> `chunk_plan` (which chunks; with `inner_chunks`, which
 piece of a shard or chunk) -> `fetch/` -> `chunk_codecs` -> the output. `read` leads through it; `write` and
 `write_chunks` go the other way.
 

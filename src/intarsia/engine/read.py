@@ -27,9 +27,9 @@ from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Pending, StoreFetcher
 from intarsia.engine.inner_chunks import ShardIndexError, locate, shard_positions
 from intarsia.engine.plan import Part, plan
-from intarsia.engine.pool import Batch, Queue, by_fetcher, run, threads_for, whole_batch
 from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMember
 from intarsia.engine.replica_choice import LayerChoice
+from intarsia.engine.thread_pool import Batch, Queue, by_fetcher, run_in_threads, threads_for, whole_batch
 from intarsia.engine.zarr_fallback import culprit, read_part_by_zarr
 from intarsia.errors import IntarsiaError, ReadError, no_thread
 from intarsia.manifest.data_types import Values, allocate
@@ -37,9 +37,9 @@ from intarsia.manifest.packing_columns import Packings
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
+    from intarsia.engine.array_handle import ArrayHandle, ArrayState
     from intarsia.engine.chunk_cache import ChunkCache
     from intarsia.engine.request import Request
-    from intarsia.engine.state import ArrayHandle, ArrayState
 
 
 def read_request(
@@ -92,7 +92,7 @@ async def read_request_async(
 class Read:
     """A request, read from one state of an array."""
 
-    works: list[ChunkPlan]
+    chunk_plans: list[ChunkPlan]
     """The parts that the engine reads."""
 
     by_zarr: list[tuple[Part, ZarrMember]]
@@ -120,13 +120,13 @@ class Read:
         manifest = self._state.manifest
         fill_value = None if self.plan.is_complete else manifest.fill_value
         self._out: Values = allocate(manifest.data_type, self._shape, fill_value)
-        for work in self.works:
+        for work in self.chunk_plans:
             work.out = work.part.onto(self._out)
             if work.chunks.size > work.present.size:
                 _fill_missing(work)
             if self._cache is not None:
                 self._cache.place(work)
-        self._busy = [work for work in self.works if work.present.size]
+        self._busy = [work for work in self.chunk_plans if work.present.size]
 
     def prepare(self, *, by_strips: bool = False, look_up_later: bool = False) -> None:
         """Find every chunk that the request needs, and where its bytes are; in parts as `plan` makes them.
@@ -137,7 +137,7 @@ class Read:
         state, request, fetcher = self._state, self._request, self._fetcher
         choose = self._layers.among(state, near=fetcher.is_near)
         self.plan = plan(state.manifest, request, by_strips=by_strips, choose=choose)
-        self.works, self.by_zarr = [], []
+        self.chunk_plans, self.by_zarr = [], []
         parts, points = self.plan.parts, request.axes is None
         has_packings = len(state.manifest.packings) > 0
         if len(parts) > 1:
@@ -146,19 +146,19 @@ class Read:
             source = self._source_of(part)
             if isinstance(source, EngineMember):
                 packing = state.packings_of(part) if has_packings else None
-                self.works.append(ChunkPlan(part, source, points, self._shape, packing))
+                self.chunk_plans.append(ChunkPlan(part, source, points, self._shape, packing))
             elif part.strip is not None:  # zarr reads for one packing at a time
                 self.prepare(look_up_later=look_up_later)
                 return
             else:
                 self.by_zarr.append((part, source))
-        if self.works:
+        if self.chunk_plans:
             self._locate(look_up_later)
             if self._cache is None and fetcher.supports_ranges:
-                for work in self.works:
+                for work in self.chunk_plans:
                     work.narrow()
-            if len(self.works) > 1 or self.works[0].present.size > 1:
-                _join(self.works)
+            if len(self.chunk_plans) > 1 or self.chunk_plans[0].present.size > 1:
+                _join(self.chunk_plans)
 
     def _source_of(self, part: Part) -> EngineMember | ZarrMember:
         try:
@@ -169,7 +169,7 @@ class Read:
             raise
 
     def _locate(self, look_up_later: bool) -> None:
-        fetcher, whole = self._fetcher, [work for work in self.works if work.source.shards is None]
+        fetcher, whole = self._fetcher, [work for work in self.chunk_plans if work.source.shards is None]
         try:
             sized = fetcher.sizes([(work.source, work.chunks) for work in whole])
         except icechunk.IcechunkError as error:
@@ -179,13 +179,13 @@ class Read:
         for work, sizes in zip(whole, sized, strict=True):
             if sizes is not None:
                 work.set_sizes(sizes)
-        if len(whole) < len(self.works):
+        if len(whole) < len(self.chunk_plans):
             self._locate_in_shards(fetcher, look_up_later)
-        for work in self.works:
+        for work in self.chunk_plans:
             work.fetcher = fetcher.for_member(work.source)
 
     def _locate_in_shards(self, fetcher: StoreFetcher, look_up_later: bool) -> None:
-        sharded = [(work, shards) for work in self.works if (shards := work.source.shards) is not None]
+        sharded = [(work, shards) for work in self.chunk_plans if (shards := work.source.shards) is not None]
         if look_up_later:
             for work, shards in sharded:
                 work.look_up_later(*shard_positions(work.source, shards, work.chunks))
@@ -201,15 +201,15 @@ class Read:
 
     def read_chunks(self) -> None:
         """Fetch and decode all chunks, in a few threads."""
-        works, config = self._busy, self._config
-        if not works:
+        chunk_plans, config = self._busy, self._config
+        if not chunk_plans:
             return
-        threads = threads_for(works, config)
-        at_once = whole_batch(works, threads, config.window)
+        threads = threads_for(chunk_plans, config)
+        at_once = whole_batch(chunk_plans, threads, config.window)
         if at_once is not None:
             self._decode_batch(*at_once, Scratch())
             return
-        queue = Queue(works, threads, config.window)
+        queue = Queue(chunk_plans, threads, config.window)
         scratches = threading.local()
 
         def decode(taken: tuple[Batch, Pending]) -> None:
@@ -218,7 +218,7 @@ class Read:
                 scratch = scratches.own = Scratch()
             self._decode_batch(*taken, scratch)
 
-        run(queue.take, decode, threads, give_up=lambda _: queue.cancel())
+        run_in_threads(queue.take, decode, threads, give_up=lambda _: queue.cancel())
 
     async def read_chunks_async(self) -> None:
         """The same, without a thread that waits."""
@@ -287,7 +287,7 @@ class Read:
                 )
             except Exception as error:
                 raise self._failure(part.row, source, culprit(source, part), error) from error
-        incomplete = [row for work in self.works for row in work.incomplete_regions()]
+        incomplete = [row for work in self.chunk_plans for row in work.incomplete_regions()]
         incomplete += [part.row for part, _ in self.by_zarr]  # zarr does not say
         return self._out.reshape(request.shape), incomplete, None
 
@@ -316,9 +316,9 @@ class Read:
         return failure
 
 
-def _join(works: list[ChunkPlan]) -> None:
+def _join(chunk_plans: list[ChunkPlan]) -> None:
     """Decide which chunks come with one request."""
-    for via, those in by_fetcher(work for work in works if work.present.size):
+    for via, those in by_fetcher(work for work in chunk_plans if work.present.size):
         numbers = via.request_numbers([work.spans(work.present) for work in those])
         if numbers is not None:
             for work, request in zip(those, numbers, strict=True):

@@ -15,9 +15,9 @@ from intarsia._icechunk import safe_store
 from intarsia.codecs.context import switch_pipeline_for
 from intarsia.codecs.runtime_options import with_codecs
 from intarsia.display import Table, one_line, place_text
+from intarsia.engine.array_handle import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.engine.fetch.store import read_key
 from intarsia.engine.prepared_member import PreparedMember, fill_value_of
-from intarsia.engine.state import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import ReadError, ReadOnlyError
 from intarsia.manifest.box import Box
@@ -121,7 +121,7 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
             self._known = document, state
         return True
 
-    def keeps(self, state: ArrayState[OneMember], rows: Sequence[int]) -> bool:
+    def still_backs(self, state: ArrayState[OneMember], rows: Sequence[int]) -> bool:
         return _description(_array(state).metadata) == _description(self.array.metadata)
 
     def reload(self) -> None:

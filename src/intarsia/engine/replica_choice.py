@@ -32,9 +32,9 @@ from intarsia.errors import IntarsiaError, ReadError
 from intarsia.manifest.box import Box
 
 if TYPE_CHECKING:
+    from intarsia.engine.array_handle import ArrayState
     from intarsia.engine.prepared_member import AnyArray
     from intarsia.engine.request import Request
-    from intarsia.engine.state import ArrayState
 
 
 NEAR_REQUEST = 12 << 10

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from zarr.dtype import ZDType
     from zarr_indexing import LazyArray
 
-    from intarsia.engine.state import ArrayHandle
+    from intarsia.engine.array_handle import ArrayHandle
     from intarsia.manifest.manifest import Manifest
 
 type Fields = str | Sequence[str] | None

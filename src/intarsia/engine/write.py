@@ -16,10 +16,10 @@ import numpy as np
 from intarsia.engine.chunk_plan import ChunkPlan, outer_index
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.plan import AxisSelector, Part, SelectionPlan, chunks_along, chunks_of_points, plan
-from intarsia.engine.pool import run, threads_for
 from intarsia.engine.prepared_member import EngineMember, PreparedMember
 from intarsia.engine.read import read_state
 from intarsia.engine.replica_choice import LayerChoice
+from intarsia.engine.thread_pool import run_in_threads, threads_for
 from intarsia.engine.write_chunks import ChunkWriter, Look, ShardWriter, lock_shards
 from intarsia.engine.zarr_fallback import write_part_by_zarr
 from intarsia.errors import CrossRegionWriteError, NoRegionError, PackingError, ShapeError
@@ -36,8 +36,9 @@ from intarsia.nullable import NullableValues
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
+    from intarsia.engine.array_handle import ArrayState, StoredMetadata
     from intarsia.engine.request import Axis, Request
-    from intarsia.engine.state import ArrayState, StoredMetadata
+    from intarsia.engine.array_handle import ArrayState, StoredMetadata
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing
@@ -264,7 +265,7 @@ def write_part(
 def _written(writer: ChunkWriter, threads: int) -> StoredMetadata | None:
     """Let threads write; none of them is left behind, whatever happens."""
     try:
-        run(writer.take, writer.write, threads, give_up=writer.give_up)
+        run_in_threads(writer.take, writer.write, threads, give_up=writer.give_up)
         writer.finish()
     except BaseException as failure:
         writer.give_up(failure)

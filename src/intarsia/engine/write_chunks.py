@@ -37,15 +37,15 @@ from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Pending, Spans, start
 from intarsia.engine.inner_chunks import Shards, shard_positions
 from intarsia.engine.plan import chunks_along, chunks_of_points
-from intarsia.engine.pool import BATCHES_PER_THREAD, Batch, batches
+from intarsia.engine.thread_pool import BATCHES_PER_THREAD, Batch, batches
 from intarsia.errors import ReadError
 from intarsia.file_io import write_all
 
 if TYPE_CHECKING:
+    from intarsia.engine.array_handle import StoredMetadata
     from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.plan import Part
     from intarsia.engine.prepared_member import PreparedMember
-    from intarsia.engine.state import StoredMetadata
     from intarsia.manifest.data_types import Values
     from intarsia.manifest.region_table import Ints
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from intarsia.display import Column, Result, Table, count_text, first_rows, size_text
 from intarsia.engine.fetch.store import Cost
-from intarsia.engine.pool import Batch, by_fetcher, cut, threads_for
 from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.read import Read
 from intarsia.engine.replica_choice import LayerPrice, layer_prices
 from intarsia.engine.request import Mode, parse_selection
+from intarsia.engine.thread_pool import Batch, by_fetcher, cut_into_batches, threads_for
 from intarsia.manifest.data_types import type_text
 
 if TYPE_CHECKING:
+    from intarsia.engine.array_handle import ArrayHandle
     from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.plan import Part
     from intarsia.engine.prepared_member import PreparedMember, ZarrMember
-    from intarsia.engine.state import ArrayHandle
     from intarsia.engine.stored_array import StoredArray
     from intarsia.logical.logical_array import LogicalArray
 
@@ -201,12 +201,12 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     request = parse_selection(array.shape, selection, mode)
     prepared = Read(handle, handle.state, request, config)
     prepared.prepare()
-    explained = {id(work.part): _explain_work(handle, work) for work in prepared.works}
+    explained = {id(work.part): _explain_work(handle, work) for work in prepared.chunk_plans}
     explained |= {id(part): _explain_by_zarr(handle, part, source) for part, source in prepared.by_zarr}
-    busy = [work for work in prepared.works if work.present.size]
+    busy = [work for work in prepared.chunk_plans if work.present.size]
     threads = threads_for(busy, config) if busy else 1
     requests, requested_bytes = _cost(
-        batch for batches in cut(busy, threads, config.window) for batch in batches
+        batch for batches in cut_into_batches(busy, threads, config.window) for batch in batches
     )
     ideal, _ = _cost([(work, work.present) for work in those] for _, those in by_fetcher(busy))
     return Explanation(

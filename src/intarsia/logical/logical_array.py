@@ -28,7 +28,7 @@ from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
     from intarsia.codecs import CodecLike
-    from intarsia.engine.state import Fallback
+    from intarsia.engine.array_handle import ReplicaFallback
     from intarsia.logical.explain import ArrayInfo
     from intarsia.manifest.manifest import Manifest
 
@@ -122,7 +122,7 @@ class LogicalArray(Accessors, StoredArray):
         return tuple(Region.of(self._logical, first + i) for i in range(len(manifest.replicas)))
 
     @property
-    def fallbacks(self) -> tuple[Fallback, ...]:
+    def fallbacks(self) -> tuple[ReplicaFallback, ...]:
         """Regions that failed and were read from another layer instead; see `with_config(fallback=True)`.
 
         Handles made with `with_config` share them.

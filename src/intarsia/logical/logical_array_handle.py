@@ -14,10 +14,10 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import sync
 from intarsia.codecs.runtime_options import NO_OPTIONS, Options, PicklableOptions, remembered_decision
 from intarsia.display import one_line, place_text
+from intarsia.engine.array_handle import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.engine.fetch import is_immutable
 from intarsia.engine.fetch.store import read_key
 from intarsia.engine.prepared_member import checked_member
-from intarsia.engine.state import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, signal_failure
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.members import Members
@@ -176,7 +176,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             self._known = document, state.manifest
         return True
 
-    def keeps(self, state: ArrayState[Members], rows: Sequence[int]) -> bool:
+    def still_backs(self, state: ArrayState[Members], rows: Sequence[int]) -> bool:
         before = state.manifest
         return all(still_backs_region(before, self.manifest, before.backings.row(i)) for i in rows)
 

@@ -96,7 +96,7 @@ def test_the_system_says_which_files_are_in_memory(tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_arrays_of_cold_files_read_the_same(tmp_path, told, threads, monkeypatch):
-    monkeypatch.setattr("intarsia.engine.pool.WORTH_A_READING_THREAD", 1 << 10)
+    monkeypatch.setattr("intarsia.engine.thread_pool.WORTH_A_READING_THREAD", 1 << 10)
     values = np.arange(200 * 64 * 64, dtype="f4").reshape(200, 64, 64)
     plain = zarr.create_array(tmp_path / "plain", data=values, chunks=(1, 64, 64))
     repo = intarsia.open_repository(tmp_path / "repository", create=True)

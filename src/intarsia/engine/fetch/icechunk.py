@@ -50,7 +50,7 @@ from intarsia.engine.fetch.virtual import (
     SourceObjects,
     read_joined,
 )
-from intarsia.engine.pool import run
+from intarsia.engine.thread_pool import run
 from intarsia.extras import is_installed
 from intarsia.parallel import check_store
 
@@ -185,7 +185,7 @@ def _for_all[T, R](function: Callable[[T], R], items: Sequence[T], at_a_time: in
     def one(numbered: tuple[int, T]) -> None:
         results[numbered[0]] = function(numbered[1])
 
-    run(lambda: next(left, None), one, threads=min(at_a_time, len(items)))
+    run_in_threads(lambda: next(left, None), one, threads=min(at_a_time, len(items)))
     return [results[number] for number in range(len(items))]
 
 

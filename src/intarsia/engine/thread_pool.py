@@ -59,7 +59,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_helpers)
 
 
-def run[T](
+def run_in_threads[T](
     take: Callable[[], T | None],
     work: Callable[[T], None],
     threads: int,
@@ -72,7 +72,7 @@ def run[T](
     KeyboardInterrupt or what a signal handler raises, which is raised whatever else failed.
 
     >>> left, done = [3, 2, 1], []
-    >>> run(lambda: left.pop() if left else None, done.append, threads=1)
+    >>> run_in_threads(lambda: left.pop() if left else None, done.append, threads=1)
     >>> done
     [1, 2, 3]
     """
@@ -191,13 +191,13 @@ RAW_WORK = 1 / 16
 hardly more than the interpreter's lock."""
 
 
-def threads_for(works: list[ChunkPlan], config: LogicalConfig, *, writing: bool = False) -> int:
+def threads_for(chunk_plans: list[ChunkPlan], config: LogicalConfig, *, writing: bool = False) -> int:
     """How many threads to use: as many as are allowed, have something to do, and fit into half the window."""
-    if len(works) == 1 and works[0].present.size == 1:
+    if len(chunk_plans) == 1 and chunk_plans[0].present.size == 1:
         return 1
     chunks = largest = size = too_small = 0
     total = 0.0
-    for work in works:
+    for work in chunk_plans:
         decoder = work.source.decoder
         chunks += work.present.size
         decoded = work.present.size * decoder.nbytes
@@ -217,15 +217,17 @@ def threads_for(works: list[ChunkPlan], config: LogicalConfig, *, writing: bool 
     return max(1, min(config.most_threads, chunks, fitting, int(total / worth)))
 
 
-def cut(works: list[ChunkPlan], threads: int, window: int) -> tuple[Iterator[Batch], Iterator[Batch]]:
+def cut_into_batches(
+    chunk_plans: list[ChunkPlan], threads: int, window: int
+) -> tuple[Iterator[Batch], Iterator[Batch]]:
     """The batches of a read: those that are fetched ahead, and those that the decoding threads read."""
-    chunks = sum(work.present.size for work in works)
-    decoded = sum(work.present.size * work.source.decoder.nbytes for work in works)
+    chunks = sum(work.present.size for work in chunk_plans)
+    decoded = sum(work.present.size * work.source.decoder.nbytes for work in chunk_plans)
     count = min(threads * BATCHES_PER_THREAD, max(threads, decoded // WORTH_A_BATCH))
     each = max(1, chunks // max(1, count))
     ahead: list[Iterator[Batch]] = []
     here: list[Iterator[Batch]] = []
-    for fetcher, those in by_fetcher(works):
+    for fetcher, those in by_fetcher(chunk_plans):
         if fetcher.in_threads:
             here.append(batches(those, window // 2 // threads, each))
         else:
@@ -233,11 +235,11 @@ def cut(works: list[ChunkPlan], threads: int, window: int) -> tuple[Iterator[Bat
     return chain(*ahead), chain(*here)
 
 
-def whole_batch(works: list[ChunkPlan], threads: int, window: int) -> tuple[Batch, Pending] | None:
+def whole_batch(chunk_plans: list[ChunkPlan], threads: int, window: int) -> tuple[Batch, Pending] | None:
     """A read that is one batch, as most small ones are; None if it is more, or is fetched ahead."""
-    if threads > 1 or len(works) > 1:
+    if threads > 1 or len(chunk_plans) > 1:
         return None
-    (work,) = works
+    (work,) = chunk_plans
     if work.fetcher is None or not work.fetcher.in_threads:
         return None
     if work.present.size > 1 and int(work.nbytes[work.present].sum()) > window // 2:
@@ -246,10 +248,10 @@ def whole_batch(works: list[ChunkPlan], threads: int, window: int) -> tuple[Batc
     return batch, _begin(batch)
 
 
-def by_fetcher(works: Iterable[ChunkPlan]) -> list[tuple[Fetcher, list[ChunkPlan]]]:
+def by_fetcher(chunk_plans: Iterable[ChunkPlan]) -> list[tuple[Fetcher, list[ChunkPlan]]]:
     """Parts that one fetcher can fetch together."""
     found: dict[int, tuple[Fetcher, list[ChunkPlan]]] = {}
-    for work in works:
+    for work in chunk_plans:
         if work.fetcher is not None:
             found.setdefault(id(work.fetcher), (work.fetcher, []))[1].append(work)
     return list(found.values())
@@ -258,8 +260,8 @@ def by_fetcher(works: Iterable[ChunkPlan]) -> list[tuple[Fetcher, list[ChunkPlan
 class Queue:
     """Hands out batches whose bytes are on their way; encoded bytes take up to half the window."""
 
-    def __init__(self, works: list[ChunkPlan], threads: int, window: int) -> None:
-        self._ahead, self._here = cut(works, threads, window)
+    def __init__(self, chunk_plans: list[ChunkPlan], threads: int, window: int) -> None:
+        self._ahead, self._here = cut_into_batches(chunk_plans, threads, window)
         self._started: deque[tuple[Batch, Pending]] = deque()
         self._near: deque[tuple[Batch, Pending]] = deque()
         self._taken: list[Pending] = []
@@ -302,14 +304,14 @@ def _begin(batch: Batch) -> Pending:
     return fetcher.begin([work.spans(positions) for work, positions in batch])
 
 
-def batches(works: list[ChunkPlan], most_bytes: int, most_chunks: int) -> Iterator[Batch]:
+def batches(chunk_plans: list[ChunkPlan], most_bytes: int, most_chunks: int) -> Iterator[Batch]:
     """Cut work into batches of limited bytes and chunks, each with at least one chunk.
 
     What comes with one request stays together, unless that alone exceeds a batch.
     """
     batch: Batch = []
     room_bytes, room_chunks = most_bytes, most_chunks
-    for work in works:
+    for work in chunk_plans:
         positions = work.present
         total = np.cumsum(work.nbytes[positions])
         request = None if work.request is None else work.request[positions]

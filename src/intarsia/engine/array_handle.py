@@ -44,7 +44,7 @@ class StoredMetadata(NamedTuple):
     """The document; None if it is gone."""
 
 
-class Fallback(NamedTuple):
+class ReplicaFallback(NamedTuple):
     """A region that could not be read, for which another layer stood in."""
 
     bounds: tuple[tuple[int, int], ...]
@@ -162,7 +162,7 @@ class ArrayHandle[M: MemberArrays](ABC):
     _fetcher: StoreFetcher | None = None
 
     @cached_property
-    def fallbacks(self) -> dict[tuple[int, int], Fallback]:
+    def fallbacks(self) -> dict[tuple[int, int], ReplicaFallback]:
         """Regions that could not be read and for which another layer stood in, by generation and row."""
         return {}
 
@@ -171,7 +171,7 @@ class ArrayHandle[M: MemberArrays](ABC):
         manifest = state.manifest
         region = manifest.backings.row(row)
         bounds, member = manifest.elements(region.box).bounds, manifest.members[region.member]
-        self.fallbacks[manifest.generation, row] = Fallback(bounds, region.layer, member, str(error))
+        self.fallbacks[manifest.generation, row] = ReplicaFallback(bounds, region.layer, member, str(error))
 
     @property
     @abstractmethod
@@ -194,7 +194,7 @@ class ArrayHandle[M: MemberArrays](ABC):
         this was not checked yet."""
 
     @abstractmethod
-    def keeps(self, state: ArrayState[M], rows: Sequence[int]) -> bool:
+    def still_backs(self, state: ArrayState[M], rows: Sequence[int]) -> bool:
         """Whether the current state shows these regions of an older one from the same places."""
 
     @property
@@ -268,7 +268,7 @@ class ArrayHandle[M: MemberArrays](ABC):
         if self.is_current(state, stored):
             return True
         self._catch_up(state)
-        return self.keeps(state, doubtful)
+        return self.still_backs(state, doubtful)
 
     def _keeps_changing(self) -> ReadError:
         return ReadError(

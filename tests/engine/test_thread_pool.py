@@ -8,8 +8,8 @@ from contextvars import copy_context
 
 import pytest
 
-from intarsia.engine import pool
-from intarsia.engine.pool import run
+from intarsia.engine import thread_pool
+from intarsia.engine.thread_pool import run_in_threads
 
 
 def ours():
@@ -30,7 +30,7 @@ def handing_out(count):
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_everything_is_done_once(threads):
     done = []
-    run(handing_out(100), done.append, threads)
+    run_in_threads(handing_out(100), done.append, threads)
     assert sorted(done) == list(range(100))
     assert not ours()
 
@@ -50,7 +50,7 @@ def test_threads_that_have_a_context_of_their_own_work(monkeypatch):
         monkeypatch.setattr(threading.Thread, "__init__", made)
         monkeypatch.setattr(threading.Thread, "_bootstrap_inner", begun)
     together = threading.Barrier(2, timeout=30)
-    run(handing_out(2), lambda _: together.wait(), threads=2)
+    run_in_threads(handing_out(2), lambda _: together.wait(), threads=2)
 
 
 def test_threads_work_at_the_same_time_and_the_calling_one_among_them():
@@ -61,7 +61,7 @@ def test_threads_work_at_the_same_time_and_the_calling_one_among_them():
         workers.add(threading.get_ident())
         together.wait()
 
-    run(handing_out(3), work, 3)
+    run_in_threads(handing_out(3), work, 3)
     assert threading.get_ident() in workers
     assert len(workers) == 3
 
@@ -79,7 +79,7 @@ def test_the_first_failure_is_raised_and_stops_the_rest():
         done.append(piece)
 
     with pytest.raises(OSError, match="broken"):
-        run(handing_out(1000), work, 2, give_up=lambda _: gave_up.set())
+        run_in_threads(handing_out(1000), work, 2, give_up=lambda _: gave_up.set())
     assert len(done) <= 2
     assert not ours()
 
@@ -99,12 +99,12 @@ def test_all_runs_together_have_no_more_helpers_than_one():
 
     def call(_):
         all_in.wait()
-        run(handing_out(200), work, 3)
+        run_in_threads(handing_out(200), work, 3)
 
     with ThreadPoolExecutor(callers) as executor:
         list(executor.map(call, range(callers)))
     assert most <= callers + 2
-    assert pool._helpers._busy == 0
+    assert thread_pool._helpers._busy == 0
 
 
 def test_helpers_see_the_context_of_the_caller():
@@ -118,18 +118,18 @@ def test_helpers_see_the_context_of_the_caller():
         seen.append(current_chunk_index())
 
     with working_on((4, 2)):
-        run(handing_out(2), work, 2)
+        run_in_threads(handing_out(2), work, 2)
     assert seen == [(4, 2)] * 2
 
 
 FORKED = """
 import os
-from intarsia.engine import pool
-pool._helpers.take(5, 5)
+from intarsia.engine import thread_pool
+thread_pool._helpers.take(5, 5)
 child = os.fork()
 if not child:
-    os._exit(pool._helpers.take(9, 3))
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), pool._helpers.take(1, 5))
+    os._exit(thread_pool._helpers.take(9, 3))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), thread_pool._helpers.take(1, 5))
 """
 
 
