@@ -89,7 +89,11 @@ def test_slices_are_read_from_every_layer(layer):
     state, reading = array._logical.state, array.with_config(layer=layer)
     choose = LayerChoice(layer).among(state)
     plans = [plan(state.manifest, parse_selection(values.shape, each), choose=choose) for each in selections]
-    alone = {int(state.manifest.backings.layer[each.parts[0].row]) for each in plans if len(each.parts) == 1}
+    alone = {
+        int(state.manifest.regions_and_replicas.layer[each.parts[0].row])
+        for each in plans
+        if len(each.parts) == 1
+    }
     assert alone == ({0, 1, 2} if layer is None else {0, layer})
     for selection in selections[:30]:
         np.testing.assert_array_equal(reading[selection], values[selection])

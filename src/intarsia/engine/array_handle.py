@@ -87,7 +87,7 @@ class ArrayState[M: MemberArrays]:
         known = self._fitting.get(part.row)
         if known is not None and part.strip is None:
             return known
-        manifest, table = self.manifest, self.manifest.backings
+        manifest, table = self.manifest, self.manifest.regions_and_replicas
         source = self.source(manifest.members[table.member[part.row]])
         rows = (part.row,)
         if part.strip is not None:
@@ -104,7 +104,7 @@ class ArrayState[M: MemberArrays]:
     def packing_of(self, i: int) -> Packing | None:
         """How the stored numbers behind row `i` become values; None if they are values."""
         packings = self.manifest.packings
-        number = int(self.manifest.backings.packing[i]) if len(packings) else NONE
+        number = int(self.manifest.regions_and_replicas.packing[i]) if len(packings) else NONE
         if number == NONE:
             return None
         packing = self._packings.get(number)
@@ -116,7 +116,7 @@ class ArrayState[M: MemberArrays]:
         """How the stored numbers behind a part become values; one for each region if it is a strip."""
         if part.strip is None:
             return self.packing_of(part.row)
-        numbers = self.manifest.backings.packing[part.strip.rows]
+        numbers = self.manifest.regions_and_replicas.packing[part.strip.rows]
         return None if numbers[0] == NONE else self.manifest.packings.select(numbers)
 
     def source(self, name: str) -> AnyMember:
@@ -129,7 +129,7 @@ class ArrayState[M: MemberArrays]:
 
     def member_names(self, parts: Iterable[Part]) -> list[str]:
         """The name of the member behind each part."""
-        members, owner = self.manifest.members, self.manifest.backings.member
+        members, owner = self.manifest.members, self.manifest.regions_and_replicas.member
         return [members[owner[part.row]] for part in parts]
 
     def change(self, manifest: Manifest, members: M) -> ArrayState[M]:
@@ -169,7 +169,7 @@ class ArrayHandle[M: MemberArrays](ABC):
     def fell_back(self, state: ArrayState[M], row: int, error: Exception) -> None:
         """Record that another layer stands in for a region that cannot be read."""
         manifest = state.manifest
-        region = manifest.backings.row(row)
+        region = manifest.regions_and_replicas.row(row)
         bounds, member = manifest.elements(region.box).bounds, manifest.members[region.member]
         self.fallbacks[manifest.generation, row] = ReplicaFallback(bounds, region.layer, member, str(error))
 

@@ -167,7 +167,7 @@ def plan(
     if not len(manifest.regions):
         return SelectionPlan(request, (), 0)
     is_plain = request.is_slices and not manifest.views
-    if is_plain and choose is None and len(manifest.backings) == 1:
+    if is_plain and choose is None and len(manifest.regions_and_replicas) == 1:
         return from_region(request, 0, *manifest.place_of(0))
     cells = manifest.cells(Box.of(bounds))
     rows = manifest.regions.touching(cells)
@@ -211,7 +211,7 @@ class TouchedRegions(NamedTuple):
     @classmethod
     def of(cls, manifest: Manifest, rows: Ints) -> TouchedRegions:
         """All of some regions or replicas."""
-        chunk, table = np.array(manifest.chunk_shape, dtype=np.int64), manifest.backings
+        chunk, table = np.array(manifest.chunk_shape, dtype=np.int64), manifest.regions_and_replicas
         start = table.start[rows] * chunk
         stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
         return cls(rows, start, stop, table.member_start[rows] * chunk - start, [None] * rows.size)
@@ -234,7 +234,7 @@ class TouchedRegions(NamedTuple):
 
 def in_strips(manifest: Manifest, touched: TouchedRegions) -> TouchedRegions:
     """The same, with regions joined that continue one another along the axis that separates most regions."""
-    table, (rows, start, stop, shift, _) = manifest.backings, touched
+    table, (rows, start, stop, shift, _) = manifest.regions_and_replicas, touched
     if rows.size < 2:
         return touched
     along = manifest.regions.along
@@ -317,7 +317,7 @@ def from_region(request: Request, row: int, box: Box, shift: Sequence[int]) -> S
 
 
 def _view(manifest: Manifest, row: int) -> View | None:
-    number = int(manifest.backings.view[row])
+    number = int(manifest.regions_and_replicas.view[row])
     return None if number == NONE else manifest.views[number]
 
 

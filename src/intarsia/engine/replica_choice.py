@@ -196,7 +196,7 @@ class Chooser:
     def _strips(self, near: list[int]) -> Iterator[tuple[TouchedRegions, Box]]:
         """These regions, with those joined that continue one another in a member regardless of packing, and
         the elements of each."""
-        layers = self._manifest.backings.layer
+        layers = self._manifest.regions_and_replicas.layer
         for layer in dict.fromkeys(layers[near].tolist()):
             rows = np.array([i for i in near if layers[i] == layer], dtype=np.int64)
             found = in_strips(self._manifest, TouchedRegions.of(self._manifest, rows))
@@ -244,7 +244,7 @@ def layer_prices(state: ArrayState[Any], planned: SelectionPlan, *, near: bool) 
     manifest, request = state.manifest, planned.request
     if not len(manifest.replicas) or not request.size:
         return ()
-    table, cells, found = manifest.backings, manifest.cells(Box.of(request.bounds)), []
+    table, cells, found = manifest.regions_and_replicas, manifest.cells(Box.of(request.bounds)), []
     taken: dict[int, int] = {}
     for part in planned.parts:
         layer = int(table.layer[part.row])

@@ -180,7 +180,11 @@ def _refuse(
     points: bool,
 ) -> NoReturn:
     """Say which element of the array has a value that the packing of its region cannot hold."""
-    manifest, row, index = state.manifest, state.manifest.backings.row(part.row), error.index or ()
+    manifest, row, index = (
+        state.manifest,
+        state.manifest.regions_and_replicas.row(part.row),
+        error.index or (),
+    )
     places = index * len(part.source) if points else index
     point = tuple(
         s.start + (s.step or 1) * i if isinstance(s, slice) else int(s[i])

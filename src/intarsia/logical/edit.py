@@ -216,17 +216,17 @@ def consolidate(logical: LogicalArrayHandle) -> int:
     Replicas are joined with others of their layer. No chunk is decoded.
     """
     logical.begin_edit()
-    count, generation = len(logical.manifest.backings), -1
+    count, generation = len(logical.manifest.regions_and_replicas), -1
     while logical.manifest.generation != generation:  # what is joined may then fit its other neighbours
         generation = logical.manifest.generation
         for axis in range(logical.manifest.ndim):
             _join_along(logical, axis)
-    return count - len(logical.manifest.backings)
+    return count - len(logical.manifest.regions_and_replicas)
 
 
 def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
     """Join every run of regions along one axis, in one new generation."""
-    manifest, table = logical.manifest, logical.manifest.backings
+    manifest, table = logical.manifest, logical.manifest.regions_and_replicas
     gone: set[int] = set()
     longer: dict[int, Box] = {}
     for run in table.runs(axis):

@@ -261,7 +261,7 @@ def _explain_by_zarr(handle: ArrayHandle[Any], part: Part, source: ZarrMember) -
 def _explain_part(
     handle: ArrayHandle[Any], part: Part, source: PreparedMember, **read: Any
 ) -> PartExplanation:
-    manifest, row = handle.manifest, handle.manifest.backings.row(part.row)
+    manifest, row = handle.manifest, handle.manifest.regions_and_replicas.row(part.row)
     packing, view = manifest.packing_of(row), manifest.view_of(row)
     return PartExplanation(
         manifest.elements(row.box).bounds,

@@ -76,7 +76,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
     def chunk_text(
         self, state: ArrayState[Members], row: int, source: PreparedMember, index: tuple[int, ...] | None
     ) -> str:
-        region = state.region_text(state.manifest.backings.row(row))
+        region = state.region_text(state.manifest.regions_and_replicas.row(row))
         return f"region {region}, member {source.name}" + ("" if index is None else f", chunk {index}")
 
     @property
@@ -178,7 +178,9 @@ class LogicalArrayHandle(ArrayHandle[Members]):
 
     def still_backs(self, state: ArrayState[Members], rows: Sequence[int]) -> bool:
         before = state.manifest
-        return all(still_backs_region(before, self.manifest, before.backings.row(i)) for i in rows)
+        return all(
+            still_backs_region(before, self.manifest, before.regions_and_replicas.row(i)) for i in rows
+        )
 
     def begin_edit(self) -> None:
         """Called before every change of the state: makes sure that it is writable and up to date."""
@@ -212,7 +214,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             old = attributes.get(MANIFEST_KEY)
             old_table = old.get("regions") if isinstance(old, dict) else None
             table_name = None
-            if len(manifest.backings) > most_inline(self.group.store, INLINE_REGIONS):
+            if len(manifest.regions_and_replicas) > most_inline(self.group.store, INLINE_REGIONS):
                 known = self._open_table(self.group, old, "r+")
                 # Replicas come after regions here, but anywhere in the stored table: then all are written.
                 as_stored = known is not None and not len(self.manifest.replicas)

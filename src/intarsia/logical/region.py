@@ -66,7 +66,7 @@ class Region:
     @classmethod
     def of(cls, logical: LogicalArrayHandle, i: int) -> Region:
         """The region in row `i` of the table of `logical`, in which replicas come after layer 0."""
-        row = logical.manifest.backings.row(i)
+        row = logical.manifest.regions_and_replicas.row(i)
         bounds = logical.manifest.elements(row.box).bounds
         name = logical.manifest.members[row.member]
         # The manifest and members as they are now: a later change of the layout must not redirect the region.

@@ -148,7 +148,7 @@ def _packing_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
 
 def member_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
     """What is wrong with the members of an array: they do not open, or do not hold what regions need."""
-    manifest, table = logical.manifest, logical.manifest.backings
+    manifest, table = logical.manifest, logical.manifest.regions_and_replicas
     start, stop = manifest.region_bounds(table)
     lowest = manifest.member_starts(table)
     highest = lowest + (stop - start)
@@ -180,7 +180,7 @@ def _data_problems(logical: LogicalArrayHandle, known: set[str], progress: Progr
     """Read every stored chunk of every region; a failure does not end it, so that all damage is listed."""
     stored: dict[str, Sequence[tuple[int, ...]]] = {}
     refused: set[str] = set()
-    regions = [Region.of(logical, i) for i in range(len(logical.manifest.backings))]
+    regions = [Region.of(logical, i) for i in range(len(logical.manifest.regions_and_replicas))]
     whole, done = sum(region.nbytes for region in regions), 0
     progress(0, whole)
     for region in regions:
@@ -217,7 +217,7 @@ def _data_problems(logical: LogicalArrayHandle, known: set[str], progress: Progr
 def _layer_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
     """The first chunk of every replica region whose values are not those of layer 0."""
     manifest = logical.manifest
-    for i in range(len(manifest.regions), len(manifest.backings)):
+    for i in range(len(manifest.regions), len(manifest.regions_and_replicas)):
         region = Region.of(logical, i)
         where = f"{logical.group.path}/{region.name}".lstrip("/")
         try:

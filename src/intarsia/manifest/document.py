@@ -280,7 +280,7 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
     >>> problems_of_regions(Manifest.empty((4,), (2,), "u1"))
     []
     """
-    table = manifest.backings
+    table = manifest.regions_and_replicas
     found: list[str] = []
     lists = ("member", manifest.members), ("packing", manifest.packings), ("view", manifest.views)
     for name, entries in lists:
@@ -299,9 +299,9 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
 def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
     """Regions of one layer that overlap, and replicas of what layer 0 does not have."""
     base = manifest.regions
-    for layer, table in manifest.backings.by_layer().items():
+    for layer, table in manifest.regions_and_replicas.by_layer().items():
         # Numbered as in the whole table, in which the regions of layer 0 come first.
-        rows = np.flatnonzero(manifest.backings.layer == layer)
+        rows = np.flatnonzero(manifest.regions_and_replicas.layer == layer)
         if (pair := table.overlap()) is not None:
             yield f"regions: row {rows[pair[0]]} and row {rows[pair[1]]} overlap"
         elif layer:
@@ -326,7 +326,7 @@ def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str
 
 def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
     """Boxes that are empty, or lie outside the array or outside any possible member."""
-    table, lattice = manifest.backings, np.array(manifest.lattice, dtype=np.int64)
+    table, lattice = manifest.regions_and_replicas, np.array(manifest.lattice, dtype=np.int64)
     reach = MAX_ELEMENTS // np.array(manifest.chunk_shape, dtype=np.int64)
     beyond = f"lies beyond the {manifest.lattice} logical chunks of the array"
     for column, bad, what in (
@@ -354,7 +354,7 @@ def _problems_of_packings(manifest: Manifest) -> Iterator[str]:
 
 def _problems_of_views(manifest: Manifest) -> Iterator[str]:
     """Views of another rank, and regions that look where there can be nothing."""
-    table = manifest.backings
+    table = manifest.regions_and_replicas
     order = np.argsort(table.view, kind="stable")
     first = np.searchsorted(table.view[order], np.arange(len(manifest.views)))
     for i, (view, rows) in enumerate(zip(manifest.views, np.split(order, first)[1:], strict=True)):
@@ -365,7 +365,7 @@ def _problems_of_views(manifest: Manifest) -> Iterator[str]:
 
 
 def _problems_of_view(manifest: Manifest, view: View, rows: Ints, name: str) -> Iterator[str]:
-    table, chunk = manifest.backings, np.array(manifest.chunk_shape, dtype=np.int64)
+    table, chunk = manifest.regions_and_replicas, np.array(manifest.chunk_shape, dtype=np.int64)
     place = table.member_start[rows] * chunk
     lower, upper = table.start[rows] * chunk, np.array(manifest.shape, dtype=np.int64)
     size = np.minimum(table.stop[rows] * chunk, upper) - lower

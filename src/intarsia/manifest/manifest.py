@@ -132,7 +132,7 @@ class Manifest:
         return 2 if len(self.packings) or self.views or len(self.replicas) else 1
 
     @cached_property
-    def backings(self) -> RegionTable:
+    def regions_and_replicas(self) -> RegionTable:
         """The regions, followed by the replicas; rows of a plan count in this table."""
         return self.regions.concat(self.replicas) if len(self.replicas) else self.regions
 
@@ -146,8 +146,8 @@ class Manifest:
         return {}
 
     def place_of(self, i: int) -> tuple[Box, tuple[int, ...]]:
-        """The elements of row `i` of the backings, and what to add to an element to get its place in the
-        member; remembered for the next time.
+        """The elements of row `i` of `regions_and_replicas`, and what to add to an element to get its place in
+        the member; remembered for the next time.
 
         >>> table = RegionTable.from_rows([Row(0, Box((1,), (3,)), (0,))], ndim=1)
         >>> Manifest.empty((250,), (100,), "i4").changed(regions=table, members=("m",)).place_of(0)
@@ -158,7 +158,7 @@ class Manifest:
         if found is None:
             if len(known) >= MAX_PLACES:
                 known.clear()
-            row = self.backings.row(i)
+            row = self.regions_and_replicas.row(i)
             found = known[i] = self.elements(row.box), self.member_shift(row)
         return found
 
@@ -232,14 +232,14 @@ class Manifest:
         return (box if view is None else view.places(box)).seen_from(self.member_shift(row))
 
     def is_shown(self, member: int, box: Box, *, besides: Row) -> bool:
-        """Whether any row of the backings but one shows some of a box of a member's elements.
+        """Whether any region or replica but one shows some of a box of a member's elements.
 
         >>> manifest = Manifest.empty((4,), (2,), "u1").replace_boxes([], [NewRegion(Box((0,), (1,)), "m-1")])
         >>> other = Row(1, Box((1,), (2,)), (0,))
         >>> [manifest.is_shown(0, Box((start,), (9,)), besides=other) for start in (1, 2)]
         [True, False]
         """
-        table = self.backings
+        table = self.regions_and_replicas
         other = (table.start != besides.box.start).any(axis=1) | (table.layer != besides.layer)
         rows = np.flatnonzero((table.member == member) & other)
         views = table.view[rows]
@@ -396,7 +396,7 @@ class Manifest:
         """
         if not layer and not len(self.replicas):
             return self
-        table = self.backings.select(self.backings.layer == layer)
+        table = self.regions_and_replicas.select(self.regions_and_replicas.layer == layer)
         return replace(self.changed(regions=table, replicas=NO_REGIONS), generation=self.generation)
 
     def check(self) -> None:
@@ -420,8 +420,12 @@ class Manifest:
         if not isinstance(other, Manifest):
             return NotImplemented
         mine, theirs = self._document(None), other._document(None)
-        mine |= {"packings": self.packings, "views": self.views, "regions": self.backings}
-        return mine == theirs | {"packings": other.packings, "views": other.views, "regions": other.backings}
+        mine |= {"packings": self.packings, "views": self.views, "regions": self.regions_and_replicas}
+        return mine == theirs | {
+            "packings": other.packings,
+            "views": other.views,
+            "regions": other.regions_and_replicas,
+        }
 
     __hash__ = None  # type: ignore[assignment]  # compared by fields that may change
 
@@ -444,7 +448,7 @@ class Manifest:
         >>> Manifest.empty((4,), (2,), "u1").to_json()["regions"]["start"]
         []
         """
-        in_table, table = table_name is not None, self.backings
+        in_table, table = table_name is not None, self.regions_and_replicas
         if in_table:
             document = self._document(table_name)
         else:
@@ -458,7 +462,7 @@ class Manifest:
 
     def table(self) -> Ints:
         """The columns of the regions, and in version 2 also of the packings, as stored in an array."""
-        columns = self.backings.columns()
+        columns = self.regions_and_replicas.columns()
         if self.version == 1:
             return columns[:, : 1 + 3 * self.ndim]
         return np.column_stack([columns, self.packings.columns(len(columns))])

@@ -40,7 +40,7 @@ class RegionDiff:
 
 def rows_of(manifest: Manifest, names: Iterable[str]) -> Iterator[Row]:
     """The regions and replicas that these members back."""
-    chosen, table = set(names), manifest.backings
+    chosen, table = set(names), manifest.regions_and_replicas
     positions = [i for i, name in enumerate(manifest.members) if name in chosen]
     for i in np.flatnonzero(np.isin(table.member, positions)).tolist():
         yield table.row(i)
