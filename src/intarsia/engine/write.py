@@ -38,7 +38,6 @@ from intarsia.parallel import check_store
 if TYPE_CHECKING:
     from intarsia.engine.array_handle import ArrayState, StoredMetadata
     from intarsia.engine.request import Axis, Request
-    from intarsia.engine.array_handle import ArrayState, StoredMetadata
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing

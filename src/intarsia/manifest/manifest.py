@@ -146,7 +146,7 @@ class Manifest:
         return {}
 
     def place_of(self, i: int) -> tuple[Box, tuple[int, ...]]:
-        """The elements of row `i` of `regions_and_replicas`, and what to add to an element to get its place in
+        """The elements of row `i` of `regions_and_replicas`, and what to add to an element for its place in
         the member; remembered for the next time.
 
         >>> table = RegionTable.from_rows([Row(0, Box((1,), (3,)), (0,))], ndim=1)
