@@ -75,4 +75,4 @@ def test_chunks_of_different_shapes_are_left_to_zarr():
         array[:] = np.arange(10)
         found = PreparedMember.of("m", array)
     assert found.obstacle == "chunks of different shapes"
-    assert found.stored_grain is None
+    assert found.stored_object_shape is None

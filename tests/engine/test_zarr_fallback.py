@@ -87,13 +87,15 @@ def test_missing_chunks_may_be_refused():
 def test_pieces_hold_everything_once_and_stay_small(data):
     _, array, model = flipped()
     most = data.draw(st.integers(1, 60))
-    grain = (3, 4)
+    object_shape = (3, 4)
     asked = parse_selection(model.shape, data.draw(s.basic(model.shape)), "basic")
     for part in plan(array.manifest, asked).parts:
         taken = np.zeros(asked.working_shape, dtype=int)
-        for piece in _outer_pieces(part, grain, 1, most):
+        for piece in _outer_pieces(part, object_shape, 1, most):
             taken[piece.target] += 1
-            chunks = [np.unique(np.arange(20)[x] // g).size for x, g in zip(piece.source, grain, strict=True)]
+            chunks = [
+                np.unique(np.arange(20)[x] // g).size for x, g in zip(piece.source, object_shape, strict=True)
+            ]
             assert 12 * np.prod(chunks) <= max(most, 12)
         whole = np.zeros_like(taken)
         whole[part.target] = 1
@@ -102,7 +104,7 @@ def test_pieces_hold_everything_once_and_stay_small(data):
         model.shape, data.draw(s.points(model.shape).filter(lambda p: p[0].size)), "vectorized"
     )
     for part in () if points.points is None else plan(array.manifest, points).parts:
-        pieces = list(_point_pieces(part, grain, 1, most))
+        pieces = list(_point_pieces(part, object_shape, 1, most))
         places = np.concatenate([piece.target[0] for piece in pieces])
         assert sorted(places.tolist()) == sorted(part.target[0].tolist())
         for piece in pieces:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import intarsia
 from intarsia.errors import ManifestError
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.manifest import stored_table
+from intarsia.manifest import region_table_array
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing
@@ -44,7 +44,7 @@ def more(manifest, start, rows):
 def small():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("intarsia.logical.logical_array_handle.INLINE_REGIONS", 0)
-        patch.setattr(stored_table, "ROWS_PER_CHUNK", 4)
+        patch.setattr(region_table_array, "ROWS_PER_CHUNK", 4)
         yield
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.manifest.box import Box, blocks, chunk_grid
+from intarsia.manifest.box import Box, chunk_grid, tile_in_blocks
 
 SIZE = 12
 
@@ -59,7 +59,7 @@ def test_what_is_shared_and_what_is_left_make_the_whole(one: Box, other: Box) ->
 
 @given(box=boxes(), unit=units, most_bytes=st.integers(1, 200))
 def test_blocks_tile_a_box_and_share_no_chunk(box: Box, unit: tuple[int, int], most_bytes: int) -> None:
-    cut = list(blocks(box, unit, 1, most_bytes))
+    cut = list(tile_in_blocks(box, unit, 1, most_bytes))
     assert np.array_equal(painted(*cut), painted(box))
     seen = [index for block in cut for index in block.in_units(unit).indices()]
     assert len(seen) == len(set(seen))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intarsia.errors import PackingError
-from intarsia.manifest.packing import BLOCK, KINDS, Packing
+from intarsia.manifest.packing import BLOCK, SUPPORTED_DTYPES, Packing
 from intarsia.manifest.packing_columns import NO_PACKINGS, Packings
 
 STORED = [
@@ -282,7 +282,7 @@ def test_values_that_a_packing_cannot_hold_are_refused_and_named(packing, values
 
 
 def test_the_ends_of_a_packing_are_held():
-    for name, dtype in KINDS.items():
+    for name, dtype in SUPPORTED_DTYPES.items():
         if dtype.kind == "f" or dtype.itemsize == 8:
             continue
         ends = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)

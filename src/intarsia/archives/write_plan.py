@@ -53,7 +53,7 @@ from intarsia.logical.attributes import RESERVED, UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import LEDGER, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.verify import member_problems
-from intarsia.manifest.box import Box, blocks
+from intarsia.manifest.box import Box, tile_in_blocks
 from intarsia.manifest.data_types import values_dtype, zarr_type
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.packing import Packing
@@ -264,7 +264,7 @@ class Writer:
             _reading(file.url, variable.name),
             format.opened(file.url, self.sources, variable.name) as source,
         ):
-            for block in blocks(whole, plain.chunks, max(plain.stored.itemsize, 1)):
+            for block in tile_in_blocks(whole, plain.chunks, max(plain.stored.itemsize, 1)):
                 taken = block.slices
                 put = list(taken)
                 put[axis] = slice(block.start[axis] + allocation.start, block.stop[axis] + allocation.start)

@@ -93,7 +93,7 @@ class PreparedMember:
 
     def stored_as(self, index: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """The position of the stored object that holds a chunk: the chunk itself, or its shard."""
-        size = self.stored_grain
+        size = self.stored_object_shape
         if index is None or size is None:
             return index
         return tuple(i * c // g for i, c, g in zip(index, self.array.chunks, size, strict=True))
@@ -104,7 +104,7 @@ class PreparedMember:
         return decode_cost(self.array)
 
     @cached_property
-    def read_grain(self) -> tuple[int, ...]:
+    def read_chunk_shape(self) -> tuple[int, ...]:
         """The shape of a chunk, inside shards if there are any; the largest, if shapes differ."""
         try:
             return self.array.chunks
@@ -117,10 +117,10 @@ class PreparedMember:
         return self.array.metadata is self.metadata
 
     @property
-    def stored_grain(self) -> tuple[int, ...] | None:
+    def stored_object_shape(self) -> tuple[int, ...] | None:
         """The shape of one stored object; None if shapes differ."""
         try:
-            return grain(self.array)
+            return object_shape(self.array)
         except NotImplementedError:  # raised by zarr if chunks have different shapes
             return None
 
@@ -277,10 +277,10 @@ def _decoder(codecs: tuple[Codec, ...], spec: ArraySpec, what: str) -> Decoder:
 type AnyArray = zarr.Array[Any]
 
 
-def grain(member: AnyArray) -> tuple[int, ...]:
+def object_shape(member: AnyArray) -> tuple[int, ...]:
     """The shape of one object in the store: a shard, or a chunk if there are no shards.
 
-    >>> grain(zarr.create_array({}, shape=8, chunks=2, shards=4, dtype="u1"))
+    >>> object_shape(zarr.create_array({}, shape=8, chunks=2, shards=4, dtype="u1"))
     (4,)
     """
     return tuple(member.shards or member.chunks)

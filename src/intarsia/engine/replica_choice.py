@@ -233,8 +233,8 @@ class Chooser:
             self._state.members.open_together(names)
         for name, part in zip(names, parts, strict=True):
             source = self._state.source(name)
-            chunks = count_chunks(part.source, source.read_grain, points=planned.request.axes is None)
-            nbytes = prod(source.read_grain) * source.array.dtype.itemsize
+            chunks = count_chunks(part.source, source.read_chunk_shape, points=planned.request.axes is None)
+            nbytes = prod(source.read_chunk_shape) * source.array.dtype.itemsize
             total = total.plus(Price.of(chunks, nbytes, source.decode_cost, near=self._near))
         return total
 

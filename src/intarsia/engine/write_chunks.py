@@ -223,12 +223,12 @@ def lock_shards(source: PreparedMember, part: Part, *, points: bool) -> Abstract
 
 def _touched(source: PreparedMember, part: Part, points: bool) -> Iterable[tuple[int, ...]]:
     """The shards that a write into this part stores again."""
-    grain = source.stored_grain
-    if grain is None or source.array.shards is None:
+    object_shape = source.stored_object_shape
+    if object_shape is None or source.array.shards is None:
         return ()
-    if points and grain:
-        return map(tuple, chunks_of_points(part.source, grain))
-    return product(*(chunks_along(*axis) for axis in zip(part.source, grain, strict=True)))
+    if points and object_shape:
+        return map(tuple, chunks_of_points(part.source, object_shape))
+    return product(*(chunks_along(*axis) for axis in zip(part.source, object_shape, strict=True)))
 
 
 class _Locks:

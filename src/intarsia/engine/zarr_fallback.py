@@ -38,7 +38,7 @@ from intarsia.engine.fetch import check_links
 from intarsia.engine.plan import chunks_along
 from intarsia.engine.request import moved
 from intarsia.engine.write_chunks import lock_shards
-from intarsia.manifest.box import grown
+from intarsia.manifest.box import block_shape
 from intarsia.manifest.data_types import Values, read_points, write_decoded
 from intarsia.parallel import check_store
 
@@ -222,13 +222,13 @@ def read_part_by_zarr(
     if not source.are_links_checked:
         check_links(member.store, member.path)
         source.are_links_checked = True
-    grain = source.stored_grain
-    if grain is None or not part.source:
+    object_shape = source.stored_object_shape
+    if object_shape is None or not part.source:
         pieces: Iterator[Part] = iter((part,))
     elif points:
-        pieces = _point_pieces(part, grain, member.dtype.itemsize, window // COPIES)
+        pieces = _point_pieces(part, object_shape, member.dtype.itemsize, window // COPIES)
     else:
-        pieces = _outer_pieces(part, grain, member.dtype.itemsize, window // COPIES)
+        pieces = _outer_pieces(part, object_shape, member.dtype.itemsize, window // COPIES)
     for piece in pieces:
         if points:
             coordinates: Any = piece.source
@@ -255,10 +255,15 @@ def _read_outer(member: zarr.Array[Any], source: Any) -> Any:
     return member.get_orthogonal_selection(source)
 
 
-def _outer_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes: int) -> Iterator[Part]:
+def _outer_pieces(
+    part: Part, object_shape: tuple[int, ...], itemsize: int, most_bytes: int
+) -> Iterator[Part]:
     """The part cut at chunk borders into pieces that zarr can read at a time."""
-    size = grown(
-        grain, [_extent(s, g) for s, g in zip(part.source, grain, strict=True)], itemsize, most_bytes
+    size = block_shape(
+        object_shape,
+        [_extent(s, g) for s, g in zip(part.source, object_shape, strict=True)],
+        itemsize,
+        most_bytes,
     )
     axes = [AxisCuts(*axis) for axis in zip(part.source, part.target, size, strict=True)]
     for place in product(*(range(len(axis.chunk)) for axis in axes)):
@@ -267,27 +272,29 @@ def _outer_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes:
         yield replace(part, source=source, target=tuple(axis.target[i] for axis, i, _ in cut))
 
 
-def _extent(selector: AxisSelector, grain: int) -> int:
+def _extent(selector: AxisSelector, object_shape: int) -> int:
     """How many chunks the part spans along an axis."""
-    chunks = chunks_along(selector, grain)
+    chunks = chunks_along(selector, object_shape)
     return chunks[-1] - chunks[0] + 1
 
 
-def _point_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes: int) -> Iterator[Part]:
+def _point_pieces(
+    part: Part, object_shape: tuple[int, ...], itemsize: int, most_bytes: int
+) -> Iterator[Part]:
     """The points, grouped by their chunks, with as many chunks at a time as fit."""
     coordinates: Any = part.source
     places: Any = part.target[0]
-    order = np.lexsort([c // n for c, n in zip(reversed(coordinates), reversed(grain), strict=True)])
-    owner = np.stack([c[order] // n for c, n in zip(coordinates, grain, strict=True)])
+    order = np.lexsort([c // n for c, n in zip(reversed(coordinates), reversed(object_shape), strict=True)])
+    owner = np.stack([c[order] // n for c, n in zip(coordinates, object_shape, strict=True)])
     changes = np.flatnonzero((owner[:, 1:] != owner[:, :-1]).any(axis=0)) + 1
-    together = max(1, most_bytes // max(1, itemsize * int(np.prod(grain))))
+    together = max(1, most_bytes // max(1, itemsize * int(np.prod(object_shape))))
     for group in np.split(order, changes[together - 1 :: together]):
         yield replace(part, source=tuple(c[group] for c in coordinates), target=(places[group],))
 
 
 def culprit(source: ZarrMember, part: Part) -> tuple[int, ...] | None:
     """Which chunk of the part fails, found by reading them one by one; only used after a failed read."""
-    if source.stored_grain is None:
+    if source.stored_object_shape is None:
         return None
     member = source.guarded
     sizes = member.chunks

@@ -31,7 +31,7 @@ from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table
 from intarsia.codecs.base import in_thread_for
 from intarsia.display import Table, codecs_text, plain, size_text
 from intarsia.engine.fetch import is_immutable
-from intarsia.engine.prepared_member import grain
+from intarsia.engine.prepared_member import object_shape
 from intarsia.engine.reader import chunk_shape
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundError
@@ -289,7 +289,7 @@ class Answers:
         """The stored chunk (or shard) that holds an element of a member, and the file that it is in."""
         index: tuple[int, ...] = ()
         try:
-            index = tuple(i // g for i, g in zip(place, grain(member), strict=True))
+            index = tuple(i // g for i, g in zip(place, object_shape(member), strict=True))
             store, key = member.store_path.store, f"{member.path}/{member.metadata.encode_chunk_key(index)}"
             if not isinstance(store, IcechunkStore):
                 return {

@@ -17,7 +17,7 @@ from zarr.storage import StorePath
 
 from intarsia._compat import ArrayV3Metadata, sync
 from intarsia.display import one_line
-from intarsia.engine.prepared_member import PreparedMember, grain
+from intarsia.engine.prepared_member import PreparedMember, object_shape
 from intarsia.engine.read import read_request
 from intarsia.engine.reader import Reader, chunk_shape
 from intarsia.engine.request import parse_selection
@@ -29,7 +29,7 @@ from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, op
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import create, reader
 from intarsia.logical.staging import Reservation, clean_up, reserve_regions
-from intarsia.manifest.box import Box, blocks
+from intarsia.manifest.box import Box, tile_in_blocks
 from intarsia.manifest.data_types import data_type_of
 from intarsia.manifest.manifest import Manifest
 from intarsia.progress import Progress, part_of
@@ -244,7 +244,7 @@ def copy_blocks(array: AnyArray, stored: zarr.Array[Any], target: PreparedMember
     whole, itemsize = Box.sized(array.shape), max(1, array.dtype.itemsize)
     manifest, done = array.manifest, 0
     progress(0, array.nbytes)
-    for block in blocks(whole, grain(stored), itemsize):
+    for block in tile_in_blocks(whole, object_shape(stored), itemsize):
         if not isinstance(array, LogicalArray) or manifest.regions.touching(manifest.cells(block)).size:
             values = read_request(array._handle, parse_selection(array.shape, block.slices or ..., "basic"))
             write_box(target, block, values)

@@ -11,7 +11,7 @@ import zarr
 
 from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import NO_OPTIONS, Options
-from intarsia.engine.prepared_member import grain, member_problem
+from intarsia.engine.prepared_member import member_problem, object_shape
 from intarsia.errors import (
     AlignmentError,
     DataTypeError,
@@ -25,7 +25,7 @@ from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.encoding import Encoding, encoding_of
 from intarsia.logical.recode import copy_to_unpacked_member
 from intarsia.logical.staging import Reservation, check_shape, lattice_box, reserve_regions
-from intarsia.manifest.box import BoundsLike, Box, sizes_of
+from intarsia.manifest.box import BoundsLike, Box, parse_shape
 from intarsia.manifest.data_types import as_values
 from intarsia.manifest.document import NAME, problems_of_regions
 from intarsia.manifest.manifest import NewRegion
@@ -90,7 +90,7 @@ def _with_member(
 ) -> Manifest:
     """The manifest with one more region, backed by an array that is already in the group."""
     manifest = logical.manifest
-    elements = sizes_of((0,) * manifest.ndim if member_start is None else member_start, "member_start")
+    elements = parse_shape((0,) * manifest.ndim if member_start is None else member_start, "member_start")
     if len(elements) != manifest.ndim or min(elements, default=0) < 0:
         raise ShapeError(f"member_start {elements} does not have {manifest.ndim} positions of at least 0")
     if not NAME.match(name):
@@ -151,7 +151,7 @@ def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: Options =
     """
     logical.begin_edit()
     manifest = logical.manifest
-    new_shape = sizes_of(shape, "the shape")
+    new_shape = parse_shape(shape, "the shape")
     if len(new_shape) != manifest.ndim or min(new_shape, default=0) < 0:
         raise ShapeError(f"the shape {new_shape} does not have {manifest.ndim} sizes of at least 0")
     if new_shape == manifest.shape:
@@ -262,7 +262,7 @@ def _fits(logical: LogicalArrayHandle, base: Row, row: Row) -> bool:
         return False
     moved = row._replace(member=base.member, member_start=_place(base, row))
     here, there = manifest.in_member(row), manifest.in_member(moved)
-    for before, after, step in zip(here.start, there.start, grain(one), strict=True):
+    for before, after, step in zip(here.start, there.start, object_shape(one), strict=True):
         if after < 0 or (after - before) % step:
             return False
     if _chunks(logical, one, moved).intersect(_chunks(logical, one, base)) is not None:
@@ -271,7 +271,7 @@ def _fits(logical: LogicalArrayHandle, base: Row, row: Row) -> bool:
         return True  # two windows on one member that are side by side there too
     # Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
     chunks = _chunks(logical, one, moved)
-    taken = Box(*(tuple(i * n for i, n in zip(edge, grain(one), strict=True)) for edge in chunks))
+    taken = Box(*(tuple(i * n for i, n in zip(edge, object_shape(one), strict=True)) for edge in chunks))
     return not manifest.is_shown(moved.member, taken, besides=base)
 
 
@@ -282,7 +282,7 @@ def _place(base: Row, row: Row) -> tuple[int, ...]:
 
 def _chunks(logical: LogicalArrayHandle, member: zarr.Array[Any], row: Row) -> Box:
     """The stored chunks of a member that a region is in."""
-    return logical.manifest.in_member(row).in_units(grain(member))
+    return logical.manifest.in_member(row).in_units(object_shape(member))
 
 
 def _copy_over(logical: LogicalArrayHandle, base: Row, row: Row) -> None:

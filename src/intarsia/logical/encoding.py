@@ -27,7 +27,7 @@ from intarsia.codecs.runtime_options import (
 from intarsia.engine.accessors import provided
 from intarsia.engine.prepared_member import AnyArray
 from intarsia.errors import ShapeError
-from intarsia.manifest.box import sizes_of
+from intarsia.manifest.box import parse_shape
 from intarsia.manifest.data_types import as_values, data_type_of, values_dtype
 from intarsia.manifest.region_table import NONE
 from intarsia.nullable import NullableCodec, OptionalDType
@@ -214,7 +214,7 @@ def _stored_form(
 ) -> tuple[ZDType[Any, Any], Any, tuple[Codec, ...] | None]:
     """The data type, fill value and codecs of a new member; None for zarr's own choice of codecs."""
     for what, value in (("chunks", encoding.chunks), ("shards", encoding.shards)):
-        sizes = None if value is None else sizes_of(value, what)
+        sizes = None if value is None else parse_shape(value, what)
         if sizes is not None and (len(sizes) != manifest.ndim or min(sizes, default=1) < 1):
             raise ShapeError(
                 f"{what} {sizes}: a member of this array needs {manifest.ndim} sizes of at least 1"

@@ -24,7 +24,7 @@ from intarsia.logical.members import Members
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention, new_name
 from intarsia.manifest.manifest import INLINE_REGIONS, Manifest
 from intarsia.manifest.manifest_diff import still_backs_region
-from intarsia.manifest.stored_table import extend_table, most_inline, store_table
+from intarsia.manifest.region_table_array import extend_table, max_inline_regions, store_table
 
 if TYPE_CHECKING:
     from zarr.storage import StorePath
@@ -214,7 +214,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             old = attributes.get(MANIFEST_KEY)
             old_table = old.get("regions") if isinstance(old, dict) else None
             table_name = None
-            if len(manifest.regions_and_replicas) > most_inline(self.group.store, INLINE_REGIONS):
+            if len(manifest.regions_and_replicas) > max_inline_regions(self.group.store, INLINE_REGIONS):
                 known = self._open_table(self.group, old, "r+")
                 # Replicas come after regions here, but anywhere in the stored table: then all are written.
                 as_stored = known is not None and not len(self.manifest.replicas)

@@ -35,7 +35,7 @@ from intarsia.logical.hierarchy import (
 )
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.manifest.box import sizes_of
+from intarsia.manifest.box import parse_shape
 from intarsia.manifest.data_types import data_type_of, plain_type
 from intarsia.manifest.document import MAX_ELEMENTS
 from intarsia.manifest.manifest import Manifest
@@ -74,13 +74,13 @@ def create(
     >>> intarsia.create({}, "t", shape=(0, 720, 1440), chunks=(24, 90, 180), dtype="float32").chunks
     (24, 90, 180)
     """
-    sizes = sizes_of(shape, "shape")
+    sizes = parse_shape(shape, "shape")
     if chunks is None:
         values = plain_type(data_type_of(dtype))
         guess = zarr.create_array({}, shape=[max(n, 1) for n in sizes], dtype=values).chunks
         chunk_shape = tuple(guess)
     else:
-        chunk_shape = sizes_of(chunks, "chunks")
+        chunk_shape = parse_shape(chunks, "chunks")
     if min(sizes, default=0) < 0:
         raise ShapeError(f"shape {sizes}: no axis can have a negative length")
     if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1:

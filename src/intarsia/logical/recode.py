@@ -16,7 +16,7 @@ from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.codecs.reshape import ReshapeCodec
 from intarsia.codecs.runtime_options import Options, PicklableOptions
 from intarsia.engine.config import LogicalConfig
-from intarsia.engine.prepared_member import AnyArray, PreparedMember, grain
+from intarsia.engine.prepared_member import AnyArray, PreparedMember, object_shape
 from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.engine.write import write_box
@@ -25,7 +25,7 @@ from intarsia.logical.encoding import Encoding, choose_codecs, encoding_like, ke
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import DataPiece, Reservation
-from intarsia.manifest.box import BLOCK_BYTES, Box, blocks
+from intarsia.manifest.box import BLOCK_BYTES, Box, tile_in_blocks
 from intarsia.manifest.data_types import Values, data_type_of
 from intarsia.manifest.manifest import Manifest, NewRegion
 from intarsia.manifest.packing import Packing
@@ -245,17 +245,17 @@ def _step(
     need is decoded for each of them.
     """
     manifest, size = logical.manifest, max(member.dtype.itemsize, 1)
-    step = list(grain(member))
+    step = list(object_shape(member))
     row = manifest.regions.touching(manifest.cells(pieces[0].source))[:1].tolist() if pieces else []
     if row and len(step) == manifest.ndim and manifest.view_of(manifest.regions.row(row[0])) is None:
         source = logical.member_of(manifest.regions.row(row[0]))
-        read = [min(pair) for pair in zip(grain(source), member.shape, strict=True)]
+        read = [min(pair) for pair in zip(object_shape(source), member.shape, strict=True)]
         while longer := [d for d, n in enumerate(read) if step[d] < n]:
             axis = max(longer, key=lambda d: read[d] / step[d])
             if prod(step) * 2 * size > most_bytes:
                 break
             step[axis] *= 2
-    return next(blocks(Box.sized(member.shape), tuple(step), size, most_bytes)).shape
+    return next(tile_in_blocks(Box.sized(member.shape), tuple(step), size, most_bytes)).shape
 
 
 def _tasks(pieces: Iterable[DataPiece], step: tuple[int, ...]) -> list[list[DataPiece]]:

@@ -9,7 +9,7 @@ import zarr
 from zarr.core.sync import sync
 
 from intarsia.display import Listing
-from intarsia.engine.prepared_member import checked_member, grain, short_codecs
+from intarsia.engine.prepared_member import checked_member, object_shape, short_codecs
 from intarsia.errors import MemberError
 from intarsia.logical.members import Members
 from intarsia.manifest.box import Box
@@ -157,7 +157,7 @@ class Regions(Listing[Region]):
 def stored_size(member: zarr.Array[Any], elements: Box | None = None) -> int:
     """The bytes of the stored chunks (or shards) that hold a box of a member, by default all of it."""
     box = Box.sized(member.shape) if elements is None else elements
-    stored: int = sync(_stored_size(member, list(box.in_units(grain(member)).indices())))
+    stored: int = sync(_stored_size(member, list(box.in_units(object_shape(member)).indices())))
     return stored
 
 

@@ -20,7 +20,7 @@ from intarsia.errors import BoundsError, NoRegionError, PolicyError
 from intarsia.logical.encoding import Encoding, choose_codecs, create_member, serializer_of
 from intarsia.logical.recode import copy_values, reserve_recode
 from intarsia.logical.staging import Reservation, lattice_box
-from intarsia.manifest.box import BoundsLike, Box, blocks, sizes_of
+from intarsia.manifest.box import BoundsLike, Box, parse_shape, tile_in_blocks
 from intarsia.manifest.document import POLICY_KEY
 from intarsia.manifest.region_table import MAX_LAYERS, RegionTable
 from intarsia.progress import Progress, silent
@@ -92,7 +92,7 @@ class EncodingPolicy:
             raise PolicyError(f'{what}: packing={packing!r}: give "keep" or None')
         codecs = fields.get("codecs")
         sizes = {
-            name: None if fields.get(name) is None else sizes_of(fields[name], name)
+            name: None if fields.get(name) is None else parse_shape(fields[name], name)
             for name in ("chunks", "shards")
         }
         serializer = None if data_type is None else serializer_of(data_type)
@@ -385,7 +385,7 @@ def next_box_to_copy(manifest: Manifest, replica: ReplicaPolicy, box: Box) -> Bo
     unit = tuple(max(1, -(-size // c)) for size, c in zip(chunk, lattice, strict=True))
     cell = prod(lattice) * manifest.data_type.to_native_dtype().itemsize
     seen = Box.sized(box.shape)
-    first = next(blocks(seen, unit, cell, PIECE_BYTES), seen)
+    first = next(tile_in_blocks(seen, unit, cell, PIECE_BYTES), seen)
     return first.shifted(box.start)
 
 

@@ -21,7 +21,7 @@ from intarsia._compat import is_regular, sync
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import one_line, place_text
 from intarsia.engine.config import LogicalConfig
-from intarsia.engine.prepared_member import AnyArray, grain, member_problem
+from intarsia.engine.prepared_member import AnyArray, member_problem, object_shape
 from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.errors import (
@@ -43,7 +43,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.recode import first_difference
 from intarsia.logical.region import Region
-from intarsia.manifest.box import Box, blocks
+from intarsia.manifest.box import Box, tile_in_blocks
 from intarsia.manifest.document import MANIFEST_KEY
 from intarsia.manifest.region_table import NONE
 from intarsia.progress import Progress, part_of, silent
@@ -242,7 +242,7 @@ def _first_difference(
     """The first chunk of a replica whose values are not those of layer 0: its index, its elements, and the
     first of them that differs, with both values."""
     member, shape = region.member, logical.manifest.shape
-    for block in blocks(Box.of(region.member_bounds), tuple(member.chunks), 1, most_bytes=1):
+    for block in tile_in_blocks(Box.of(region.member_bounds), tuple(member.chunks), 1, most_bytes=1):
         shown = region.shown_from(block).intersect(Box.of(region.bounds))
         assert shown is not None
         request = parse_selection(shape, shown.slices, "basic")
@@ -268,12 +268,12 @@ def _stored_parts(
     region: Region, member: AnyArray, stored: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[slice, ...]]:
     """The region chunk by chunk, in elements of the logical array; without chunks that are not stored."""
-    inside, unit = Box.of(region.member_bounds), grain(member)
+    inside, unit = Box.of(region.member_bounds), object_shape(member)
     for index in stored:
         corner = tuple(i * n for i, n in zip(index, unit, strict=True))
         shared = Box.sized(unit, corner).intersect(inside)
         if shared is not None:
-            for block in blocks(shared, member.chunks, member.dtype.itemsize, most_bytes=1):
+            for block in tile_in_blocks(shared, member.chunks, member.dtype.itemsize, most_bytes=1):
                 yield region.shown_from(block).slices
 
 

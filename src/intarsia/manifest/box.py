@@ -172,27 +172,31 @@ def chunk_grid(shape: Iterable[int], chunks: Iterable[int]) -> tuple[int, ...]:
     return tuple([-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True)])
 
 
-def grown(grain: tuple[int, ...], chunks: Sequence[int], itemsize: int, most_bytes: int) -> tuple[int, ...]:
+def block_shape(
+    object_shape: tuple[int, ...], chunks: Sequence[int], itemsize: int, most_bytes: int
+) -> tuple[int, ...]:
     """A block of whole chunks, as large as `most_bytes` allows; last axes first, at least one chunk.
 
-    >>> grown((2, 4), [10, 3], 1, 64)
+    >>> block_shape((2, 4), [10, 3], 1, 64)
     (4, 12)
     """
-    step, budget = list(grain), most_bytes // max(itemsize * prod(grain), 1)
-    for axis in reversed(range(len(grain))):
+    step, budget = list(object_shape), most_bytes // max(itemsize * prod(object_shape), 1)
+    for axis in reversed(range(len(object_shape))):
         times = max(1, min(budget, chunks[axis]))
         step[axis] *= times
         budget //= times
     return tuple(step)
 
 
-def blocks(box: Box, grain: tuple[int, ...], itemsize: int, most_bytes: int = BLOCK_BYTES) -> Iterator[Box]:
-    """Boxes that tile `box`, each made of whole chunks of shape `grain` (except at the edges).
+def tile_in_blocks(
+    box: Box, object_shape: tuple[int, ...], itemsize: int, most_bytes: int = BLOCK_BYTES
+) -> Iterator[Box]:
+    """Boxes that tile `box`, each made of whole chunks of shape `object_shape` (except at the edges).
 
-    >>> [block.shape for block in blocks(Box((0, 0), (5, 4)), (2, 4), 1, most_bytes=16)]
+    >>> [block.shape for block in tile_in_blocks(Box((0, 0), (5, 4)), (2, 4), 1, most_bytes=16)]
     [(4, 4), (1, 4)]
     """
-    step = grown(grain, box.in_units(grain).shape, itemsize, most_bytes)
+    step = block_shape(object_shape, box.in_units(object_shape).shape, itemsize, most_bytes)
     ranges = [range(a // s * s, b, s) for a, b, s in zip(box.start, box.stop, step, strict=True)]
     for corner in product(*ranges):
         block = Box.sized(step, corner).intersect(box)
@@ -200,12 +204,12 @@ def blocks(box: Box, grain: tuple[int, ...], itemsize: int, most_bytes: int = BL
             yield block
 
 
-def sizes_of(value: Any, what: str) -> tuple[int, ...]:
+def parse_shape(value: Any, what: str) -> tuple[int, ...]:
     """A shape as people give it: a whole number, or one for each axis.
 
-    >>> sizes_of(4, "shape"), sizes_of(np.array([2, 3]), "shape")
+    >>> parse_shape(4, "shape"), parse_shape(np.array([2, 3]), "shape")
     ((4,), (2, 3))
-    >>> sizes_of((4.7,), "shape")
+    >>> parse_shape((4.7,), "shape")
     Traceback (most recent call last):
     ...
     intarsia.errors.ShapeError: shape (4.7,): give a whole number for each axis

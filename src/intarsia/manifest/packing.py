@@ -23,9 +23,9 @@ BLOCK = 1 << 17
 """How many elements are decoded at a time: few enough that later steps find them in the cache."""
 
 _CODES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
-KINDS = {np.dtype(code).name: np.dtype(code) for code in _CODES}
+SUPPORTED_DTYPES = {np.dtype(code).name: np.dtype(code) for code in _CODES}
 """The data types that packings support, by their Zarr names."""
-_KNOWN = frozenset(KINDS.values())
+_KNOWN = frozenset(SUPPORTED_DTYPES.values())
 
 
 def known_type(value: Any, what: str) -> np.dtype[Any]:
@@ -40,12 +40,12 @@ def known_type(value: Any, what: str) -> np.dtype[Any]:
     return dtype
 
 
-def numbers_of(stored: np.dtype[Any], unsigned: bool | None) -> np.dtype[Any]:
+def number_dtype(stored: np.dtype[Any], unsigned: bool | None) -> np.dtype[Any]:
     """The type that stored numbers are read as."""
     return stored if unsigned is None else np.dtype(f"{'u' if unsigned else 'i'}{stored.itemsize}")
 
 
-def exact(mark: Any, numbers: np.dtype[Any], what: str = "missing") -> Number:
+def cast_exactly(mark: Any, numbers: np.dtype[Any], what: str = "missing") -> Number:
     """A number in another type, which must hold it exactly."""
     try:
         with np.errstate(all="ignore"):
@@ -87,7 +87,7 @@ def value_type(numbers: np.dtype[Any], scale: Any, offset: Any, masked: bool) ->
     return np.dtype("f4" if numbers.itemsize <= 2 else "f8")
 
 
-def factor(value: Any, values: np.dtype[Any], what: str) -> Number | None:
+def parse_factor(value: Any, values: np.dtype[Any], what: str) -> Number | None:
     """A scale or an offset as a number with its own type."""
     if value is None:
         return None
@@ -100,7 +100,7 @@ def factor(value: Any, values: np.dtype[Any], what: str) -> Number | None:
             raise PackingError(f"the {what} is {value!r:.200}, which is not a number")
         # NumPy computes with Python numbers in the type of the array.
         with np.errstate(over="ignore"):
-            value = values.type(value) if values.kind == "f" else exact(value, values, f"the {what}")
+            value = values.type(value) if values.kind == "f" else cast_exactly(value, values, f"the {what}")
     factor: Number = value.astype(known_type(value.dtype, f"the type of the {what}"))
     if not np.isfinite(factor):
         raise PackingError(f"the {what} is {value!s}: values cannot be unpacked with it")
@@ -111,7 +111,7 @@ def factor(value: Any, values: np.dtype[Any], what: str) -> Number | None:
     return factor
 
 
-def reinterpreted(mark: Any, stored: np.dtype[Any], numbers: np.dtype[Any]) -> Any:
+def unsigned_fill_value(mark: Any, stored: np.dtype[Any], numbers: np.dtype[Any]) -> Any:
     """The `_FillValue` of integers whose sign `_Unsigned` changes; it may be given in either form."""
     if np.asarray(mark).dtype.kind not in "iuf":
         return mark
@@ -121,7 +121,7 @@ def reinterpreted(mark: Any, stored: np.dtype[Any], numbers: np.dtype[Any]) -> A
         return np.asarray(mark).astype(stored).view(numbers).item()
 
 
-def found_by(mark: Any, numbers: np.dtype[Any], values: np.dtype[Any]) -> Sequence[Number]:
+def numbers_equal_to_missing(mark: Any, numbers: np.dtype[Any], values: np.dtype[Any]) -> Sequence[Number]:
     """The stored number that xarray takes for a missing value, if there is one.
 
     xarray compares the converted numbers with the attribute, in the wider of their types. Sometimes nothing
@@ -158,7 +158,7 @@ def arguments_of_attributes(dtype: Any, attributes: Mapping[str, Any]) -> dict[s
     unsigned = {"true": True, "false": False}.get(sign) if isinstance(sign, str) else None
     if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
         unsigned = None
-    numbers = numbers_of(stored, unsigned)
+    numbers = number_dtype(stored, unsigned)
     absent = {n: attributes[n] for n in ("_FillValue", "missing_value") if attributes.get(n) is not None}
     marks = {
         name: [mark for mark in np.ravel(value) if mark is not None and mark == mark]
@@ -175,8 +175,8 @@ def arguments_of_attributes(dtype: Any, attributes: Mapping[str, Any]) -> dict[s
     for name, listed in marks.items():
         for mark in listed:
             if name == "_FillValue" and unsigned is not None:
-                mark = reinterpreted(mark, stored, numbers)
-            missing += found_by(mark, numbers, values)
+                mark = unsigned_fill_value(mark, stored, numbers)
+            missing += numbers_equal_to_missing(mark, numbers, values)
     factors = {"scale": scale, "offset": offset}
     return {"stored": stored, **factors, "missing": missing, "unsigned": unsigned, "values": values}
 
@@ -263,9 +263,9 @@ class Packing:
             raise PackingError(f"unsigned is {unsigned!r}: give True, False or None")
         if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
             unsigned = None
-        numbers = numbers_of(stored, unsigned)
+        numbers = number_dtype(stored, unsigned)
         listed = list(missing) if isinstance(missing, tuple | list | np.ndarray) else [missing]
-        marks = [exact(mark, numbers) for mark in listed if mark == mark]  # NaN is missing anyway
+        marks = [cast_exactly(mark, numbers) for mark in listed if mark == mark]  # NaN is missing anyway
         if values is None:
             values = value_type(numbers, scale, offset, masked=bool(marks))
         values = known_type(values, "the type of the values")
@@ -275,8 +275,8 @@ class Packing:
         put(self, "stored", stored)
         put(self, "unsigned", unsigned)
         put(self, "values", values)
-        put(self, "scale", factor(scale, values, "scale"))
-        put(self, "offset", factor(offset, values, "offset"))
+        put(self, "scale", parse_factor(scale, values, "scale"))
+        put(self, "offset", parse_factor(offset, values, "offset"))
         put(self, "missing", tuple(dict.fromkeys(marks)))
         vars(self)["numbers"] = numbers
 
@@ -324,7 +324,7 @@ class Packing:
     @cached_property
     def numbers(self) -> np.dtype[Any]:
         """The type that stored numbers are read as: `stored`, unless `unsigned` says otherwise."""
-        return numbers_of(self.stored, self.unsigned)
+        return number_dtype(self.stored, self.unsigned)
 
     def decode(self, stored: Any) -> Values:
         """The values of stored numbers.

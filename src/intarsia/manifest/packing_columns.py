@@ -19,8 +19,8 @@ from msgspec import Meta, Struct
 
 from intarsia.errors import PackingError
 from intarsia.manifest.data_types import is_nullable, type_text, values_dtype
-from intarsia.manifest.packing import KINDS, Number, Packing, exact, numbers_of
-from intarsia.manifest.region_table import MAX_REGIONS, NONE, Ints, ReadLater
+from intarsia.manifest.packing import SUPPORTED_DTYPES, Number, Packing, cast_exactly, number_dtype
+from intarsia.manifest.region_table import MAX_REGIONS, NONE, Ints, LazyColumns
 from intarsia.manifest.typed_json import decode
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ MAX_MISSING = 1_000
 
 
 @dataclass(frozen=True, eq=False)
-class Packings(ReadLater):
+class Packings(LazyColumns):
     """Packings by number.
 
     >>> packings, numbers = NO_PACKINGS.with_([Packing("int16", scale=0.1), Packing("int16", scale=0.2)])
@@ -305,13 +305,13 @@ def _parse_kind(document: KindDocument) -> Packing:
     types = {}
     for name in ("stored", "values", *FACTORS):
         type_name = getattr(document, name)
-        if type_name is not None and type_name not in KINDS:
-            raise PackingError(f"{name}: {type_name!r:.200} is not one of {', '.join(KINDS)}")
-        types[name] = KINDS.get(type_name)
-    stored = KINDS[document.stored]
+        if type_name is not None and type_name not in SUPPORTED_DTYPES:
+            raise PackingError(f"{name}: {type_name!r:.200} is not one of {', '.join(SUPPORTED_DTYPES)}")
+        types[name] = SUPPORTED_DTYPES.get(type_name)
+    stored = SUPPORTED_DTYPES[document.stored]
     if stored.kind != {None: stored.kind, True: "i", False: "u"}[document.unsigned]:
         raise PackingError(f"unsigned: {document.unsigned!r} means nothing for {stored}")
-    numbers = numbers_of(stored, document.unsigned)
+    numbers = number_dtype(stored, document.unsigned)
     marks = [_parse_mark(mark, numbers) for mark in document.missing]
     factors = {name: None if (dtype := types[name]) is None else dtype.type(0) for name in FACTORS}
     missing = np.array(marks, dtype=numbers) if marks else ()
@@ -324,7 +324,7 @@ def _parse_mark(mark: int | str, numbers: np.dtype[Any]) -> Number:
     if numbers.kind != "f":
         if not isinstance(mark, int):
             raise PackingError(f"missing: {mark!r:.200} is not an integer")
-        return exact(mark, numbers)
+        return cast_exactly(mark, numbers)
     number: Number
     (number,) = _numbers(np.array([_parse_bits(mark, numbers.itemsize, "missing:")]), numbers.type(0))
     if np.isnan(number):

@@ -83,7 +83,7 @@ class Row(NamedTuple):
         return self._replace(box=box, member_start=box.shifted(self.shift).start)
 
 
-class ReadLater:
+class LazyColumns:
     """Columns, the fields of a dataclass, that can be read on first use.
 
     This is for stores that do not change: the columns hold the same later on.
@@ -114,7 +114,7 @@ class ReadLater:
 
 
 @dataclass(frozen=True, eq=False)
-class RegionTable(ReadLater):
+class RegionTable(LazyColumns):
     """All regions, one row each.
 
     >>> table = RegionTable.from_rows([Row(0, Box((0,), (4,)), (0,)), Row(1, Box((4,), (9,)), (0,))], ndim=1)

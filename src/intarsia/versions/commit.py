@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 import icechunk
 
 from intarsia._icechunk import writing
-from intarsia.engine.prepared_member import grain
+from intarsia.engine.prepared_member import object_shape
 from intarsia.errors import ConcurrentUpdateError, RepositoryError
 from intarsia.manifest.box import Box
 from intarsia.manifest.manifest import Manifest
@@ -360,7 +360,7 @@ class ReadPrecondition:
         for row in rows_of(manifest, written):
             name = manifest.members[row.member]
             if not row.layer and row.box.intersect(self.box) is not None:
-                box = written_box(manifest, row, grain(now.members[name]), written[name], place)
+                box = written_box(manifest, row, object_shape(now.members[name]), written[name], place)
                 if box is not None:
                     changed.append(f"{self.path}: {box.text()} was written")
         return changed

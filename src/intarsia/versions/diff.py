@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, bounds_text, count_text, size_text
-from intarsia.engine.prepared_member import grain, short_codecs
+from intarsia.engine.prepared_member import object_shape, short_codecs
 from intarsia.logical.attributes import RESERVED
 from intarsia.logical.chunk_copies import ChunkRefs, chunk_refs
 from intarsia.logical.encoding import encoding_of
@@ -275,7 +275,7 @@ def _region_changes(
     for row in rows:
         if before is not None and row.box not in gone:
             name = old.members[row.member]
-            box = written_box(old, row, grain(before.members[name]), written[name])
+            box = written_box(old, row, object_shape(before.members[name]), written[name])
             if box is not None:
                 yield RegionChange("written", box.bounds, name, name, row.layer, before, after)
 

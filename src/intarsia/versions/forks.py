@@ -13,7 +13,7 @@ import zarr
 from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
 from intarsia.engine.plan import Part, chunks_along, chunks_of_points, plan
-from intarsia.engine.prepared_member import grain
+from intarsia.engine.prepared_member import object_shape
 from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import ForkError
 from intarsia.logical.chunk_copies import chunk_refs
@@ -131,7 +131,7 @@ def _units(array: LogicalArray, bounds: Bounds | None) -> Iterator[tuple[str, tu
     manifest = array.manifest
     within = None if bounds is None else Box.of(bounds)
     for name in manifest.members:
-        size = grain(array.members[name])
+        size = object_shape(array.members[name])
         seen: set[tuple[int, ...]] = set()
         for row in rows_of(manifest, [name]):
             shown = manifest.elements(row.box)
@@ -147,7 +147,7 @@ def _units(array: LogicalArray, bounds: Bounds | None) -> Iterator[tuple[str, tu
 def _boxes(array: LogicalArray, chunks: Chunks) -> Iterator[tuple[slice, ...]]:
     manifest = array.manifest
     for name, indices in chunks.items():
-        size = grain(array.members[name])
+        size = object_shape(array.members[name])
         for row in rows_of(manifest, [name]):
             for index in sorted(indices):
                 part = region_part_in_chunk(manifest, row, index, size)
@@ -168,8 +168,8 @@ def _outside(array: LogicalArray, request: Request, chunks: Chunks) -> str:
 
 def _touched(member: zarr.Array[Any], request: Request, part: Part) -> set[tuple[int, ...]]:
     if request.axes is None:
-        return {tuple(index) for index in chunks_of_points(part.source, grain(member))}
-    return set(product(*map(chunks_along, part.source, grain(member))))
+        return {tuple(index) for index in chunks_of_points(part.source, object_shape(member))}
+    return set(product(*map(chunks_along, part.source, object_shape(member))))
 
 
 def merge_forks(

@@ -188,7 +188,7 @@ class _PieceInBlocks:
     def of(cls, source: da.Array, reservation: Reservation, piece: DataPiece) -> Self:
         logical = reservation.logical
         member = logical.members.child(piece.member)
-        size = grain(member)
+        size = object_shape(member)
         part = source[piece.source.slices]
         options = logical.runtime_options(piece.member, reservation.options.get(piece.member, NO_OPTIONS))
         return cls(part.rechunk(align(part.chunks, piece, size)), logical, piece, options, size)

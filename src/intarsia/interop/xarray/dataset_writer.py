@@ -20,7 +20,7 @@ from intarsia.logical.attributes import UNLIMITED_KEY
 from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.hierarchy import is_logical, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.manifest.box import sizes_of
+from intarsia.manifest.box import parse_shape
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -341,7 +341,7 @@ def _sizes(what: str, sizes: Any, variable: Variable) -> tuple[int, ...] | None:
     every = (sizes,) * variable.ndim if isinstance(sizes, int | np.integer) else sizes
     if not isinstance(every, list | tuple) or len(every) != variable.ndim:
         raise ShapeError(f"{what} {every!r}: give a size for each of the dimensions {variable.dims}")
-    return sizes_of(every, what)
+    return parse_shape(every, what)
 
 
 def _check_type(name: str, variable: Variable, stored: Variable) -> None:

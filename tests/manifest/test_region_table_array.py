@@ -7,13 +7,13 @@ import zarr
 
 import intarsia
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.manifest import stored_table
+from intarsia.manifest import region_table_array
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr("intarsia.logical.logical_array_handle.INLINE_REGIONS", 3)
-    monkeypatch.setattr(stored_table, "ROWS_PER_CHUNK", 4)
+    monkeypatch.setattr(region_table_array, "ROWS_PER_CHUNK", 4)
 
 
 def appended(array, count, first=0):
@@ -71,10 +71,10 @@ def test_without_transactions_every_change_is_a_new_table():
 
 def test_a_table_in_large_chunks_is_replaced_once(monkeypatch):
     repo = intarsia.open_repository("memory://", create=True)
-    monkeypatch.setattr(stored_table, "ROWS_PER_CHUNK", 64)  # as it was
+    monkeypatch.setattr(region_table_array, "ROWS_PER_CHUNK", 64)  # as it was
     with intarsia.transaction(repo, message="ten") as tx:
         appended(tx.create("a", shape=(0,), chunks=(2,), dtype="i4"), 10)
-    monkeypatch.setattr(stored_table, "ROWS_PER_CHUNK", 4)
+    monkeypatch.setattr(region_table_array, "ROWS_PER_CHUNK", 4)
     names = []
     for i in (10, 11):
         with intarsia.transaction(repo, message="more") as tx:

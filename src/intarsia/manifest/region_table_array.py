@@ -37,7 +37,7 @@ INLINE_IN_TRANSACTIONS = 500
 contains all attributes, and they are parsed whenever anything is opened."""
 
 
-def most_inline(store: Any, usual: int) -> int:
+def max_inline_regions(store: Any, usual: int) -> int:
     """How many regions may be kept in the attributes; more go into a table."""
     return min(usual, INLINE_IN_TRANSACTIONS) if isinstance(store, icechunk.IcechunkStore) else usual
 
