@@ -212,7 +212,7 @@ def copy_values(
     With a client, steps are tasks.
     """
     logical, (name,) = reservation.logical, reservation.new_members
-    options, unit = reservation.options[name], grain(logical.members[name])
+    options, unit = reservation.options[name], object_shape(logical.members[name])
     member = logical.members[name]
     metadata: Any = member.metadata
     exact = reservation.exact and not is_exact(metadata.codecs)

@@ -19,7 +19,7 @@ from intarsia.errors import ForkError
 from intarsia.logical.chunk_copies import chunk_refs
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.box import Bounds, Box
-from intarsia.manifest.manifest_diff import rows_of, region_part_in_chunk
+from intarsia.manifest.manifest_diff import region_part_in_chunk, rows_of
 from intarsia.versions.commit import Changes, ReadPrecondition, chunks_text
 from intarsia.versions.version import group_in_fork, same_node
 

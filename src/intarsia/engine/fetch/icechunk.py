@@ -50,7 +50,7 @@ from intarsia.engine.fetch.virtual import (
     SourceObjects,
     read_joined,
 )
-from intarsia.engine.thread_pool import run
+from intarsia.engine.thread_pool import run_in_threads
 from intarsia.extras import is_installed
 from intarsia.parallel import check_store
 

@@ -22,7 +22,7 @@ from dask.callbacks import Callback
 
 from intarsia._compat import store_supports_sync_io
 from intarsia.codecs.runtime_options import NO_OPTIONS, PicklableOptions
-from intarsia.engine.prepared_member import Source, grain
+from intarsia.engine.prepared_member import PreparedMember, object_shape
 from intarsia.engine.write import write_box
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle

@@ -1,4 +1,4 @@
-"""`store_dask`: a dask array into a logical array, written where it is computed, shown by one commit."""
+"""`store_dask`: a dask array into a logical array, written where it is computed, to_user_array by one commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.staging import Reservation, remove_empty_groups_on_failure
-from intarsia.manifest.data_types import as_values, shown
+from intarsia.manifest.data_types import as_values, to_user_array
 from intarsia.manifest.manifest import NewRegion
 from intarsia.parallel import fork_of
 from intarsia.progress import Progress, silent
@@ -259,6 +259,6 @@ class _DeferredAppend:
             manifest = plan.before.replace_boxes([], new, shape=plan.grown.shape)
         group = open_group(fork_of(store).store, reservation.logical.group.path, "r")
         stored = to_dask(LogicalArray(LogicalArrayHandle(group, manifest)))
-        head = [] if self.head is None else [da.from_array(shown(self.head), name=False)]
+        head = [] if self.head is None else [da.from_array(to_user_array(self.head), name=False)]
         first = plan.old_length + sum(part.shape[axis] for part in head)
         return da.concatenate([*head, stored[(slice(None),) * axis + (slice(first, None),)]], axis=axis)
