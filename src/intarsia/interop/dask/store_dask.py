@@ -1,4 +1,4 @@
-"""`store_dask`: a dask array into a logical array, written where it is computed, to_user_array by one commit."""
+"""`store_dask`: a dask array into a logical array, written where it is computed, shown by one commit."""
 
 from __future__ import annotations
 
