@@ -233,7 +233,7 @@ def write_plain_array(source: AnyArray, store_path: StorePath, choice: Encoding,
         store_path.store, store_path.path or None, description.manifest, source.shape, encoding
     )
     array.update_attributes(description.attributes)
-    copy_blocks(source, array, Source.of(store_path.path or "/", array), progress)
+    copy_blocks(source, array, PreparedMember.of(store_path.path or "/", array), progress)
 
 
 def copy_blocks(array: AnyArray, stored: zarr.Array[Any], target: PreparedMember, progress: Progress) -> None:
