@@ -1,6 +1,9 @@
 """References of kerchunk: what programs without intarsia read from them is what intarsia reads."""
 
 import json
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ import zarr
 
 import intarsia
 from intarsia.errors import IngestError, UnreachableMembersError
-from tests.archives.files import netcdf
+from tests.archives.files import hdf5, netcdf
 
 
 @pytest.fixture
@@ -105,3 +108,59 @@ def test_coordinates_keep_their_fill_values(tmp_path):
     ):
         xr.testing.assert_equal(foreign, own)
         assert foreign.lat.encoding["_FillValue"] == -1
+
+
+def half_stored(folder, attrs):
+    """Two files of integers that begin at zero, of which only one of two chunks is stored."""
+
+    def build(file, shape):
+        data = file.create_dataset("sst", shape=shape, dtype="i2", chunks=(1, 3, 8))
+        data[:, :3] = np.arange(24).reshape(1, 3, 8)
+        data.attrs.update(attrs)
+        yield data
+
+    for day in range(2):
+        hdf5(folder / f"{day}.h5", day, build)
+    return intarsia.ingest(folder / "*.h5", folder / "r", concat_dim="time").repository
+
+
+def test_zeros_and_chunks_that_no_file_stores_are_not_missing(tmp_path):
+    pytest.importorskip("kerchunk")
+    repo = half_stored(tmp_path, {})
+    (written,) = intarsia.archives.to_kerchunk(repo, file=tmp_path / "refs.json")
+    with (
+        xr.open_dataset(written.path, engine="kerchunk") as foreign,
+        xr.open_dataset(repo, engine="intarsia") as own,
+    ):
+        xr.testing.assert_equal(foreign.load(), own.load())
+        assert foreign.sst.dtype == "i2"
+
+
+def test_chunks_that_are_not_stored_are_refused_if_they_would_be_missing(tmp_path):
+    repo = half_stored(tmp_path, {"_FillValue": np.int16(-1)})
+    with pytest.raises(UnreachableMembersError, match=r"(?s)not stored.*intarsia\.export"):
+        intarsia.archives.to_kerchunk(repo, file=tmp_path / "refs.json")
+
+
+GDAL = """
+import sys, numpy, rasterio
+for path, expected in zip(sys.argv[1::2], sys.argv[2::2]):
+    with rasterio.open(f'ZARR:"{path}":/sst') as part:
+        stored = part.read().astype("f8")
+        values = stored * part.scales[0] + part.offsets[0]
+        assert numpy.allclose(values, numpy.load(expected)), path
+print("equal")
+"""
+
+
+def test_gdal_reads_every_run(archive, tmp_path):
+    if find_spec("rasterio") is None:
+        pytest.skip("GDAL comes with rasterio, which is not installed")
+    arguments = []
+    for each in intarsia.archives.to_kerchunk(archive, "", tmp_path / "refs.json"):
+        np.save(f"{each.path}.npy", intarsia.open(archive, "sst")[slice(*each.bounds["time"])])
+        arguments += [each.path, f"{each.path}.npy"]
+    # In a process of its own: it brings libraries that others here bring, too.
+    command = [sys.executable, "-W", "ignore", "-c", GDAL, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "equal\n", done.stderr

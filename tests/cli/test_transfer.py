@@ -47,8 +47,8 @@ def test_export_writes_what_zarr_reads(store, plain, data, tmp_path):
     np.testing.assert_array_equal(z[...], data)
     assert (z.metadata.dimension_names, dict(z.attrs)) == (("time", "lat", "lon"), {"units": "K"})
     assert "--overwrite" in failure("export", store, tmp_path / "a.zarr", code=4)
-    assert "is an array" in failure("export", plain, tmp_path / "a.zarr", "--to", "x", code=4)
-    said = document("export", plain, tmp_path / "c.zarr", "--to", "x", "-c", "gzip")
+    assert "is an array" in failure("export", plain, tmp_path / "a.zarr", "--target-path", "x", code=4)
+    said = document("export", plain, tmp_path / "c.zarr", "--target-path", "x", "-c", "gzip")
     assert said["arrays"] == ["x/temperature"]
     first = document("export", store, tmp_path / "b.zarr", "--tag", "v1")
     assert first["nbytes"] == 20 * 6 * 8 * 4

@@ -1,18 +1,17 @@
 """`intarsia.archives.to_kerchunk`: an ingested dataset as kerchunk references, for programs without intarsia.
 
-A set of references has one encoding per variable. So a dataset becomes as many sets as it has runs in which
-no variable changes its encoding; each is a dataset of Zarr format 2 whose chunks are ranges of the source
-files.
+Each of the `uniform_parts` of a dataset becomes a set of references: a dataset of Zarr format 2 whose chunks
+are ranges of the source files.
 """
 
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -22,25 +21,17 @@ import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.metadata.v2 import ArrayV2Metadata
-from zarr.core.sync import sync
 from zarr.dtype import parse_dtype
 
-from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.locations import local_path
-from intarsia.display import bounds_text, codecs_text
-from intarsia.errors import IngestError, UnreachableMembersError
+from intarsia.archives.uniform_parts import EXPORT, LoadedArray, UniformArray, uniform_parts
+from intarsia.display import codecs_text
+from intarsia.errors import UnreachableMembersError
 from intarsia.extras import import_extra
-from intarsia.logical.hierarchy import LEDGER
-from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.region import Region
-from intarsia.manifest.box import Box
-from intarsia.manifest.packing import Packing
+from intarsia.manifest.box import chunk_grid
 from intarsia.versions.authorization import Allowed
 from intarsia.versions.version import Version, resolve_store
-
-EXPORT = "Copy the values to plain Zarr: intarsia.export"
-"""What to do if a copy cannot be avoided."""
 
 
 @dataclass(frozen=True)
@@ -100,23 +91,17 @@ def to_kerchunk(
     """
     store = resolve_store(store, Version(branch, tag, snapshot_id), authorize, storage_options).store
     dataset = Dataset.read(store, path.strip("/"))
-    if not dataset.logical_groups:
-        raise IngestError(f"there is no dataset of logical arrays at {path or '/'!r}")
-    arrays = [_ReferencedArray(LogicalArray(group)) for group in dataset.logical_groups.values()]
-    sizes = {dim: size for each in arrays for dim, size in zip(each.dims, each.array.shape, strict=True)}
     sets = []
-    for part in _parts(arrays, sizes):
-        cut = {dim: ends for dim, ends in part.items() if ends != (0, sizes[dim])}
-        place = "".join(f"-{dim}{a}-{b}" for dim, (a, b) in cut.items())
+    for part in uniform_parts(dataset, path):
+        place = f"-{part.name}" if part.name else ""
         target = Path(file).with_name(f"{Path(file).stem}{place}{Path(file).suffix}")
         refs: dict[str, Any] = {".zgroup": '{"zarr_format": 2}', ".zattrs": json.dumps(dataset.group_attrs)}
-        for array in arrays:
-            refs |= array.references(part)
+        for array in part.arrays:
+            refs |= _references(array)
         chunks = sum(isinstance(each, list) for each in refs.values())
-        for name in dataset.plain:
-            if name != LEDGER:
-                refs |= _loaded(dataset, name, part)
-        sets.append((target, refs, KerchunkFile(str(target), cut, chunks)))
+        for loaded in part.loaded:
+            refs |= _loaded(loaded)
+        sets.append((target, refs, KerchunkFile(str(target), part.bounds, chunks)))
     for target, refs, _ in sets:  # only now: anything that cannot be expressed was refused before
         _write(target, refs, parquet=parquet)
     return tuple(each for *_, each in sets)
@@ -137,74 +122,44 @@ def _write(target: Path, refs: Mapping[str, Any], *, parquet: bool) -> None:
     fresh.replace(target)
 
 
-def _parts(arrays: list[_ReferencedArray], sizes: Mapping[str, int]) -> Iterator[dict[str, tuple[int, int]]]:
-    """The parts of a dataset in which no variable changes its encoding, as bounds along every dimension."""
-    cuts = {dim: {0, size} for dim, size in sizes.items()}
-    for array in arrays:
-        for axis, dim in enumerate(array.dims):
-            cuts[dim] |= {end for region in array.regions for end in region.bounds[axis]}
-    spans = [itertools.pairwise(sorted(ends)) for ends in cuts.values()]
-    return (dict(zip(cuts, bounds, strict=True)) for bounds in itertools.product(*spans))
+def _references(array: UniformArray) -> dict[str, Any]:
+    """The metadata and chunks of an array."""
+    attrs = {**array.attrs, "_ARRAY_DIMENSIONS": array.dims}
+    chunks = list(array.stored_chunks())
+    about = array.shape, array.chunks, _fill_value(array, len(chunks))
+    if array.member is None:
+        return _metadata(array.name, attrs, array.dtype, *about)
+    filters, compressor, order, kind = _codecs(array.name, array.member)
+    encoding = {"filters": filters or None, "compressor": compressor, "order": order}
+    refs: dict[str, Any] = {**_metadata(array.name, attrs, kind, *about, encoding)}
+    for chunk in chunks:
+        key = f"{array.name}/{_key(chunk.index)}"
+        if chunk.location:
+            refs[key] = [_location(chunk.location), chunk.offset, chunk.nbytes]
+        else:
+            refs[key] = _base64(array.read(chunk))
+    return refs
 
 
-class _ReferencedArray:
-    """One logical array to be written."""
+def _fill_value(array: UniformArray, stored: int) -> Any:
+    """The fill value in format 2, where it also marks missing values, as xarray reads it.
 
-    def __init__(self, array: LogicalArray) -> None:
-        self.array = array
-        self.name = array.path.rpartition("/")[2]
-        self.regions: list[Region] = list(array.regions)
-        self.dims = [str(dim) for dim in array.dimension_names or map(str, range(array.ndim))]
-        self._tables: dict[str, ChunkTable] = {}
+    Without one, chunks that are not stored are zeros, and no number is missing.
+    """
+    own, mark = array.fill_value, array.attrs.get("_FillValue")
+    unlike = not np.array_equal(own, 0 if mark is None else mark, equal_nan=array.dtype.kind in "fc")
+    if not unlike or stored == prod(chunk_grid(array.shape, array.chunks)):
+        return mark
+    if mark is None and (array.member is None or own != own):  # a hole, or NaN, which is missing in any case
+        return own
+    raise UnreachableMembersError(
+        f"{array.name} has chunks that are not stored, whose value {own} is not that of missing values "
+        f"({mark}): references cannot express both.\n  {EXPORT}"
+    )
 
-    def references(self, part: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
-        """The metadata and chunks of a part of the array."""
-        box = Box.of(part[dim] for dim in self.dims)
-        region = next((r for r in self.regions if Box.of(r.bounds).intersect(box) is not None), None)
-        attrs = {**self.array.attrs, "_ARRAY_DIMENSIONS": self.dims}
-        if region is None:
-            kind = np.dtype(self.array.dtype)
-            return _metadata(self.name, attrs, kind, box.shape, box.shape, self.array.fill_value)
-        if region.view is not None:
-            raise UnreachableMembersError(
-                f"{self.name}{bounds_text(region.bounds)} is seen reversed or transposed, which references "
-                f"cannot express.\n  {EXPORT}"
-            )
-        member = region.member
-        filters, compressor, order, kind = _codecs(self.name, member)
-        fill: Any = member.fill_value
-        if region.packing is not None:
-            attrs |= _packing_attrs(region.packing)
-            fill = region.packing.missing[0] if region.packing.missing else fill
-        inside = self.array.manifest.to_member(region.row, box)
-        chunks = tuple(member.chunks)
-        if any(start % size for start, size in zip(inside.start, chunks, strict=True)):
-            raise UnreachableMembersError(
-                f"{self.name}{bounds_text(box.bounds)} does not begin at the border of a chunk of {chunks}, "
-                f"which references cannot express.\n  {EXPORT}"
-            )
-        encoding = {"filters": filters or None, "compressor": compressor, "order": order}
-        refs = _metadata(self.name, attrs, kind, box.shape, chunks, fill, encoding)
-        return refs | self._chunks(region, inside, chunks)
 
-    def _chunks(self, region: Region, inside: Box, chunks: tuple[int, ...]) -> dict[str, Any]:
-        path = f"{self.array.path}/{region.name}".strip("/")
-        if region.name not in self._tables:
-            self._tables[region.name] = chunk_table(self.array.store, path, self.array.ndim)
-        table = self._tables[region.name]
-        first, last = (np.array(ends, dtype=np.int64) for ends in inside.in_units(chunks))
-        rows = np.flatnonzero(((table.index >= first) & (table.index < last)).all(axis=1))
-        refs: dict[str, Any] = {}
-        for i in rows.tolist():
-            index = table.index[i] - first
-            key = f"{self.name}/{'.'.join(map(str, index.tolist())) or '0'}"
-            if table.kind[i] == VIRTUAL:
-                refs[key] = [_location(table.location[i]), int(table.offset[i]), int(table.nbytes[i])]
-            else:
-                stored = "/".join([path, "c", *map(str, table.index[i].tolist())])
-                content = sync(self.array.store.get(stored, default_buffer_prototype()))
-                refs[key] = _base64(content.to_bytes())
-        return refs
+def _key(index: tuple[int, ...]) -> str:
+    return ".".join(map(str, index)) or "0"
 
 
 def _location(url: str) -> str:
@@ -257,34 +212,18 @@ def _in_format_2(codec: Any) -> dict[str, Any] | None:
     return None
 
 
-def _packing_attrs(packing: Packing) -> dict[str, Any]:
-    """How stored numbers become values, as CF attributes."""
-    factors = {"scale_factor": packing.scale, "add_offset": packing.offset}
-    attrs = {name: factor.item() for name, factor in factors.items() if factor is not None}
-    marks = [mark.item() for mark in packing.missing]
-    if marks:
-        attrs["_FillValue"] = marks[0]
-    if len(marks) > 1:
-        attrs["missing_value"] = marks[1:]
-    if packing.unsigned is not None:
-        attrs["_Unsigned"] = "true" if packing.unsigned else "false"
-    return attrs
-
-
-def _loaded(dataset: Dataset, name: str, part: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+def _loaded(array: LoadedArray) -> dict[str, Any]:
     """A coordinate, or another loaded variable, with its values in the references."""
-    values, dims = dataset.values(name), dataset.dims(name)
+    values = array.values
     if values.dtype.kind not in "biufcSMm":
         raise UnreachableMembersError(
-            f"{name} holds text ({values.dtype}), which references cannot store.\n  {EXPORT}"
+            f"{array.name} holds text ({values.dtype}), which references cannot store.\n  {EXPORT}"
         )
-    chosen = values[tuple(slice(*part[dim]) if dim in part else slice(None) for dim in dims)]
-    little = chosen.astype(chosen.dtype.newbyteorder("<"))
-    attrs = {**dataset.attrs(name), "_ARRAY_DIMENSIONS": list(dims)}
-    key = ".".join(["0"] * chosen.ndim) or "0"
-    chunks = tuple(max(n, 1) for n in chosen.shape)
-    metadata = _metadata(name, attrs, little.dtype, chosen.shape, chunks, None)
-    return metadata | {f"{name}/{key}": _base64(little.tobytes())}
+    little = values.astype(values.dtype.newbyteorder("<"))
+    attrs = {**array.attrs, "_ARRAY_DIMENSIONS": list(array.dims)}
+    chunks = tuple(max(n, 1) for n in values.shape)
+    metadata = _metadata(array.name, attrs, little.dtype, values.shape, chunks, None)
+    return metadata | {f"{array.name}/{_key((0,) * values.ndim)}": _base64(little.tobytes())}
 
 
 def _base64(content: bytes) -> str:

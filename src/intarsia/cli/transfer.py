@@ -119,32 +119,37 @@ def adopt(
 
 @verb(intarsia.export, without=["source_path"])
 def export(
-    place: VersionToRead, target: str, array: args.AnyNode = "", *, to: str = "", **options: Any
+    place: VersionToRead, target: str, array: args.AnyNode = "", *, target_path: str = "", **options: Any
 ) -> Output:
     """Write arrays as plain Zarr v3, for programs that know nothing else: values, names, attributes.
 
-    Memory does not grow with the arrays. If anything fails, nothing is left behind.
+    Memory does not grow with the arrays. If anything fails, nothing is left behind. With --to virtual, an
+    ingested dataset becomes ordinary arrays in an Icechunk repository, which refer to the source files.
 
     Example: intarsia export data/store plain.zarr temperature -c zstd:level=9
 
     Args:
-        target (TARGET): Directory or URL of the new Zarr store.
-        to (PATH): Where in TARGET it goes.
+        target (TARGET): Directory or URL of the new Zarr store, or of the repository of virtual arrays.
+        target_path (PATH): Where in TARGET it goes.
+        to (FORM): zarr (values are copied) or virtual (source files are referred to).
         overwrite: Replace what is there.
     """
     expect_place(target)
     args.check_explicit(options, "leave them to zarr")
     path = array.strip("/")
     place.node(path)  # raises an error that says what there is
-    with waiting("exporting", unit="bytes") as progress:
-        made = intarsia.export(place.zarr_store(), target, to, source_path=path, progress=progress, **options)
+    source = place.zarr_store()
+    if options.get("to") == "virtual" and place.repo is not None:
+        source, options["snapshot_id"] = place.repo, place.session().snapshot_id
+    with waiting("exporting", counted=False) as progress:
+        made = intarsia.export(source, target, target_path, source_path=path, progress=progress, **options)
     arrays = [each for each in walk(open_source(made)) if not isinstance(each.node, zarr.Group)]
     nbytes = sum(each.node.nbytes for each in arrays if not isinstance(each.node, zarr.Group))
     return Output(
         f"exported {count_text(len(arrays), 'array')}, {size_text(nbytes)}, to {target}",
         path=path,
         target=target,
-        arrays=["/".join(filter(None, (to.strip("/"), each.path))) for each in arrays],
+        arrays=["/".join(filter(None, (target_path.strip("/"), each.path))) for each in arrays],
         nbytes=nbytes,
     )
 

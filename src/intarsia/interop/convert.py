@@ -1,4 +1,5 @@
-"""`convert` copies Zarr arrays into logical arrays; `export` copies arrays of any kind to plain Zarr."""
+"""`convert` copies Zarr arrays into logical arrays; `export` writes arrays of any kind as plain Zarr, by a
+copy of their values or by references to the files that hold them."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from zarr.errors import ContainsArrayError, ContainsGroupError
 from zarr.storage import StorePath
 
 from intarsia._compat import sync
+from intarsia.archives.virtual_zarr import VirtualParts
 from intarsia.codecs import CodecLike
 from intarsia.display import one_line, place_text
 from intarsia.errors import OverwriteError, ReadOnlyError, ShapeError, argument
@@ -34,9 +36,10 @@ from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import remove_empty_groups_on_failure
 from intarsia.progress import Progress, silent
-from intarsia.versions.repository import check_name
+from intarsia.versions.authorization import with_containers_of
+from intarsia.versions.repository import check_name, open_repository
 from intarsia.versions.transaction import transaction
-from intarsia.versions.version import Version, as_repository, open, resolve_store
+from intarsia.versions.version import ResolvedStore, Version, as_repository, open, resolve_store
 
 
 def convert(
@@ -137,6 +140,7 @@ def export(
     path: str = "",
     *,
     source_path: str = "",
+    to: Literal["zarr", "virtual"] = "zarr",
     codecs: Iterable[CodecLike] | None = None,
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
@@ -159,9 +163,18 @@ def export(
     or `shards` say otherwise. Nullable arrays stay nullable. Anything at the target is kept, unless
     `overwrite=True`; if the export fails, it leaves nothing behind.
 
+    With `to="virtual"`, no values are copied. `source` is then the repository of an ingested dataset, at
+    `source_path`, and `store` an Icechunk repository, or its path or URL, which is created if it does not
+    exist. Each part of the dataset in which no variable changes its encoding becomes a group of ordinary Zarr
+    arrays, whose chunks are ranges of the source files. If there are several, they are groups below `path`,
+    named after their indices, such as `time0-30`. Packed values keep their packing as attributes, which
+    xarray decodes. Reversed or transposed regions and codecs of intarsia are refused before anything is
+    created. `intarsia.archives.to_kerchunk` writes the same parts as kerchunk references.
+
     Args:
+        to: `"zarr"` copies the values; `"virtual"` refers to the source files of an ingested dataset.
         progress: A function that is called with the number of steps done and the total, see
-            `intarsia.types.Progress`. Steps are bytes of values.
+            `intarsia.types.Progress`. Steps are bytes of values, or variables of virtual parts.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "t", shape=(0,), chunks=(2,), dtype="i4", dimension_names=["x"])
@@ -170,9 +183,31 @@ def export(
     >>> z = intarsia.export(array, zarr.storage.MemoryStore(), "plain/t")
     >>> z[...].tolist(), z.metadata.dimension_names
     ([1, 2, 3, 4], ('x',))
+
+    >>> import tempfile, h5py, numpy as np
+    >>> folder = tempfile.mkdtemp()
+    >>> for day in range(3):
+    ...     with h5py.File(f"{folder}/{day}.h5", "w") as file:
+    ...         file["time"] = np.array([day])
+    ...         gzip = None if day < 2 else "gzip"
+    ...         _ = file.create_dataset("sst", data=np.ones((1, 4), "f4"), chunks=(1, 2), compression=gzip)
+    ...         file["time"].make_scale("time")
+    ...         file["sst"].dims[0].attach_scale(file["time"])
+    >>> report = intarsia.ingest(f"{folder}/*.h5", f"{folder}/repository", concat_dim="time")
+    >>> parts = intarsia.export(report.repository, f"{folder}/plain", to="virtual")
+    >>> [(name, part["sst"].shape) for name, part in sorted(parts.groups())]
+    [('time0-2', (2, 4)), ('time2-3', (1, 4))]
     """
-    choice = Encoding(codecs, chunks, shards)
-    nodes = walk(open_source(source, source_path, Version(branch, tag, snapshot_id, as_of)))
+    choice, version = Encoding(codecs, chunks, shards), Version(branch, tag, snapshot_id, as_of)
+    if to == "virtual":
+        if choice != Encoding():
+            raise TypeError("virtual arrays keep the encoding of the files: give no codecs, chunks or shards")
+        return _export_virtual(
+            resolve_store(source, version), source_path, store, path, overwrite=overwrite, progress=progress
+        )
+    if to != "zarr":
+        raise ValueError(f"to={to!r} is not 'zarr' or 'virtual'")
+    nodes = walk(open_source(source, source_path, version))
     with remove_empty_groups_on_failure(store):
         place = _free_place(store, path.strip("/"), nodes[0].node, overwrite=overwrite)
 
@@ -199,10 +234,17 @@ def _free_place(target: Any, to: str, node: AnyArray | zarr.Group, *, overwrite:
     if isinstance(target, icechunk.Session) or (hasattr(target, "session") and hasattr(target, "create")):
         target = target.store
     _check_apart(target, to, node)
+    # A group is made first, because zarr then says what is in the way; the export replaces it.
+    place = _new_group(target, to, overwrite=overwrite).store_path
+    sync(place.delete_dir())
+    return place
+
+
+def _new_group(target: Any, to: str, *, overwrite: bool) -> zarr.Group:
+    """An empty group at a place that is empty or may be overwritten."""
     mode: Any = "w" if overwrite else "w-"
     try:
-        # A group is made first, because zarr then says what is in the way; the export replaces it.
-        group = zarr.open_group(target, path=to or None, mode=mode, zarr_format=3)
+        return zarr.open_group(target, path=to or None, mode=mode, zarr_format=3)
     except (ContainsArrayError, ContainsGroupError, FileExistsError) as error:
         raise OverwriteError(
             f"there is already something at {to or str(target)!r}: choose another place, "
@@ -210,9 +252,32 @@ def _free_place(target: Any, to: str, node: AnyArray | zarr.Group, *, overwrite:
         ) from error
     except ValueError as error:
         raise OverwriteError(f"nothing can be written to {to or str(target)!r}: {one_line(error)}") from error
-    place = group.store_path
-    sync(place.delete_dir())
-    return place
+
+
+def _export_virtual(
+    source: ResolvedStore, source_path: str, store: Any, path: str, *, overwrite: bool, progress: Progress
+) -> zarr.Group:
+    if source.repo is None:
+        raise TypeError("only a dataset in an Icechunk repository can be exported as virtual arrays")
+    source_path, path = source_path.strip("/"), path.strip("/")
+    parts = VirtualParts(
+        source.store, source_path
+    )  # refuses what cannot be expressed, before there is a place
+    repo = with_containers_of(open_repository(store, create=True), source.repo)
+    replaces_source = overwrite and f"{source_path}/".startswith(f"{path}/" if path else "")
+    if replaces_source and _has_snapshot(repo, source.snapshot_id):
+        raise OverwriteError(f"{source_path or '/'!r} cannot be exported onto itself")
+    with transaction(repo, message=f"export {source_path or 'a dataset'} as virtual arrays") as tx:
+        parts.write(_new_group(tx.store, path, overwrite=overwrite), progress)
+    return open_group(resolve_store(repo).store, path, "r")
+
+
+def _has_snapshot(repo: icechunk.Repository, snapshot_id: str) -> bool:
+    try:
+        repo.lookup_snapshot(snapshot_id)
+    except icechunk.IcechunkError:
+        return False
+    return True
 
 
 def _check_apart(target: Any, to: str, node: AnyArray | zarr.Group) -> None:

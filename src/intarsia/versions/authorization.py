@@ -349,3 +349,32 @@ def with_containers(
     opened = _reopen(repo, {**containers_of(repo), **added}, grants, change)
     _grants.setdefault(repo, before).successor = opened
     return opened, tuple(sorted(used))
+
+
+def with_containers_of(repo: icechunk.Repository, other: icechunk.Repository) -> icechunk.Repository:
+    """A repository with the containers of another one, which may read below them what the other may.
+
+    Containers are copied as they are saved, so without tokens.
+
+    >>> one, other = (icechunk.Repository.create(icechunk.in_memory_storage()) for _ in range(2))
+    >>> with_containers_of(one, other) is one
+    True
+    """
+    repo = with_current_containers(repo)
+    existing, saved = containers_of(repo), icechunk.Repository.fetch_config(other.storage)
+    named = {} if saved is None else saved.virtual_chunk_containers or {}
+    added = {prefix: container for prefix, container in named.items() if prefix not in existing}
+    after = {**existing, **added}
+    authorized = set(repo.authorized_virtual_container_prefixes)
+    # Credentials for a prefix must not go to another server that has the same name there.
+    same = {prefix for prefix, container in named.items() if after[prefix] == container}
+    granted = (other.authorized_virtual_container_prefixes & same) - authorized
+    if not added and not granted:
+        return repo
+    before, others = _grants.get(repo, _Grants()), _grants.get(other, _Grants())
+    _save(repo, added, before, None)
+    chosen = {prefix: before.options.get(prefix, {}) for prefix in authorized}
+    chosen |= {prefix: others.options.get(prefix, {}) for prefix in granted}
+    opened = _reopen(repo, after, replace(before, options=chosen, successor=None))
+    _grants.setdefault(repo, before).successor = opened
+    return opened

@@ -56,7 +56,7 @@ from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia._icechunk import ChunkTable
-    from intarsia.engine.fetch.icechunk_checksums import Checksum
+    from intarsia.engine.fetch.icechunk_checksums import Checksum, Checksums
     from intarsia.engine.fetch.store import Encoded, Fetcher, Pending
     from intarsia.engine.prepared_member import EngineMember
     from intarsia.manifest.region_table import Ints
@@ -328,20 +328,27 @@ class IcechunkSession:
         """The references with the checksums of virtual chunks, read from a file of the repository for each
         array. Unknown ones are left out: Icechunk will check those chunks."""
         source, table = item
-        assert self._repository is not None
+        known = self.checksums(source.path, len(source.blob_grid))
+        if known is None:
+            return table.with_checksums({})
+        inside, blob = _positions(known.chunk, source)
+        found = (known.checksum[row] for row in inside.tolist())
+        return table.with_checksums(dict(zip(blob.tolist(), found, strict=True)))
+
+    def checksums(self, path: str, ndim: int) -> Checksums | None:
+        """The checksums of an array's virtual chunks; None if the files of the repository do not show them:
+        those of some object stores are not read here, and a session that can write may have other chunks."""
+        if self._repository is None or not self.immutable:
+            return None
         try:
             name = self.store.session.snapshot_id
             snapshot = _snapshots.get((self._repository.prefix, name))
             if snapshot is None:  # threads that ask at the same time may read it twice
                 snapshot = Snapshot(self._repository.read(f"snapshots/{name}"))
                 _snapshots.put((self._repository.prefix, name), snapshot)
-            ndim = len(source.blob_grid)
-            chunk, checksum = read_checksums(self._repository.read, snapshot, source.path, ndim)
+            return read_checksums(self._repository.read, snapshot, path, ndim)
         except _failures():
-            return table.with_checksums({})
-        inside, blob = _positions(chunk, source)
-        found = (checksum[row] for row in inside.tolist())
-        return table.with_checksums(dict(zip(blob.tolist(), found, strict=True)))
+            return None
 
     def _know(self, keys: Iterable[ReferenceKey], tables: Iterable[References]) -> None:
         """Keep tables, but replace none that says as much: another thread may have begun to use it, and a

@@ -1,0 +1,132 @@
+"""Uniform parts of an ingested dataset as virtual Zarr arrays in an Icechunk repository.
+
+Programs that read Zarr v3 with Icechunk open them without intarsia: nothing in them is specific to it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import icechunk
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+
+from intarsia._compat import sync
+from intarsia._icechunk import safe_store
+from intarsia.archives.cf import encoded_fill_attribute, json_attributes
+from intarsia.archives.dataset import Dataset
+from intarsia.archives.uniform_parts import EXPORT, StoredChunk, UniformArray, uniform_parts
+from intarsia.archives.write_plan import write_plain
+from intarsia.engine.fetch.icechunk import IcechunkSession
+from intarsia.engine.fetch.icechunk_checksums import Checksum
+from intarsia.errors import UnreachableMembersError
+from intarsia.logical.chunk_copies import Move, copy_chunks
+from intarsia.progress import Progress
+
+
+class VirtualParts:
+    """The uniform parts of a dataset, to be written; a part that cannot be virtual arrays is refused."""
+
+    def __init__(self, store: icechunk.IcechunkStore, path: str) -> None:
+        self._dataset = Dataset.read(store, path)
+        self._session = IcechunkSession(safe_store(store))
+        self._parts = list(uniform_parts(self._dataset, path))
+        for part in self._parts:
+            for array in part.arrays:
+                _check_known_without_intarsia(array)
+        self._checksums: dict[str, dict[tuple[int, ...], Checksum] | None] = {}
+
+    def write(self, group: zarr.Group, progress: Progress) -> None:
+        """Write each part into a group of its own, or the only one into `group` itself.
+
+        Steps of the progress are variables.
+        """
+        total, done = sum(len(part.arrays) for part in self._parts), 0
+        progress(0, total)
+        for part in self._parts:
+            target = group.create_group(part.name) if part.name else group
+            target.update_attributes(json_attributes(self._dataset.group_attrs))
+            for loaded in part.loaded:
+                shape = loaded.values.shape
+                write_plain(target, loaded.name, loaded.values, loaded.dims, loaded.attrs, shape)
+            for array in part.arrays:
+                self._write_array(target, array)
+                done += 1
+                progress(done, total)
+
+    def _write_array(self, group: zarr.Group, array: UniformArray) -> None:
+        target = _create(group, array)
+        if array.member is None:
+            return
+        checksums = self._checksums_of(array.member)
+        specs, moves = [], []
+        for chunk in array.stored_chunks():
+            if chunk.location and checksums is not None:
+                specs.append(_reference(chunk, checksums.get(chunk.member_index)))
+            else:  # copies check each source, and refer to it as it is now
+                moves.append(Move(chunk.member_index, chunk.index))
+        store: Any = target.store
+        failed = specs and store.set_virtual_refs(target.path, specs, validate_containers=True)
+        if failed:
+            raise UnreachableMembersError(
+                f"{len(failed)} chunks of {array.name} lie in files that no virtual chunk container covers.\n"
+                f"  {EXPORT}"
+            )
+        if moves:
+            copy_chunks(array.member, target, moves)
+
+    def _checksums_of(self, member: zarr.Array[Any]) -> dict[tuple[int, ...], Checksum] | None:
+        """The checksums of the references of a member; None if they are not known."""
+        if member.path not in self._checksums:
+            known = self._session.checksums(member.path, member.ndim)
+            self._checksums[member.path] = known and dict(
+                zip(map(tuple, known.chunk.tolist()), known.checksum, strict=True)
+            )
+        return self._checksums[member.path]
+
+
+def _reference(chunk: StoredChunk, checksum: Checksum) -> icechunk.VirtualChunkSpec:
+    """A reference to the version of the source file that the dataset refers to."""
+    etag = checksum if isinstance(checksum, str) else None
+    time = datetime.fromtimestamp(checksum, UTC) if isinstance(checksum, int) else None
+    return icechunk.VirtualChunkSpec(
+        list(chunk.index), chunk.location, chunk.offset, chunk.nbytes, etag, time
+    )
+
+
+def _check_known_without_intarsia(array: UniformArray) -> None:
+    """Refuse codecs and data types that only intarsia has."""
+    if array.member is None:
+        return
+    metadata: Any = array.member.metadata
+    for each in (metadata.data_type, *metadata.codecs, *metadata.inner_codecs):
+        if type(each).__module__.partition(".")[0] == "intarsia":
+            document = each.to_json(zarr_format=3) if each is metadata.data_type else each.to_dict()
+            raise UnreachableMembersError(
+                f"{array.name} is stored with {document['name']!r}, which zarr does not have without "
+                f"intarsia.\n  {EXPORT}"
+            )
+
+
+def _create(group: zarr.Group, array: UniformArray) -> zarr.Array[Any]:
+    """The array without chunks, in the encoding of the member."""
+    attrs = dict(array.attrs)
+    if "_FillValue" in attrs:
+        attrs["_FillValue"] = encoded_fill_attribute(attrs["_FillValue"], array.dtype)
+    if array.member is None:
+        return group.create_array(
+            array.name, shape=array.shape, chunks=array.chunks, dtype=array.dtype,
+            fill_value=array.fill_value, dimension_names=array.dims, attributes=json_attributes(attrs),
+        )  # fmt: skip
+    metadata: Any = array.member.metadata
+    document = metadata.to_dict() | {
+        "shape": list(array.shape),
+        "fill_value": metadata.data_type.to_json_scalar(array.fill_value, zarr_format=3),
+        "dimension_names": array.dims,
+        "attributes": json_attributes(attrs),
+    }
+    created: zarr.Array[Any] = zarr.Array.from_dict(group.store_path / array.name, document)
+    content = created.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
+    sync(created.store.set(f"{created.path}/zarr.json", content))
+    return created
