@@ -8,7 +8,7 @@ import xarray as xr
 
 import intarsia
 from intarsia.cli.archive import ARCHIVE
-from intarsia.cli.arguments import SPELLINGS
+from intarsia.cli.arguments import OPTION_SYNTAX
 from tests.cli.program import document, failure, run, succeed
 from tests.cli.test_change import archive
 
@@ -16,7 +16,7 @@ ONLY_PYTHON = {"preprocess", "parser", "progress", "combine", "store"}
 
 
 def test_every_option_of_ingest_is_on_the_command_line():
-    names = {name: spelling.option or name for name, spelling in (ARCHIVE | SPELLINGS).items()}
+    names = {name: syntax.option or name for name, syntax in (ARCHIVE | OPTION_SYNTAX).items()}
     said = succeed("ingest", "--help")
     for argument in inspect.signature(intarsia.ingest).parameters.keys() - ONLY_PYTHON:
         option = names.get(argument, argument).replace("_", "-")

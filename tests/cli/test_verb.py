@@ -11,7 +11,7 @@ import zarr
 
 from intarsia import errors
 from intarsia.cli.app import HEADINGS
-from intarsia.cli.output import complain
+from intarsia.cli.output import print_error
 from tests.cli.program import run, succeed
 
 PYTHON = re.compile(
@@ -83,7 +83,7 @@ def test_an_error_says_what_to_do_at_a_command_line():
         errors.IntarsiaError("no.\n  Go"),
     ):
         with contextlib.redirect_stderr(io.StringIO()) as stream:
-            complain(error, as_json=False)
+            print_error(error, as_json=False)
         said.append(stream.getvalue())
     assert said == ["intarsia: no.\n  intarsia f\n", "intarsia: no.\n  Go\n"]
     again = pickle.loads(pickle.dumps(errors.BoundsError("no", command="intarsia f")))

@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import intarsia
-from intarsia.cli.output import Exit, complain
+from intarsia.cli.output import Exit, print_error
 
 VERBS = {
     "Look": {
@@ -167,6 +167,6 @@ def _end(code: int) -> NoReturn:
     except BrokenPipeError:  # a reader that goes away is not an error
         pass
     except OSError as error:
-        code = complain(error, as_json=False)
+        code = print_error(error, as_json=False)
     print(end="", flush=True, file=sys.stderr)
     os._exit(code)

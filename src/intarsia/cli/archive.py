@@ -14,7 +14,7 @@ from intarsia.archives.cache import Entry, cache_directory, cached_archives, cle
 from intarsia.archives.ingestion import RepositoryAddress
 from intarsia.archives.parsed_file import ParsedFile
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Exit, Output, waiting
+from intarsia.cli.output import CommandError, Exit, Output, progress_on_stderr
 from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place
 from intarsia.cli.verb import verb
 from intarsia.display import Table, count_text, json_of, size_text
@@ -116,8 +116,8 @@ class NewRepository(NewStore):
         return RepositoryAddress(self.store, self.storage_option or {})
 
 
-ARCHIVE: dict[str, args.Spelling] = {
-    "authorize": args.Spelling(
+ARCHIVE: dict[str, args.OptionSyntax] = {
+    "authorize": args.OptionSyntax(
         args.parse_allowed,
         "PREFIX",
         args.MANY,
@@ -125,35 +125,35 @@ ARCHIVE: dict[str, args.Spelling] = {
         help="Let files refer to what is below this path or URL, outside of their own folder or bucket; "
         "'all' for everything. May be repeated.",
     ),
-    "dims": args.Spelling(
+    "dims": args.OptionSyntax(
         parse_dims,
         "NAME=WHERE",
         args.MANY,
         "dim",
         help=f"A dimension that files lack; WHERE is {COORDINATE_SOURCES}. May be repeated.",
     ),
-    "stack": args.Spelling(
+    "stack": args.OptionSyntax(
         parse_stacks,
         "A=DIM:NAME,…",
         args.MANY,
         help="Variables as one array, along a new dimension; 1=NAME,2=NAME numbers them. May be repeated.",
     ),
-    "coordinate": args.Spelling(
+    "coordinate": args.OptionSyntax(
         parse_coordinate, "WHERE", help="The coordinate of files, from their names; as for --dim."
     ),
-    "variables": args.Spelling(None, "NAME", args.MANY, "variable"),
-    "rename": args.Spelling(
+    "variables": args.OptionSyntax(None, "NAME", args.MANY, "variable"),
+    "rename": args.OptionSyntax(
         args.parse_pairs, "OLD=NEW", args.MANY, help="Another name for a variable or dimension."
     ),
-    "dtype": args.Spelling(
+    "dtype": args.OptionSyntax(
         args.parse_pairs, "NAME=TYPE", args.MANY, help="Data type of a variable; values are rounded."
     ),
-    "schema": args.Spelling(None, "FILE", help="Judge files by this one instead of the first."),
-    "client": args.Spelling(
+    "schema": args.OptionSyntax(None, "FILE", help="Judge files by this one instead of the first."),
+    "client": args.OptionSyntax(
         None, "N", int | None, "workers", help="How many threads parse files.", limits={"min": 1}
     ),
-    "batch": args.Spelling(None, "N", int | None, limits={"min": 1}),
-    "errors": args.Spelling(
+    "batch": args.OptionSyntax(None, "N", int | None, limits={"min": 1}),
+    "errors": args.OptionSyntax(
         lambda _is_set, _: "skip",
         kind=bool,
         option="skip_bad_files",
@@ -164,7 +164,7 @@ ARCHIVE: dict[str, args.Spelling] = {
 
 Files = Annotated[
     list[str],
-    args.Spelling(
+    args.OptionSyntax(
         None, "FILES", list[str], help="Paths, URLs or globs of NetCDF, HDF5, Zarr, N5, TIFF files."
     ),
 ]
@@ -197,7 +197,7 @@ def ingest(files: Files, place: NewRepository, *, dry_run: bool = False, **optio
     """
     repo = place.find() or (None if dry_run else place.address)
     versions: dict[str, Any] = {"branch": place.branch_name, "message": place.message, "dry_run": dry_run}
-    with waiting("reading files") as progress:
+    with progress_on_stderr("reading files") as progress:
         report = intarsia.ingest(files, repo, progress=progress, **versions, **_by_coordinates(options))
     return Output(report, dry_run=dry_run, **json_of(report))
 
@@ -229,7 +229,7 @@ def lint(
         repo = NewRepository(into, storage_option).find()
         if repo is None:
             raise RepositoryNotFoundError(f"there is no Icechunk repository at {into}")
-    with waiting("reading files") as progress:
+    with progress_on_stderr("reading files") as progress:
         report = intarsia.archives.lint(
             files, repo, progress=progress, branch=branch, **_by_coordinates(options)
         )
@@ -255,8 +255,8 @@ def sources(place: VersionToRead, path: str = "", selection: str = "", **options
         selection (SELECTION): Only what holds this, as between brackets: '3, 0:10'.
         no_check: Do not check whether files are unchanged.
     """
-    at = args.parse_selection(selection) if selection else None
-    with waiting("asking for files", counted=False):
+    at = args.parse_selection_text(selection) if selection else None
+    with progress_on_stderr("asking for files", counted=False):
         files = intarsia.archives.sources(place.zarr_store(), path, at=at, **options)
     chunks = [chunk for file in files for chunk in file.chunks]
     gone = f", {len(files.missing)} of them changed or gone" if files.missing else ""
@@ -282,7 +282,7 @@ def _moves(texts: Sequence[str], what: str) -> dict[str, str]:
 
 @verb(intarsia.archives.relocate)
 def relocate(
-    place: BranchToCommit, moves: Annotated[Any, args.Spelling(_moves, kind=list[str])], **options: Any
+    place: BranchToCommit, moves: Annotated[Any, args.OptionSyntax(_moves, kind=list[str])], **options: Any
 ) -> Output:
     """Tell a repository that its source files have moved: one commit, and nothing is parsed again.
 
@@ -296,7 +296,7 @@ def relocate(
     """
     repo = place.repository("does not refer to other files")
     options |= {"branch": place.branch_name, "message": place.message}
-    with waiting("asking for files", counted=False):
+    with progress_on_stderr("asking for files", counted=False):
         done = intarsia.archives.relocate(repo, moves, **options)
     return Output(f"relocated: {done}", **json_of(done))
 

@@ -31,10 +31,10 @@ def parse_sizes(text: str, what: str = "sizes") -> tuple[int, ...]:
         raise CommandError(f"{what}: {text!r} does not consist of integers") from None
 
 
-def parse_selection(text: str, _what: str = "") -> tuple[IndexEntry, ...]:
+def parse_selection_text(text: str, _what: str = "") -> tuple[IndexEntry, ...]:
     """A selection as in brackets: integers, slices, an ellipsis, lists of indices.
 
-    >>> parse_selection("0:10, -1, ::2, [3, 5], ...")
+    >>> parse_selection_text("0:10, -1, ::2, [3, 5], ...")
     (slice(0, 10, None), -1, slice(None, None, 2), [3, 5], Ellipsis)
     """
     stripped = text.replace("…", "...").strip()
@@ -89,7 +89,7 @@ def parse_bounds(text: str, what: str = "bounds") -> tuple[IndexEntry, ...]:
     >>> parse_bounds("0:500, :")
     (slice(0, 500, None), slice(None, None, None))
     """
-    entries = parse_selection(text)
+    entries = parse_selection_text(text)
     if not all(each is ... or (isinstance(each, slice) and each.step is None) for each in entries):
         raise CommandError(f"{what} {text!r}: give start:stop for each axis, such as '0:500, :'")
     return entries
@@ -151,11 +151,12 @@ def _needed(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     return needed
 
 
-def parse_packing(text: str, what: str = "packing") -> dict[str, Any] | str | None:
+def parse_packing_text(text: str, what: str = "packing") -> dict[str, Any] | str | None:
     """The packing of `append` and `recode`.
 
-    >>> parse_packing("int16:scale=0.01,missing=-1"), parse_packing("keep"), parse_packing("none")
-    ({'stored': 'int16', 'scale': 0.01, 'missing': -1}, 'keep', None)
+    >>> parse_packing_text("int16:scale=0.01,missing=-1"), parse_packing_text("keep")
+    ({'stored': 'int16', 'scale': 0.01, 'missing': -1}, 'keep')
+    >>> parse_packing_text("none")
     """
     if text in ("keep", "none"):
         return "keep" if text == "keep" else None
@@ -256,8 +257,8 @@ def parse_allowed(texts: Sequence[str], _what: str = "") -> Any:
 
 
 @dataclass(frozen=True)
-class Spelling:
-    """How an argument is written at a command line."""
+class OptionSyntax:
+    """How an argument is written as an option of a command."""
 
     parse: Callable[[Any, str], Any] | None = None
     """Turns the text (or the texts, of an option that may be repeated) into the argument; the second argument
@@ -290,34 +291,34 @@ PLAIN = (str, bool, Path, str | None, Path | None, MANY)
 """The types that typer reads without our help."""
 
 
-def spelling_of(p: inspect.Parameter) -> Spelling | None:
+def syntax_of(p: inspect.Parameter) -> OptionSyntax | None:
     """How an argument is written, by its type; None if it cannot be. What is on by default has an option
     that turns it off.
 
     >>> def f(*, limit: int | None, names: Iterable[str], check: bool = True, error: Exception): ...
-    >>> spellings = map(spelling_of, inspect.signature(f).parameters.values())
-    >>> [spelling and (spelling.metavar, spelling.option) for spelling in spellings]
+    >>> syntaxes = map(syntax_of, inspect.signature(f).parameters.values())
+    >>> [syntax and (syntax.metavar, syntax.option) for syntax in syntaxes]
     [('N', ''), ('NAME', ''), (None, 'no_check'), None]
     """
     annotation = p.annotation
-    own = [each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Spelling)]
+    own = [each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, OptionSyntax)]
     if own:
         return own[0]
     if annotation is bool and p.default is True:
-        return Spelling(lambda is_set, _: not is_set, kind=bool, option=f"no_{p.name}")
+        return OptionSyntax(lambda is_set, _: not is_set, kind=bool, option=f"no_{p.name}")
     if annotation in PLAIN:
-        return Spelling(None, None if annotation is bool else "NAME", annotation)
+        return OptionSyntax(None, None if annotation is bool else "NAME", annotation)
     members = _members(annotation)
     choices = [each for kind in members if get_origin(kind) is Literal for each in get_args(kind)]
     if choices and all(isinstance(each, str) for each in choices):
-        return Spelling(partial(parse_choice, choices), "WHAT")
+        return OptionSyntax(partial(parse_choice, choices), "WHAT")
     if Mapping[str, str] in members:
-        return Spelling(parse_pairs, "NAME=…", MANY)
+        return OptionSyntax(parse_pairs, "NAME=…", MANY)
     if Iterable[str] in members or Sequence[str] in members:
-        return Spelling(None, "NAME", MANY)
+        return OptionSyntax(None, "NAME", MANY)
     for kind, metavar in ((int, "N"), (float, "X"), (str, "NAME")):
         if kind in members:
-            return Spelling(None, metavar, kind | None)
+            return OptionSyntax(None, metavar, kind | None)
     return None
 
 
@@ -335,54 +336,54 @@ def _members(annotation: Any) -> list[Any]:
 CODEC = (
     "A codec: a name, NAME:KEY=VALUE,… or a JSON object. Repeat it for several, in their order; 'raw' for "
 )
-SPELLINGS: Mapping[str, Spelling] = {
-    "codecs": Spelling(
+OPTION_SYNTAX: Mapping[str, OptionSyntax] = {
+    "codecs": OptionSyntax(
         parse_codec_list, "CODEC", MANY, "codec", "-c", CODEC + "none, 'auto' for what suits the data."
     ),
-    "chunks": Spelling(parse_sizes, "N,N,…", help="Chunk shape of what is written."),
-    "shards": Spelling(parse_sizes, "N,N,…", help="Shard shape of what is written."),
-    "packing": Spelling(
-        parse_packing,
+    "chunks": OptionSyntax(parse_sizes, "N,N,…", help="Chunk shape of what is written."),
+    "shards": OptionSyntax(parse_sizes, "N,N,…", help="Shard shape of what is written."),
+    "packing": OptionSyntax(
+        parse_packing_text,
         "PACKING",
         help="How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale, offset, "
         "missing, unsigned, values; 'keep' for what is there, 'none' for plain values.",
     ),
-    "storage_options": Spelling(
+    "storage_options": OptionSyntax(
         parse_options,
         "KEY=VALUE",
         MANY,
         "source_option",
         help="For the files' storage, such as region or anonymous.",
     ),
-    "authorize": Spelling(parse_allowed, "PREFIX", MANY, "allow"),
+    "authorize": OptionSyntax(parse_allowed, "PREFIX", MANY, "allow"),
 }
 """How arguments of functions are written, by name; others by their types."""
 
 Array = Annotated[
     str,
-    Spelling(
+    OptionSyntax(
         None,
         "PATH",
         str,
         help="Path of the logical array in the store; may be left out if there is only one.",
     ),
 ]
-OneArray = Annotated[str, Spelling(None, "PATH", str, help="Path of the array in the store.")]
-AnyArrays = Annotated[str, Spelling(None, "PATH", str, help="One array; all of them if left out.")]
-AnyNode = Annotated[str, Spelling(None, "PATH", str, help="Array or group; everything if left out.")]
+OneArray = Annotated[str, OptionSyntax(None, "PATH", str, help="Path of the array in the store.")]
+AnyArrays = Annotated[str, OptionSyntax(None, "PATH", str, help="One array; all of them if left out.")]
+AnyNode = Annotated[str, OptionSyntax(None, "PATH", str, help="Array or group; everything if left out.")]
 Selection = Annotated[
     str,
-    Spelling(
+    OptionSyntax(
         None,
         "SELECTION",
         str,
         help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
     ),
 ]
-Sizes = Annotated[tuple[int, ...] | None, SPELLINGS["chunks"]]
-Bounds = Annotated[Any, Spelling(parse_bounds, "A:B,…")]
-Pairs = Annotated[dict[str, Any] | None, Spelling(parse_options, "KEY=VALUE", MANY)]
-Allowed = Annotated[Any, SPELLINGS["authorize"]]
-Count = Annotated[int | None, Spelling(None, "N", int | None, limits={"min": 0})]
-Positive = Annotated[int | None, Spelling(None, "N", int | None, limits={"min": 1})]
-Port = Annotated[int | None, Spelling(None, "N", int | None, limits={"min": 0, "max": 65535})]
+Sizes = Annotated[tuple[int, ...] | None, OPTION_SYNTAX["chunks"]]
+Bounds = Annotated[Any, OptionSyntax(parse_bounds, "A:B,…")]
+Pairs = Annotated[dict[str, Any] | None, OptionSyntax(parse_options, "KEY=VALUE", MANY)]
+Allowed = Annotated[Any, OPTION_SYNTAX["authorize"]]
+Count = Annotated[int | None, OptionSyntax(None, "N", int | None, limits={"min": 0})]
+Positive = Annotated[int | None, OptionSyntax(None, "N", int | None, limits={"min": 1})]
+Port = Annotated[int | None, OptionSyntax(None, "N", int | None, limits={"min": 0, "max": 65535})]

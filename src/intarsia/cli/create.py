@@ -8,7 +8,7 @@ import numpy as np
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, waiting
+from intarsia.cli.output import CommandError, Output, progress_on_stderr
 from intarsia.cli.stores import BranchToCommit, NewStore
 from intarsia.cli.verb import verb
 from intarsia.display import count_text, size_text
@@ -27,11 +27,11 @@ def _fill_value(text: str, _what: str) -> object:
 @verb(
     intarsia.create,
     without=["overwrite"],
-    shape=args.Spelling(args.parse_sizes, kind=str),
-    dtype=args.Spelling(kind=str),
-    fill_value=args.Spelling(_fill_value),
-    dimension_names=args.Spelling(args.parse_names),
-    attributes=args.Spelling(args.parse_options, kind=args.MANY, option="attribute"),
+    shape=args.OptionSyntax(args.parse_sizes, kind=str),
+    dtype=args.OptionSyntax(kind=str),
+    fill_value=args.OptionSyntax(_fill_value),
+    dimension_names=args.OptionSyntax(args.parse_names),
+    attributes=args.OptionSyntax(args.parse_options, kind=args.MANY, option="attribute"),
 )
 def create(place: NewStore, array: args.OneArray, **fields: Any) -> Output:
     """Create an empty logical array, in a new Icechunk repository if there is no store yet.
@@ -71,7 +71,7 @@ def _axis(text: str, _what: str) -> int | str:
     return int(text) if text.lstrip("-").isdecimal() else text
 
 
-@verb(intarsia.append, without=["casting"], axis=args.Spelling(_axis))
+@verb(intarsia.append, without=["casting"], axis=args.OptionSyntax(_axis))
 def append(place: BranchToCommit, array: args.OneArray, data: Path, **options: Any) -> Output:
     """Append data from a file; without codecs it is encoded like the region before it.
 
@@ -87,7 +87,7 @@ def append(place: BranchToCommit, array: args.OneArray, data: Path, **options: A
     """
     place.zarr_store()  # an error about the store comes first
     values, name = load(data), place.one_array(array)
-    with waiting(f"appending {size_text(values.nbytes)}", counted=False):
+    with progress_on_stderr(f"appending {size_text(values.nbytes)}", counted=False):
         done = place.call("append", name, values, message=f"append {data.name} to {name}", **options)
     made, regions = done.array, len(done.array.manifest.regions)
     return Output(

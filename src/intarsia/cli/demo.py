@@ -37,10 +37,10 @@ ALTERNATIVES: dict[str, list[Any]] = {
 """One codec pipeline for everything: the choices for a plain Zarr array."""
 
 
-def parts() -> dict[str, np.ndarray[Any, Any]]:
+def sample_pieces() -> dict[str, np.ndarray[Any, Any]]:
     """Three pieces of one record that differ like real data.
 
-    >>> {name: part.shape for name, part in parts().items()}
+    >>> {name: part.shape for name, part in sample_pieces().items()}
     {'archive': (80, 180, 360), 'detector': (80, 180, 360), 'classes': (80, 180, 360)}
     """
     random = np.random.default_rng(2002)
@@ -65,7 +65,7 @@ def demo(*, output: Path = Path("demo-output")) -> Iterator[Output]:
     """
     begun = time.monotonic()
     _prepare(output)
-    data = parts()
+    data = sample_pieces()
     whole = np.concatenate(list(data.values()))
     repo, haste = yield from _build(output / "store", data)
     array = intarsia.open(repo, "record")

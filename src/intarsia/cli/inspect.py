@@ -9,7 +9,7 @@ import numpy as np
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, facts, waiting
+from intarsia.cli.output import CommandError, Output, key_value_table, progress_on_stderr
 from intarsia.cli.stores import VersionToRead
 from intarsia.cli.verb import verb
 from intarsia.display import Table, count_text, size_text, terminal_width
@@ -35,7 +35,7 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
         if not isinstance(plain, Reader):
             raise
         return _plain_info(plain)
-    with waiting("measuring stored chunks", counted=False):
+    with progress_on_stderr("measuring stored chunks", counted=False):
         layers = {layer: survey(opened, layer=layer) for layer in opened.manifest.layers}
         seen = layers[0]
     pipelines = seen.pipelines()
@@ -46,7 +46,7 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
     colours = {0: [COLOURS[pipeline.place] for pipeline in pipelines]}
     table = Table.of(pipelines, PIPELINE_COLUMNS, colours=colours)
     return Output(
-        *facts(pairs),
+        *key_value_table(pairs),
         *(("", table) if pipelines else ()),
         *seen.problems,
         **_identity(opened),
@@ -93,7 +93,7 @@ def _plain_info(array: Reader) -> Output:
     )
     nothing: dict[str, Any] = dict.fromkeys(("layers", "pipelines", "problems"), ())
     return Output(
-        *facts(pairs),
+        *key_value_table(pairs),
         "To read it: intarsia read, or intarsia.reader in Python.",
         "To make it a logical array: intarsia convert copies its values, intarsia adopt takes its chunks.",
         **_identity(array),
@@ -114,7 +114,7 @@ def regions(place: VersionToRead, array: args.Array = "", *, limit: args.Count =
         limit (-n N): Show only the first ones.
     """
     opened = place.open(array)
-    with waiting("measuring stored chunks", counted=False):
+    with progress_on_stderr("measuring stored chunks", counted=False):
         layers = harmonise([survey(opened, layer=layer) for layer in opened.manifest.layers])
     every = [(seen, i) for seen in layers for i in seen.manifest.regions.in_order().tolist()]
     rows = [seen.row(i) for seen, i in every[:limit]]
@@ -149,7 +149,7 @@ def read(
         output (-o FILE): Save to this .npy or .csv file instead of printing.
     """
     opened, text, chosen, outer = _selected(place, array, selection)
-    with waiting("reading", counted=False), _within(text, opened):
+    with progress_on_stderr("reading", counted=False), _within(text, opened):
         values = np.ma.asanyarray(opened.oindex[chosen] if outer else opened[chosen])
     if output is not None:
         save(output, values)
@@ -185,7 +185,7 @@ def _number(value: object) -> object:
 def _selected(place: VersionToRead, array: str, selection: str) -> tuple[Any, str, Any, bool]:
     """An array, and a selection of it as text and as an index; and whether that is orthogonal."""
     array, selection = place.array_and_selection(array, selection)
-    chosen = args.parse_selection(selection)
+    chosen = args.parse_selection_text(selection)
     return place.readable(array), selection, chosen, any(isinstance(entry, list) for entry in chosen)
 
 
@@ -205,7 +205,7 @@ def explain(place: VersionToRead, array: args.Array = "", selection: args.Select
     Example: intarsia explain data/store temperature '0:24, 10, :'
     """
     opened, text, chosen, outer = _selected(place, array, selection)
-    with waiting("planning", counted=False), _within(text, opened):
+    with progress_on_stderr("planning", counted=False), _within(text, opened):
         plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
     return Output(plan, path=opened.path, selection=text, plan=plan)
 
@@ -234,7 +234,7 @@ def report(
         place.zarr_store()  # refuses versions that a plain store does not have
         if not array:
             place.logical_arrays()  # raises an error that says what is there instead
-    with waiting("writing the report") as progress:
+    with progress_on_stderr("writing the report") as progress:
         file = write_report(
             place.plain if place.repo is None else place.repo,
             array or None,

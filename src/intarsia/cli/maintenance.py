@@ -6,7 +6,7 @@ from typing import Any
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Exit, Output, waiting
+from intarsia.cli.output import CommandError, Exit, Output, progress_on_stderr
 from intarsia.cli.stores import BranchToChange, BranchToCommit, VersionToRead
 from intarsia.cli.verb import verb
 from intarsia.display import Column, Table, bounds_text, count_text, size_text
@@ -43,7 +43,9 @@ def verify(
     if not paths:
         raise NotLogicalArrayError(f"there is no logical array in {place.store}")
     data = not no_data
-    with waiting("reading every chunk" if data else "checking", unit="bytes", counted=data) as progress:
+    with progress_on_stderr(
+        "reading every chunk" if data else "checking", unit="bytes", counted=data
+    ) as progress:
         problems: list[intarsia.types.Problem] = []
         sizes = [_size(store, path) for path in paths]
         for i, path in enumerate(paths):
@@ -195,7 +197,7 @@ def replicate(
             opened.drop_replica(bounds, layer=drop)
         made, layer, commit = place.open(old.path), drop, change.snapshot_id
     else:
-        with waiting("copying") as progress:
+        with progress_on_stderr("copying") as progress:
             message = f"replicate {old.path}"
             made, layer, commit = place.call(
                 "add_replica", old.path, bounds, message=message, progress=progress, **options
@@ -244,7 +246,7 @@ def maintain(place: BranchToChange, array: args.AnyArrays = "", *, dry_run: bool
         dry_run: Only list what there is to do.
     """
     path = array.strip("/")
-    with waiting("looking" if dry_run else "copying") as progress:
+    with progress_on_stderr("looking" if dry_run else "copying") as progress:
         if place.repo is None:
             steps = _refresh_replicas(place, path, dry_run, progress)
         else:

@@ -111,7 +111,7 @@ def exit_of(error: BaseException) -> Exit:
     return Exit.UNEXPECTED
 
 
-def complain(error: BaseException, *, as_json: bool) -> Exit:
+def print_error(error: BaseException, *, as_json: bool) -> Exit:
     """Print an exception as an error message; returns the exit code."""
     code = exit_of(error)
     message = str(error) or type(error).__name__
@@ -162,14 +162,14 @@ class Output:
             commit = self.document.get("snapshot_id")
             for each in (*self.shown, *([f"snapshot {commit}"] if commit else [])):
                 for block in each.blocks(None) if isinstance(each, Result) else [each]:
-                    show_table(block) if isinstance(block, Table) else say(block)
+                    show_table(block) if isinstance(block, Table) else print_line(block)
         sys.stdout.flush()  # another program may be waiting for it
 
 
-def facts(pairs: Sequence[tuple[str, object]]) -> list[str]:
+def key_value_table(pairs: Sequence[tuple[str, object]]) -> list[str]:
     """Names and values, one per line, as `array.info` shows them.
 
-    >>> facts([("Shape", (3,)), ("Size", "3 B")])
+    >>> key_value_table([("Shape", (3,)), ("Size", "3 B")])
     ['Shape: (3,)', 'Size : 3 B']
     """
     width = max(len(name) for name, _ in pairs)
@@ -181,7 +181,7 @@ def _console(stream: Any) -> Console:
     return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line; characters that a terminal would obey are spelled out.
 
     On a terminal, sentences are wrapped between words; text that is laid out with spaces stays as it is.
@@ -206,7 +206,7 @@ def show_table(table: Table) -> None:
         console.print(text)
 
 
-def waiting(
+def progress_on_stderr(
     what: str, *, counted: bool = True, unit: Literal["steps", "bytes"] = "steps"
 ) -> AbstractContextManager[Progress]:
     """A progress bar on the error stream, for anything that takes more than a moment; only on a terminal."""

@@ -37,7 +37,7 @@ def ls(place: VersionToRead, path: args.AnyNode = "") -> Output:
     return Output(table, path=path.strip("/"), arrays=arrays)
 
 
-@verb(intarsia.serve, cors_origins=args.Spelling(kind=args.MANY, option="cors"))
+@verb(intarsia.serve, cors_origins=args.OptionSyntax(kind=args.MANY, option="cors"))
 def serve(
     place: VersionToRead, path: args.AnyNode = "", *, port: args.Port = None, **options: Any
 ) -> Iterator[Output]:

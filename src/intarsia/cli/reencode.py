@@ -9,7 +9,7 @@ import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, waiting
+from intarsia.cli.output import CommandError, Output, progress_on_stderr
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import verb
 from intarsia.display import Table, bounds_text, count_text, json_of, size_text, terminal_width
@@ -40,7 +40,7 @@ def recode(
             "say how to encode it: --codec NAME, once for each codec; 'raw' for none, 'auto' for the best"
         )
     old = place.open(array)
-    with waiting("recoding") as progress:
+    with progress_on_stderr("recoding") as progress:
         before = survey(old).total_stored
         done = place.call(
             "recode", old.path, bounds, message=f"recode {old.path}", progress=progress, **options
@@ -60,7 +60,7 @@ def recode(
 
 Objective = Annotated[
     Any,
-    args.Spelling(
+    args.OptionSyntax(
         partial(args.parse_choice, tuple(BANDWIDTH)),
         "WHAT",
         str,
@@ -87,7 +87,7 @@ def advise(
         bounds (A:B,…): Only this box of the array.
     """
     opened = place.readable(array)
-    with waiting("trying encodings", counted=False):
+    with progress_on_stderr("trying encodings", counted=False):
         advice = intarsia.advise(opened, objective, bounds=bounds)
     options = {trial.name: args.codec_options(trial.codecs) for trial in advice.trials}
     return Output(
@@ -128,7 +128,7 @@ def optimize(place: BranchToCommit, array: args.Array = "", *, objective: Object
     name = place.one_array(array)
     with (
         place.change_array(name, f"optimize {name} for {objective}") as (opened, change),
-        waiting("optimizing", unit="bytes") as progress,
+        progress_on_stderr("optimizing", unit="bytes") as progress,
     ):
         changes: Any = opened.optimize(objective, progress=progress)
     saved = sum(change.saved for change in changes)
@@ -152,7 +152,7 @@ def consolidate(place: BranchToCommit, array: args.Array = "") -> Output:
     name = place.one_array(array)
     with (
         place.change_array(name, f"consolidate {name}") as (opened, change),
-        waiting("joining regions", counted=False),
+        progress_on_stderr("joining regions", counted=False),
     ):
         gone, left = opened.consolidate(), len(opened.manifest.regions)
     words = f"{count_text(gone, 'region')} joined to others, {left} left"
@@ -245,7 +245,7 @@ def _each(arrays: Arrays, what: str, work: Callable[..., Any]) -> list[dict[str,
     """What was done to each of some arrays."""
     results = []
     for name, array in arrays:
-        with waiting(f"{what} {name or '/'}") as progress:
+        with progress_on_stderr(f"{what} {name or '/'}") as progress:
             results.append({"path": name, **json_of(work(array, progress=progress))})
     return results
 

@@ -131,7 +131,7 @@ def expect_store(text: str) -> None:
 VERSIONS = "--branch, --tag, --snapshot and --as-of"
 
 
-class Call(NamedTuple):
+class ChangeResult(NamedTuple):
     """An array that a command changed, what the method returned, and the snapshot of the commit."""
 
     array: LogicalArray
@@ -346,15 +346,15 @@ class ExistingStore:
         with self.change(message) as change:
             yield intarsia.open(change.store, path, mode="r+"), change
 
-    def call(self, name: str, path: str, *arguments: Any, message: str, **options: Any) -> Call:
+    def call(self, name: str, path: str, *arguments: Any, message: str, **options: Any) -> ChangeResult:
         """Change a logical array: with `intarsia.NAME` in a repository, with its method elsewhere."""
         words = getattr(self, "message", None) or message
         if self.repo is None:
             array = self.writable_array(path)
-            return Call(array, getattr(array, name)(*arguments, **options), None)
+            return ChangeResult(array, getattr(array, name)(*arguments, **options), None)
         options |= {"branch": self.branch_name, "message": words}
         commit = getattr(intarsia, name)(self.repo, path, *arguments, **options)
-        return Call(self.open(path), None, commit)
+        return ChangeResult(self.open(path), None, commit)
 
     def writable_array(self, path: str) -> LogicalArray:
         """A logical array of a store without versions, for writing."""

@@ -6,7 +6,7 @@ import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, waiting
+from intarsia.cli.output import CommandError, Output, progress_on_stderr
 from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_place, expect_store
 from intarsia.cli.verb import verb
 from intarsia.display import bounds_text, count_text, size_text
@@ -18,7 +18,9 @@ from intarsia.logical.logical_array import LogicalArray
 
 Source = Annotated[
     str,
-    args.Spelling(None, "SOURCE", str, help="Path or URL of Zarr (v3 or v2) or of an Icechunk repository."),
+    args.OptionSyntax(
+        None, "SOURCE", str, help="Path or URL of Zarr (v3 or v2) or of an Icechunk repository."
+    ),
 ]
 
 
@@ -51,7 +53,7 @@ def convert(
     encoding = {"codecs": "auto", "chunks": None, "shards": None} | options
     check_conversion(source, source_path, *(encoding[name] for name in ("codecs", "chunks", "shards")))
     target = _target(place)
-    with waiting("converting", unit="bytes") as progress:
+    with progress_on_stderr("converting", unit="bytes") as progress:
         made = intarsia.convert(
             source,
             target,
@@ -103,7 +105,7 @@ def adopt(
     name = place.one_array(array)
     place.zarr_store()  # refuses what such a store does not have
     options |= {"branch": place.branch_name, "message": place.message}
-    with waiting("adopting", counted=False):
+    with progress_on_stderr("adopting", counted=False):
         made = intarsia.adopt(_target(place), name, source, bounds, **options)
     region = next(each for each in made.regions if each.name == made.manifest.members[-1])
     return Output(
@@ -141,7 +143,7 @@ def export(
     source = place.zarr_store()
     if options.get("to") == "virtual" and place.repo is not None:
         source, options["snapshot_id"] = place.repo, place.session().snapshot_id
-    with waiting("exporting", counted=False) as progress:
+    with progress_on_stderr("exporting", counted=False) as progress:
         made = intarsia.export(source, target, target_path, source_path=path, progress=progress, **options)
     arrays = [each for each in walk(open_source(made)) if not isinstance(each.node, zarr.Group)]
     nbytes = sum(each.node.nbytes for each in arrays if not isinstance(each.node, zarr.Group))

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import icechunk
 import typer
 
-from intarsia.cli.arguments import SPELLINGS, Spelling, spelling_of
-from intarsia.cli.output import Exit, Output, complain
+from intarsia.cli.arguments import OPTION_SYNTAX, OptionSyntax, syntax_of
+from intarsia.cli.output import Exit, Output, print_error
 from intarsia.errors import spell_arguments
 from intarsia.versions.repository import translate_error
 
@@ -33,12 +33,12 @@ class Option:
     parameter: inspect.Parameter
     """The parameter as typer reads it."""
 
-    spelling: Spelling
+    syntax: OptionSyntax
     """How it is written."""
 
     def value(self, texts: Mapping[str, Any]) -> Any:
         """The argument, from everything that typer read."""
-        name, parse = self.parameter.name, self.spelling.parse
+        name, parse = self.parameter.name, self.syntax.parse
         text = texts[name]
         return text if parse is None or text is None else parse(text, name.replace("_", " "))
 
@@ -50,11 +50,11 @@ class Option:
         elif isinstance(value, list | tuple):
             words = value[0]
         option = f"--{self.parameter.name.replace('_', '-')}"
-        return option if value is ... or self.spelling.kind is bool else f"{option} {words}"
+        return option if value is ... or self.syntax.kind is bool else f"{option} {words}"
 
 
 def verb(
-    calls: Callable[..., Any] | None = None, *, without: Iterable[str] = (), **spellings: Spelling
+    calls: Callable[..., Any] | None = None, *, without: Iterable[str] = (), **syntaxes: OptionSyntax
 ) -> Callable[[Callable[..., Output | Iterator[Output]]], Callable[..., None]]:
     """Make a function a command. It returns what is printed, or yields it part by part.
 
@@ -63,7 +63,7 @@ def verb(
     `Args` is a panel of the help. A parameter whose type is a dataclass stands for the parameters in its
     fields. If the function takes `**options`, the keyword-only parameters of the function that it `calls`
     are options too, with its docstring, except those `without` which it is called; an option that was left
-    out is not passed on. `spellings` are for parameters that are written in an unusual way. Every command
+    out is not passed on. `syntaxes` are for parameters that are written in an unusual way. Every command
     has `--json`.
     """
 
@@ -75,12 +75,12 @@ def verb(
         options = [
             option
             for name, p in own.items()
-            for option in groups.get(name) or [_option(p, spelling_of(p), entries)]
+            for option in groups.get(name) or [_option(p, syntax_of(p), entries)]
         ]
         passed_on: list[Option] = []
         if calls is not None:
             known = {option.argument for option in options} | OF_STORES | {*without}
-            passed_on = _options_of(calls, known, entries, {**SPELLINGS, **spellings})
+            passed_on = _options_of(calls, known, entries, {**OPTION_SYNTAX, **syntaxes})
 
         named = {option.argument: option for option in (*options, *passed_on)}
 
@@ -109,7 +109,7 @@ def verb(
                     error, icechunk.ConflictError
                 ):
                     shown = translate_error(error, texts.get("store", "the repository"))
-                code = complain(shown, as_json=as_json)
+                code = print_error(shown, as_json=as_json)
             if code:
                 raise typer.Exit(int(code))
 
@@ -154,25 +154,25 @@ def read_docstring(documentation: str) -> tuple[str, dict[str, OptionHelp]]:
     return "\n\n".join(text), entries
 
 
-def _option(p: inspect.Parameter, spelling: Spelling | None, entries: Mapping[str, OptionHelp]) -> Option:
+def _option(p: inspect.Parameter, syntax: OptionSyntax | None, entries: Mapping[str, OptionHelp]) -> Option:
     """A parameter as an option of a command, or as one of its arguments."""
-    assert spelling is not None, p
-    name = spelling.option or p.name
-    entry = entries.get(name) or OptionHelp(None, None, None, spelling.help)
+    assert syntax is not None, p
+    name = syntax.option or p.name
+    entry = entries.get(name) or OptionHelp(None, None, None, syntax.help)
     settings: dict[str, Any] = {
-        "metavar": entry.metavar or spelling.metavar,
+        "metavar": entry.metavar or syntax.metavar,
         "help": entry.help,
         "show_default": p.default not in ("", None, False, p.empty),
     }
     described: Any = typer.Argument(**settings)
     if p.kind is p.KEYWORD_ONLY:
-        names: Any = filter(None, (f"--{name.replace('_', '-')}", entry.short or spelling.short))
-        described = typer.Option(*names, rich_help_panel=entry.panel, **(settings | {**spelling.limits}))
-    kind: Any = spelling.kind
+        names: Any = filter(None, (f"--{name.replace('_', '-')}", entry.short or syntax.short))
+        described = typer.Option(*names, rich_help_panel=entry.panel, **(settings | {**syntax.limits}))
+    kind: Any = syntax.kind
     annotation: Any = Annotated[kind, described]
     # Keyword-only ones may come in any order, with or without a default.
     parameter = inspect.Parameter(name, p.KEYWORD_ONLY, default=p.default, annotation=annotation)
-    return Option(p.name, parameter, spelling)
+    return Option(p.name, parameter, syntax)
 
 
 def _group_options(group: Any) -> list[Option]:
@@ -182,29 +182,29 @@ def _group_options(group: Any) -> list[Option]:
         entries |= read_docstring(each.__doc__ or "")[1] if is_dataclass(each) else {}
     parameters = inspect.signature(group, eval_str=True).parameters.values()
     fields = [p if p.default is p.empty else p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
-    return [_option(p, spelling_of(p), entries) for p in fields]
+    return [_option(p, syntax_of(p), entries) for p in fields]
 
 
 def _options_of(
     calls: Callable[..., Any],
     known: set[str],
     entries: Mapping[str, OptionHelp],
-    spellings: Mapping[str, Spelling],
+    syntaxes: Mapping[str, OptionSyntax],
 ) -> list[Option]:
     """The keyword-only parameters of a function that can be written at a command line, as options."""
     described = read_docstring(calls.__doc__ or "")[1]
     options = []
     for name, p in inspect.signature(calls, eval_str=True).parameters.items():
-        spelling = spellings.get(name) or spelling_of(p)
-        if name in known or p.kind is not p.KEYWORD_ONLY or spelling is None:
+        syntax = syntaxes.get(name) or syntax_of(p)
+        if name in known or p.kind is not p.KEYWORD_ONLY or syntax is None:
             continue
         about = dict(entries)
-        if name in described and not spelling.help:
+        if name in described and not syntax.help:
             words = without_python(described[name].help)
-            about = {spelling.option or name: OptionHelp(None, None, None, words)} | about
-        default = p.default if isinstance(p.default, str) and spelling.kind == str | None else None
-        p = p.replace(default=False if spelling.kind is bool else default)
-        options.append(_option(p, spelling, about))
+            about = {syntax.option or name: OptionHelp(None, None, None, words)} | about
+        default = p.default if isinstance(p.default, str) and syntax.kind == str | None else None
+        p = p.replace(default=False if syntax.kind is bool else default)
+        options.append(_option(p, syntax, about))
     return options
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, waiting
+from intarsia.cli.output import CommandError, Output, progress_on_stderr
 from intarsia.cli.stores import BranchToCommit, ExistingStore, VersionToRead
 from intarsia.cli.verb import verb
 from intarsia.display import MAX_SHOWN_ROWS, first_rows, names_text, size_text
@@ -30,7 +30,7 @@ def log(place: VersionToRead, array: args.Array = "", *, limit: args.Count = Non
     repo = place.repository("keeps no history")
     tip = place.session().snapshot_id
     path = place.one_array(array)
-    with waiting("comparing versions", counted=False):
+    with progress_on_stderr("comparing versions", counted=False):
         entries = history(repo, path, snapshot_id=tip, limit=limit)
     if not entries:
         place.node(path)  # raises an error that says what there is
@@ -54,7 +54,7 @@ def diff(place: VersionToRead, array: args.OneArray, before: str, after: str = "
         )
     later = after or place.session().snapshot_id
     path = array.strip("/")
-    with waiting("comparing versions", counted=False):
+    with progress_on_stderr("comparing versions", counted=False):
         change = intarsia.diff(repo, path, before, later)
     if change.shape_before is None and change.shape_after is None:
         raise NotLogicalArrayError(f"there is no logical array at {path!r} in either version")
@@ -86,7 +86,7 @@ def restore(place: BranchToCommit, array: args.OneArray, version: str) -> Output
     """
     repo, path = place.repository("keeps no versions"), array.strip("/")
     words = place.message or f"restore {path} to {version}"
-    with waiting("restoring", counted=False):
+    with progress_on_stderr("restoring", counted=False):
         commit = intarsia.restore(repo, path, version, branch=place.branch_name, message=words)
     return Output(f"{path} is as it was in {version}", path=path, version=version, snapshot_id=commit)
 

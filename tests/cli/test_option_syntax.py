@@ -9,7 +9,7 @@ from intarsia.cli.arguments import (
     parse_codec_list,
     parse_names,
     parse_options,
-    parse_selection,
+    parse_selection_text,
     parse_sizes,
 )
 from intarsia.cli.output import CommandError
@@ -37,7 +37,7 @@ def test_a_selection_means_what_it_means_between_brackets(entries, brackets):
     text = ", ".join(map(spelled, entries))
     if brackets and not all(isinstance(entry, int) for entry in entries):
         text = f"[{text}]"
-    assert parse_selection(text) == tuple(entries)
+    assert parse_selection_text(text) == tuple(entries)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_selection_means_what_it_means_between_brackets(entries, brackets):
 )
 def test_nonsense_is_refused(text):
     with pytest.raises(CommandError):
-        parse_selection(text)
+        parse_selection_text(text)
 
 
 @pytest.mark.parametrize(
