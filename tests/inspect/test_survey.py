@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 import intarsia
 from intarsia.display import Table
-from intarsia.inspect.survey import harmonise, survey
+from intarsia.inspect.survey import share_labels, survey
 from intarsia.logical.member_metadata import requests_needed
 from tests.inspect import samples
 from tests.logical import backings
@@ -126,7 +126,7 @@ def test_a_pipeline_keeps_its_place_from_version_to_version():
     array.append(np.ones((90, 72, 144)), codecs=["zstd"])
     second = survey(array)
     assert (first.labels, second.labels) == (("gzip",), ("zstd", "gzip"))
-    before, after = harmonise([first, second])
+    before, after = share_labels([first, second])
     places = [{p.codecs: p.place for p in seen.pipelines()} for seen in (before, after)]
     assert places[0]["gzip"] == places[1]["gzip"]
     assert "zstd" not in places[0]

@@ -17,7 +17,7 @@ from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError, NotLogicalArrayError
 from intarsia.inspect.drawing import COLOURS
-from intarsia.inspect.survey import PIPELINE_COLUMNS, harmonise, survey
+from intarsia.inspect.survey import PIPELINE_COLUMNS, share_labels, survey
 from intarsia.inspect.write_report import MAX_VERSIONS, whole_file, write_report
 from intarsia.logical.logical_array import LogicalArray
 
@@ -115,7 +115,7 @@ def regions(place: VersionToRead, array: args.Array = "", *, limit: args.Count =
     """
     opened = place.open(array)
     with progress_on_stderr("measuring stored chunks", counted=False):
-        layers = harmonise([survey(opened, layer=layer) for layer in opened.manifest.layers])
+        layers = share_labels([survey(opened, layer=layer) for layer in opened.manifest.layers])
     every = [(seen, i) for seen in layers for i in seen.manifest.regions.in_order().tolist()]
     rows = [seen.row(i) for seen, i in every[:limit]]
     columns = {name: column for seen in layers for name, column in seen.columns.items()}

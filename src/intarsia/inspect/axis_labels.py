@@ -37,13 +37,13 @@ LONGEST = 80
 """The most characters of a label."""
 
 
-def open_array(store: Any, path: str) -> Reader | LogicalArray:
+def open_any_array(store: Any, path: str) -> Reader | LogicalArray:
     """The array at a path, logical or plain; `FileNotFoundError` if there is none.
 
     >>> import intarsia
     >>> store = {}
     >>> _ = intarsia.create(store, "a", shape=(4,), chunks=(2,), dtype="f4")
-    >>> type(open_array(store, "a")).__name__
+    >>> type(open_any_array(store, "a")).__name__
     'LogicalArray'
     """
     node = open_node(store, path)
@@ -76,7 +76,7 @@ class AxisLabels:
             return None
         parent = path.rpartition("/")[0]
         try:
-            coordinate = open_array(store, f"{parent}/{name}".strip("/"))
+            coordinate = open_any_array(store, f"{parent}/{name}".strip("/"))
         except FAILURES:  # nothing there, or nothing that can be opened
             return None
         return cls(coordinate) if tuple(coordinate.shape) == (size,) else None

@@ -114,19 +114,19 @@ def cell_bounds(survey: Survey, cell: Rectangle, axes: tuple[int, ...]) -> str:
 
 
 def panes(
-    shape: tuple[int, ...], axes: tuple[int, ...] | None = None, room: float = PLANE_WIDTH
+    shape: tuple[int, ...], axes: tuple[int, ...] | None = None, max_width: float = PLANE_WIDTH
 ) -> list[Pane]:
     """The plane of two axes, by default the two longest, and a strip for every other axis.
 
-    None of them is wider than `room`.
+    None of them is wider than `max_width`.
     """
     axes = plane_axes(shape) if axes is None else axes
     result = []
     y = TOP
     if len(axes) == 2:
         rows, columns = shape[axes[0]], shape[axes[1]]
-        scale = min(room / columns, PLANE_HEIGHT / rows)
-        width = min(room, max(NARROWEST, columns * scale))
+        scale = min(max_width / columns, PLANE_HEIGHT / rows)
+        width = min(max_width, max(NARROWEST, columns * scale))
         height = min(PLANE_HEIGHT, max(FLATTEST, rows * scale))
         result.append(Pane(LEFT, y, width, height, axes, shape))
         y += height + 46
@@ -136,7 +136,7 @@ def panes(
     else:
         return [Pane(LEFT, y, STRIP_HEIGHT * 2, STRIP_HEIGHT * 2, (), shape)]
     for axis in strips:
-        result.append(Pane(LEFT, y, room, STRIP_HEIGHT, (axis,), shape))
+        result.append(Pane(LEFT, y, max_width, STRIP_HEIGHT, (axis,), shape))
         y += STRIP_HEIGHT + 40
     return result
 
@@ -193,14 +193,14 @@ def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[st
     for place, words in _ticks(survey, pane, cells, -1, pane.width, TICK_GAP_X):
         x = pane.x + place / pane.shape[axis] * pane.width
         parts.append(_tick(x, below, x, below + 4))
-        parts.append(text(x, below + 15, words, "soft", "middle", 11))
-    parts.append(text(pane.x + pane.width / 2, below + 29, axis_name(survey, axis), "ink", "middle"))
+        parts.append(svg_text(x, below + 15, words, "soft", "middle", 11))
+    parts.append(svg_text(pane.x + pane.width / 2, below + 29, axis_name(survey, axis), "ink", "middle"))
     if len(pane.axes) == 2:
         down = pane.axes[0]
         for place, words in _ticks(survey, pane, cells, 0, pane.height, TICK_GAP_Y):
             y = pane.y + place / pane.shape[down] * pane.height
             parts.append(_tick(pane.x - 4, y, pane.x, y))
-            parts.append(text(pane.x - 7, y + 4, words, "soft", "end", 11))
+            parts.append(svg_text(pane.x - 7, y + 4, words, "soft", "end", 11))
         x, y = (10.0 if survey.dates(down) else 14.0), pane.y + pane.height / 2  # dates need the space
         parts.append(
             f'<text x="{x:g}" y="{y:.5g}" transform="rotate(-90 {x:g} {y:.5g})" text-anchor="middle" '
@@ -208,7 +208,7 @@ def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[st
         )
         across, along = pane.width / pane.shape[pane.axes[1]], pane.height / pane.shape[pane.axes[0]]
         if not 0.99 < across / along < 1.01:
-            parts.append(text(pane.x, pane.y - 4, "axes at different scales", "soft", size=11))
+            parts.append(svg_text(pane.x, pane.y - 4, "axes at different scales", "soft", size=11))
     return parts
 
 
@@ -235,7 +235,7 @@ def _tick(x1: float, y1: float, x2: float, y2: float) -> str:
     return line + 'stroke="var(--soft,#57606a)"/>'
 
 
-def text(
+def svg_text(
     x: float, y: float, words: str, tone: str, anchor: str = "start", size: int = 12, longest: int = 60
 ) -> str:
     """A line of text in one of the two tones, cut to `longest` characters."""
@@ -411,7 +411,7 @@ def overlap(edges: Ints, low: Ints, high: Ints) -> Floats:
     return lengths
 
 
-def binned(
+def bin_boxes(
     edges: Sequence[Ints], low: Ints, high: Ints, weights: Sequence[Any]
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, Floats]]:
     """The cells of a grid (or line, or point) that boxes touch: start, stop, the number of boxes, and for
@@ -421,7 +421,7 @@ def binned(
     cells at once, are one matrix product.
 
     >>> boxes = np.array([[0], [1]]), np.array([[1], [4]])
-    >>> [(*cell[:3], cell[3].tolist()) for cell in binned([np.array([0, 2, 4])], *boxes, [np.ones(2)])]
+    >>> [(*cell[:3], cell[3].tolist()) for cell in bin_boxes([np.array([0, 2, 4])], *boxes, [np.ones(2)])]
     [((0,), (2,), 2, [2.0]), ((2,), (4,), 1, [2.0])]
     """
     missing = 2 - len(edges)  # a line is a plane of one row
@@ -446,7 +446,7 @@ def _gridded(edges: list[Ints], low: Ints, high: Ints, depth: Floats, group: Int
     """All cells of a grid that regions touch, with the share of each group in them."""
     weights = [depth * (group == g) for g in range(int(group.max()) + 1)]
     cells = []
-    for start, stop, _, sums in binned(edges, low, high, weights):
+    for start, stop, _, sums in bin_boxes(edges, low, high, weights):
         area = prod(b - a for a, b in zip(start, stop, strict=True))
         filled = [(g, min(1.0, float(total) / area)) for g, total in enumerate(sums)]
         shares = tuple((g, share) for g, share in filled if share > SMALLEST_SHARE)

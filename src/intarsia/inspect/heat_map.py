@@ -109,7 +109,7 @@ def heat_cells(survey: Survey) -> list[HeatCell]:
     area = np.prod(high - low, axis=1, dtype=np.float64)  # by which the bytes of a chunk are divided
     most = (HEAT_ROWS, HEAT_COLUMNS)[2 - len(axes) :]
     edges = [drawing.edges_of(low[:, i], high[:, i], shape[axis], most[i]) for i, axis in enumerate(axes)]
-    cells = drawing.binned(edges, low, high, [raw / area, stored / area])
+    cells = drawing.bin_boxes(edges, low, high, [raw / area, stored / area])
     return [HeatCell(a, b, float(sums[0]), float(sums[1]), count) for a, b, count, sums in cells]
 
 
@@ -122,9 +122,9 @@ def heat_colour(ratio: float) -> int:
     return sum(ratio >= edge for edge in HEAT_EDGES)
 
 
-def draw_heat(survey: Survey, cells: list[HeatCell], room: float = drawing.PLANE_WIDTH) -> str:
+def draw_heat(survey: Survey, cells: list[HeatCell], max_width: float = drawing.PLANE_WIDTH) -> str:
     """The heat map as one `<svg>` element; every cell carries its position in the list."""
-    pane = drawing.panes(survey.manifest.shape, room=room)[0]
+    pane = drawing.panes(survey.manifest.shape, max_width=max_width)[0]
     parts = [drawing.frame(pane)]
     for number, cell in enumerate(cells):
         more = f' class="region" data-cell="{number}"'
@@ -133,11 +133,11 @@ def draw_heat(survey: Survey, cells: list[HeatCell], room: float = drawing.PLANE
     best = max((cell.ratio for cell in cells), default=1.0)
     worst = min((cell.ratio for cell in cells), default=1.0)
     about = f"Heat map of compression ratios per stored chunk, from {worst:.3g} to {best:.3g}"
-    width, height = drawing.LEFT + room + drawing.RIGHT, pane.y + pane.height + 36
+    width, height = drawing.LEFT + max_width + drawing.RIGHT, pane.y + pane.height + 36
     return drawing.svg(width, height, about, parts)
 
 
-def cell_text(survey: Survey, cell: HeatCell) -> str:
+def heat_cell_text(survey: Survey, cell: HeatCell) -> str:
     """A cell in words."""
     where = drawing.cell_bounds(survey, cell, drawing.plane_axes(survey.manifest.shape))
     return (

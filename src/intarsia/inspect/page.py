@@ -37,7 +37,7 @@ from intarsia.inspect.drawing import (
     LEFT,
     RIGHT,
     Cell,
-    binned,
+    bin_boxes,
     edges_of,
     explorable,
     for_both_sizes,
@@ -46,10 +46,10 @@ from intarsia.inspect.drawing import (
     project,
     rect,
     svg,
+    svg_text,
     swatch,
-    text,
 )
-from intarsia.inspect.heat_map import cell_text, draw_heat, heat_cells, heat_scale
+from intarsia.inspect.heat_map import draw_heat, heat_cell_text, heat_cells, heat_scale
 from intarsia.inspect.region_map import draw_map, layers_html, legend_table, region_table
 from intarsia.inspect.survey import Survey
 from intarsia.logical.logical_array import LogicalArray
@@ -63,7 +63,7 @@ MAX_PROBLEMS = 200
 
 
 @dataclass(frozen=True)
-class Moment:
+class ArrayVersion:
     """One version of an array."""
 
     survey: Survey
@@ -100,7 +100,7 @@ class ArrayReport:
     attributes: tuple[tuple[str, str], ...]
     """The user's own attributes, as text."""
 
-    moments: tuple[Moment, ...]
+    moments: tuple[ArrayVersion, ...]
     """The versions of the array, oldest first; at least one."""
 
     problems: tuple[Problem, ...]
@@ -151,7 +151,7 @@ def render_page(
             {
                 "path": report.path,
                 "labels": _slider_labels(report.moments),
-                "heat": [cell_text(report.now, cell) for cell in cells],
+                "heat": [heat_cell_text(report.now, cell) for cell in cells],
             }
             for report, cells in zip(reports, heats, strict=True)
         ]
@@ -198,7 +198,7 @@ def _overview(reports: Sequence[ArrayReport]) -> str:
     return table_html(columns, rows, kind="overview")
 
 
-def _slider_labels(moments: Sequence[Moment]) -> list[str]:
+def _slider_labels(moments: Sequence[ArrayVersion]) -> list[str]:
     if len(moments) == 1:
         return [moments[0].label]
     return [f"{i} of {len(moments)}: {moment.label}" for i, moment in enumerate(moments, 1)]
@@ -254,7 +254,7 @@ def _timeline(number: int, report: ArrayReport) -> str:
     )
 
 
-def _moment(moment: Moment) -> str:
+def _moment(moment: ArrayVersion) -> str:
     survey = moment.survey
     changes = "".join(f"<li>{markup(change)}</li>" for change in moment.changes)
     snapshot = (
@@ -310,7 +310,7 @@ def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
     )
     extremes = sorted(cells, key=lambda cell: cell.ratio)
     ends = [*extremes[:5], *extremes[-5:]] if len(extremes) > 10 else extremes
-    rows = [(cell_text(report.now, cell),) for cell in ends]
+    rows = [(heat_cell_text(report.now, cell),) for cell in ends]
     return "".join(
         [
             "<h3>Ratio per chunk</h3>",
@@ -411,9 +411,9 @@ class MaskUse:
         masks, low = self.masks.compressed(), index[:, axes]
         most = (MASK_ROWS, MASK_COLUMNS)[2 - len(axes) :]
         edges = [edges_of(low[:, i], low[:, i] + 1, shape[axis], most[i]) for i, axis in enumerate(axes)]
-        pane = panes(shape, room=MASK_WIDTH)[0]
+        pane = panes(shape, max_width=MASK_WIDTH)[0]
         parts = []
-        for start, stop, _, sums in binned(edges, low, low + 1, [masks == mask for mask in order]):
+        for start, stop, _, sums in bin_boxes(edges, low, low + 1, [masks == mask for mask in order]):
             place = int(sums.argmax())
             colour, words = COLOURS[min(place, len(COLOURS) - 1)], markup(self.words(order[place]))
             box = pane.box(Cell(start, stop, (), index[:0, 0]))
@@ -534,23 +534,23 @@ class Timeline:
         places = list(colours.values())
 
         def draw(plane: float) -> str:
-            room = plane - (NAMES - LEFT)  # as wide as the maps, whose labels need less
+            bars_width = plane - (NAMES - LEFT)  # as wide as the maps, whose labels need less
             parts = [
                 part
                 for i, (name, survey) in enumerate(rows.items())
                 for part in self._bar(
-                    i, name, survey, np.array([rank[each] for each in encodings[name]]), places, room
+                    i, name, survey, np.array([rank[each] for each in encodings[name]]), places, bars_width
                 )
             ]
             below = TOP + len(rows) * (BAR + GAP) + 12
-            width = NAMES + room + RIGHT
+            width = NAMES + bars_width + RIGHT
             first, last = (self.ends[0], self.ends[-1]) if self.ends else ("0", "")
             # Times that do not fit beside one another begin at the edge, and the name goes below them.
-            spare = room - LETTER * (len(first) + len(last))
-            parts += [text(NAMES if spare > 0 else 0, below, first, "soft", size=11)]
-            parts += [text(NAMES + room, below, last, "soft", "end", 11)]
+            spare = bars_width - LETTER * (len(first) + len(last))
+            parts += [svg_text(NAMES if spare > 0 else 0, below, first, "soft", size=11)]
+            parts += [svg_text(NAMES + bars_width, below, last, "soft", "end", 11)]
             below += 0 if spare > LETTER * (len(self.dim) + 6) else 16
-            parts += [text(NAMES + room / 2, below, self.dim, "ink", "middle")]
+            parts += [svg_text(NAMES + bars_width / 2, below, self.dim, "ink", "middle")]
             about = f"Encodings along {self.dim}, one bar for each of {count_text(len(rows), 'variable')}"
             return svg(width, below + 6, about, parts)
 
@@ -573,16 +573,16 @@ class Timeline:
         )
 
     def _bar(
-        self, number: int, name: str, survey: Survey, group: Ints, colours: Sequence[int], room: float
+        self, number: int, name: str, survey: Survey, group: Ints, colours: Sequence[int], bars_width: float
     ) -> Iterator[str]:
         """One variable: its name, and what it is made of from left to right."""
         top = TOP + number * (BAR + GAP)
-        yield text(NAMES - 8, top + BAR - 5, name, "ink", "end", longest=20)
+        yield svg_text(NAMES - 8, top + BAR - 5, name, "ink", "end", longest=20)
         axis = (survey.manifest.dimension_names or ()).index(self.dim)
         shape = survey.manifest.shape
         for cell in project(shape, survey.start, survey.stop, group, (axis,), MAX_CELLS):
-            x = NAMES + cell.start[0] / shape[axis] * room
-            width = max(0.8, (cell.stop[0] - cell.start[0]) / shape[axis] * room - 0.5)
+            x = NAMES + cell.start[0] / shape[axis] * bars_width
+            width = max(0.8, (cell.stop[0] - cell.start[0]) / shape[axis] * bars_width - 0.5)
             y, whole = top, sum(share for _, share in cell.shares)
             title = markup(self._words(name, survey, cell), 1000)
             for encoding, share in cell.shares:

@@ -119,12 +119,12 @@ def preview_html(array: LogicalArray, survey: Survey, *, phones: bool = False) -
     return f'<figure class="preview">{picture}<figcaption>{markup("; ".join(notes))}</figcaption></figure>'
 
 
-def _text(preview: Preview, _room: float) -> str:
+def _text(preview: Preview, _max_width: float) -> str:
     return f"<p><strong>{markup(preview.text)}</strong></p>"
 
 
-def _draw(survey: Survey, preview: Preview, room: float) -> str:
-    pane = drawing.panes(survey.manifest.shape, room=room)[0]
+def _draw(survey: Survey, preview: Preview, max_width: float) -> str:
+    pane = drawing.panes(survey.manifest.shape, max_width=max_width)[0]
     if len(preview.axes) == 1:
         pane = replace(pane, height=LINE_HEIGHT)
     low, high = preview.sample.limits()
@@ -136,7 +136,7 @@ def _draw(survey: Survey, preview: Preview, room: float) -> str:
         parts += _bar(pane, bottom, low, high)
         bottom += 30
     about = f"Values of an array of shape {survey.manifest.shape}, from {low:.6g} to {high:.6g}"
-    return drawing.svg(drawing.LEFT + room + drawing.RIGHT, bottom, about, parts)
+    return drawing.svg(drawing.LEFT + max_width + drawing.RIGHT, bottom, about, parts)
 
 
 def _image(x: float, y: float, width: float, height: float, pixels: Colours) -> str:
@@ -183,7 +183,7 @@ def _line(sample: Sample, pane: drawing.Pane) -> str:
         path.append("h1")
     line = f'<path d="{"".join(path)}" fill="none" stroke="{drawing.COLOURS[0]}" stroke-width="1.5"/>'
     ends = ((pane.y + 10, f"{high:.4g}"), (pane.y + pane.height - 2, f"{low:.4g}"))
-    return line + "".join(drawing.text(pane.x - 7, at, words, "soft", "end", 11) for at, words in ends)
+    return line + "".join(drawing.svg_text(pane.x - 7, at, words, "soft", "end", 11) for at, words in ends)
 
 
 def _bar(pane: drawing.Pane, y: float, low: float, high: float) -> list[str]:
@@ -191,8 +191,8 @@ def _bar(pane: drawing.Pane, y: float, low: float, high: float) -> list[str]:
     left = pane.x + 60
     return [
         _image(left, y, BAR_WIDTH, BAR_HEIGHT, _opaque(colour_table(MAP))[None]),
-        drawing.text(left - 6, y + 9, f"{low:.4g}", "soft", "end", 11),
-        drawing.text(left + BAR_WIDTH + 6, y + 9, f"{high:.4g}", "soft", size=11),
+        drawing.svg_text(left - 6, y + 9, f"{low:.4g}", "soft", "end", 11),
+        drawing.svg_text(left + BAR_WIDTH + 6, y + 9, f"{high:.4g}", "soft", size=11),
     ]
 
 

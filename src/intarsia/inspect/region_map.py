@@ -21,7 +21,7 @@ from intarsia.display import (
 )
 from intarsia.inspect import drawing
 from intarsia.inspect.preview import preview_html
-from intarsia.inspect.survey import PIPELINE_COLUMNS, Survey, harmonise, survey
+from intarsia.inspect.survey import PIPELINE_COLUMNS, Survey, share_labels, survey
 from intarsia.logical.logical_array import LogicalArray
 
 MAX_PLANE_CELLS = 240
@@ -79,7 +79,7 @@ def notebook_html(array: LogicalArray) -> str:
     >>> "<svg" in html, "a&lt;b" in html, "a<b" in html
     (True, True, False)
     """
-    layers = harmonise([survey(array, MAX_REQUESTS, layer) for layer in array.manifest.layers])
+    layers = share_labels([survey(array, MAX_REQUESTS, layer) for layer in array.manifest.layers])
     now = layers[0]
     unmeasured = (
         '<p class="soft">Stored sizes were not measured, because there are too many chunks: '
@@ -141,30 +141,30 @@ def hover_lines(survey: Survey, cell: drawing.Cell, axes: tuple[int, ...]) -> li
     ]
 
 
-def draw_map(survey: Survey, room: float = drawing.PLANE_WIDTH, *, standalone: bool = True) -> str:
+def draw_map(survey: Survey, max_width: float = drawing.PLANE_WIDTH, *, standalone: bool = True) -> str:
     """The map as one `<svg>` element; a standalone one carries its own colours and legend."""
     shape = survey.manifest.shape
     parts: list[str] = []
-    mixtures = _Mixtures(f"{shape} {survey.manifest.generation} {survey.manifest.members[:1]} {room}")
+    mixtures = _Mixtures(f"{shape} {survey.manifest.generation} {survey.manifest.members[:1]} {max_width}")
     bottom = drawing.TOP
     if prod(shape):
         axes = drawing.map_axes(shape, survey.start, survey.stop)
-        for pane in drawing.panes(shape, axes, room):
+        for pane in drawing.panes(shape, axes, max_width):
             drawn, bottom = _draw_pane(survey, pane, mixtures)
             parts.extend(drawn)
             bottom += 12
     else:
         empty = f"The shape is {shape}: there are no elements yet."
-        parts.append(drawing.text(0, bottom + LINE, empty, "soft"))
+        parts.append(drawing.svg_text(0, bottom + LINE, empty, "soft"))
         bottom += 2 * LINE
     if note := mixtures.note():
-        for words in wrapped(note, int(room / SMALL_LETTER_WIDTH)):
-            parts.append(drawing.text(drawing.LEFT, bottom + 4, words, "soft", size=11, longest=120))
+        for words in wrapped(note, int(max_width / SMALL_LETTER_WIDTH)):
+            parts.append(drawing.svg_text(drawing.LEFT, bottom + 4, words, "soft", size=11, longest=120))
             bottom += LINE
     if standalone:
         drawn, bottom = _draw_legend(survey, bottom)
         parts.extend(drawn)
-    width = drawing.LEFT + room + drawing.RIGHT
+    width = drawing.LEFT + max_width + drawing.RIGHT
     style = f"<style>{drawing.STYLE}</style>" if standalone else ""
     about = _description(survey)
     head = [style, f"<desc>{markup(about)}</desc>", mixtures.definitions()]
@@ -287,7 +287,7 @@ def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
             drawing.rect(drawing.LEFT, y, 16, 13, colour),
             f'<text x="{drawing.LEFT + 8:g}" y="{y + 10.5:g}" text-anchor="middle" font-size="10" '
             f'fill="{drawing.ink_on(colour)}">{letter}</text>',
-            drawing.text(drawing.LEFT + 24, y + 11, words, "ink", longest=110),
+            drawing.svg_text(drawing.LEFT + 24, y + 11, words, "ink", longest=110),
         ]
         y += LINE
     return parts, y + 6

@@ -23,7 +23,7 @@ from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.fetch.symlinks import refuse_links_out
 from intarsia.errors import IntarsiaError
 from intarsia.extras import import_extra
-from intarsia.inspect.viewer import Answers, Viewer
+from intarsia.inspect.viewer import Viewer, ViewerData
 from intarsia.interop.fused_view import ViewStore, view_store
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
@@ -160,8 +160,8 @@ def _app(
     title = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
     if resolved.repo is not None:
         title = describe(resolved.repo)
-    answers = Answers(root.store, root.path, resolved.repo, resolved.snapshot_id, title)
-    app.router.routes[:0] = Viewer(answers, is_open=bool(origins)).routes()
+    data = ViewerData(root.store, root.path, resolved.repo, resolved.snapshot_id, title)
+    app.router.routes[:0] = Viewer(data, is_open=bool(origins)).routes()
     for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
         app.add_exception_handler(failure, _failure_response)
     app.add_middleware(_Totals, store=store)

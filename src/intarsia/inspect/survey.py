@@ -316,7 +316,7 @@ def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0
     return Survey(manifest, start, stop, facts, chunks, stored, of_members, group, labels, coordinates)
 
 
-def harmonise(surveys: Sequence[Survey]) -> list[Survey]:
+def share_labels(surveys: Sequence[Survey]) -> list[Survey]:
     """The same surveys with one set of labels, so that a pipeline keeps its colour across surveys.
 
     >>> import intarsia
@@ -324,7 +324,7 @@ def harmonise(surveys: Sequence[Survey]) -> list[Survey]:
     >>> array.append([1, 2], codecs=["gzip"])
     >>> before = survey(array)
     >>> array.append([3, 4, 5, 6], codecs=["zstd"])
-    >>> [seen.labels for seen in harmonise([before, survey(array)])]
+    >>> [seen.labels for seen in share_labels([before, survey(array)])]
     [('gzip', 'zstd'), ('gzip', 'zstd')]
     """
     facts = tuple(fact for seen in surveys for fact in seen.facts)

@@ -1,4 +1,4 @@
-"""The page to look at data, and its server side: `Answers` has the content, `Viewer` the HTTP.
+"""The page to look at data, and its server side: `ViewerData` has the content, `Viewer` the HTTP.
 
 The server decodes. So a page of a few files shows every data type and codec, a hundred million elements are
 not sent to draw one pixel, and damage comes with a reason. Answers are bounded. Names and texts in them are
@@ -35,7 +35,7 @@ from intarsia.engine.prepared_member import object_shape
 from intarsia.engine.reader import chunk_shape
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundError
-from intarsia.inspect.axis_labels import AxisLabels, open_array, texts_of
+from intarsia.inspect.axis_labels import AxisLabels, open_any_array, texts_of
 from intarsia.inspect.drawing import COLOURS, LETTERS
 from intarsia.inspect.preview import COLOUR_MAPS
 from intarsia.inspect.region_map import MAX_REQUESTS
@@ -74,11 +74,11 @@ MAX_CHANGES = 200
 """The most changed boxes of a version that are drawn."""
 
 
-class Recent:
+class ResultCache:
     """Recent results by name; those unused for longest are dropped, and made again on demand.
 
-    >>> recent = Recent(1)
-    >>> [recent.get(name, lambda name=name: name.upper()) for name in "ab"], len(recent)
+    >>> cache = ResultCache(1)
+    >>> [cache.get(name, lambda name=name: name.upper()) for name in "ab"], len(cache)
     (['A', 'B'], 1)
     """
 
@@ -94,8 +94,8 @@ class Recent:
         with self._lock:
             if name in self._results:
                 self._results.move_to_end(name)
-                recent: T = self._results[name]
-                return recent
+                cached: T = self._results[name]
+                return cached
         result = make()
         with self._lock:
             self._results[name] = result
@@ -105,7 +105,7 @@ class Recent:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class ViewerData:
     """The arrays below `root` of a store; for a repository, also as they were in earlier versions."""
 
     store: Any
@@ -123,11 +123,11 @@ class Answers:
     title: str = ""
     """A title for people."""
 
-    _stores: Recent = field(default_factory=lambda: Recent(8))
-    _opened: Recent = field(default_factory=lambda: Recent(64))
-    _surveys: Recent = field(default_factory=lambda: Recent(8))
-    _tables: Recent = field(default_factory=lambda: Recent(4))
-    _once: Recent = field(default_factory=lambda: Recent(64))
+    _stores: ResultCache = field(default_factory=lambda: ResultCache(8))
+    _opened: ResultCache = field(default_factory=lambda: ResultCache(64))
+    _surveys: ResultCache = field(default_factory=lambda: ResultCache(8))
+    _tables: ResultCache = field(default_factory=lambda: ResultCache(4))
+    _once: ResultCache = field(default_factory=lambda: ResultCache(64))
 
     # Where things are
 
@@ -156,8 +156,8 @@ class Answers:
         """The array at a path in a version; opened once if it cannot change."""
         store, inside = self._store_at(at), self._inside(path)
         if not is_immutable(store):
-            return open_array(store, inside)
-        return self._opened.get((at or self.snapshot_id, inside), lambda: open_array(store, inside))
+            return open_any_array(store, inside)
+        return self._opened.get((at or self.snapshot_id, inside), lambda: open_any_array(store, inside))
 
     # What there is
 
@@ -437,12 +437,12 @@ NOT_FOUND = (FileNotFoundError, NotLogicalArrayError, VersionNotFoundError)
 class Viewer:
     """Answers the page.
 
-    >>> [path for path, _ in Viewer(Answers({}, "")).endpoints()][:2]
+    >>> [path for path, _ in Viewer(ViewerData({}, "")).endpoints()][:2]
     ['arrays', 'array']
     """
 
-    def __init__(self, answers: Answers, *, is_open: bool = False) -> None:
-        self._answers, self._is_open = answers, is_open
+    def __init__(self, data: ViewerData, *, is_open: bool = False) -> None:
+        self._data, self._is_open = data, is_open
         self._assets = {
             asset.name: asset.read_bytes()
             for asset in files(__package__).joinpath("viewer_assets").iterdir()
@@ -453,13 +453,13 @@ class Viewer:
 
     def endpoints(self) -> list[tuple[str, Callable[[Any], Any]]]:
         """The questions of the page, and the functions that answer them."""
-        answers = self._answers
+        data = self._data
         return [
             ("arrays", self._arrays),
-            ("array", lambda q: answers.about(*_which(q))),
-            ("versions", lambda q: answers.versions(q.get("path", ""))),
-            ("labels", lambda q: answers.labels(*_which(q), _number(q, "axis"), _numbers(q, "places"))),
-            ("place", lambda q: answers.place(*_which(q), _numbers(q, "index"))),
+            ("array", lambda q: data.about(*_which(q))),
+            ("versions", lambda q: data.versions(q.get("path", ""))),
+            ("labels", lambda q: data.labels(*_which(q), _number(q, "axis"), _numbers(q, "places"))),
+            ("place", lambda q: data.place(*_which(q), _numbers(q, "index"))),
             ("regions", self._regions),
             ("values", self._values),
         ]
@@ -542,16 +542,16 @@ class Viewer:
     def _arrays(self, query: Any) -> dict[str, Any]:
         maps = {name: colours.split() for name, colours in COLOUR_MAPS.items()}
         drawing = {"maps": maps, "colours": list(COLOURS), "letters": LETTERS}
-        return {**self._answers.arrays(query.get("at", "")), **drawing}
+        return {**self._data.arrays(query.get("at", "")), **drawing}
 
     def _regions(self, query: Any) -> dict[str, Any]:
         plane = _numbers(query, "axes"), _numbers(query, "index")
-        return self._answers.regions(*_which(query), *plane, _number(query, "layer"))
+        return self._data.regions(*_which(query), *plane, _number(query, "layer"))
 
     def _values(self, query: Any) -> tuple[bytes, dict[str, str]]:
         """Values, then one byte for each that says what it is; the headers give their number and type."""
         text = query.get("take", "")
-        sample = self._answers.values(*_which(query), lambda shape: _spans(text, shape))
+        sample = self._data.values(*_which(query), lambda shape: _spans(text, shape))
         if sample.problem:
             LOG.error("%s: %s", query.get("path", ""), sample.problem)
         values = sample.values

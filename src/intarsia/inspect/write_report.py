@@ -15,9 +15,9 @@ import icechunk
 import numpy as np
 
 from intarsia.errors import IntarsiaError, NotLogicalArrayError
-from intarsia.inspect.page import ArrayReport, Moment, mask_uses, render_page, slot_uses, timelines
+from intarsia.inspect.page import ArrayReport, ArrayVersion, mask_uses, render_page, slot_uses, timelines
 from intarsia.inspect.preview import preview_html
-from intarsia.inspect.survey import harmonise, survey
+from intarsia.inspect.survey import share_labels, survey
 from intarsia.logical.hierarchy import PLAIN_ADVICE, PLAIN_COMMAND, logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_plain
@@ -110,7 +110,7 @@ def write_report(
 def _in_common_colours(reports: Sequence[ArrayReport]) -> list[ArrayReport]:
     """The same reports, with one colour for each codec throughout the page."""
     versions = [moment.survey for report in reports for moment in report.moments]
-    surveys = iter(harmonise([*versions, *(layer for report in reports for layer in report.replicas)]))
+    surveys = iter(share_labels([*versions, *(layer for report in reports for layer in report.replicas)]))
     reports = [
         replace(report, moments=tuple(replace(moment, survey=next(surveys)) for moment in report.moments))
         for report in reports
@@ -120,7 +120,7 @@ def _in_common_colours(reports: Sequence[ArrayReport]) -> list[ArrayReport]:
 
 def report_of(
     array: LogicalArray,
-    moments: Sequence[Moment] = (),
+    moments: Sequence[ArrayVersion] = (),
     *,
     read_data: bool = False,
     left_out: int = 0,
@@ -133,7 +133,7 @@ def report_of(
     >>> report_of(array).problems
     ()
     """
-    moments = tuple(moments) or (Moment(survey(array)),)
+    moments = tuple(moments) or (ArrayVersion(survey(array)),)
     now = moments[-1].survey
     problems = list(verify(array, data=read_data, progress=progress))
 
@@ -170,7 +170,7 @@ def report_of(
 
 def moments_of(
     repo: icechunk.Repository, path: str, snapshot_id: str, most: int, progress: Progress = silent
-) -> tuple[list[Moment], int]:
+) -> tuple[list[ArrayVersion], int]:
     """The versions of an array up to a snapshot, oldest first, and how many were left out to show `most`.
 
     >>> import intarsia
@@ -190,7 +190,7 @@ def moments_of(
     moments = []
     for done, entry in enumerate(entries_shown, start=1):
         moments.append(
-            Moment(
+            ArrayVersion(
                 survey(open(repo, path, snapshot_id=entry.snapshot_id)),
                 entry.message,
                 f"{entry.written_at:%Y-%m-%d %H:%M:%S} UTC",
