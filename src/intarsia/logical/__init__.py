@@ -5,7 +5,8 @@
   at many without opening them, `encoding` says how new ones are stored.
 - Edits: `staging` is the one way for data to get in; `append`, `recode`, `edit` (add, drop, resize, join),
   `replicas` (and the policy).
-- `verify` finds what is wrong, `explain` says what a read does, `advice` and `optimization` choose encodings.
+- `verify` finds what is wrong, `vacuum` removes what nothing refers to, `explain` says what a read does,
+  `advice` and `optimization` choose encodings.
 """
 
 from intarsia.engine.config import LogicalConfig

@@ -1,25 +1,18 @@
-"""Keeping logical arrays in order: finding everything that is wrong with one, and removing leftovers.
-
-A leftover has a name of our making (`m-` or `t-` and 32 hexadecimal digits), is an array or the remains of
-one, and is in no manifest. Anything else that users keep below a logical array is theirs.
-"""
+"""Finding everything that is wrong with a logical array: its manifest, its members, every stored chunk."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import zarr
 from zarr.errors import ContainsArrayError
-from zarr.storage import LocalStore
 
-from intarsia._compat import is_regular, sync
+from intarsia._compat import is_regular
 from intarsia.codecs.stored_chunks import stored_indices
-from intarsia.display import one_line, place_text
+from intarsia.display import one_line
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.prepared_member import AnyArray, member_problem, object_shape
 from intarsia.engine.read import read_request
@@ -29,14 +22,8 @@ from intarsia.errors import (
     ManifestError,
     NotAuthorizedError,
     NotLogicalArrayError,
-    ReadOnlyError,
 )
 from intarsia.logical.hierarchy import (
-    MEMBER_NAME,
-    groups_below,
-    is_logical,
-    names_below,
-    node_type,
     open_group,
 )
 from intarsia.logical.logical_array import LogicalArray
@@ -50,9 +37,6 @@ from intarsia.progress import Progress, part_of, silent
 from intarsia.shards.inspection import check_shards
 
 type ProblemKind = Literal["manifest", "member", "data", "layer", "access"]
-
-UNFINISHED = re.compile(r".*\.[0-9a-f]{32}\.partial\Z")
-"""Files that zarr's LocalStore writes before it gives them their name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,81 +259,3 @@ def _stored_parts(
         if shared is not None:
             for block in tile_in_blocks(shared, member.chunks, member.dtype.itemsize, most_bytes=1):
                 yield region.shown_from(block).slices
-
-
-def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, ...]:
-    """Remove members and tables inside logical arrays that no region refers to; returns their paths.
-
-    Takes an array, or a store (or group) and a path, and visits every logical array below it. Do not run it
-    on a store without transactions while somebody writes there: nothing refers yet to a member that is being
-    written. `dry_run=True` only lists. Arrays and groups that intarsia did not make are left alone.
-
-    Args:
-        target: A logical array, a store or a group.
-        path: Where to look in the store.
-
-    >>> import intarsia, zarr
-    >>> store = zarr.storage.MemoryStore()
-    >>> array = intarsia.create(store, "a", shape=(4,), chunks=(2,), dtype="f4")
-    >>> _ = array.group.create_array("mine", shape=(4,), dtype="f4")
-    >>> _ = array.group.create_array("m-0123456789abcdef0123456789abcdef", shape=(4,), dtype="f4")
-    >>> vacuum(store, dry_run=True)
-    ('a/m-0123456789abcdef0123456789abcdef',)
-    >>> _ = vacuum(store)
-    >>> sorted(array.group)
-    ['mine']
-    """
-    mode = "r" if dry_run else "r+"
-    group = (
-        open_group(target.group, "", mode)
-        if isinstance(target, LogicalArray)
-        else open_group(target, path, mode)
-    )
-    removed: list[str] = []
-    for node in filter(is_logical, groups_below(group, inside_arrays=True)):
-        logical = LogicalArrayHandle.load(node)
-        remains = leftovers(logical)
-        if remains and not dry_run:
-            _remove(logical, remains)
-        removed += (f"{node.path}/{name}".lstrip("/") for name in remains)
-    return tuple(removed)
-
-
-def _remove(logical: LogicalArrayHandle, remains: list[str]) -> None:
-    logical.check_writable()
-    store = logical.group.store
-    if not store.supports_deletes:
-        raise ReadOnlyError(
-            f"{place_text(logical.group.store_path)} is in a {type(store).__name__}, which does not support "
-            "removal.\n  Copy what is needed into another one"
-        )
-    for name in remains:
-        if MEMBER_NAME.match(name):
-            logical.discard(name)
-        else:
-            sync((logical.group.store_path / name).delete())
-
-
-def leftovers(logical: LogicalArrayHandle) -> list[str]:
-    """The leftovers in a logical array's group: names of arrays, and paths of unfinished files."""
-    group = logical.group
-    document: Any = group.metadata.attributes[MANIFEST_KEY]
-    needed = {*logical.manifest.members, document["regions"] if isinstance(document["regions"], str) else ""}
-    left = [
-        name
-        for name in names_below(group)
-        if MEMBER_NAME.match(name) and name not in needed and node_type(group, name) in ("array", None)
-    ]
-    return left + sorted(_unfinished(group, needed))
-
-
-def _unfinished(group: zarr.Group, needed: set[str]) -> Iterator[str]:
-    """Unfinished files of a killed writer, in this group or in an array that the manifest needs."""
-    if not isinstance(group.store, LocalStore):
-        return
-    root = Path(group.store.root) / group.path
-    yield from (file.name for file in root.glob("zarr.*.partial") if UNFINISHED.match(file.name))
-    for name in needed - {""}:
-        for file in (root / name).rglob("*.partial"):
-            if UNFINISHED.match(file.name):
-                yield file.relative_to(root).as_posix()

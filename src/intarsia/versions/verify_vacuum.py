@@ -20,8 +20,8 @@ from intarsia.codecs.compressors import ZSTD_LARGEST_BLOCK, zstd_content
 from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, RepositoryError
 from intarsia.logical.hierarchy import logical_paths, open_group
 from intarsia.logical.logical_array import LogicalArray
+from intarsia.logical.vacuum import vacuum as vacuum_array
 from intarsia.logical.verify import Problem
-from intarsia.logical.verify import vacuum as vacuum_array
 from intarsia.logical.verify import verify as verify_array
 from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.commit import Backoff
