@@ -138,8 +138,8 @@ def axis_number(manifest: Manifest, axis: int | str) -> int:
         return operator.index(axis)
     names = manifest.dimension_names or ()
     if axis not in names:
-        known = [name for name in names if name is not None]
-        raise BoundsError(f"no axis of the array is called {axis!r}: {names_text(axis, known)}")
+        named = [name for name in names if name is not None]
+        raise BoundsError(f"no axis of the array is called {axis!r}: {names_text(axis, named)}")
     return names.index(axis)
 
 
@@ -178,8 +178,8 @@ def reserve_growth(
         return None
     beyond = row.box.with_axis(axis, row.box.stop[axis], end)
     if all(beyond.shape):
-        place = grown.to_member(row, grown.elements(beyond))
-        if grown.is_shown(row.member, place, besides=row):
+        in_member = grown.to_member(row, grown.elements(beyond))
+        if grown.is_shown(row.member, in_member, besides=row):
             return None
     reservation = Reservation(logical, plan.origin)
     fresh = plan.fresh(row.box.with_axis(axis, row.box.start[axis], end))

@@ -78,9 +78,9 @@ class Attributes(MutableMapping[str, Any]):
     def update(self, *args: Any, **fields: Any) -> None:
         """Set several at once, in one write."""
         changes = dict(*args, **fields)
-        taken = RESERVED & changes.keys()
-        if taken:
-            raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia and cannot be set")
+        reserved = RESERVED & changes.keys()
+        if reserved:
+            raise KeyError(f"the attribute {min(reserved)!r} belongs to intarsia and cannot be set")
         self._logical.begin_edit()
         with self._unchanged_on_failure():
             self._logical.group = self._logical.group.update_attributes(self._all() | changes)

@@ -53,11 +53,11 @@ def add_region(
     logical.begin_edit()
     manifest = logical.manifest
     box = lattice_box(manifest, bounds)
-    taken = manifest.regions.touching(box)
-    if taken.size:
-        named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
+    overlapping = manifest.regions.touching(box)
+    if overlapping.size:
+        named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in overlapping[:6].tolist())
         raise OverlapError(
-            f"the bounds {logical.bounds_text(box)} overlap {taken.size} regions: {named}.\n"
+            f"the bounds {logical.bounds_text(box)} overlap {overlapping.size} regions: {named}.\n"
             "  Choose a free box, drop them first (arr.drop_region), or change their encoding (arr.recode)"
         )
     if member is not None:
@@ -102,8 +102,8 @@ def _with_member(
         raise AlignmentError(
             f"member_start {elements} is not aligned to the logical chunks of {manifest.chunk_shape}"
         )
-    known = name in manifest.members
-    if known and (manifest.replicas.member == manifest.members.index(name)).any():
+    is_member = name in manifest.members
+    if is_member and (manifest.replicas.member == manifest.members.index(name)).any():
         raise MemberError(
             f"the array {name!r} holds a replica: a write to the region would change the replica too"
         )
@@ -113,7 +113,7 @@ def _with_member(
     problems = problems_of_regions(changed)
     if problems:
         raise ShapeError(f"the region {logical.bounds_text(box)} is impossible: {'; '.join(problems)}")
-    member = logical.members[name] if known else logical.members.child(name)
+    member = logical.members[name] if is_member else logical.members.child(name)
     problem = member_problem(member, changed, row)
     if problem:
         error = DataTypeError if "decodes to" in problem else MemberError
@@ -227,7 +227,7 @@ def consolidate(logical: LogicalArrayHandle) -> int:
 def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
     """Join every run of regions along one axis, in one new generation."""
     manifest, table = logical.manifest, logical.manifest.regions_and_replicas
-    gone: set[int] = set()
+    joined: set[int] = set()
     longer: dict[int, Box] = {}
     for run in table.runs(axis):
         first, box = run[0], table.row(run[0]).box
@@ -237,14 +237,16 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
             if _fits(logical, base, row):
                 _copy_over(logical, base, row)
                 box = box.with_axis(axis, box.start[axis], row.box.stop[axis])
-                gone.add(i)
+                joined.add(i)
                 longer[first] = box
             else:
                 first, box = i, row.box
-    if not gone:
+    if not joined:
         return
     rows = [
-        (row := table.row(i))._replace(box=longer.get(i, row.box)) for i in range(len(table)) if i not in gone
+        (row := table.row(i))._replace(box=longer.get(i, row.box))
+        for i in range(len(table))
+        if i not in joined
     ]
     merged = RegionTable.from_rows(rows, manifest.ndim)
     ours, others = merged.select(merged.layer == 0), merged.select(merged.layer != 0)
@@ -271,8 +273,8 @@ def _fits(logical: LogicalArrayHandle, base: Row, row: Row) -> bool:
         return True  # two windows on one member that are side by side there too
     # Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
     chunks = _chunks(logical, one, moved)
-    taken = Box(*(tuple(i * n for i, n in zip(edge, object_shape(one), strict=True)) for edge in chunks))
-    return not manifest.is_shown(moved.member, taken, besides=base)
+    target = Box(*(tuple(i * n for i, n in zip(edge, object_shape(one), strict=True)) for edge in chunks))
+    return not manifest.is_shown(moved.member, target, besides=base)
 
 
 def _place(base: Row, row: Row) -> tuple[int, ...]:

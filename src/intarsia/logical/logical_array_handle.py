@@ -225,12 +225,12 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             others = [c for c in attributes.get(CONVENTIONS_KEY, []) if c.get("uuid") != entry["uuid"]]
             attributes[CONVENTIONS_KEY] = [*others, entry]
             self.group = self.group.update_attributes(attributes)
-            gone = set(self.manifest.members) - set(manifest.members)
+            unreferenced = set(self.manifest.members) - set(manifest.members)
             if isinstance(old_table, str) and old_table != table_name:
-                gone.add(old_table)
+                unreferenced.add(old_table)
             self.state = self.state.change(manifest, self.members.renamed(manifest.members))
             self._drafts = {}
-        self.discard(*sorted(gone))
+        self.discard(*sorted(unreferenced))
 
     def extend(
         self, axis: int, shape: tuple[int, ...], regions: Sequence[NewRegion]

@@ -91,9 +91,9 @@ def create(
     names = None if dimension_names is None else tuple(dimension_names)
     if names is not None and len(names) != len(sizes):
         raise ShapeError(f"dimension_names {names} must have one entry for each of the {len(sizes)} axes")
-    taken = RESERVED & set(attributes or {})
-    if taken:
-        raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
+    reserved = RESERVED & set(attributes or {})
+    if reserved:
+        raise KeyError(f"the attribute {min(reserved)!r} belongs to intarsia's manifest and cannot be set")
     manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
     manifest = Manifest.from_json(manifest.to_json())  # anything that a reader would refuse is refused
     try:
@@ -157,10 +157,10 @@ def _others(store: Any, path: str) -> str:
     """What there is in the group that a path leads to, and what was probably meant."""
     above, _, name = path.strip("/").rpartition("/")
     try:
-        known = _names(open_group(store, above, "r")) if name else []
+        sibling_names = _names(open_group(store, above, "r")) if name else []
     except (OSError, ValueError, IntarsiaError):
         return ""
-    return f"\n  In {above or 'the root'}, {names_text(name, known)}" if known else ""
+    return f"\n  In {above or 'the root'}, {names_text(name, sibling_names)}" if sibling_names else ""
 
 
 def _names(group: zarr.Group) -> list[str]:

@@ -302,13 +302,13 @@ def _check_copy(target: PreparedMember, piece: DataPiece, stored: Values) -> Non
     """Refuse an encoding that does not return what was stored."""
     array: Any = target.array
     back = array[piece.target.slices]
-    place = first_difference(back, stored)
-    if place is not None:
-        element = tuple(a + i for a, i in zip(piece.source.start, place, strict=True))
+    index = first_difference(back, stored)
+    if index is not None:
+        element = tuple(a + i for a, i in zip(piece.source.start, index, strict=True))
         raise CodecConfigurationError(
             f"a replica must hold the same values as the array, but with these codecs it would not: at "
             f"{element} "
-            f"it would be {back[place]!r} instead of {stored[place]!r}.\n  Choose codecs that lose nothing"
+            f"it would be {back[index]!r} instead of {stored[index]!r}.\n  Choose codecs that lose nothing"
         )
 
 

@@ -77,11 +77,11 @@ class EncodingPolicy:
 
         A codec list without a serializer gets the one for `data_type`; lists that are stored have one.
         """
-        known = {"codecs", "chunks", "shards", "packing", "after", "axis", *more}
-        unknown = sorted(set(fields) - known)
+        valid = {"codecs", "chunks", "shards", "packing", "after", "axis", *more}
+        unknown = sorted(set(fields) - valid)
         if unknown:
             raise PolicyError(
-                f"{what}={dict(fields)!r}: {unknown[0]!r} is unknown; there are {', '.join(sorted(known))}"
+                f"{what}={dict(fields)!r}: {unknown[0]!r} is unknown; there are {', '.join(sorted(valid))}"
             )
         after = fields.get("after", 1)
         counted = AFTER.match(str(after))
@@ -336,10 +336,10 @@ def drop_replica(logical: LogicalArrayHandle, bounds: BoundsLike | None, layer: 
     """Cut a box out of one replica or all of them, and out of what they should hold."""
     logical.begin_edit()
     manifest, policy = logical.manifest, Policy.of(logical)
-    known = {*manifest.layers[1:], *(one.layer for one in policy.replicas)}
-    if not known or (layer is not None and layer not in known):
+    layers = {*manifest.layers[1:], *(one.layer for one in policy.replicas)}
+    if not layers or (layer is not None and layer not in layers):
         which = "no replicas" if layer is None else f"no replica in layer {layer}"
-        raise BoundsError(f"the array has {which}; its layers are {sorted({0, *known})}")
+        raise BoundsError(f"the array has {which}; its layers are {sorted({0, *layers})}")
     box = None if bounds is None else lattice_box(manifest, bounds)
     elements = None if box is None else extend_with_array(manifest.elements(box), manifest.shape)
     for one in policy.replicas:

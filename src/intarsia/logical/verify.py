@@ -110,8 +110,8 @@ def verify(
             raise
         return (Problem("manifest", where, f"the metadata cannot be understood: {one_line(error)}"),)
     members = (*_packing_problems(logical), *member_problems(logical))
-    known = {problem.where for problem in members}
-    data_problems = _data_problems(logical, known, progress) if data else ()
+    reported = {problem.where for problem in members}
+    data_problems = _data_problems(logical, reported, progress) if data else ()
     layers = _layer_problems(logical) if deep else ()
     return (*members, *data_problems, *layers)
 
@@ -160,7 +160,7 @@ def member_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
                 break
 
 
-def _data_problems(logical: LogicalArrayHandle, known: set[str], progress: Progress) -> Iterator[Problem]:
+def _data_problems(logical: LogicalArrayHandle, reported: set[str], progress: Progress) -> Iterator[Problem]:
     """Read every stored chunk of every region; a failure does not end it, so that all damage is listed."""
     stored: dict[str, Sequence[tuple[int, ...]]] = {}
     refused: set[str] = set()
@@ -179,8 +179,8 @@ def _data_problems(logical: LogicalArrayHandle, known: set[str], progress: Progr
             else:
                 selections = [Box.of(region.bounds).slices]
         except Exception as error:
-            if where not in known:
-                known.add(where)
+            if where not in reported:
+                reported.add(where)
                 yield Problem("member", where, str(error).split("\n")[0])
             continue
         for i, selection in enumerate(selections if region.name not in refused else ()):
@@ -233,11 +233,11 @@ def _first_difference(
         one, other = (
             read_request(logical, request, LogicalConfig(layer=layer)) for layer in (0, region.layer)
         )
-        place = first_difference(one, other)
-        if place is not None:
-            element = tuple(a + k for a, k in zip(shown.start, place, strict=True))
+        at = first_difference(one, other)
+        if at is not None:
+            element = tuple(a + k for a, k in zip(shown.start, at, strict=True))
             index = tuple(a // c for a, c in zip(block.start, member.chunks, strict=True))
-            return index, shown, element, (one[place], other[place])
+            return index, shown, element, (one[at], other[at])
     return None
 
 

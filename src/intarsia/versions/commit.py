@@ -32,7 +32,7 @@ from intarsia.versions.repository import clock_is_behind, describe, explain_erro
 from intarsia.versions.version import group_at, manifest_at, node_at
 
 METADATA_KEY = "intarsia"
-"""The key in a commit's metadata that holds its mark."""
+"""The key in a commit's metadata that holds its token."""
 
 CLOCK_SECONDS = 60.0
 """Seconds that the last writer's clock may be ahead: more than clocks that are set ever differ."""
@@ -74,7 +74,7 @@ class Backoff:
 
 @dataclass
 class Commit:
-    """What to commit where, with the mark that identifies its snapshot.
+    """What to commit where, with the token that identifies its snapshot.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -100,7 +100,7 @@ class Commit:
     backoff: Backoff | None = None
     """How often it is tried; None for the default."""
 
-    mark: int = field(default_factory=lambda: secrets.randbits(48), init=False)
+    token: int = field(default_factory=lambda: secrets.randbits(48), init=False)
     """Unique among recent commits, and new in every copy; short, since every later commit stores it again."""
 
     @property
@@ -122,18 +122,18 @@ class Commit:
         except icechunk.ConflictError:
             # The others may be ourselves. If that cannot be determined, this must not pass as a conflict:
             # another attempt would commit twice.
-            made = self.find(base)
-            if made is None:
+            snapshot_id = self.find(base)
+            if snapshot_id is None:
                 raise
         except icechunk.IcechunkError as error:
             try:
-                made = self.find(base)
+                snapshot_id = self.find(base)
             except icechunk.IcechunkError:
-                made = None  # the storage cannot tell either: the first error says why
-            if made is None:
+                snapshot_id = None  # the storage cannot tell either: the first error says why
+            if snapshot_id is None:
                 error.add_note(f"while committing to branch {self.branch!r} of {self.where}")
                 raise
-        return made
+        return snapshot_id
 
     def _in_time(self, session: icechunk.Session) -> str:
         """Commit a session; if the last writer's clock is ahead of ours, wait until ours has caught up.
@@ -141,7 +141,7 @@ class Commit:
         Icechunk requires every commit to be newer than the one before it. Until then nobody with this clock
         could commit, so waiting while holding the lock delays nobody.
         """
-        metadata = {**(self.metadata or {}), METADATA_KEY: {"commit": self.mark}}
+        metadata = {**(self.metadata or {}), METADATA_KEY: {"commit": self.token}}
         last = time.monotonic() + CLOCK_SECONDS
         while True:
             try:
@@ -170,8 +170,8 @@ class Commit:
         for snapshot in self.repo.ancestry(branch=self.branch):
             if snapshot.id == since:
                 return None
-            mark = snapshot.metadata.get(METADATA_KEY)
-            if isinstance(mark, dict) and mark.get("commit") == self.mark:
+            own_metadata = snapshot.metadata.get(METADATA_KEY)
+            if isinstance(own_metadata, dict) and own_metadata.get("commit") == self.token:
                 return snapshot.id
         return None
 
@@ -353,14 +353,14 @@ class ReadPrecondition:
         now = group_at(session, self.path) if node_at(session, self.path) == self.node else None
         if now is None:
             return [f"{self.path}: removed or recreated"]
-        manifest, place = self.manifest, self.manifest.elements(self.box)
-        if now.manifest.elements(self.box) != place or rebacked_boxes(manifest, now.manifest, [self.box]):
-            return [f"{self.path}: {place.text()} has another layout now"]
+        manifest, elements = self.manifest, self.manifest.elements(self.box)
+        if now.manifest.elements(self.box) != elements or rebacked_boxes(manifest, now.manifest, [self.box]):
+            return [f"{self.path}: {elements.text()} has another layout now"]
         changed = []
         for row in rows_of(manifest, written):
             name = manifest.members[row.member]
             if not row.layer and row.box.intersect(self.box) is not None:
-                box = written_box(manifest, row, object_shape(now.members[name]), written[name], place)
+                box = written_box(manifest, row, object_shape(now.members[name]), written[name], elements)
                 if box is not None:
                     changed.append(f"{self.path}: {box.text()} was written")
         return changed
@@ -371,14 +371,14 @@ def written_box(
     row: Row,
     size: tuple[int, ...],
     chunks: Iterable[tuple[int, ...]],
-    place: Box | None = None,
+    elements: Box | None = None,
 ) -> Box | None:
     """The box around what a region shows of these chunks of its member, which are of this size.
 
-    With a `place`, only chunks that it shares elements with count.
+    With `elements`, only chunks that show some of them count.
     """
     shown = [region_part_in_chunk(manifest, row, index, size) for index in chunks]
-    parts = [part for part in shown if part is not None and (place is None or part.intersect(place))]
+    parts = [part for part in shown if part is not None and (elements is None or part.intersect(elements))]
     return Box.around(parts) if parts else None
 
 

@@ -271,9 +271,9 @@ def _region_changes(
         bounds = (old if kind == "dropped" else new).elements(change.box).bounds
         yield RegionChange(kind, bounds, was, now, change.layer, before, after)
     rows = list(rows_of(old, written))
-    gone = set(rebacked_boxes(old, new, [row.box for row in rows]))
+    moved = set(rebacked_boxes(old, new, [row.box for row in rows]))
     for row in rows:
-        if before is not None and row.box not in gone:
+        if before is not None and row.box not in moved:
             name = old.members[row.member]
             box = written_box(old, row, object_shape(before.members[name]), written[name])
             if box is not None:

@@ -183,8 +183,8 @@ def merge_forks(
     `merged` holds the chunks merged before, by path, and is updated.
     """
     sessions: list[icechunk.ForkSession] = []
-    known: Places = {}
-    taken = {path: set(indices) for path, indices in merged.items()}
+    cached: Places = {}
+    written = {path: set(indices) for path, indices in merged.items()}
     for each in forks:
         share = each if isinstance(each, Share) else None
         fork = each if isinstance(each, icechunk.ForkSession) else each.fork
@@ -195,20 +195,20 @@ def merge_forks(
         if share is not None:
             _check_share(share, session, changes)
         for path, indices in changes.chunks.items():
-            twice = taken.setdefault(path, set()) & indices
+            twice = written.setdefault(path, set()) & indices
             if twice:
                 raise ForkError(
                     f"two workers wrote the same chunks, {chunks_text(twice)} of {path}: one would overwrite "
                     "the other.\n  Nothing was merged. Give every worker its own share: array.fork_for(n)"
                 )
             if base is not fork:
-                _check_chunks(session, base, path, indices, known)
-            taken[path] |= indices
+                _check_chunks(session, base, path, indices, cached)
+            written[path] |= indices
         sessions.append(fork)
     with writing(session):
         session.merge(*sessions)
     merged.clear()
-    merged.update(taken)
+    merged.update(written)
 
 
 def _before_changes(repo: icechunk.Repository, fork: icechunk.ForkSession) -> icechunk.ForkSession:
@@ -222,10 +222,10 @@ def _before_changes(repo: icechunk.Repository, fork: icechunk.ForkSession) -> ic
 
 def _check_nodes(session: icechunk.Session, base: icechunk.ForkSession, diff: icechunk.Diff) -> None:
     """Refuse changes to nodes that are not, or no longer, the session's: Icechunk accepts them silently."""
-    known = set(diff.updated_chunks) | diff.updated_arrays | diff.updated_groups
+    changed = set(diff.updated_chunks) | diff.updated_arrays | diff.updated_groups
     created = diff.new_arrays | diff.new_groups
     parents = {path.rpartition("/")[0] or "/" for path in created} - created
-    for path in sorted((known - created) | parents):
+    for path in sorted((changed - created) | parents):
         if not same_node(session, base, path):
             raise ForkError(
                 f"{path} is not what it was when the work was divided: it was removed or recreated.\n"
@@ -260,19 +260,19 @@ def _check_chunks(
     base: icechunk.ForkSession,
     path: str,
     indices: set[tuple[int, ...]],
-    known: Places,
+    cached: Places,
 ) -> None:
     """Refuse a worker's chunks if those in the session are not the ones that the worker began with.
 
     It makes no difference who wrote them: the transaction itself, or others on whose commit it began.
-    `known` remembers what many workers have in common.
+    `cached` remembers what many workers have in common.
     """
     if not same_node(base, session, path):
         return  # an array that the worker made
     for snapshot, one in ((base.snapshot_id, base), ("", session)):
-        if (snapshot, path) not in known:
-            known[snapshot, path] = chunk_refs(one.store, path.strip("/")).places
-    before, now = known[base.snapshot_id, path], known["", path]
+        if (snapshot, path) not in cached:
+            cached[snapshot, path] = chunk_refs(one.store, path.strip("/")).places
+    before, now = cached[base.snapshot_id, path], cached["", path]
     changed = [index for index in indices if before.get(index) != now.get(index)]
     if changed:
         raise ForkError(

@@ -285,16 +285,16 @@ def _restore_attributes(group: zarr.Group, attributes: dict[str, Any]) -> None:
 
 def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str) -> str:
     """Restore a member, and return its name, which is new if the member was gone."""
-    place = f"{path}/{name}".lstrip("/")
-    there = same_node(tx.session, session, "/" + place)
-    target = name if there else new_name()
+    source = f"{path}/{name}".lstrip("/")
+    exists = same_node(tx.session, session, "/" + source)
+    target = name if exists else new_name()
     goal = f"{path}/{target}".lstrip("/")
-    target_refs = chunk_refs(session.store, place).places
-    present = chunk_refs(tx.store, goal).places if there else {}
+    target_refs = chunk_refs(session.store, source).places
+    present = chunk_refs(tx.store, goal).places if exists else {}
     sync(_drop(tx.store, goal, sorted(present.keys() - target_refs.keys())))
-    sync(_copy_metadata(session.store, place, tx.store, goal))
+    sync(_copy_metadata(session.store, source, tx.store, goal))
     moves = [Move(index, index) for index in sorted(target_refs) if target_refs[index] != present.get(index)]
-    copy_chunks(_array(session.store, place, "r"), _array(tx.store, goal, "r+"), moves)
+    copy_chunks(_array(session.store, source, "r"), _array(tx.store, goal, "r+"), moves)
     return target
 
 

@@ -54,9 +54,9 @@ def directory_of(repo: icechunk.Repository) -> Path | None:
     Icechunk keeps a relative path as it was given, and still finds the repository after the current directory
     has changed. So the path is made absolute, and remembered, when the repository is first seen.
     """
-    known = _directories.get(repo)
-    if known is not None:
-        return known
+    cached = _directories.get(repo)
+    if cached is not None:
+        return cached
     stored = storage_path(repo.storage)
     if stored is None:
         return None

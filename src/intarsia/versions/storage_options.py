@@ -114,9 +114,9 @@ def check_options(where: str, scheme: str, options: Iterable[str]) -> None:
         raise TypeError(unknown_option(f"{where!r} takes", unknown[0], valid, "Its"))
 
 
-def unknown_option(who: str, name: str, known: Iterable[str], whose: str) -> str:
+def unknown_option(who: str, name: str, valid: Iterable[str], whose: str) -> str:
     """What to say about an option that does not exist: the nearest one that does, and all of them."""
-    names = list(known)
+    names = list(valid)
     near = [FSSPEC_NAMES[name]] if FSSPEC_NAMES.get(name) in names else get_close_matches(name, names, 1, 0.7)
     if near:
         return f"{who} no option {name!r}; did you mean {near[0]!r}?\n  {whose} options: {', '.join(names)}"

@@ -320,8 +320,8 @@ def group_to_edit(session: icechunk.Session, path: str) -> LogicalArrayHandle:
 
 def group_in_fork(logical: LogicalArrayHandle, fork: icechunk.ForkSession) -> LogicalArrayHandle:
     """The same logical array, with its run-time options, in a new fork of its session; nothing is read."""
-    place = StorePath(safe_store(fork.store), logical.group.path)
-    group = zarr.Group(zarr.AsyncGroup(logical.group.metadata, place))
+    store_path = StorePath(safe_store(fork.store), logical.group.path)
+    group = zarr.Group(zarr.AsyncGroup(logical.group.metadata, store_path))
     return LogicalArrayHandle(group, logical.manifest, logical.members.live, default_decision())
 
 
