@@ -4,9 +4,11 @@ A reader that does not implement what a vector is about raises `NotKnownError`. 
 refusal.
 """
 
+import atexit
 import importlib.util
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -108,6 +110,49 @@ def tensorstore(vector):
         raise
 
 
+GDAL = """
+import sys, numpy, rasterio
+for line in sys.stdin:
+    node, target = line.rstrip("\\n").split("\\t")
+    try:
+        with rasterio.open(f'ZARR:"{node}"') as opened:
+            numpy.save(target, opened.read())
+        print("", flush=True)
+    except rasterio.errors.RasterioIOError as error:
+        print(" ".join(str(error).split()), flush=True)
+"""
+
+
+@cache
+def _gdal():
+    """A process that reads with GDAL, which brings libraries that others here bring, too."""
+    command = [sys.executable, "-W", "ignore", "-c", GDAL]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    atexit.register(process.communicate)  # which ends it
+    return process
+
+
+def gdal(vector):
+    """GDAL, through rasterio: rasters of the last two axes, one for each step of those before."""
+    if vector.kind == "logical":
+        raise NotKnownError("logical arrays")
+    process = _gdal()
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "values.npy"
+        process.stdin.write(f"{vector.node}\t{target}\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        if not answer.endswith("\n"):
+            raise RuntimeError("GDAL ended")
+        if answer == "\n":
+            return np.load(target).reshape(vector.metadata["shape"]), None
+    if not vector.refused and "nsupported" in answer:
+        raise NotKnownError(answer)
+    raise ValueError(answer)
+
+
 REFERENCE = Path(__file__).parent.parent / "logical-array" / "reader.py"
 
 
@@ -131,4 +176,10 @@ def reference(vector):
             raise NotKnownError(str(error)) from None
 
 
-READERS = {"intarsia": intarsia, "reader.py": reference, "zarrs": zarrs, "TensorStore": tensorstore}
+READERS = {
+    "intarsia": intarsia,
+    "reader.py": reference,
+    "zarrs": zarrs,
+    "TensorStore": tensorstore,
+    "GDAL": gdal,
+}

@@ -141,7 +141,7 @@ def main():
     results = {name: outcomes(name) for name in ("intarsia", REFERENCE)}
     if (found := javascript()) is not None:
         results[JAVASCRIPT] = found
-    results |= {name: outcomes(name) for name in ("zarrs", "TensorStore")}
+    results |= {name: outcomes(name) for name in ("zarrs", "TensorStore", "GDAL")}
     for name, found in results.items():
         problems += unexpected(name, found)
     print(table(results))

@@ -2,6 +2,7 @@
 
 import json
 from importlib.metadata import version
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -66,6 +67,8 @@ def kept_cells(name):
 def test_a_reader_fares_as_the_page_says(name):
     if name == "TensorStore" and version("tensorstore") < "0.1.86":
         pytest.skip("the page is about TensorStore 0.1.86 and later")
+    if name == "GDAL" and find_spec("rasterio") is None:
+        pytest.skip("GDAL comes with rasterio, which is not installed")
     found = run.outcomes(name)
     assert run.unexpected(name, found) == []
     assert {family: run.cell(name, family, found) for family in run.FAMILIES} == kept_cells(name)
