@@ -316,14 +316,14 @@ def refusal_text(refused: Mapping[str, str], total: int, before: int = 0) -> str
     return "\n  ".join([head, *listed, *tail])
 
 
-def shown_items(items: Sequence[str], most: int | None = MAX_SHOWN_FILES) -> list[str]:
+def shown_items(items: Sequence[str], limit: int | None = MAX_SHOWN_FILES) -> list[str]:
     """The first items of a list, and how many more there are.
 
     >>> shown_items(["a", "b", "c", "d"], 2)
     ['a', 'b', '… and 2 more']
     """
-    more = 0 if most is None else len(items) - most
-    return [*items[:most], *([f"… and {more} more"] if more > 0 else [])]
+    more = 0 if limit is None else len(items) - limit
+    return [*items[:limit], *([f"… and {more} more"] if more > 0 else [])]
 
 
 def merge_reports(reports: Sequence[IngestReport]) -> IngestReport:
@@ -382,7 +382,7 @@ def merge_batches(
             report = replace(report, files=files, runs=Runs(runs))
         moved.append(report)
         if axis is not None and not axis.appends:
-            places = axis.kept if places is None else places[axis.kept]
+            places = axis.existing_positions if places is None else places[axis.existing_positions]
     merged = merge_reports(moved[::-1])
     found = {file.url: file for file in merged.files}
     found |= {url: FileReport(url, "unchanged") for url in unchanged if url not in found}

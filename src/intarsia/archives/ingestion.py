@@ -258,8 +258,8 @@ def ingest(
     # All files have to be known before the first goes anywhere if they determine the dimensions, or if nested
     # lists give their order, or a function combines all of their attributes.
     together = dry_run or not request.dims or bool(places) or callable(combine_attrs)
-    most = len(urls) if together else batch
-    batches = ingestion.batches(urls, most, progress, bounded=not together)
+    limit = len(urls) if together else batch
+    batches = ingestion.batches(urls, limit, progress, bounded=not together)
     if dry_run:
         return ingestion.preview(batches, inspect.signature(ingest).parameters)
     return ingestion.commit(batches, urls, message)
@@ -442,11 +442,11 @@ class Ingestion:
         return repo
 
     def batches(
-        self, urls: Sequence[str], most: int | None, progress: Progress, *, bounded: bool
+        self, urls: Sequence[str], limit: int | None, progress: Progress, *, bounded: bool
     ) -> Generator[None]:
         """Parse what the datasets do not hold yet; each time, the next batch is in `parsed`.
 
-        There is at least one batch, which may be empty. It has at most `most` files, or the default number.
+        There is at least one batch, which may be empty. It has at most `limit` files, or the default number.
         """
         repo = self.open()
         session = None if repo is None else repo.readonly_session(self.branch)
@@ -461,7 +461,7 @@ class Ingestion:
                     nbytes += part.take(next(results))
             count += 1
             progress(done, steps)
-            full = count >= (most or default_batch_size(done - count)) or (bounded and nbytes >= BATCH_BYTES)
+            full = count >= (limit or default_batch_size(done - count)) or (bounded and nbytes >= BATCH_BYTES)
             if done < len(new) and full:
                 yield
                 count = nbytes = 0

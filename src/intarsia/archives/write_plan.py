@@ -184,7 +184,7 @@ class Writer:
         table = manifest.regions
         if not cube.axes[0].origin:
             for grown, place in zip(cube.axes, array.growing, strict=True):
-                table = table.move(place, grown.kept)
+                table = table.move(place, grown.existing_positions)
             holes = ((part, cell) for part in array.parts for cell in cube.holes(part))
             table = table.subtract(*(array.box(cell, part).in_units(array.lattice) for part, cell in holes))
         fresh, names, packings, views = manifest.rows_for(new)
@@ -338,12 +338,15 @@ def _put(store: Any, documents: Sequence[tuple[str, Any]]) -> None:
 def write_concat(group: zarr.Group, name: str, coordinate: CoordinateArray, origin: int = 0) -> None:
     """Write a coordinate along the axes that grow, or its new part; its values begin at `origin`."""
     axis, values = coordinate.axis, coordinate.values
-    if coordinate.kept is not None:
+    if coordinate.unchanged_steps is not None:
         target: Any = group[name]
         target.resize(tuple(n + origin if d == axis else n for d, n in enumerate(values.shape)))
         index = [slice(None)] * values.ndim
         put = list(index)
-        index[axis], put[axis] = slice(coordinate.kept, None), slice(origin + coordinate.kept, None)
+        index[axis], put[axis] = (
+            slice(coordinate.unchanged_steps, None),
+            slice(origin + coordinate.unchanged_steps, None),
+        )
         target[tuple(put)] = values[tuple(index)]
         return
     write_plain(
@@ -512,7 +515,7 @@ def _by_size(arrays: Iterable[ArrayPlan], references: int) -> dict[tuple[str, in
     return names
 
 
-def _steps_of(array: ArrayPlan, most: int) -> int:
+def _steps_of(array: ArrayPlan, limit: int) -> int:
     """How many chunks along the dimension that grows have `most` references; 0 if there are none."""
     dim = array.dims[array.growing[0]]
     grids = [
@@ -521,4 +524,4 @@ def _steps_of(array: ArrayPlan, most: int) -> int:
         if each.variable.ranges is not None and dim in each.variable.dims
     ]
     steps, references = sum(grid[axis] for grid, axis in grids), sum(prod(grid) for grid, _ in grids)
-    return max(1, most * steps // references) if references else 0
+    return max(1, limit * steps // references) if references else 0

@@ -55,8 +55,8 @@ def test_files_end_up_sorted_wherever_they_belong(order, count, direction, data)
     assert axis.length == len(expected)
     for part, steps in zip(new, axis.positions, strict=True):
         assert axis.values[steps].tolist() == part.tolist()
-    assert axis.values[axis.kept[axis.kept >= 0]].tolist() == stays.tolist()
-    assert np.flatnonzero(axis.kept < 0).tolist() == gone.tolist()
+    assert axis.values[axis.existing_positions[axis.existing_positions >= 0]].tolist() == stays.tolist()
+    assert np.flatnonzero(axis.existing_positions < 0).tolist() == gone.tolist()
     assert axis.appends == (not len(gone) and axis.values[: len(old)].tolist() == old.tolist())
 
 

@@ -114,7 +114,7 @@ class GrownAxis:
     length: int
     """Its length after the commit."""
 
-    kept: Ints
+    existing_positions: Ints
     """For every existing step, from the origin on: where it will be; -1 if it is removed."""
 
     positions: list[Ints]
@@ -140,7 +140,7 @@ class GrownAxis:
     @property
     def appends(self) -> bool:
         """Whether everything new comes after what exists."""
-        return bool((self.kept == self.origin + np.arange(len(self.kept))).all())
+        return bool((self.existing_positions == self.origin + np.arange(len(self.existing_positions))).all())
 
     def goes_behind(self, steps: int) -> bool:
         """Whether everything new comes after the first `steps` that were read, which stay as they are."""
@@ -152,8 +152,8 @@ class GrownAxis:
         if self.values is None:
             return None
         stays = before is not None and self.values.dtype == before and not self.rewritten
-        kept = len(self.kept) if stays and self.appends else None
-        return CoordinateArray((self.dim,), dict(self.attrs), self.values, 0, kept)
+        unchanged = len(self.existing_positions) if stays and self.appends else None
+        return CoordinateArray((self.dim,), dict(self.attrs), self.values, 0, unchanged)
 
     def text(self, start: int, stop: int) -> str:
         """Steps as people write them."""
@@ -179,10 +179,10 @@ def uncovered(length: int, starts: Ints, stops: Ints) -> Ints:
     return np.flatnonzero(np.cumsum(depth)[:-1] == 0)
 
 
-def _kept(before: int, gone: Ints, places: Ints) -> Ints:
-    kept = np.full(before, -1, dtype=np.int64)
-    kept[np.delete(np.arange(before), gone)] = places
-    return kept
+def _existing_positions(before: int, removed: Ints, places: Ints) -> Ints:
+    positions = np.full(before, -1, dtype=np.int64)
+    positions[np.delete(np.arange(before), removed)] = places
+    return positions
 
 
 def sort_direction(values: np.ndarray[Any, Any]) -> int:
@@ -200,22 +200,24 @@ def sortable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def union_axis(
-    dim: str, before: np.ndarray[Any, Any] | None, parts: Sequence[np.ndarray[Any, Any]], gone: Ints,
+    dim: str, before: np.ndarray[Any, Any] | None, parts: Sequence[np.ndarray[Any, Any]], removed: Ints,
     tolerance: float | None = None, origin: int = 0,
 ) -> GrownAxis:  # fmt: skip
-    """The axis of all existing and new values, without the steps in `gone`, and where every part is on it.
+    """The axis of all existing and new values, without the steps in `removed`, and where every part is on it.
 
     It rises, unless everything with a direction falls.
 
     >>> new = [np.array([2.0, 1.0]), np.array([9.0])]
     >>> axis = union_axis("x", np.array([1.0, 3.0]), new, np.array([], int))
-    >>> axis.values.tolist(), axis.kept.tolist(), [each.tolist() for each in axis.positions]
+    >>> axis.values.tolist(), axis.existing_positions.tolist(), [each.tolist() for each in axis.positions]
     ([1.0, 2.0, 3.0, 9.0], [0, 2], [[1, 0], [3]])
     """
     before = parts[0][:0] if before is None else before
-    old = np.delete(before, gone)
+    old = np.delete(before, removed)
     if not parts:
-        return GrownAxis(dim, len(old), _kept(len(before), gone, np.arange(len(old))), [], old)
+        return GrownAxis(
+            dim, len(old), _existing_positions(len(before), removed, np.arange(len(old))), [], old
+        )
     known = [old, *parts]
     directions = {sort_direction(part) for part in ([old] if len(old) > 1 else parts)} - {0}
     everything = np.concatenate(known)
@@ -230,8 +232,8 @@ def union_axis(
             f"the steps of {dim!r} in the dataset are in no order, or count as equal with "
             f"{argument('tolerance', tolerance)}: files cannot be placed among them"
         )
-    kept = _kept(len(before), gone, places)
-    return GrownAxis(dim, origin + len(distinct), kept, positions, everything[first], origin=origin)
+    existing = _existing_positions(len(before), removed, places)
+    return GrownAxis(dim, origin + len(distinct), existing, positions, everything[first], origin=origin)
 
 
 def _snapped(
@@ -257,12 +259,12 @@ def _snapped(
     return snapped
 
 
-def append_axis(dim: str, before: int, lengths: Sequence[int], gone: Ints) -> GrownAxis:
+def append_axis(dim: str, before: int, lengths: Sequence[int], removed: Ints) -> GrownAxis:
     """The axis of a dimension without a coordinate: files follow one another in the given order."""
-    stays = before - len(gone)
+    stays = before - len(removed)
     ends = np.cumsum([stays, *lengths]).tolist()
     positions = [np.arange(a, b) for a, b in pairwise(ends)]
-    return GrownAxis(dim, ends[-1], _kept(before, gone, np.arange(stays)), positions)
+    return GrownAxis(dim, ends[-1], _existing_positions(before, removed, np.arange(stays)), positions)
 
 
 def nested_list_axis(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> GrownAxis:

@@ -265,14 +265,14 @@ class Expectations:
                             f"uses {calendars[1]!r}: a dataset has one calendar"
                         )
                 elif own != known.units:
-                    words = f"its {name!r} has the units {own!r}, but that of {known.source} has "
-                    words += repr(known.units)
+                    text = f"its {name!r} has the units {own!r}, but that of {known.source} has "
+                    text += repr(known.units)
                     if not self.rules.convert_units:
-                        return f"{words} ({argument('convert_units', True)} converts them)"
+                        return f"{text} ({argument('convert_units', True)} converts them)"
                     try:
                         reconcile.convert_coordinate(file, name, known.units)
                     except IngestError as error:
-                        return f"{words}: {error}"
+                        return f"{text}: {error}"
             elif self.rules.convert_units and variable.role == "static" and name in self.static:
                 units = self.static[name].units
                 if own != units:
@@ -309,14 +309,14 @@ class Expectations:
                 continue
             if name in axes or (name in listed and variable.dims):
                 own, units = units_of(variable.attrs), units_of(known.attrs)
-                words = reconcile.difference(variable.loaded, known.loaded)
+                text = reconcile.difference(variable.loaded, known.loaded)
                 if own != units:
-                    words += f"; its units are {own!r} instead of {units!r}"
+                    text += f"; its units are {own!r} instead of {units!r}"
                     if not self.rules.convert_units:
-                        words += f" ({argument('convert_units', True)} converts them)"
-                if not words.endswith(("accepts it)", "converts them)")) and name in axes:
-                    words += f" (to concatenate files along it, name {name!r} in {argument('concat_dim')})"
-                return f"its {name!r} differs from that of {source}: {words}"
+                        text += f" ({argument('convert_units', True)} converts them)"
+                if not text.endswith(("accepts it)", "converts them)")) and name in axes:
+                    text += f" (to concatenate files along it, name {name!r} in {argument('concat_dim')})"
+                return f"its {name!r} differs from that of {source}: {text}"
             self.dropped[name] = (
                 f"it has no dimension {self._along()}, and differs between {source} and {file.url}"
             )
@@ -352,16 +352,16 @@ class Expectations:
             return f"{name!r} has the axes {own}, but {known.source} has {expected}"
         units = units_of(variable.attrs)
         if known.units is not None and units != known.units and self.rules.units == "equal":
-            words = f"{name!r} has the units {units!r}, but {known.source} has {known.units!r}"
+            text = f"{name!r} has the units {units!r}, but {known.source} has {known.units!r}"
             if not self.rules.convert_units:
                 return (
-                    f"{words} ({argument('convert_units', True)} converts them, "
+                    f"{text} ({argument('convert_units', True)} converts them, "
                     f"{argument('units', 'ignore')} keeps the numbers as they are)"
                 )
             try:
                 decoding = decoding.converted(reconcile.conversion(units, known.units))
             except IngestError as error:
-                return f"{words}: {error}"
+                return f"{text}: {error}"
             self._decodings[file.url, name] = decoding
             self.converted.add((file.url, name))
         if name in self.rules.dtypes and decoding.values.kind in "iuf":
@@ -396,11 +396,11 @@ class Expectations:
                 sizes, units = self._fixed(own, own.values()), units_of(variable.attrs)
                 self.data[name] = ExpectedVariable(tuple(own), sizes, units, None, file.url, nulls)
             elif name not in self.data and name not in self.unreadable:
-                words = (
+                text = (
                     f"the dataset does not have it, but {file.url} does "
                     f"({argument('add_variables', True)} adds it)"
                 )
-                self.dropped.setdefault(name, words)
+                self.dropped.setdefault(name, text)
             expected = self.data.get(name)
             if expected is not None and expected.dtype is None:
                 kind = self.decode(file.url, name, variable).values

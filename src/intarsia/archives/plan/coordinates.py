@@ -243,7 +243,7 @@ class CoordinateArray:
     axis: int
     """The axis that grows, or the first of several."""
 
-    kept: int | None = None
+    unchanged_steps: int | None = None
     """How many steps along it need not be rewritten; None if all must be."""
 
 
@@ -255,8 +255,8 @@ def assemble_coordinate(
     before, axis = coordinate.before, axes[coordinate.dims[growing[0]]]
     values, problem = _fill_steps(coordinate, axes, having)
     stays = before is not None and before.dtype == values.dtype and not coordinate.rewritten
-    kept = len(axis.kept) if stays and len(growing) == 1 and axis.appends else None
-    return CoordinateArray(coordinate.dims, dict(coordinate.attrs), values, growing[0], kept), problem
+    unchanged = len(axis.existing_positions) if stays and len(growing) == 1 and axis.appends else None
+    return CoordinateArray(coordinate.dims, dict(coordinate.attrs), values, growing[0], unchanged), problem
 
 
 def _fill_steps(
@@ -266,7 +266,9 @@ def _fill_steps(
     dims, origins = coordinate.dims, [axes[dim].origin if dim in axes else 0 for dim in coordinate.dims]
     pieces = []
     if coordinate.before is not None:
-        pieces.append(("the dataset", coordinate.before, {dim: axis.kept for dim, axis in axes.items()}))
+        pieces.append(
+            ("the dataset", coordinate.before, {dim: axis.existing_positions for dim, axis in axes.items()})
+        )
     for each, part in zip(having, coordinate.parts, strict=True):
         pieces.append((each.file.url, part, dict(zip(axes, each.positions, strict=True))))
     sample = coordinate.parts[0] if coordinate.parts else pieces[0][1]

@@ -86,10 +86,10 @@ class Cube:
     before: RegionTable
     """What the files that stay show before new ones come, on the new axes."""
 
-    gone: RegionTable
+    removed_regions: RegionTable
     """What the files that go showed, on the new axes."""
 
-    kept: list[int]
+    kept_entries: list[int]
     """Ledger entries that stay."""
 
     refused: dict[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Cube:
     @property
     def loses_steps(self) -> bool:
         """Whether any step of an axis goes."""
-        return any(bool((axis.kept < 0).any()) for axis in self.axes)
+        return any(bool((axis.existing_positions < 0).any()) for axis in self.axes)
 
     def shown(self, file: FilePosition, variable: str) -> list[Box] | None:
         """The boxes of the cube that a new file shows of a variable; None if it shows everything it has."""
@@ -123,7 +123,7 @@ class Cube:
         number = self.variables.index(variable)
         winners = [each.number for each in self.file_positions if each.number in self.overlapping]
         new = self.file_regions.select(np.isin(self.file_regions.member, winners))
-        return _boxes_of(self.gone, number) + [
+        return _boxes_of(self.removed_regions, number) + [
             box
             for box in _boxes_of(new, number)
             if self.before.touching(Box((*box.start, number), (*box.stop, number + 1))).size
@@ -132,14 +132,15 @@ class Cube:
     def ledger(self, old: Ledger) -> Ledger:
         """The sources after the commit; members are filled in when they are written."""
         new = sorted(self.file_positions, key=lambda each: each.number)
-        new = [each for each in new if each.number >= old.unread.files + len(self.kept)]
+        new = [each for each in new if each.number >= old.unread.files + len(self.kept_entries)]
         times = [each.file.identity.modified for each in new]
         return replace(
             old,
             dims=self.dims,
-            locations=[old.locations[i] for i in self.kept] + [each.file.url for each in new],
-            contents=[old.contents[i] for i in self.kept] + [each.file.identity.entry for each in new],
-            modified_times=[old.modified_times[i] for i in self.kept]
+            locations=[old.locations[i] for i in self.kept_entries] + [each.file.url for each in new],
+            contents=[old.contents[i] for i in self.kept_entries]
+            + [each.file.identity.entry for each in new],
+            modified_times=[old.modified_times[i] for i in self.kept_entries]
             + [None if time is None else time.timestamp() for time in times],
             variables=self.variables,
             file_regions=self.file_regions,
@@ -214,17 +215,17 @@ def resolve_overlaps(
 
 
 def place_files(
-    files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], gone: Sequence[int],
+    files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], removed: Sequence[int],
     variables: Sequence[str], rules: IngestRules, known: Mapping[str, int],
 ) -> Cube:  # fmt: skip
-    """The places of these files; the ledger entries in `gone` free their places.
+    """The places of these files; the ledger entries in `removed` free their places.
 
     `known` gives the entries of files that stay but will show more than before.
     """
     ledger = dataset.ledger
-    kept = np.delete(np.arange(len(ledger.locations)), gone)
+    kept_entries = np.delete(np.arange(len(ledger.locations)), removed)
     numbers = np.full(len(ledger.locations), -1, dtype=np.int64)
-    numbers[kept] = np.arange(len(kept))
+    numbers[kept_entries] = np.arange(len(kept_entries))
     old = ledger.file_regions if ledger.dims else RegionTable.from_rows([], len(dims) + 1)
     old = replace(old, member=numbers[old.member])
     stays, leaves = (old.select(np.flatnonzero(each)) for each in (old.member >= 0, old.member < 0))
@@ -235,7 +236,9 @@ def place_files(
         taken = [file for file in files if file.url not in refused]
         try:
             axes = [_axis(k, taken, dataset, dims, old, stays, rules) for k in range(len(dims))]
-            cube = _make_cube(taken, axes, stays, leaves, names, kept.tolist(), ledger, rules, entries)
+            cube = _make_cube(
+                taken, axes, stays, leaves, names, kept_entries.tolist(), ledger, rules, entries
+            )
         except RefusedFilesError as error:
             refused |= error.problems  # the axes are different without these
         else:
@@ -262,33 +265,33 @@ def _axis(
     """A dimension with the steps of these files."""
     dim, option = dims[k], f"{argument('dims', {dims[k]: ...})} gives it one"
     length = int(old.stop[:, k].max()) if len(old) else 0
-    gone = uncovered(length, stays.start[:, k], stays.stop[:, k])
+    removed = uncovered(length, stays.start[:, k], stays.stop[:, k])
     lengths = [file.steps(dim) for file in files]
     variables, lacking = concat_variables(dim, files)
     if dim in dataset.plain:
-        words = f"it has no coordinate {dim!r}, but the dataset does ({option})"
-        _refuse({file.url: words for file in lacking})
+        text = f"it has no coordinate {dim!r}, but the dataset does ({option})"
+        _refuse({file.url: text for file in lacking})
     if not lacking and (dim in dataset.plain or (variables and dataset.is_new)):
         try:
             coordinate = concat_coordinate(dim, variables, dataset)
         except IngestError:
             raise RefusedFilesError(_incompatible_files(dim, files, variables, dataset)) from None
         _refuse(_value_problems(dim, files, coordinate))
-        axis = union_axis(dim, coordinate.before, coordinate.parts, gone, rules.tolerance, dataset.origin)
+        axis = union_axis(dim, coordinate.before, coordinate.parts, removed, rules.tolerance, dataset.origin)
         axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
         if dataset.origin and not axis.goes_behind(END_STEPS):
             raise WholeDatasetNeededError
-        words = f"steps of its {dim} are closer together than {argument('tolerance', rules.tolerance)}"
+        text = f"steps of its {dim} are closer together than {argument('tolerance', rules.tolerance)}"
         positions = zip(files, axis.positions, strict=True) if rules.tolerance else ()
-        _refuse({file.url: words for file, steps in positions if len(np.unique(steps)) < len(steps)})
+        _refuse({file.url: text for file, steps in positions if len(np.unique(steps)) < len(steps)})
         return axis
     if len(dims) == 1 or not files:
-        return append_axis(dim, length, lengths, gone)
-    words = f"it has no coordinate {dim!r} ({option}; or pass nested lists, one level per dimension)"
+        return append_axis(dim, length, lengths, removed)
+    text = f"it has no coordinate {dim!r} ({option}; or pass nested lists, one level per dimension)"
     bare = [file for file in files if len(rules.indices.get(file.url, ())) != len(dims)]
-    _refuse({file.url: words for file in bare})
-    words = f"{dim!r} has no coordinate, so its place is unknown ({option})"
-    _refuse({file.url: words for file in files if length})
+    _refuse({file.url: text for file in bare})
+    text = f"{dim!r} has no coordinate, so its place is unknown ({option})"
+    _refuse({file.url: text for file in files if length})
     return nested_list_axis(dim, [rules.indices[file.url][k] for file in files], lengths)
 
 
@@ -314,7 +317,7 @@ def concat_coordinate(
     if not variables:
         return ConcatCoordinate(dataset.dims(name), attrs, values, (), rewritten=False)
     if not values.ndim and cube is not None:  # until now it was the same in all files
-        values = np.repeat(values.reshape(1), len(cube.axes[0].kept))
+        values = np.repeat(values.reshape(1), len(cube.axes[0].existing_positions))
         return replace(concat_values(name, variables, (values, attrs)), rewritten=True)
     return concat_values(name, variables, (values, attrs))
 
@@ -326,13 +329,13 @@ def _incompatible_files(
 
     If each of them is compatible with the first, those that are not with all before them.
     """
-    for most in (1, len(files)):
+    for limit in (1, len(files)):
         problems: dict[str, str] = {}
         taken: list[ParsedVariable] = []
         for file, variable in zip(files, variables, strict=True):
             try:
                 concat_coordinate(dim, [*taken, variable], dataset)
-                taken = [*taken, variable][:most]
+                taken = [*taken, variable][:limit]
             except IngestError as error:
                 problems[file.url] = str(error)
         if problems:
@@ -359,16 +362,16 @@ def _value_problems(dim: str, files: Sequence[ParsedFile], coordinate: ConcatCoo
 
 def _make_cube(
     files: Sequence[ParsedFile], axes: Sequence[GrownAxis], stays: RegionTable, leaves: RegionTable,
-    names: list[str], kept: list[int], ledger: Ledger, rules: IngestRules, known: Mapping[str, int],
+    names: list[str], kept_entries: list[int], ledger: Ledger, rules: IngestRules, known: Mapping[str, int],
 ) -> Cube:  # fmt: skip
     """The cube with these files."""
     for k, axis in enumerate(axes):
-        stays, leaves = stays.move(k, axis.kept), leaves.move(k, axis.kept)
+        stays, leaves = stays.move(k, axis.existing_positions), leaves.move(k, axis.existing_positions)
     numbers = {name: i for i, name in enumerate(names)}
     file_positions: list[FilePosition] = []
     rows: list[Row] = []
     overlapping: set[int] = set()
-    fresh = count(ledger.unread.files + len(kept))
+    fresh = count(ledger.unread.files + len(kept_entries))
     variables: dict[tuple[str, ...], Ints] = {}
     for i, file in enumerate(files):
         positions = tuple(axis.positions[i] for axis in axes)
@@ -387,14 +390,18 @@ def _make_cube(
             regions = left
         file_positions.append(position)
         rows += regions
-    modified_times = {k: time for k, i in enumerate(kept) if (time := ledger.modified_times[i]) is not None}
+    modified_times = {
+        k: time for k, i in enumerate(kept_entries) if (time := ledger.modified_times[i]) is not None
+    }
     for each in file_positions:
         if each.file.identity.modified is not None:
             modified_times[each.number] = each.file.identity.modified.timestamp()
     new = RegionTable.from_rows(rows, len(axes) + 1)
     file_regions, overlaps, more = resolve_overlaps(stays, new, rules.overlap, modified_times)
     file_positions.sort(key=lambda each: each.box.start)
-    cube = Cube(tuple(axes), file_positions, file_regions, overlapping | more, names, stays, leaves, kept)
+    cube = Cube(
+        tuple(axes), file_positions, file_regions, overlapping | more, names, stays, leaves, kept_entries
+    )
     _refuse(
         {
             each.file.url: _overlap_text(each, overlaps[each.number], cube, ledger)
@@ -407,8 +414,8 @@ def _make_cube(
 
 def _overlap_text(own: FilePosition, other: int, cube: Cube, ledger: Ledger) -> str:
     file, moved = own.file, ""
-    if other < len(cube.kept):
-        entry = cube.kept[other]
+    if other < len(cube.kept_entries):
+        entry = cube.kept_entries[other]
         url, content = ledger.locations[entry], ledger.contents[entry]
         if is_moved(file.url, file.identity, url, content):
             before, after = prefixes_of_move(url, file.url)

@@ -154,8 +154,8 @@ def plan_ingest(
             fitting.append(file)
     expand_scalars(fitting, dataset, dims, expectations.dropped)
     replaced = {file.url: entries[file.url] for file in fitting if file.url in entries.keys() - extended}
-    gone = sorted((*removed, *replaced.values()))
-    cube = place_files(fitting, dataset, dims, gone, list(expectations.data), rules, extended)
+    removed_entries = sorted((*removed, *replaced.values()))
+    cube = place_files(fitting, dataset, dims, removed_entries, list(expectations.data), rules, extended)
     refused |= cube.refused
     undone = replaced.keys() & cube.refused
     if undone:  # a file that cannot be replaced must keep its place
@@ -284,7 +284,7 @@ def _plan_coordinates(
                     continue
                 coordinate, having = concat_coordinate(name, (), dataset, cube), []
             found, conflict = assemble_coordinate(coordinate, axes, having)
-        if dataset.origin and (found is None or found.kept is None):
+        if dataset.origin and (found is None or found.unchanged_steps is None):
             raise WholeDatasetNeededError
         if refusal or conflict:
             problems[name] = refusal or conflict

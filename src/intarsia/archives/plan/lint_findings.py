@@ -90,21 +90,21 @@ class _Notes:
     """For each group: how files differ, and which ones; the first of several may stand for all of them."""
 
     def note(self, kind: str, variable: str, what: str, done: str, url: str, files: int = 1) -> None:
-        words, urls = self.found.setdefault((kind, variable, done), ({}, {}))
-        words[what], urls[url] = None, files
+        texts, urls = self.found.setdefault((kind, variable, done), ({}, {}))
+        texts[what], urls[url] = None, files
 
     def drifts(self) -> Iterator[Drift]:
-        for (kind, variable, done), (words, urls) in self.found.items():
-            yield Drift(kind, variable, _several(words), done, sum(urls.values()), next(iter(urls)))
+        for (kind, variable, done), (texts, urls) in self.found.items():
+            yield Drift(kind, variable, _several(texts), done, sum(urls.values()), next(iter(urls)))
 
 
-def _several(words: Iterable[str]) -> str:
+def _several(texts: Iterable[str]) -> str:
     """The first few of several, and how many more there are.
 
     >>> _several(["1x9", "1x3", "2x9", "2x3", "4x9"])
     '1x9; 1x3; 2x9; and 2 others'
     """
-    listed = list(words)
+    listed = list(texts)
     more = len(listed) - MAX_SHOWN_WORDS
     rest = [f"and {more} other{'s' if more > 1 else ''}"] if more > 0 else []
     return "; ".join(listed[:MAX_SHOWN_WORDS] + rest)
@@ -119,7 +119,9 @@ def find_drifts(
     _changes(notes, list(runs))
     for array in plan.arrays.values():
         _lacking(
-            notes, array, [each.file for each in plan.file_positions if each.number >= len(plan.cube.kept)]
+            notes,
+            array,
+            [each.file for each in plan.file_positions if each.number >= len(plan.cube.kept_entries)],
         )
         units = _units(array, dataset)
         for each in array.contributions:
@@ -171,8 +173,8 @@ def _changes(notes: _Notes, runs: Sequence[Run]) -> None:
         for kind, own, other in pairs:
             if own != other:
                 done = "unpacked on reading" if kind == "packing" else "a region with a member of its own"
-                words = f"{own or 'none'} instead of {other or 'none'}"
-                notes.note(kind, run.variable, words, done, run.url, run.files)
+                text = f"{own or 'none'} instead of {other or 'none'}"
+                notes.note(kind, run.variable, text, done, run.url, run.files)
 
 
 def _lacking(notes: _Notes, array: ArrayPlan, files: Sequence[ParsedFile]) -> None:
@@ -219,17 +221,17 @@ def _contribution(
         notes.note("axes", part, f"{own} instead of {theirs}", VIEW, url)
     for dim, places, size in zip(array.dims, each.spans, array.shape, strict=True):
         if array.dims.index(dim) in array.growing:
-            words = _turned(places)
+            text = _turned(places)
             done = "every step goes where its coordinate says"
         else:
-            words = _turned(places) if len(places) != 1 or places[0].length == size else ""
+            text = _turned(places) if len(places) != 1 or places[0].length == size else ""
             done = VIEW
-        if words:
-            notes.note("order", dim, words, done, url)
+        if text:
+            notes.note("order", dim, text, done, url)
     if each.shown is not None:
         done = f"shown by {argument('overlap', rules.overlap)}"
-        words = "part of it is shown" if each.shown else "nothing of it is shown"
-        notes.note("overlap", part, f"others lie in the same place; {words}", done, url)
+        text = "part of it is shown" if each.shown else "nothing of it is shown"
+        notes.note("overlap", part, f"others lie in the same place; {text}", done, url)
     for reason in {chunks.encoding.copy_reason for chunks in each.chunk_sets if chunks.encoding.copy_reason}:
         notes.note("copy", part, reason, "its data are copied", url)
 
@@ -302,5 +304,5 @@ def _holes(notes: _Notes, plan: IngestPlan) -> None:
     total = int(np.prod(sizes))
     for name, count in zip(plan.cube.variables, covered.tolist(), strict=True):
         if 0 < count < total:
-            words = f"no file has {total - count} of {total} places along {' and '.join(plan.cube.dims)}"
-            notes.note("hole", name, words, "missing values", plan.file_positions[0].file.url)
+            text = f"no file has {total - count} of {total} places along {' and '.join(plan.cube.dims)}"
+            notes.note("hole", name, text, "missing values", plan.file_positions[0].file.url)
