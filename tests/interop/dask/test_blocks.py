@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.interop.dask.block_writes import align, rounds
+from intarsia.interop.dask.block_writes import align, conflict_free_groups
 from intarsia.logical.staging import DataPiece
 from intarsia.manifest.box import Box
 
@@ -37,7 +37,7 @@ def test_no_two_pieces_of_a_round_share_a_chunk(places, grain):
         SimpleNamespace(piece=DataPiece(name, Box((a,), (b,)), Box((a,), (b,))), grain=(grain,))
         for name, (a, b) in places
     ]
-    groups = rounds(parts)
+    groups = conflict_free_groups(parts)
     assert sum(len(group) for group in groups) == len(parts)
     for group in groups:
         chunks = [
