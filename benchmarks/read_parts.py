@@ -21,7 +21,7 @@ from intarsia.engine import thread_pool
 from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.config import cores
 from intarsia.engine.fetch.store import FileSpan
-from intarsia.engine.inner_chunks import WORTH_A_PIECE, piece_of
+from intarsia.engine.inner_chunks import WORTH_A_PIECE, chunk_piece
 from intarsia.engine.prepared_member import PreparedMember
 
 FILES, DECODING, COPYING = "files", "decoding", "copying"
@@ -116,7 +116,7 @@ def _found(source, index, target, inside) -> Piece:
         pairs = np.frombuffer(table, "<u8").reshape(*per_shard, 2)
         start, nbytes = pairs[tuple(i % n for i, n in zip(index, per_shard, strict=True))].tolist()
     elif decoder.is_raw and inside is not None and nbytes >= WORTH_A_PIECE:
-        piece = piece_of(inside, decoder.stored_shape)
+        piece = chunk_piece(inside, decoder.stored_shape)
         if piece is not None:
             itemsize = decoder.stored_dtype.itemsize
             start, nbytes = piece.first * itemsize, piece.size * itemsize

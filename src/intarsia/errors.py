@@ -160,6 +160,8 @@ class ChunkEncodeError(IntarsiaError, ValueError):
 class ChunkDecodeError(IntarsiaError, ValueError):
     """A stored chunk is damaged, or another program wrote it.
 
+    Raised by our codecs under zarr; reads through the engine wrap it in `ReadError`.
+
     >>> issubclass(ChunkDecodeError, ValueError)
     True
     """
@@ -305,6 +307,8 @@ class MissingMemberError(IntarsiaError, KeyError):
 
 class ReadError(IntarsiaError, RuntimeError):
     """A chunk of a member could not be fetched or decoded; the message names region, member and chunk.
+
+    This is what a damaged chunk of a logical array raises.
 
     >>> issubclass(ReadError, RuntimeError)
     True

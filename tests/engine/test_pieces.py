@@ -32,9 +32,9 @@ def test_a_piece_holds_the_selection_and_is_small(data):
         if not any(isinstance(x, np.ndarray) for x in inside) and data.draw(st.booleans()):
             chosen = np.arange(start, stop)[:: data.draw(st.sampled_from([1, -1]))]
         inside.append(chosen)
-    piece = inner_chunks.piece_of(tuple(inside), shape)
-    ends = np.array([[inner_chunks.bounds(x) for x in inside]])
-    first, count = inner_chunks.stretches(ends[..., 0], ends[..., 1] - ends[..., 0], shape)
+    piece = inner_chunks.chunk_piece(tuple(inside), shape)
+    ends = np.array([[inner_chunks.selector_bounds(x) for x in inside]])
+    first, count = inner_chunks.piece_extents(ends[..., 0], ends[..., 1] - ends[..., 0], shape)
     if piece is None:
         assert (first[0], count[0]) == (0, model.size)
         return

@@ -7,7 +7,7 @@ from zarr.storage import MemoryStore
 
 import intarsia
 from intarsia.engine.plan import plan
-from intarsia.engine.replica_choice import LayerChoice, Price, decode_cost
+from intarsia.engine.replica_choice import LayerChoice, ReadCost, decode_cost
 from intarsia.engine.request import parse_selection
 from tests.logical.places import AsyncOnly
 
@@ -40,8 +40,8 @@ def test_codecs_cost_the_same_in_shards():
 
 def test_far_away_few_requests_count_more():
     few, many = (1, 200_000, 1.0), (4, 30_000, 1.0)
-    assert Price.of(*many, near=True) < Price.of(*few, near=True)
-    assert Price.of(*few, near=False) < Price.of(*many, near=False)
+    assert ReadCost.of(*many, near=True) < ReadCost.of(*few, near=True)
+    assert ReadCost.of(*few, near=False) < ReadCost.of(*many, near=False)
 
 
 def test_the_choice_depends_on_where_the_chunks_lie():
@@ -87,7 +87,7 @@ def test_slices_are_read_from_every_layer(layer):
     random = np.random.default_rng(20)
     selections = [tuple(random_slices(random, values.shape)) for _ in range(150)]
     state, reading = array._logical.state, array.with_config(layer=layer)
-    choose = LayerChoice(layer).among(state)
+    choose = LayerChoice(layer).chooser_for(state)
     plans = [plan(state.manifest, parse_selection(values.shape, each), choose=choose) for each in selections]
     alone = {
         int(state.manifest.regions_and_replicas.layer[each.parts[0].row])

@@ -39,7 +39,7 @@ LAZY = frozenset(
 """Methods of both dask and NumPy arrays: a logical array passes them on to its dask array, lazily."""
 
 
-def provided(name: str, /, *args: Any, **options: Any) -> Any:
+def provided_by_higher_package(name: str, /, *args: Any, **options: Any) -> Any:
     return resolve_name(PROVIDERS[name])(*args, **options)
 
 
@@ -57,11 +57,11 @@ class LazyComputing(NDArrayOperatorsMixin):
     """
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        return provided("apply_ufunc", ufunc, method, *inputs, **options)
+        return provided_by_higher_package("apply_ufunc", ufunc, method, *inputs, **options)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """The functions of the Array API, computed lazily by dask, in array-api-compat's version of it."""
-        return provided("array_namespace", api_version)
+        return provided_by_higher_package("array_namespace", api_version)
 
     if not TYPE_CHECKING:  # so that a type checker still finds misspelt names
 
@@ -79,7 +79,7 @@ class LazyComputing(NDArrayOperatorsMixin):
         asks for other blocks, as in dask: `"auto"` for larger ones, or their sizes. Arrays of one snapshot
         have one name, so that dask shares work.
         """
-        return provided("to_dask", self, chunks)
+        return provided_by_higher_package("to_dask", self, chunks)
 
 
 class Accessors:
@@ -96,7 +96,7 @@ class Accessors:
 
         The `options` are those of `xarray.open_dataset`, such as `chunks` and `decode_cf`.
         """
-        return provided("to_xarray", self, **options)
+        return provided_by_higher_package("to_xarray", self, **options)
 
     def optimize(
         self, objective: Literal["size", "balanced", "speed"] = "balanced", *, progress: Progress = silent
@@ -107,7 +107,9 @@ class Accessors:
         called with the number of steps done and the total.
         [Storing data again](../../explanation/storing-again.md) compares it with other operations.
         """
-        changes: tuple[Change, ...] = provided("optimize", self, objective, progress=progress)
+        changes: tuple[Change, ...] = provided_by_higher_package(
+            "optimize", self, objective, progress=progress
+        )
         return changes
 
     def fork_for(self, workers: int, bounds: Sequence[tuple[int, int]] | None = None) -> list[Share]:
@@ -115,9 +117,11 @@ class Accessors:
 
         Each share can be pickled. One worker writes to it, and `tx.merge(*shares)` merges it back.
         """
-        shares: list[Share] = provided("fork_for", self, workers, None if bounds is None else tuple(bounds))
+        shares: list[Share] = provided_by_higher_package(
+            "fork_for", self, workers, None if bounds is None else tuple(bounds)
+        )
         return shares
 
     def _repr_html_(self) -> str:
-        text: str = provided("notebook_html", self)
+        text: str = provided_by_higher_package("notebook_html", self)
         return text

@@ -32,7 +32,7 @@ from intarsia.codecs.compressors import (
 )
 from intarsia.codecs.context import needs_chunk_index
 from intarsia.engine.fetch.store import Encoded, FileSpan
-from intarsia.engine.inner_chunks import WORTH_A_PIECE, piece_of
+from intarsia.engine.inner_chunks import WORTH_A_PIECE, chunk_piece
 from intarsia.errors import ChunkDecodeError, has_panicked
 from intarsia.manifest.data_types import Values, write_decoded
 from intarsia.manifest.packing import Packing
@@ -149,7 +149,7 @@ class Decoder:
         """The wanted part of a chunk, if no more than that is here or must be decompressed; else None."""
         if self.is_raw and nbytes_of(encoded) == self.nbytes:
             return None
-        piece = piece_of(inside, self.stored_shape)
+        piece = chunk_piece(inside, self.stored_shape)
         if piece is None:
             return None
         itemsize = self.stored_dtype.itemsize

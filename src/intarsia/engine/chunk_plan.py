@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.engine.fetch.store import Fetcher, Spans
-from intarsia.engine.inner_chunks import WORTH_A_PIECE, ChunkLocations, bounds, stretches
+from intarsia.engine.fetch.store import ByteRanges, Fetcher
+from intarsia.engine.inner_chunks import WORTH_A_PIECE, ChunkLocations, piece_extents, selector_bounds
 from intarsia.manifest.data_types import Values, write_decoded
 from intarsia.manifest.packing_columns import Packings
 
@@ -225,14 +225,14 @@ class ChunkPlan:
         self.request[self.present] = request
         self.present = self.present[np.argsort(request, kind="stable")]
 
-    def spans(self, positions: Ints) -> Spans:
+    def spans(self, positions: Ints) -> ByteRanges:
         """The bytes of these chunks."""
         request = None if self.request is None else self.request[positions]
         within = None if self.inner is None else self.inner[1][positions]
         if self.locations is None:
-            return Spans(self.source, self.blob[positions], request=request, within=within)
+            return ByteRanges(self.source, self.blob[positions], request=request, within=within)
         blob, start, nbytes = (column[positions] for column in self.locations)
-        return Spans(self.source, blob, start, nbytes, request, within)
+        return ByteRanges(self.source, blob, start, nbytes, request, within)
 
     @property
     def blob(self) -> Ints:
@@ -298,13 +298,13 @@ class ChunkPlan:
         if self._points is None and all(all(axis.whole) for axis in self._axes):
             return
         if self._points is not None:
-            each = [[bounds(selector) for selector in inside] for _, inside in self._points]
+            each = [[selector_bounds(selector) for selector in inside] for _, inside in self._points]
             ends = np.array(each, dtype=np.int64).reshape(-1, len(shape), 2)
         else:
-            along = [np.array([bounds(inside) for inside in axis.inside]) for axis in self._axes]
+            along = [np.array([selector_bounds(inside) for inside in axis.inside]) for axis in self._axes]
             columns = np.unravel_index(np.arange(self.chunks.size), self._counts)
             ends = np.stack([axis[k] for axis, k in zip(along, columns, strict=True)], axis=1)
-        first, count = stretches(ends[..., 0], ends[..., 1] - ends[..., 0], shape)
+        first, count = piece_extents(ends[..., 0], ends[..., 1] - ends[..., 0], shape)
         itemsize = decoder.stored_dtype.itemsize
         part = (count * itemsize < decoder.nbytes) & (self.nbytes == decoder.nbytes)
         if not part.any():

@@ -15,7 +15,7 @@ import numpy as np
 from zarr.codecs import ShardingCodec
 
 from intarsia.codecs.shard_index import ABSENT, LONGEST, ShardIndex, points_outside
-from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Spans, StoreFetcher
+from intarsia.engine.fetch.store import ByteRanges, Encoded, Fetcher, FileSpan, StoreFetcher
 
 if TYPE_CHECKING:
     from intarsia.engine.prepared_member import EngineMember
@@ -103,7 +103,9 @@ def shard_positions(source: EngineMember, shards: Shards, chunks: Ints) -> tuple
     return blob, np.ravel_multi_index(inner, shards.per_shard).astype(np.int64)
 
 
-def locate(fetcher: StoreFetcher, parts: Sequence[tuple[EngineMember, Shards, Ints]]) -> list[ChunkLocations]:
+def locate_inner_chunks(
+    fetcher: StoreFetcher, parts: Sequence[tuple[EngineMember, Shards, Ints]]
+) -> list[ChunkLocations]:
     """Locate inner chunks, given for each member with its shards as positions in its chunk grid.
 
     The indexes of all shards are fetched together.
@@ -153,10 +155,10 @@ def _indexes(fetcher: StoreFetcher, parts: list[_PartShards]) -> list[list[Any]]
     return indexes
 
 
-def _index_spans(part: _PartShards, positions: Ints) -> Spans:
+def _index_spans(part: _PartShards, positions: Ints) -> ByteRanges:
     blob, nbytes = part.touched[positions], part.shards.form.nbytes
     start = part.shards.form.start(0)  # negative: counted from the end of the shard
-    return Spans(part.source, blob, np.full(blob.shape, start), np.full(blob.shape, nbytes))
+    return ByteRanges(part.source, blob, np.full(blob.shape, start), np.full(blob.shape, nbytes))
 
 
 def _index(i: int, part: _PartShards, k: int, received: Generator[Encoded | None]) -> Any:
@@ -195,17 +197,17 @@ class ChunkPiece(NamedTuple):
         return prod(self.shape)
 
 
-def piece_of(inside: tuple[Any, ...], shape: tuple[int, ...]) -> ChunkPiece | None:
+def chunk_piece(inside: tuple[Any, ...], shape: tuple[int, ...]) -> ChunkPiece | None:
     """The piece that holds a selection in a chunk, with selectors for NumPy; None if it is too large.
 
-    >>> piece_of((slice(3, 4), slice(2, 5, 2), slice(0, 7)), (8, 8, 7))
+    >>> chunk_piece((slice(3, 4), slice(2, 5, 2), slice(0, 7)), (8, 8, 7))
     ChunkPiece(first=182, shape=(1, 3, 7), inside=(slice(0, 1, None), slice(0, 3, 2), slice(0, 7, None)))
-    >>> piece_of((slice(0, 6), slice(0, 1)), (8, 8)) is None
+    >>> chunk_piece((slice(0, 6), slice(0, 1)), (8, 8)) is None
     True
     """
     first, moved = 0, list(inside)
     for axis, selector in enumerate(inside):
-        start, stop = bounds(selector)
+        start, stop = selector_bounds(selector)
         stride = prod(shape[axis + 1 :])
         first += start * stride
         moved[axis] = _moved(selector, start)
@@ -216,10 +218,10 @@ def piece_of(inside: tuple[Any, ...], shape: tuple[int, ...]) -> ChunkPiece | No
     return None
 
 
-def bounds(selector: Any) -> tuple[int, int]:
+def selector_bounds(selector: Any) -> tuple[int, int]:
     """The first index that a selector takes from a chunk, and the one after the last.
 
-    >>> bounds(np.array([5, 2])), bounds(slice(1, 8, 3))
+    >>> selector_bounds(np.array([5, 2])), selector_bounds(slice(1, 8, 3))
     ((2, 6), (1, 8))
     """
     if isinstance(selector, slice):
@@ -233,12 +235,12 @@ def _moved(selector: Any, start: int) -> Any:
     return selector - start
 
 
-def stretches(starts: Ints, extents: Ints, shape: tuple[int, ...]) -> tuple[Ints, Ints]:
+def piece_extents(starts: Ints, extents: Ints, shape: tuple[int, ...]) -> tuple[Ints, Ints]:
     """The first element and the size of the pieces of many chunks; for a large piece, of the whole chunk.
 
     The columns, one per axis, say where the selection begins in each chunk, and how far it reaches.
 
-    >>> stretches(np.array([[3, 2, 0], [0, 0, 0]]), np.array([[1, 3, 7], [6, 1, 1]]), (8, 8, 7))
+    >>> piece_extents(np.array([[3, 2, 0], [0, 0, 0]]), np.array([[1, 3, 7], [6, 1, 1]]), (8, 8, 7))
     (array([182,   0]), array([ 21, 448]))
     """
     strides = np.array([prod(shape[axis + 1 :]) for axis in range(len(shape))], dtype=np.int64)

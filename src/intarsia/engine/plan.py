@@ -16,7 +16,7 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE, Ints, runs_along
 
 if TYPE_CHECKING:
-    from intarsia.engine.replica_choice import Chooser
+    from intarsia.engine.replica_choice import LayerChooser
     from intarsia.manifest.data_types import Values
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.view import View
@@ -143,7 +143,7 @@ class SelectionPlan:
 
 
 def plan(
-    manifest: Manifest, request: Request, *, by_strips: bool = False, choose: Chooser | None = None
+    manifest: Manifest, request: Request, *, by_strips: bool = False, choose: LayerChooser | None = None
 ) -> SelectionPlan:
     """The parts of the request, one for every region, or strip of regions, that it touches.
 
@@ -173,12 +173,12 @@ def plan(
     rows = manifest.regions.touching(cells)
     if is_plain and rows.size == 1:
         region = int(rows[0])
-        row = region if choose is None else choose.one(request, cells, region)
+        row = region if choose is None else choose.choose_one(request, cells, region)
         if row is not None:
             return from_region(request, row, *manifest.place_of(row))
     touched = TouchedRegions.of(manifest, rows)
     if choose is not None:
-        touched = choose.several(request, cells, touched)
+        touched = choose.choose_all(request, cells, touched)
     # Archives pack every file in its own way. Without different packings, neighbours are one region.
     if by_strips and touched.rows.size > 1 and len(manifest.packings) > 1:
         touched = in_strips(manifest, touched)

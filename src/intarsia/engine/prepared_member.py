@@ -25,7 +25,7 @@ from intarsia.display import codecs_text
 from intarsia.engine.chunk_codecs import Decoder, Encoder
 from intarsia.engine.inner_chunks import Shards
 from intarsia.engine.replica_choice import decode_cost
-from intarsia.engine.zarr_fallback import guarded, guarded_format2
+from intarsia.engine.zarr_fallback import format2_with_size_checks, with_size_checks
 from intarsia.errors import MemberError
 from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.data_types import is_nullable, member_dtype_fits, type_text, values_dtype
@@ -134,12 +134,12 @@ class ZarrMember(PreparedMember):
         """Why the engine leaves it to zarr."""
         self.are_links_checked = False
         """Whether links were checked: the engine checks them while it reads, but zarr follows all."""
-        self.guarded = array
+        self.size_checked = array
         """The member for reading: its compressors do not trust the chunks, as zarr's own would."""
         if isinstance(self.metadata, ArrayV3Metadata):
-            self.guarded = with_codecs(array, guarded(self.metadata.codecs))
+            self.size_checked = with_codecs(array, with_size_checks(self.metadata.codecs))
         else:
-            self.guarded = guarded_format2(array)
+            self.size_checked = format2_with_size_checks(array)
 
 
 class EngineMember(PreparedMember):

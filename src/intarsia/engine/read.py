@@ -24,13 +24,13 @@ from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.chunk_plan import ChunkPlan
 from intarsia.engine.config import LogicalConfig, cores
 from intarsia.engine.fetch.read_errors import read_error
-from intarsia.engine.fetch.store import Pending, StoreFetcher
-from intarsia.engine.inner_chunks import ShardIndexError, locate, shard_positions
+from intarsia.engine.fetch.store import PendingBytes, StoreFetcher
+from intarsia.engine.inner_chunks import ShardIndexError, locate_inner_chunks, shard_positions
 from intarsia.engine.plan import Part, plan
 from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMember
 from intarsia.engine.replica_choice import LayerChoice
 from intarsia.engine.thread_pool import Batch, Queue, by_fetcher, run_in_threads, threads_for, whole_batch
-from intarsia.engine.zarr_fallback import culprit, read_part_by_zarr
+from intarsia.engine.zarr_fallback import find_failing_chunk, read_part_by_zarr
 from intarsia.errors import IntarsiaError, ReadError, no_thread
 from intarsia.manifest.data_types import Values, allocate
 from intarsia.manifest.packing_columns import Packings
@@ -135,7 +135,7 @@ class Read:
         `look_up_later`, chunks in shards are located while they are fetched.
         """
         state, request, fetcher = self._state, self._request, self._fetcher
-        choose = self._layers.among(state, near=fetcher.is_near)
+        choose = self._layers.chooser_for(state, near=fetcher.is_near)
         self.plan = plan(state.manifest, request, by_strips=by_strips, choose=choose)
         self.chunk_plans, self.by_zarr = [], []
         parts, points = self.plan.parts, request.axes is None
@@ -191,7 +191,9 @@ class Read:
                 work.look_up_later(*shard_positions(work.source, shards, work.chunks))
             return
         try:
-            places = locate(fetcher, [(work.source, shards, work.chunks) for work, shards in sharded])
+            places = locate_inner_chunks(
+                fetcher, [(work.source, shards, work.chunks) for work, shards in sharded]
+            )
         except ShardIndexError as failure:
             work, _ = sharded[failure.part]
             raise self._failure_at(work, failure.position, failure.cause) from failure.cause
@@ -212,7 +214,7 @@ class Read:
         queue = Queue(chunk_plans, threads, config.window)
         scratches = threading.local()
 
-        def decode(taken: tuple[Batch, Pending]) -> None:
+        def decode(taken: tuple[Batch, PendingBytes]) -> None:
             scratch = getattr(scratches, "own", None)
             if scratch is None:
                 scratch = scratches.own = Scratch()
@@ -245,7 +247,7 @@ class Read:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    def _decode_batch(self, batch: Batch, pending: Pending, scratch: Scratch) -> None:
+    def _decode_batch(self, batch: Batch, pending: PendingBytes, scratch: Scratch) -> None:
         """Decode chunks into their places as their bytes arrive."""
         received, kept = iter(pending), self._cache
         work, position = batch[0][0], int(batch[0][1][0])
@@ -286,7 +288,7 @@ class Read:
                     source, part, self._out, points=points, window=self._config.window, packing=packing
                 )
             except Exception as error:
-                raise self._failure(part.row, source, culprit(source, part), error) from error
+                raise self._failure(part.row, source, find_failing_chunk(source, part), error) from error
         incomplete = [row for work in self.chunk_plans for row in work.incomplete_regions()]
         incomplete += [part.row for part, _ in self.by_zarr]  # zarr does not say
         return self._out.reshape(request.shape), incomplete, None

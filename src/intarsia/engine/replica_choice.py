@@ -45,12 +45,12 @@ FAR_REQUEST = 256 << 10
 and neighbours come together."""
 
 
-class Price(NamedTuple):
+class ReadCost(NamedTuple):
     """What a read costs.
 
-    >>> Price.of(4, 30_000, 1.0, near=True) < Price.of(1, 200_000, 1.0, near=True)
+    >>> ReadCost.of(4, 30_000, 1.0, near=True) < ReadCost.of(1, 200_000, 1.0, near=True)
     True
-    >>> Price.of(4, 30_000, 1.0, near=False) < Price.of(1, 200_000, 1.0, near=False)
+    >>> ReadCost.of(4, 30_000, 1.0, near=False) < ReadCost.of(1, 200_000, 1.0, near=False)
     False
     """
 
@@ -64,10 +64,10 @@ class Price(NamedTuple):
     """One number for comparing prices."""
 
     def __lt__(self, other: tuple[Any, ...]) -> bool:
-        return isinstance(other, Price) and self.cost < other.cost
+        return isinstance(other, ReadCost) and self.cost < other.cost
 
     @classmethod
-    def of(cls, chunks: int, nbytes: int, decode_cost: float, *, near: bool) -> Price:
+    def of(cls, chunks: int, nbytes: int, decode_cost: float, *, near: bool) -> ReadCost:
         """The price of some chunks of `nbytes` decoded bytes each.
 
         Bytes from a server take longer to arrive than to decode, with any codec.
@@ -75,13 +75,13 @@ class Price(NamedTuple):
         each = NEAR_REQUEST + int(nbytes * decode_cost) if near else FAR_REQUEST + nbytes
         return cls(chunks, chunks * nbytes, chunks * each)
 
-    def plus(self, other: Price) -> Price:
+    def plus(self, other: ReadCost) -> ReadCost:
         """Both together."""
-        return Price(self.chunks + other.chunks, self.nbytes + other.nbytes, self.cost + other.cost)
+        return ReadCost(self.chunks + other.chunks, self.nbytes + other.nbytes, self.cost + other.cost)
 
 
-NOTHING = Price(0, 0, 0)
-UNREADABLE = Price(0, 0, 1 << 62)
+NOTHING = ReadCost(0, 0, 0)
+UNREADABLE = ReadCost(0, 0, 1 << 62)
 
 
 class LayerPrice(NamedTuple):
@@ -96,7 +96,7 @@ class LayerPrice(NamedTuple):
     taken: int
     """How many of them are read from it."""
 
-    price: Price
+    price: ReadCost
     """What it would cost to read all of them that it has."""
 
     def __str__(self) -> str:
@@ -144,20 +144,20 @@ class LayerChoice:
         """The same without one more row."""
         return replace(self, avoided=self.avoided | {row}, reason=reason)
 
-    def among(self, state: ArrayState[Any], *, near: bool = True) -> Chooser | None:
+    def chooser_for(self, state: ArrayState[Any], *, near: bool = True) -> LayerChooser | None:
         """What makes the choice in a state that is near or far; None if there is no choice."""
-        return Chooser(state, self, near=near) if len(state.manifest.replicas) or self.avoided else None
+        return LayerChooser(state, self, near=near) if len(state.manifest.replicas) or self.avoided else None
 
 
-class Chooser:
+class LayerChooser:
     """Takes regions of replicas instead of those of layer 0 if that costs less."""
 
     def __init__(self, state: ArrayState[Any], choice: LayerChoice, *, near: bool) -> None:
         self._state, self._manifest, self._choice, self._near = state, state.manifest, choice, near
 
-    def one(self, request: Request, cells: Box, region: int) -> int | None:
+    def choose_one(self, request: Request, cells: Box, region: int) -> int | None:
         """The row to read slices from that touch one region of layer 0; None if a region that they touch
-        lacks some of them, so that `several` has to decide."""
+        lacks some of them, so that `choose_all` has to decide."""
         choice, manifest = self._choice, self._manifest
         if choice.avoided or choice.fallback:
             return None
@@ -173,7 +173,7 @@ class Chooser:
     def _cost_of(self, request: Request, row: int) -> int:
         return self.price(from_region(request, row, *self._manifest.place_of(row))).cost
 
-    def several(self, request: Request, cells: Box, touched: TouchedRegions) -> TouchedRegions:
+    def choose_all(self, request: Request, cells: Box, touched: TouchedRegions) -> TouchedRegions:
         """The regions to read from, for the parts of layer 0 that a request touches."""
         choice = self._choice
         if choice.layer != 0:
@@ -211,7 +211,7 @@ class Chooser:
             return True
         return self._price_or_none(request, one) < self._price_or_none(request, others)
 
-    def _price_or_none(self, request: Request, touched: TouchedRegions) -> Price:
+    def _price_or_none(self, request: Request, touched: TouchedRegions) -> ReadCost:
         """The price; infinite if a member cannot be opened and another layer may stand in for it."""
         try:
             return self.price_of(request, touched)
@@ -220,12 +220,12 @@ class Chooser:
                 raise
             return UNREADABLE
 
-    def price_of(self, request: Request, touched: TouchedRegions) -> Price:
+    def price_of(self, request: Request, touched: TouchedRegions) -> ReadCost:
         """The cost of reading what a request touches of some regions; a chunk that several show is read
         once."""
         return self.price(from_touched(self._manifest, request, in_strips(self._manifest, touched)))
 
-    def price(self, planned: SelectionPlan) -> Price:
+    def price(self, planned: SelectionPlan) -> ReadCost:
         """The cost of reading all parts of a plan."""
         parts, total = planned.parts, NOTHING
         names = self._state.member_names(parts)
@@ -235,7 +235,7 @@ class Chooser:
             source = self._state.source(name)
             chunks = count_chunks(part.source, source.read_chunk_shape, points=planned.request.axes is None)
             nbytes = prod(source.read_chunk_shape) * source.array.dtype.itemsize
-            total = total.plus(Price.of(chunks, nbytes, source.decode_cost, near=self._near))
+            total = total.plus(ReadCost.of(chunks, nbytes, source.decode_cost, near=self._near))
         return total
 
 
@@ -250,7 +250,7 @@ def layer_prices(state: ArrayState[Any], planned: SelectionPlan, *, near: bool) 
         layer = int(table.layer[part.row])
         taken[layer] = taken.get(layer, 0) + part.size
     for layer in manifest.layers:
-        chooser = Chooser(state, LayerChoice(layer), near=near)
+        chooser = LayerChooser(state, LayerChoice(layer), near=near)
         rows = np.flatnonzero(table.layer == layer)
         inside = ((table.start[rows] < cells.stop) & (table.stop[rows] > cells.start)).all(axis=1)
         touched = TouchedRegions.of(manifest, rows[inside])

@@ -22,7 +22,7 @@ from intarsia.errors import signal_failure
 if TYPE_CHECKING:
     from intarsia.engine.chunk_plan import ChunkPlan
     from intarsia.engine.config import LogicalConfig
-    from intarsia.engine.fetch.store import Fetcher, Pending
+    from intarsia.engine.fetch.store import Fetcher, PendingBytes
     from intarsia.manifest.region_table import Ints
 
 START_SECONDS = 1.0
@@ -235,7 +235,7 @@ def cut_into_batches(
     return chain(*ahead), chain(*here)
 
 
-def whole_batch(chunk_plans: list[ChunkPlan], threads: int, window: int) -> tuple[Batch, Pending] | None:
+def whole_batch(chunk_plans: list[ChunkPlan], threads: int, window: int) -> tuple[Batch, PendingBytes] | None:
     """A read that is one batch, as most small ones are; None if it is more, or is fetched ahead."""
     if threads > 1 or len(chunk_plans) > 1:
         return None
@@ -262,9 +262,9 @@ class Queue:
 
     def __init__(self, chunk_plans: list[ChunkPlan], threads: int, window: int) -> None:
         self._ahead, self._here = cut_into_batches(chunk_plans, threads, window)
-        self._started: deque[tuple[Batch, Pending]] = deque()
-        self._near: deque[tuple[Batch, Pending]] = deque()
-        self._taken: list[Pending] = []
+        self._started: deque[tuple[Batch, PendingBytes]] = deque()
+        self._near: deque[tuple[Batch, PendingBytes]] = deque()
+        self._taken: list[PendingBytes] = []
         self._lock = threading.Lock()
         self._fetch_ahead()
 
@@ -272,7 +272,7 @@ class Queue:
         while len(self._started) < BATCHES_AHEAD and (batch := next(self._ahead, None)) is not None:
             self._started.append((batch, _begin(batch)))
 
-    def take(self) -> tuple[Batch, Pending] | None:
+    def take(self) -> tuple[Batch, PendingBytes] | None:
         """The next batch; None if there is none left."""
         with self._lock:
             if self._started:
@@ -298,7 +298,7 @@ class Queue:
             pending.cancel()
 
 
-def _begin(batch: Batch) -> Pending:
+def _begin(batch: Batch) -> PendingBytes:
     fetcher = batch[0][0].fetcher
     assert fetcher is not None
     return fetcher.begin([work.spans(positions) for work, positions in batch])

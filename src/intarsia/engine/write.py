@@ -140,7 +140,7 @@ def _write_replicas(
     values, _, _ = read_state(logical, state, request, replace(config, layer=0, fallback=False))
     values = values.reshape(request.working_shape)
     for layer in manifest.layers[1:]:
-        choose = LayerChoice(layer).among(state)
+        choose = LayerChoice(layer).chooser_for(state)
         parts = {part.row: part for part in plan(manifest, request, choose=choose).parts if part.row >= base}
         for part in parts.values():
             own_part, own = _for_region(state, part, values, points=points)

@@ -34,7 +34,14 @@ from intarsia.codecs.context import working_on
 from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.fetch import fetcher_for
 from intarsia.engine.fetch.read_errors import read_error
-from intarsia.engine.fetch.store import Encoded, Fetcher, FileSpan, Pending, Spans, start
+from intarsia.engine.fetch.store import (
+    ByteRanges,
+    Encoded,
+    Fetcher,
+    FileSpan,
+    PendingBytes,
+    run_on_event_loop,
+)
 from intarsia.engine.inner_chunks import Shards, shard_positions
 from intarsia.engine.plan import chunks_along, chunks_of_points
 from intarsia.engine.thread_pool import BATCHES_PER_THREAD, Batch, batches
@@ -165,7 +172,7 @@ class Storing:
         with self._lock:
             if self._given_up:
                 return
-            self._begun.append(start(self._set(encoded)))
+            self._begun.append(run_on_event_loop(self._set(encoded)))
             self._running.append(self._begun[-1])
             waiting = self._running.popleft() if len(self._running) > BATCHES_STORED_AT_A_TIME else None
         if waiting is not None:
@@ -310,7 +317,7 @@ class ChunkWriter:
         # When the only batch is stored, so is everything.
         self._storing = Storing(store, look if second is None else None)
         self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store)
-        self._reading: set[Pending] = set()
+        self._reading: set[PendingBytes] = set()
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._own = threading.local()
@@ -352,7 +359,7 @@ class ChunkWriter:
     def _fetched(self, blobs: Ints) -> Generator[Encoded | None]:
         """The currently stored chunks, as they arrive."""
         with self._lock:
-            pending = self._fetcher().begin([Spans(self._source, blobs)])
+            pending = self._fetcher().begin([ByteRanges(self._source, blobs)])
             self._reading.add(pending)
         received = iter(pending)
         try:

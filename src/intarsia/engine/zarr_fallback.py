@@ -65,13 +65,13 @@ ANY_LENGTH = ("vlen-utf8", "vlen-bytes", "vlen-array")
 """Filters whose bytes begin with the number of elements; numcodecs allocates that many."""
 
 
-def guarded_format2(array: zarr.Array[Any]) -> zarr.Array[Any]:
+def format2_with_size_checks(array: zarr.Array[Any]) -> zarr.Array[Any]:
     """The array for reading by zarr: the decompressed size of a chunk and its number of elements are bounded.
 
     >>> import zarr
     >>> z = zarr.create_array({}, shape=2, dtype=str, zarr_format=2)
     >>> z[...] = ["a", "b"]
-    >>> guarded_format2(z)[...].tolist()
+    >>> format2_with_size_checks(z)[...].tolist()
     ['a', 'b']
     """
     metadata: Any = array.metadata
@@ -147,11 +147,11 @@ class _BoundedCompressor(_Filter):
         return made.as_numpy_array()
 
 
-def guarded(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+def with_size_checks(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
     """The chain, with zarr's compressors and text codecs checking what they decode.
 
     >>> from zarr.codecs import BytesCodec, GzipCodec
-    >>> [type(codec).__mro__[1].__name__ for codec in guarded([BytesCodec(), GzipCodec()])]
+    >>> [type(codec).__mro__[1].__name__ for codec in with_size_checks([BytesCodec(), GzipCodec()])]
     ['ArrayBytesCodec', 'GzipCodec']
     """
     return tuple(map(_guarded, codecs))
@@ -159,7 +159,7 @@ def guarded(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
 
 def _guarded(codec: Codec) -> Codec:
     if type(codec) is ShardingCodec:
-        return replace(codec, codecs=guarded(codec.codecs))
+        return replace(codec, codecs=with_size_checks(codec.codecs))
     own: Any = type(codec)
     kind = _guard(own)
     if kind is None:
@@ -218,7 +218,7 @@ def read_part_by_zarr(
     packing: Packing | None = None,
 ) -> None:
     """Read one part of a plan into the output, in pieces that take no more memory than the window."""
-    member, out = source.guarded, part.onto(out)
+    member, out = source.size_checked, part.onto(out)
     if not source.are_links_checked:
         check_links(member.store, member.path)
         source.are_links_checked = True
@@ -292,11 +292,11 @@ def _point_pieces(
         yield replace(part, source=tuple(c[group] for c in coordinates), target=(places[group],))
 
 
-def culprit(source: ZarrMember, part: Part) -> tuple[int, ...] | None:
+def find_failing_chunk(source: ZarrMember, part: Part) -> tuple[int, ...] | None:
     """Which chunk of the part fails, found by reading them one by one; only used after a failed read."""
     if source.stored_object_shape is None:
         return None
-    member = source.guarded
+    member = source.size_checked
     sizes = member.chunks
     for index in product(*(chunks_along(*axis) for axis in zip(part.source, sizes, strict=True))):
         box = tuple(slice(i * size, (i + 1) * size) for i, size in zip(index, sizes, strict=True))
@@ -312,7 +312,7 @@ def write_part_by_zarr(source: PreparedMember, part: Part, values: Values, *, po
     member: Any = source.array
     check_store(member.store)
     part = _last_of_each(part, member.shape, points)
-    with lock_shards(source, part, points=points), at_rest():
+    with lock_shards(source, part, points=points), wait_for_pending_writes():
         if points:
             member.set_coordinate_selection(part.source, values[part.target])
             return
@@ -327,13 +327,13 @@ _writing: ContextVar[object] = ContextVar("writing")
 
 
 @contextmanager
-def at_rest() -> Iterator[None]:
+def wait_for_pending_writes() -> Iterator[None]:
     """Make sure that the store is at rest when an error of the writes inside is caught.
 
     zarr raises the first failure, and its other tasks run on. They are known by their context, which is a
     copy of the context that started them.
 
-    >>> with at_rest():
+    >>> with wait_for_pending_writes():
     ...     pass
     """
     mark = object()

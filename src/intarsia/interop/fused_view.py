@@ -30,8 +30,8 @@ from intarsia.codecs.context import working_on
 from intarsia.display import one_line, place_text
 from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch import check_links, is_immutable
-from intarsia.engine.fetch.read_errors import helpful_refusals
-from intarsia.engine.fetch.store import start
+from intarsia.engine.fetch.read_errors import explain_refusals
+from intarsia.engine.fetch.store import run_on_event_loop
 from intarsia.engine.read import read_request
 from intarsia.engine.request import parse_selection
 from intarsia.errors import (
@@ -335,7 +335,7 @@ class ViewStore(Store):
         if path not in self._checked:
             await in_thread_for("views", check_links, self._store, place)
             self._checked.add(path)
-        with helpful_refusals(self._store, place):
+        with explain_refusals(self._store, place):
             return await _on_zarrs_loop(self._store.get(_below(self._root, key), prototype, byte_range))
 
     async def _chunk(self, path: str, view: ArrayView, key: str) -> bytes | None:
@@ -568,7 +568,7 @@ async def _on_zarrs_loop[T](answer: Coroutine[Any, Any, T]) -> T:
     """The result of a store's call. Some stores only work on zarr's event loop; a server has another."""
     if asyncio.get_running_loop() is event_loop():
         return await answer
-    return await asyncio.wrap_future(start(answer))
+    return await asyncio.wrap_future(run_on_event_loop(answer))
 
 
 async def _collect(names: AsyncIterator[str]) -> Sequence[str]:

@@ -24,7 +24,7 @@ from intarsia.codecs.runtime_options import (
     remembered,
     remembering,
 )
-from intarsia.engine.accessors import provided
+from intarsia.engine.accessors import provided_by_higher_package
 from intarsia.engine.prepared_member import AnyArray
 from intarsia.errors import ShapeError
 from intarsia.manifest.box import parse_shape
@@ -281,7 +281,7 @@ def choose_codecs(
         raise ShapeError('codecs="auto" chooses by the data, but there is no data: give a codec list')
     if manifest is not None:
         data = as_values(manifest, data, casting, all_axes=True)
-    chosen: Iterable[CodecLike] = provided("advise", data, bounds=bounds).codecs
+    chosen: Iterable[CodecLike] = provided_by_higher_package("advise", data, bounds=bounds).codecs
     return chosen if packing is None else codecs_for_size(chosen, packing.stored.itemsize)
 
 

@@ -1,4 +1,7 @@
-"""The manifest as JSON, and everything that may be wrong with it."""
+"""The manifest as JSON, and everything that may be wrong with it.
+
+`parse_fields` checks the form, `problems_of_regions` the regions; `Manifest.from_json` calls both.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia.engine.fetch import byte_ranges
-from intarsia.engine.fetch.store import Spans
+from intarsia.engine.fetch.store import ByteRanges
 
 BLOBS = [bytes(range(200)), bytes(reversed(range(200)))]
 
@@ -32,8 +32,8 @@ def spans(draw):
     chosen = draw(ranges)
     blob, start, nbytes = np.array(chosen, dtype=np.int64).reshape(-1, 3).T
     if kind == "whole":
-        return Spans(None, blob)
-    return Spans(None, blob, start if kind == "ranges" else -nbytes, nbytes)
+        return ByteRanges(None, blob)
+    return ByteRanges(None, blob, start if kind == "ranges" else -nbytes, nbytes)
 
 
 @given(st.lists(spans(), max_size=3))
@@ -44,20 +44,20 @@ def test_the_pieces_are_what_was_asked_for(spans):
 
 def test_neighbours_are_asked_for_together_and_far_ones_alone():
     limits = byte_ranges.Limits(most_gap=10, share=10, free=16, most_bytes=1000)
-    spans = Spans(None, np.array([0, 0, 0, 1]), np.array([20, 0, 100, 25]), np.array([5, 15, 5, 5]))
+    spans = ByteRanges(None, np.array([0, 0, 0, 1]), np.array([20, 0, 100, 25]), np.array([5, 15, 5, 5]))
     ((_, blob, start, nbytes, *_),), _ = byte_ranges.coalesce_spans([spans], limits)
     assert (blob.tolist(), start.tolist(), nbytes.tolist()) == ([0, 0, 1], [0, 100, 25], [25, 5, 5])
 
 
 def test_a_joined_range_stays_small():
     limits = byte_ranges.Limits(most_gap=10, share=10, free=16, most_bytes=20)
-    spans = Spans(None, np.zeros(5, dtype=int), np.arange(5) * 10, np.full(5, 10))
+    spans = ByteRanges(None, np.zeros(5, dtype=int), np.arange(5) * 10, np.full(5, 10))
     ((_, _, start, nbytes, *_),), _ = byte_ranges.coalesce_spans([spans], limits)
     assert (start.tolist(), nbytes.tolist()) == ([0, 20, 40], [20, 20, 10])
 
 
 def test_a_failure_reaches_every_piece_of_its_range():
-    spans = Spans(None, np.zeros(2, dtype=int), np.array([0, 10]), np.array([10, 10]))
+    spans = ByteRanges(None, np.zeros(2, dtype=int), np.array([0, 10]), np.array([10, 10]))
     _, parts = byte_ranges.coalesce_spans([spans])
     error = OSError("gone")
     assert parts([error]) == [error, error]

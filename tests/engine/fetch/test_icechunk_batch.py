@@ -10,7 +10,7 @@ from intarsia._compat import get_many, sync
 from intarsia._icechunk import safe_store
 from intarsia.engine.fetch import icechunk as icechunk_batch
 from intarsia.engine.fetch.icechunk import IcechunkSession
-from intarsia.engine.fetch.store import Spans
+from intarsia.engine.fetch.store import ByteRanges
 from intarsia.engine.prepared_member import PreparedMember
 
 VALUES = np.random.default_rng(0).normal(size=400)
@@ -38,11 +38,11 @@ def test_chunks_come_in_the_order_asked_for(repository, per_call, monkeypatch):
     store = repository.readonly_session("main").store
     source = only_member(store)
     fetcher = IcechunkSession(safe_store(store))
-    found = list(fetcher.begin([Spans(source, np.array([3, 4, 0])), Spans(source, np.array([1]))]))
+    found = list(fetcher.begin([ByteRanges(source, np.array([3, 4, 0])), ByteRanges(source, np.array([1]))]))
     assert found[1] is None
     for data, first in zip((found[0], found[2], found[3]), (300, 0, 100), strict=True):
         np.testing.assert_array_equal(np.frombuffer(data, "f8"), VALUES[first : first + 100])
-    ranges = Spans(source, np.array([2, 2]), np.array([8, -16]), np.array([24, 16]))
+    ranges = ByteRanges(source, np.array([2, 2]), np.array([8, -16]), np.array([24, 16]))
     first, last = fetcher.begin([ranges])
     np.testing.assert_array_equal(np.frombuffer(first, "f8"), VALUES[201:204])
     np.testing.assert_array_equal(np.frombuffer(last, "f8"), VALUES[298:300])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import zarr
 
-from intarsia.engine.fetch.read_errors import origin, reason
+from intarsia.engine.fetch.read_errors import read_failure_text, virtual_chunk_url
 
 
 @pytest.fixture
@@ -25,25 +25,25 @@ def store(tmp_path):
 
 
 def test_only_virtual_chunks_come_from_a_file(store, tmp_path):
-    assert origin(store, "a", (1,)) == f"file://{tmp_path}/f.bin"
-    assert origin(store, "a", (0,)) is None
-    assert origin(store, "a", (2,)) is None
-    assert origin(store, "a", None) is None
-    assert origin(store, "no such array", (0,)) is None
-    assert origin(zarr.storage.MemoryStore(), "a", (1,)) is None
+    assert virtual_chunk_url(store, "a", (1,)) == f"file://{tmp_path}/f.bin"
+    assert virtual_chunk_url(store, "a", (0,)) is None
+    assert virtual_chunk_url(store, "a", (2,)) is None
+    assert virtual_chunk_url(store, "a", None) is None
+    assert virtual_chunk_url(store, "no such array", (0,)) is None
+    assert virtual_chunk_url(zarr.storage.MemoryStore(), "a", (1,)) is None
 
 
 def test_a_refusal_says_what_to_authorise(store, tmp_path):
     with pytest.raises(icechunk.IcechunkError) as caught:
         zarr.open_array(store, path="a", mode="r")[4:8]
-    text = reason(caught.value, store, "a", (1,))
+    text = read_failure_text(caught.value, store, "a", (1,))
     assert text.startswith(f"file://{tmp_path}/f.bin may not be read")
     assert f"intarsia.archives.authorize(repo, ['file://{tmp_path}/'])" in text
     assert "context:" not in text
 
 
 def test_other_errors_keep_their_words_and_name_the_file_if_there_is_one(store, tmp_path):
-    assert reason(ValueError("bad"), store, "a", (0,)) == "bad"
-    assert reason(ValueError("bad"), store, "a", (1,)) == f"bad (file://{tmp_path}/f.bin)"
-    assert "f.bin" in reason(icechunk.StorageError("gone"), store, "a", (1,))
+    assert read_failure_text(ValueError("bad"), store, "a", (0,)) == "bad"
+    assert read_failure_text(ValueError("bad"), store, "a", (1,)) == f"bad (file://{tmp_path}/f.bin)"
+    assert "f.bin" in read_failure_text(icechunk.StorageError("gone"), store, "a", (1,))
     assert np.array_equal(zarr.open_array(store, path="a", mode="r")[:4], [1] * 4)

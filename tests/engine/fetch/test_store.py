@@ -10,7 +10,7 @@ from zarr.storage import MemoryStore
 
 import intarsia
 from intarsia.engine.fetch import fetcher_for
-from intarsia.engine.fetch.store import start
+from intarsia.engine.fetch.store import run_on_event_loop
 from tests.logical.places import AsyncOnly
 
 
@@ -107,7 +107,7 @@ def test_a_cancelled_fetch_does_not_run_on():
         finally:
             ended.append(True)
 
-    future = start(forever())
+    future = run_on_event_loop(forever())
     sync(asyncio.sleep(0))
     future.cancel()
     sync(asyncio.sleep(0))

@@ -7,7 +7,7 @@ import pytest
 
 from intarsia._icechunk import safe_store
 from intarsia.engine.fetch.icechunk import IcechunkSession
-from intarsia.engine.fetch.virtual import inside, is_plain
+from intarsia.engine.fetch.virtual import is_plain, object_path
 from intarsia.versions.authorization import store_of
 from tests.engine.fetch.virtual_arrays import repository
 
@@ -134,4 +134,4 @@ def test_a_path_that_may_lead_elsewhere_is_left_to_icechunk(tmp_path, path):
 
 
 def test_names_of_files_are_decoded():
-    assert inside("file:///data/sst%202002%231.nc") == "data/sst 2002#1.nc"
+    assert object_path("file:///data/sst%202002%231.nc") == "data/sst 2002#1.nc"

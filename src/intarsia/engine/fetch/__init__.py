@@ -1,4 +1,9 @@
-"""Fetching encoded chunks: one entry point for every kind of store, each read in the fastest safe way."""
+"""Fetching encoded chunks: one entry point for every kind of store, each read in the fastest safe way.
+
+- `store` has the protocols, and reads any store of zarr's; `local_files` reads files on this machine.
+- `icechunk` chooses how to read a session; `virtual` reads virtual chunks; `byte_ranges` joins ranges.
+- `symlinks` refuses links that lead out of a store; `read_errors` puts failures into helpful words.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from intarsia.engine.fetch.store import Spans
+    from intarsia.engine.fetch.store import ByteRanges
     from intarsia.manifest.region_table import Ints
 
 
@@ -105,10 +105,10 @@ def group_ranges(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> Range
 
 
 def coalesce_spans(
-    spans: Sequence[Spans], limits: Limits = REMOTE
-) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
+    spans: Sequence[ByteRanges], limits: Limits = REMOTE
+) -> tuple[list[ByteRanges], Callable[[list[Any]], list[Any]]]:
     """Fewer, larger ranges that hold all that is requested, and a function that cuts the pieces out."""
-    ranges: list[Spans] = []
+    ranges: list[ByteRanges] = []
     cuts: list[tuple[int, int, int | None]] = []  # the request of a piece, and its first and last byte there
     requests = 0
     for item in spans:

@@ -30,25 +30,25 @@ from intarsia.engine.fetch.icechunk_checksums import FormatError, Snapshot, read
 from intarsia.engine.fetch.local_files import files_in_turn
 from intarsia.engine.fetch.store import (
     CAN_READ_FILES,
+    ByteRanges,
     Cost,
     DeferredBytes,
     KeyRange,
     LoopFetch,
-    Spans,
     cost_of,
     requests_of,
-    start,
+    run_on_event_loop,
 )
 from intarsia.engine.fetch.symlinks import Folders, may_follow, open_file, refuse_links_out
 from intarsia.engine.fetch.virtual import (
     REQUESTS_PER_CHUNK,
+    CoalescedFetcher,
     Container,
-    JoinedSources,
     ReferencedFile,
     ReferencedFiles,
     SourceAccess,
     SourceObjects,
-    read_joined,
+    read_coalesced,
 )
 from intarsia.engine.thread_pool import run_in_threads
 from intarsia.extras import is_installed
@@ -57,7 +57,7 @@ from intarsia.parallel import check_store
 if TYPE_CHECKING:
     from intarsia._icechunk import ChunkTable
     from intarsia.engine.fetch.icechunk_checksums import Checksum, Checksums
-    from intarsia.engine.fetch.store import Encoded, Fetcher, Pending
+    from intarsia.engine.fetch.store import Encoded, Fetcher, PendingBytes
     from intarsia.engine.prepared_member import EngineMember
     from intarsia.manifest.region_table import Ints
 
@@ -169,7 +169,7 @@ class References:
                 number[row] = numbers.setdefault(known, len(numbers))
         return replace(self, file=number, files=list(numbers), has_checksums=True)
 
-    def places(self, rows: Ints, spans: Spans) -> tuple[Ints, Ints]:
+    def places(self, rows: Ints, spans: ByteRanges) -> tuple[Ints, Ints]:
         """The first byte and the length, within their files, of what the spans need of these rows."""
         offset, nbytes = self.offset[rows], self.nbytes[rows]
         if spans.start is None or spans.nbytes is None:
@@ -386,10 +386,10 @@ class IcechunkSession:
         self.sources.check_links(lambda: chunk_table(self.store, path).location, MAX_ENTRIES if many else 0)
         self._is_checked.add(path)
 
-    def request_numbers(self, spans: Sequence[Spans]) -> None:
+    def request_numbers(self, spans: Sequence[ByteRanges]) -> None:
         return None
 
-    def cost(self, spans: Sequence[Spans]) -> Cost:
+    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
         """Inlined chunks come with the references, and cost nothing."""
         fetched = []
         for item in spans:
@@ -403,7 +403,7 @@ class IcechunkSession:
             fetched.append(item)
         return cost_of(coalesce_spans(fetched)[0])
 
-    def begin(self, spans: Sequence[Spans]) -> Pending:
+    def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         check_store(self.store)
         ranges, parts = coalesce_spans(spans)
         return LoopFetch(self._get(list(requests_of(ranges)), parts))
@@ -437,12 +437,12 @@ class IcechunkSession:
         content = await self.store.get(key, default_buffer_prototype(), byte_range)
         return None if content is None else content.as_numpy_array()
 
-    def get_now(self, spans: Spans) -> bytes:
+    def get_now(self, spans: ByteRanges) -> bytes:
         """Ask Icechunk for the one thing that could not be read from a file: it returns the bytes, or says
         why not."""
         check_store(self.store)
         ((key, byte_range),) = requests_of([spans])
-        content = start(self.get_one(key, byte_range)).result()
+        content = run_on_event_loop(self.get_one(key, byte_range)).result()
         if content is None:
             raise FileNotFoundError(f"{key} is referred to, but is missing")
         return bytes(content)
@@ -455,7 +455,7 @@ def _range(byte_range: Any) -> tuple[int | None, int | None]:
     return (None, suffix) if suffix is not None else (byte_range.start, byte_range.end)
 
 
-class SessionFiles(JoinedSources):
+class SessionFiles(CoalescedFetcher):
     """Files on this machine: those of the repository and of sources; inlined chunks are in memory already."""
 
     def __init__(self, session: IcechunkSession, name: str) -> None:
@@ -463,17 +463,17 @@ class SessionFiles(JoinedSources):
 
         self._folder = b"" if session.folder is None else os.fsencode(session.folder / "chunks") + b"/"
 
-    def begin(self, spans: Sequence[Spans]) -> Pending:
+    def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         return DeferredBytes(partial(self._read, spans))
 
-    def _read(self, spans: Sequence[Spans]) -> Generator[Encoded | None]:
+    def _read(self, spans: Sequence[ByteRanges]) -> Generator[Encoded | None]:
         if any(self._session.listed(item.source).files for item in spans):
-            yield from read_joined(spans, self._ranges(spans), self._of_repository, self._session.get_now)
+            yield from read_coalesced(spans, self._ranges(spans), self._of_repository, self._session.get_now)
             return
         for item in spans:
             yield from self._of_repository(item)
 
-    def _of_repository(self, spans: Spans) -> Generator[Encoded | None]:
+    def _of_repository(self, spans: ByteRanges) -> Generator[Encoded | None]:
         """Chunks in files of the repository, or inlined."""
         table = self._session.listed(spans.source)
         rows = table.rows(spans.blob)

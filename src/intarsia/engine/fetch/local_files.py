@@ -22,13 +22,13 @@ from zarr.storage import LocalStore
 from intarsia.codecs.shard_index import ABSENT, LONGEST, points_outside
 from intarsia.engine.fetch.byte_ranges import FILES, coalesce_ranges, coalesce_spans
 from intarsia.engine.fetch.store import (
+    ByteRanges,
     Cost,
     DeferredBytes,
     Encoded,
     FileSpan,
-    Pending,
-    Plain,
-    Spans,
+    OpaqueStore,
+    PendingBytes,
     cost_of,
     one_span,
 )
@@ -177,7 +177,7 @@ def index_of(file: int, shards: Shards, blob: int) -> Any:
     return entries
 
 
-def inner_chunks(folders: Folders, item: Spans) -> Iterator[Encoded | None]:
+def inner_chunks(folders: Folders, item: ByteRanges) -> Iterator[Encoded | None]:
     """The requested parts of inner chunks, None for what is not stored.
 
     A file stays open for as long as its chunks follow one another.
@@ -202,7 +202,7 @@ def inner_chunks(folders: Folders, item: Spans) -> Iterator[Encoded | None]:
             os.close(file)
 
 
-def _in_shard(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
+def _in_shard(file: int, entries: Any, item: ByteRanges) -> Iterator[Encoded | None]:
     """The requested parts of inner chunks of one open shard."""
     assert item.within is not None
     if item.within.size >= WORTH_JOINING:
@@ -223,7 +223,7 @@ def _in_shard(file: int, entries: Any, item: Spans) -> Iterator[Encoded | None]:
         yield FileSpan(file, offset, length) if decoder.is_raw else read_exactly(file, offset, length)
 
 
-def _joined(file: int, entry: Any, item: Spans) -> Iterator[Encoded] | None:
+def _joined(file: int, entry: Any, item: ByteRanges) -> Iterator[Encoded] | None:
     """Small chunks that are all stored, neighbours read in one go; None for others."""
     if int(entry[:, 1].max()) > SMALL_CHUNK or int(entry[:, 0].max()) > LONGEST or item.start is not None:
         return None
@@ -241,7 +241,7 @@ def _not_stored(_: int, error: OSError) -> None:
         raise error
 
 
-class LocalFiles(Plain):
+class LocalFiles(OpaqueStore):
     """A zarr store of plain files."""
 
     in_threads = is_near = True
@@ -251,20 +251,20 @@ class LocalFiles(Plain):
     def __init__(self, store: LocalStore) -> None:
         self._folders = Folders(os.fspath(store.root))
 
-    def cost(self, spans: Sequence[Spans]) -> Cost:
+    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
         return cost_of(coalesce_spans(spans, FILES)[0])
 
-    def begin(self, spans: Sequence[Spans]) -> Pending:
+    def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         return DeferredBytes(partial(self._read, spans))
 
-    def _read(self, spans: Sequence[Spans]) -> Generator[Encoded | None]:
+    def _read(self, spans: Sequence[ByteRanges]) -> Generator[Encoded | None]:
         for item in spans:
             if item.within is not None:
                 yield from inner_chunks(self._folders, item)
             else:
                 yield from self._files(item)
 
-    def _files(self, item: Spans) -> Generator[Encoded | None]:
+    def _files(self, item: ByteRanges) -> Generator[Encoded | None]:
         source, blob, start, nbytes, *_ = item
         keys, folders = source.keys(blob), self._folders
         starts = [0] * blob.size if start is None else start.tolist()

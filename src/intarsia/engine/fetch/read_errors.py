@@ -1,4 +1,7 @@
-"""Errors of reads from Icechunk in helpful words: which chunk, which file, and what to authorise."""
+"""Errors of reads from Icechunk in helpful words: which chunk, which file, and what to authorise.
+
+`read_error()` serves every store.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.display import common_prefix, storage_hint
-from intarsia.engine.fetch.store import start
+from intarsia.engine.fetch.store import run_on_event_loop
 from intarsia.errors import NotAuthorizedError, ReadError, signal_failure
 
 NOT_AUTHORISED = re.compile(r"resolves to the url prefix (\S+), to be able to fetch")
@@ -27,10 +30,10 @@ GONE = ("not found", "no such file")
 """What storage says about a file that is not there."""
 
 
-def origin(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:
+def virtual_chunk_url(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:
     """The URL of the file that holds a virtual chunk; None if the chunk is not virtual, or this is unknown.
 
-    >>> origin({}, "t/m-1", (0, 0)) is None
+    >>> virtual_chunk_url({}, "t/m-1", (0, 0)) is None
     True
     """
     if index is None or not isinstance(store, icechunk.IcechunkStore):
@@ -56,7 +59,7 @@ def read_error(
     interrupt = signal_failure(error)
     if interrupt is not None:
         raise interrupt
-    text = f"{what}: {reason(error, store, path, index)}"
+    text = f"{what}: {read_failure_text(error, store, path, index)}"
     prefix = refused_prefix(error, store)
     return ReadError(text) if prefix is None else NotAuthorizedError(text, prefix)
 
@@ -81,10 +84,10 @@ def refused_prefix(error: Exception, store: Any) -> str | None:
 
 
 @contextmanager
-def helpful_refusals(store: Any, path: str) -> Iterator[None]:
+def explain_refusals(store: Any, path: str) -> Iterator[None]:
     """Around reads of stored chunks: for files that may not be read, raise `NotAuthorizedError`.
 
-    >>> with helpful_refusals({}, "t/m-1"):
+    >>> with explain_refusals({}, "t/m-1"):
     ...     pass
     """
     try:
@@ -116,22 +119,22 @@ def check_access(store: Any, arrays: Iterable[tuple[str, int]]) -> None:
             left -= met
             key = "/".join([path, "c", *map(str, table.index[row].tolist())])
             # Any other error is reported to those who read it.
-            with suppress(icechunk.IcechunkError), helpful_refusals(store, path):
-                start(_first_byte(store, key)).result()
+            with suppress(icechunk.IcechunkError), explain_refusals(store, path):
+                run_on_event_loop(_first_byte(store, key)).result()
 
 
 async def _first_byte(store: icechunk.IcechunkStore, key: str) -> None:
     await store.get(key, default_buffer_prototype(), RangeByteRequest(0, 1))
 
 
-def reason(error: Exception, store: Any, path: str, index: tuple[int, ...] | None) -> str:
+def read_failure_text(error: Exception, store: Any, path: str, index: tuple[int, ...] | None) -> str:
     """What is wrong with a chunk, in helpful words.
 
-    >>> reason(ValueError("bad bytes"), {}, "t/m-1", (0,))
+    >>> read_failure_text(ValueError("bad bytes"), {}, "t/m-1", (0,))
     'bad bytes'
     """
     text = str(error).split("\n\ncontext:")[0].strip()  # the call chain inside Icechunk
-    place = origin(store, path, index)
+    place = virtual_chunk_url(store, path, index)
     if place is not None and place not in text:
         text = f"{text} ({place})"
     if place is not None and any(words in text.lower() for words in GONE):

@@ -31,7 +31,7 @@ type Encoded = Any
 """Bytes as they are stored: anything with the buffer protocol, or a `FileSpan` that has not been read yet."""
 
 
-class Spans(NamedTuple):
+class ByteRanges(NamedTuple):
     """Bytes of one member's stored objects: whole objects, or a range of each."""
 
     source: EngineMember
@@ -53,11 +53,11 @@ class Spans(NamedTuple):
     """Which inner chunk of each shard is meant, in C order, if the fetcher looks them up: `start` counts from
     its first byte. None if bytes of the object itself are meant."""
 
-    def select(self, which: Any) -> Spans:
+    def select(self, which: Any) -> ByteRanges:
         """Some of them."""
         columns = self.start, self.nbytes, self.request, self.within
         others = (None if column is None else column[which] for column in columns)
-        return Spans(self.source, self.blob[which], *others)
+        return ByteRanges(self.source, self.blob[which], *others)
 
 
 class Cost(NamedTuple):
@@ -70,7 +70,7 @@ class Cost(NamedTuple):
     """The number of bytes that arrive; None if that is not known beforehand."""
 
 
-class Pending(Protocol):
+class PendingBytes(Protocol):
     """Bytes that are on their way."""
 
     @property
@@ -94,14 +94,14 @@ class Fetcher(Protocol):
     in_threads: bool
     """Whether bytes are read one by one in the thread that decodes them, so that nothing is held ahead."""
 
-    def request_numbers(self, spans: Sequence[Spans]) -> list[Ints] | None:
+    def request_numbers(self, spans: Sequence[ByteRanges]) -> list[Ints] | None:
         """For each range of all members, the number of its request; ranges that come together share one.
         Numbers rise in the best order for requests. None if it does not matter."""
 
-    def cost(self, spans: Sequence[Spans]) -> Cost:
+    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
         """What `begin` with the same ranges would cost."""
 
-    def begin(self, spans: Sequence[Spans]) -> Pending:
+    def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         """Start to fetch, and return where the bytes will be."""
 
 
@@ -115,7 +115,7 @@ class StoreFetcher(Fetcher, Protocol):
     """Whether what it says stays true, as in a read-only snapshot; if so, sizes and indexes may be kept."""
 
     looks_into_shards: bool
-    """Whether it finds inner chunks in their shards itself, while it reads; see `Spans.within`."""
+    """Whether it finds inner chunks in their shards itself, while it reads; see `ByteRanges.within`."""
 
     supports_ranges: bool
     """Whether a piece of an object costs less than the whole; not if both are views of memory."""
@@ -131,7 +131,7 @@ class StoreFetcher(Fetcher, Protocol):
 type KeyRange = tuple[str, ByteRequest | None]
 
 
-def requests_of(spans: Sequence[Spans]) -> Iterator[KeyRange]:
+def requests_of(spans: Sequence[ByteRanges]) -> Iterator[KeyRange]:
     """The key and byte range of everything that is wanted, in order."""
     for source, blob, starts, nbytes, *_ in spans:
         keys = source.keys(blob)
@@ -142,14 +142,14 @@ def requests_of(spans: Sequence[Spans]) -> Iterator[KeyRange]:
             yield key, SuffixByteRequest(length) if first < 0 else RangeByteRequest(first, first + length)
 
 
-def cost_of(spans: Sequence[Spans]) -> Cost:
+def cost_of(spans: Sequence[ByteRanges]) -> Cost:
     """What requesting each of these costs."""
     sizes = [item.nbytes for item in spans if item.blob.size]
     known = [int(nbytes.sum()) for nbytes in sizes if nbytes is not None]
     return Cost(sum(item.blob.size for item in spans), sum(known) if len(known) == len(sizes) else None)
 
 
-class Plain:
+class OpaqueStore:
     """A store that says nothing about an object before it is read, and treats all members alike."""
 
     in_threads = is_near = False
@@ -163,7 +163,7 @@ class Plain:
     def for_member(self, source: EngineMember) -> Self:
         return self
 
-    def request_numbers(self, spans: Sequence[Spans]) -> None:
+    def request_numbers(self, spans: Sequence[ByteRanges]) -> None:
         return None
 
 
@@ -182,7 +182,7 @@ class DeferredBytes:
         """Nothing is running."""
 
 
-class SynchronousStore(Plain):
+class SynchronousStore(OpaqueStore):
     """A store that can be read without an event loop, such as memory."""
 
     in_threads = is_near = True
@@ -192,20 +192,20 @@ class SynchronousStore(Plain):
         self.supports_ranges = type(store) is not MemoryStore
         self.name = f"{type(store).__name__}, in threads"
 
-    def cost(self, spans: Sequence[Spans]) -> Cost:
+    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
         return cost_of(spans)
 
-    def begin(self, spans: Sequence[Spans]) -> Pending:
+    def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         return DeferredBytes(partial(self._read, spans))
 
-    def _read(self, spans: Sequence[Spans]) -> Generator[Encoded | None]:
+    def _read(self, spans: Sequence[ByteRanges]) -> Generator[Encoded | None]:
         get, prototype = self._store.get_sync, default_buffer_prototype()
         for key, byte_range in requests_of(spans):
             content = get(key, prototype=prototype, byte_range=byte_range)
             yield None if content is None else content.as_numpy_array()
 
 
-def start[T](work: Coroutine[Any, Any, T]) -> Future[T]:
+def run_on_event_loop[T](work: Coroutine[Any, Any, T]) -> Future[T]:
     """Run a coroutine on zarr's event loop, without waiting for it."""
     loop = event_loop()
     try:
@@ -222,7 +222,7 @@ class LoopFetch:
     """Bytes that the event loop is fetching; an exception in the list is raised in their place."""
 
     def __init__(self, work: Coroutine[Any, Any, list[Any]]) -> None:
-        self.arrival = self._future = start(work)
+        self.arrival = self._future = run_on_event_loop(work)
 
     def __iter__(self) -> Generator[Encoded | None]:
         items = self._future.result()
@@ -236,7 +236,7 @@ class LoopFetch:
         self._future.cancel()
 
 
-class ConcurrentStore(Plain):
+class ConcurrentStore(OpaqueStore):
     """A store that only works on an event loop: zip files, object stores, HTTP."""
 
     def __init__(self, store: Store) -> None:
@@ -244,10 +244,10 @@ class ConcurrentStore(Plain):
         self._gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
         self.name = f"{type(store).__name__}, concurrently"
 
-    def cost(self, spans: Sequence[Spans]) -> Cost:
+    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
         return cost_of(coalesce_spans(spans)[0])
 
-    def begin(self, spans: Sequence[Spans]) -> Pending:
+    def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         ranges, parts = coalesce_spans(spans)
         return LoopFetch(self._get(list(requests_of(ranges)), parts))
 
@@ -312,6 +312,6 @@ def read_key(store: Any, key: str) -> bytes | None:
     value = (
         store.get_sync(key, prototype=prototype)
         if store_supports_sync_io(store)
-        else start(store.get(key, prototype)).result()
+        else run_on_event_loop(store.get(key, prototype)).result()
     )
     return None if value is None else bytes(value.to_bytes())

@@ -33,7 +33,15 @@ from intarsia.engine.fetch.byte_ranges import (
     coalesce_ranges,
     group_ranges,
 )
-from intarsia.engine.fetch.store import Cost, Encoded, FileSpan, LoopFetch, Pending, Spans, requests_of
+from intarsia.engine.fetch.store import (
+    ByteRanges,
+    Cost,
+    Encoded,
+    FileSpan,
+    LoopFetch,
+    PendingBytes,
+    requests_of,
+)
 from intarsia.engine.fetch.symlinks import Folders
 from intarsia.errors import ChunkDecodeError
 from intarsia.parallel import check_store
@@ -70,7 +78,7 @@ class Container:
     @cached_property
     def folders(self) -> Folders:
         """The directories below the prefix, if it is one of this machine: no link may lead out of it."""
-        return Folders("/" + inside(self.prefix))
+        return Folders("/" + object_path(self.prefix))
 
     def key(self, url: str) -> str:
         """The path of a file below the prefix.
@@ -78,16 +86,16 @@ class Container:
         >>> Container("file:///data/").key("file:///data/2002/sst%20daily.nc")
         '2002/sst daily.nc'
         """
-        return inside(url)[len(inside(self.prefix)) :]
+        return object_path(url)[len(object_path(self.prefix)) :]
 
     def read(self, name: str) -> bytes:
         """The content of a small file below the prefix."""
         if self.is_local:
-            with open(f"/{inside(self.prefix)}{name}", "rb") as file:
+            with open(f"/{object_path(self.prefix)}{name}", "rb") as file:
                 return file.read()
         import obstore
 
-        return bytes(obstore.get(self.store, inside(self.prefix) + name).bytes())
+        return bytes(obstore.get(self.store, object_path(self.prefix) + name).bytes())
 
 
 @dataclass(frozen=True)
@@ -148,10 +156,10 @@ def is_plain(url: str) -> bool:
     return all(step not in ("", ".", "..") for step in steps) and "\\" not in url and "\0" not in unquote(url)
 
 
-def inside(url: str) -> str:
+def object_path(url: str) -> str:
     """The path of an object in its bucket or on its host, or of a file without its leading slash.
 
-    >>> inside("s3://bucket/2002/sst%20daily.nc")
+    >>> object_path("s3://bucket/2002/sst%20daily.nc")
     '2002/sst daily.nc'
     """
     return unquote(urlsplit(url).path).lstrip("/")
@@ -194,7 +202,7 @@ class FileRanges(NamedTuple):
     files: list[ReferencedFile]
 
     @classmethod
-    def of(cls, session: IcechunkSession, spans: Sequence[Spans], *, local: bool) -> FileRanges:
+    def of(cls, session: IcechunkSession, spans: Sequence[ByteRanges], *, local: bool) -> FileRanges:
         """What is read from files of this machine, or from elsewhere. Files are numbered afresh: members
         that share a file share its number."""
         numbers: dict[tuple[str, Any], int] = {}
@@ -214,7 +222,7 @@ class FileRanges(NamedTuple):
         owner, start, nbytes = (np.concatenate(column) for column in zip(*columns, strict=True))
         return cls(owner, start, nbytes, files)
 
-    def coalesce(self, spans: Sequence[Spans], limits: Limits) -> tuple[Ints, RangeRequests]:
+    def coalesce(self, spans: Sequence[ByteRanges], limits: Limits) -> tuple[Ints, RangeRequests]:
         """The positions of what is read from files, and the requests for it: those that the spans name, if
         they name any."""
         own = np.flatnonzero(self.owner >= 0)
@@ -226,17 +234,17 @@ class FileRanges(NamedTuple):
         return own, coalesce_ranges(*columns, limits)
 
 
-class JoinedSources:
+class CoalescedFetcher:
     """Fetches neighbours in source files together; the two kinds of places differ in how they are read."""
 
     def __init__(self, session: IcechunkSession, name: str, limits: Limits, *, local: bool) -> None:
         self._session, self.name, self._limits = session, name, limits
         self.in_threads = local
 
-    def _ranges(self, spans: Sequence[Spans]) -> FileRanges:
+    def _ranges(self, spans: Sequence[ByteRanges]) -> FileRanges:
         return FileRanges.of(self._session, spans, local=self.in_threads)
 
-    def request_numbers(self, spans: Sequence[Spans]) -> list[Ints] | None:
+    def request_numbers(self, spans: Sequence[ByteRanges]) -> list[Ints] | None:
         if not any(self._session.listed(item.source).files for item in spans):
             return None
         ranges = self._ranges(spans)
@@ -245,7 +253,7 @@ class JoinedSources:
         number[own] = requests.request
         return _split(number, spans)
 
-    def cost(self, spans: Sequence[Spans]) -> Cost:
+    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
         ranges = self._ranges(spans)
         _, requests = ranges.coalesce(spans, self._limits)
         owners = zip(spans, _split(ranges.owner, spans), strict=True)
@@ -254,7 +262,7 @@ class JoinedSources:
         return Cost(requests.owner.size + others.requests, nbytes)
 
 
-def _split(column: Ints, spans: Sequence[Spans]) -> list[Ints]:
+def _split(column: Ints, spans: Sequence[ByteRanges]) -> list[Ints]:
     """A column of all that is requested, divided by member."""
     return np.split(column, np.cumsum([item.blob.size for item in spans])[:-1])
 
@@ -288,11 +296,11 @@ class OpenSource:
             self._number = -1
 
 
-def read_joined(
-    spans: Sequence[Spans],
+def read_coalesced(
+    spans: Sequence[ByteRanges],
     ranges: FileRanges,
-    own: Callable[[Spans], Iterable[Encoded | None]],
-    ask_icechunk: Callable[[Spans], bytes],
+    own: Callable[[ByteRanges], Iterable[Encoded | None]],
+    ask_icechunk: Callable[[ByteRanges], bytes],
 ) -> Generator[Encoded | None]:
     """Everything that is requested, in order; neighbours in a source file of this machine in one go.
 
@@ -331,21 +339,21 @@ def read_joined(
         sources.close()
 
 
-class SourceObjects(JoinedSources):
+class SourceObjects(CoalescedFetcher):
     """Objects elsewhere, requested on the event loop, many at a time."""
 
     def __init__(self, session: IcechunkSession) -> None:
         super().__init__(session, "source objects, neighbours joined", REMOTE, local=False)
         self._gate = asyncio.Semaphore(max(1, REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency")))
 
-    def begin(self, spans: Sequence[Spans]) -> Pending:
+    def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         check_store(self._session.store)
         ranges = self._ranges(spans)
         own, requests = ranges.coalesce(spans, self._limits)
         return LoopFetch(self._get(spans, ranges, own, requests))
 
     async def _get(
-        self, spans: Sequence[Spans], ranges: FileRanges, own: Ints, requests: RangeRequests
+        self, spans: Sequence[ByteRanges], ranges: FileRanges, own: Ints, requests: RangeRequests
     ) -> list[Any]:
         keys = list(requests_of(spans))
         items: list[Any] = [None] * len(keys)
@@ -403,7 +411,7 @@ class SourceObjects(JoinedSources):
             options["if_match"] = f'"{checksum}"'
         try:
             async with self._gate:
-                found = await obstore.get_async(container.store, inside(url), options=options)
+                found = await obstore.get_async(container.store, object_path(url), options=options)
                 if not _is_the_same(found.meta, checksum):
                     return _ChangedError(f"{url} is no longer the file that was referred to")
                 content = memoryview(await found.bytes_async())
