@@ -140,10 +140,10 @@ def export(
     args.check_explicit(options, "leave them to zarr")
     path = array.strip("/")
     place.node(path)  # raises an error that says what there is
-    source = place.zarr_store()
-    if options.get("to") == "virtual" and place.repo is not None:
+    source, is_virtual = place.zarr_store(), options.get("to") == "virtual"
+    if is_virtual and place.repo is not None:
         source, options["snapshot_id"] = place.repo, place.session().snapshot_id
-    with progress_on_stderr("exporting", counted=False) as progress:
+    with progress_on_stderr("exporting", unit="steps" if is_virtual else "bytes") as progress:
         made = intarsia.export(source, target, target_path, source_path=path, progress=progress, **options)
     arrays = [each for each in walk(open_source(made)) if not isinstance(each.node, zarr.Group)]
     nbytes = sum(each.node.nbytes for each in arrays if not isinstance(each.node, zarr.Group))
