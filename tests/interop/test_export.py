@@ -163,7 +163,9 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
 def test_memory_does_not_grow_with_the_array(tmp_path, monkeypatch):
     import functools
 
-    monkeypatch.setattr(node_copies, "blocks", functools.partial(node_copies.blocks, most_bytes=1 << 18))
+    monkeypatch.setattr(
+        node_copies, "tile_in_blocks", functools.partial(node_copies.tile_in_blocks, most_bytes=1 << 18)
+    )
     array = intarsia.create(tmp_path / "own.zarr", "t", shape=(0, 1024), chunks=(16, 1024), dtype="f8")
     for _ in range(16):
         array.append(np.random.default_rng(0).random((256, 1024)), codecs=[])  # 2 MiB each

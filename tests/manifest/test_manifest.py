@@ -447,16 +447,17 @@ def test_what_a_killed_writer_leaves_is_listed_and_removed(tmp_path):
     member = tmp_path / "a" / array.regions[0].name
     shutil.copytree(member, tmp_path / "a" / LEFT)
     (tmp_path / "a" / LEFT / "zarr.json").unlink()  # its removal was interrupted
-    unfinished = member / "c" / f"1.{'0' * 32}.partial"
-    unfinished.write_bytes(b"half a chunk")
+    unfinished = [member / "c" / f"1.{'0' * 32}{number}.partial" for number in ("", "-7")]
+    for file in unfinished:  # zarr's, and that of a write of many chunks
+        file.write_bytes(b"half a chunk")
     mine = member / "c" / "notes.partial"
     mine.write_bytes(b"none of ours")
-    left = (f"a/{LEFT}", f"a/{member.name}/c/{unfinished.name}")
+    left = (f"a/{LEFT}", *(f"a/{member.name}/c/{file.name}" for file in sorted(unfinished)))
     assert intarsia.verify(tmp_path, "a") == ()
     assert intarsia.vacuum(tmp_path, dry_run=True) == left
     assert intarsia.vacuum(tmp_path) == left
     assert not (tmp_path / "a" / LEFT).exists()
-    assert not unfinished.exists()
+    assert not any(file.exists() for file in unfinished)
     assert mine.exists()
     assert intarsia.verify(tmp_path, "a") == ()
 

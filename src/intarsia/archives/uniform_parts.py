@@ -35,7 +35,7 @@ type Bounds = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class StoredChunk:
+class ChunkReference:
     """Where the bytes of one chunk are."""
 
     index: tuple[int, ...]
@@ -81,7 +81,7 @@ class UniformArray:
     _first: tuple[int, ...] = ()
     """The index of the first chunk in the member."""
 
-    def stored_chunks(self) -> Iterator[StoredChunk]:
+    def stored_chunks(self) -> Iterator[ChunkReference]:
         """Every chunk that is stored."""
         if self.member is None or self._table is None:
             return
@@ -91,7 +91,7 @@ class UniformArray:
         rows = np.flatnonzero(((index >= 0) & (index < np.array(grid, dtype=np.int64))).all(axis=1))
         for row in rows.tolist():
             place = tuple(table.index[row].tolist())
-            yield StoredChunk(
+            yield ChunkReference(
                 tuple(index[row].tolist()),
                 place,
                 f"{self.member.path}/{self.member.metadata.encode_chunk_key(place)}",
@@ -100,7 +100,7 @@ class UniformArray:
                 int(table.nbytes[row]),
             )
 
-    def read(self, chunk: StoredChunk) -> bytes:
+    def read(self, chunk: ChunkReference) -> bytes:
         """The encoded bytes of a chunk that the repository itself holds."""
         assert self.member is not None
         content = sync(self.member.store.get(chunk.key, default_buffer_prototype()))

@@ -16,7 +16,7 @@ from intarsia._compat import sync
 from intarsia._icechunk import safe_store
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
-from intarsia.archives.uniform_parts import EXPORT, StoredChunk, UniformArray, uniform_parts
+from intarsia.archives.uniform_parts import EXPORT, ChunkReference, UniformArray, uniform_parts
 from intarsia.archives.write_plan import write_plain
 from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.engine.fetch.icechunk_checksums import Checksum
@@ -86,7 +86,7 @@ class VirtualParts:
         return self._checksums[member.path]
 
 
-def _reference(chunk: StoredChunk, checksum: Checksum) -> icechunk.VirtualChunkSpec:
+def _reference(chunk: ChunkReference, checksum: Checksum) -> icechunk.VirtualChunkSpec:
     """A reference to the version of the source file that the dataset refers to."""
     etag = checksum if isinstance(checksum, str) else None
     time = datetime.fromtimestamp(checksum, UTC) if isinstance(checksum, int) else None

@@ -58,10 +58,10 @@ def count_chunks(source: Sequence[AxisSelector], sizes: Sequence[int], *, points
     return prod(len(chunks_along(*axis)) for axis in zip(source, sizes, strict=True))
 
 
-class Strip(NamedTuple):
+class RegionRun(NamedTuple):
     """Regions that continue one another, both in the array and in their member; their packings may differ.
 
-    >>> Strip(np.array([5, 3, 8]), 0, np.array([10, 20])).holding(np.array([0, 10, 99])).tolist()
+    >>> RegionRun(np.array([5, 3, 8]), 0, np.array([10, 20])).holding(np.array([0, 10, 99])).tolist()
     [0, 1, 2]
     """
 
@@ -78,14 +78,14 @@ class Strip(NamedTuple):
         """The number of the region that holds each of these indices of the axis."""
         return self.borders.searchsorted(indices, side="right")
 
-    def to_member_axes(self, view: View) -> Strip:
+    def to_member_axes(self, view: View) -> RegionRun:
         """The strip as seen by the member that this view shows."""
         axis = next(k for k, axis in enumerate(view.axes) if axis.source == self.axis)
         offset = view.axes[axis].offset
         if view.axes[axis].stride > 0:
-            return Strip(self.rows, axis, offset + self.borders)
+            return RegionRun(self.rows, axis, offset + self.borders)
         # A region that begins at position p ends at index offset - p of the member; the next begins there.
-        return Strip(self.rows[::-1], axis, (offset + 1 - self.borders)[::-1])
+        return RegionRun(self.rows[::-1], axis, (offset + 1 - self.borders)[::-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Part:
     at: Mapping[int, int] = field(default_factory=dict)
     """The output's index on axes that the member does not have."""
 
-    strip: Strip | None = None
+    strip: RegionRun | None = None
     """The regions, if there are several."""
 
     def onto(self, out: Values) -> Values:
@@ -206,7 +206,7 @@ class TouchedRegions(NamedTuple):
     """The last elements, excluded."""
     shift: Ints
     """Where element 0 lies in the member."""
-    strips: Sequence[Strip | None]
+    strips: Sequence[RegionRun | None]
 
     @classmethod
     def of(cls, manifest: Manifest, rows: Ints) -> TouchedRegions:
@@ -243,7 +243,7 @@ def in_strips(manifest: Manifest, touched: TouchedRegions) -> TouchedRegions:
     rows, start, stop, shift = (column[order] for column in (rows, start, stop, shift))
     places = start[:, along] + shift[:, along]
     strips = [
-        Strip(rows[i : j + 1], along, places[i + 1 : j + 1]) if j > i else None
+        RegionRun(rows[i : j + 1], along, places[i + 1 : j + 1]) if j > i else None
         for i, j in zip(begins.tolist(), ends.tolist(), strict=True)
     ]
     return TouchedRegions(rows[begins], start[begins], stop[ends], shift[begins], strips)

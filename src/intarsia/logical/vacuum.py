@@ -29,7 +29,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.document import MANIFEST_KEY
 
-UNFINISHED = re.compile(r".*\.[0-9a-f]{32}\.partial\Z")
+UNFINISHED = re.compile(r".*\.[0-9a-f]{32}(-\d+)?\.partial\Z")
 """Files that zarr's LocalStore writes before it gives them their name."""
 
 

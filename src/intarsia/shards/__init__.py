@@ -4,6 +4,7 @@ A slotted shard is a valid `sharding_indexed` shard whose inner chunks lie at fi
 
 - `slots` says where they lie, `inner_codecs` how large they are; `handle` is an array seen as shard files.
 - `chunks` reads and writes them while others do; `locks`, `files` and `replace_shard` make that safe.
+  `files` also removes what killed writers left.
 - `compaction` removes the slots; `inspection` looks at all shards.
 """
 

@@ -4,7 +4,7 @@
   files may be read: `authorization`.
 - `commit` has the one loop that commits beside other writers; `locking` guards local repositories.
 - On top of it: `transaction`, `append_recode`, `forks`, `maintain` (replicas and the policy).
-- `history`, `diff`; `verify_vacuum`: verify and vacuum, also of a whole repository; leftovers.
+- `history`, `diff`; `verify_vacuum` verifies, and finds and removes what killed writers left.
 """
 
 import lazy_loader
