@@ -181,7 +181,7 @@ def open_mur(output: Path, times: int = 4) -> None:
             print(f"  {run.first[:10]}  {run.files:>2} files  {run.codecs:<14}  {chunks}")
     print()
     tell(
-        "Whoever comes next opens one dataset, not many files. We open it and read a series at one point, "
+        "From now on everybody opens one dataset, not many files. We open it and read a series at one point, "
         "then do the same with the files and `xarray.open_mfdataset`, in turns, three times each."
     )
 
