@@ -10,8 +10,7 @@ Beside it: `cache` (archives that are opened in one line), `cf` (attributes: pac
 `parsed_file` (what a parser returns), `preprocess` (the caller's function), `provenance` (which file holds
 what), `relocation` (files that moved), `source_access` (letting a repository read its sources).
 
-For programs without intarsia: `uniform_parts` (the parts of a dataset that have one encoding), which
-`kerchunk` and `virtual_zarr` write as plain references.
+For programs without intarsia, `references/` writes datasets as plain references.
 
 To add a format, add a file to `formats/` and its module to `parse.FORMATS`.
 

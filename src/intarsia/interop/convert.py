@@ -15,7 +15,7 @@ from zarr.errors import ContainsArrayError, ContainsGroupError
 from zarr.storage import StorePath
 
 from intarsia._compat import sync
-from intarsia.archives.virtual_zarr import VirtualParts
+from intarsia.archives.references.to_virtual_zarr import VirtualParts
 from intarsia.codecs import CodecLike
 from intarsia.display import one_line, place_text
 from intarsia.errors import OverwriteError, ReadOnlyError, ShapeError, argument

@@ -16,7 +16,7 @@ from intarsia._compat import sync
 from intarsia._icechunk import safe_store
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
-from intarsia.archives.uniform_parts import EXPORT, ChunkReference, UniformArray, uniform_parts
+from intarsia.archives.references.uniform_parts import EXPORT, ChunkReference, UniformArray, uniform_parts
 from intarsia.archives.write_plan import write_plain
 from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.engine.fetch.icechunk_checksums import Checksum

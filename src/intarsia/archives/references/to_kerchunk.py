@@ -25,7 +25,7 @@ from zarr.dtype import parse_dtype
 
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.locations import local_path
-from intarsia.archives.uniform_parts import EXPORT, LoadedArray, UniformArray, uniform_parts
+from intarsia.archives.references.uniform_parts import EXPORT, LoadedArray, UniformArray, uniform_parts
 from intarsia.display import codecs_text
 from intarsia.errors import UnreachableMembersError
 from intarsia.extras import import_extra

@@ -1,0 +1,1 @@
+"""Tests of references for programs without intarsia."""
