@@ -9,11 +9,13 @@ import icechunk
 import numpy as np
 import pytest
 import zarr
+from filelock import FileLock
 from zarr.storage import LocalStore
 
 import intarsia
 from intarsia._icechunk import IcechunkStore
 from intarsia.engine import write_chunks
+from intarsia.versions import locking
 
 INTERRUPTED = """
 import concurrent.futures, faulthandler, random, signal, sys, tempfile
@@ -109,6 +111,45 @@ def test_no_lock_is_held_around_a_loop_of_the_same_function():
         for loop in loops_in(ast.Module(node.body, []))
     ]
     assert held == []
+
+
+def lock_with_an_interrupt(path, at):
+    """Take the commit lock, with Ctrl-C at an instruction of the code that takes it; was there one?"""
+    left = at
+
+    def trace(frame, event, _):
+        nonlocal left
+        if event == "call" and frame.f_code.co_filename != locking.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    try:
+        sys.settrace(trace)
+        with locking.lock_directory(path):
+            pass
+    except KeyboardInterrupt:
+        sys.settrace(None)
+        with locking.lock_directory(path, timeout=0):
+            pass
+    finally:
+        sys.settrace(None)
+    return left <= 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_at_any_instruction_leaves_no_lock(tmp_path):
+    at = 1
+    while lock_with_an_interrupt(tmp_path, at):
+        lock = FileLock(locking.lock_file(tmp_path))
+        lock.acquire(timeout=0)  # as another process would
+        lock.release()
+        at += 1
+    assert at > 40
 
 
 @pytest.mark.torture

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import icechunk
 
 from intarsia._compat import storage_path
 from intarsia.errors import LockTimeoutError, RepositoryError
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
 
 LOCK_SECONDS = 600.0
 """How long to wait for other writers; a commit takes well under a second, so after this something hangs."""
@@ -100,47 +97,84 @@ def commit_lock(store: icechunk.Repository, timeout: float = LOCK_SECONDS) -> It
 @contextmanager
 def lock_directory(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
     """Hold the lock of the repository in a directory, which must exist; the repository need not."""
-    from filelock import FileLock, Timeout  # readers need no lock
-
     file = lock_file(path)
     # A thread uses one object per file, so that it may take the lock again while it holds it.
-    lock = _held.locks.get(file) or FileLock(file, mode=_lock_mode(path))
+    lock = _held.locks.get(file)
+    if lock is not None and not lock.closed and lock.process == os.getpid():
+        _acquire(lock, path, timeout)
+        yield
+        return
     try:
-        lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
-    except Timeout:
-        raise LockTimeoutError(
-            f"no commit to {path} was possible for {timeout:g} seconds: another process holds {file}.\n"
-            "  Find it (fuser, lsof) and see what it waits for; the lock ends with the process"
-        ) from None
+        lock = _held.locks[file] = _open_lock(path, file)
     except OSError as error:
         raise RepositoryError(
             f"cannot write to the repository {path}: "
             f"its lock file {file} cannot be made ({error.strerror}).\n"
             "  Writers need write permission for the repository"
         ) from error
-    _held.locks[file] = lock
     try:
+        _acquire(lock, path, timeout)
         yield
     finally:
-        lock.release()
-        if not lock.is_locked:
-            _held.locks.pop(file, None)
+        lock.close()
+
+
+class _LockFile(io.FileIO):
+    """An open lock file. Its lock ends when it is closed, at the latest with the last reference to it.
+
+    So nothing is left taken if Ctrl-C comes between its acquisition and the block that releases it.
+    """
+
+    acquired = False
+
+    def __init__(self, file: Path, mode: str) -> None:
+        self.process = os.getpid()
+        super().__init__(file, mode)
+
+    def close(self) -> None:
+        from filelock import unlock_descriptor
+
+        # A process that was forked meanwhile shares the lock: closing the file here alone would not end it,
+        # and that process must not end it at all.
+        if self.acquired and self.process == os.getpid():
+            self.acquired = False
+            unlock_descriptor(self.fileno())
+        super().close()
+
+    __del__ = close
+
+
+def _open_lock(path: Path, file: Path) -> _LockFile:
+    """Everybody who may write to the repository's directory may lock it."""
+    try:
+        lock = _LockFile(file, "xb")
+    except FileExistsError:
+        return _LockFile(file, "r+b")
+    file.chmod(0o644 | path.stat().st_mode & 0o022)
+    return lock
+
+
+def _acquire(lock: _LockFile, path: Path, timeout: float) -> None:
+    from filelock import lock_descriptor  # readers need no lock
+
+    deadline = time.monotonic() + timeout
+    while not lock.acquired:
+        lock.acquired = lock_descriptor(lock.fileno(), blocking=False)
+        if not lock.acquired:
+            if time.monotonic() >= deadline:
+                raise LockTimeoutError(
+                    f"no commit to {path} was possible for {timeout:g} seconds: "
+                    f"another process holds {lock.name}.\n"
+                    "  Find it (fuser, lsof) and see what it waits for; the lock ends with the process"
+                )
+            time.sleep(POLL_SECONDS)
 
 
 class _ThreadLocks(threading.local):
-    """The locks that a thread holds.
-
-    Only the code that holds a lock keeps it alive: if Ctrl-C comes between its acquisition and the block that
-    releases it, it is released with the frame that it was acquired in.
-    """
+    """The lock files that a thread has open; only the code that holds a lock keeps it alive."""
 
     def __init__(self) -> None:
-        self.locks: WeakValueDictionary[Path, BaseFileLock] = WeakValueDictionary()
+        self.locks: WeakValueDictionary[Path, _LockFile] = WeakValueDictionary()
 
 
 _held = _ThreadLocks()
-
-
-def _lock_mode(path: Path) -> int:
-    """The permissions of the lock file: everybody who may write to the repository's directory may lock it."""
-    return 0o644 | (path.stat().st_mode & 0o022 if path.exists() else 0)
