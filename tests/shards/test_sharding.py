@@ -159,6 +159,17 @@ def test_every_write_does_what_numpy_does(data, geometry):
         assert np.array_equal(zarr.open_array(directory, mode="r")[...], expected)
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_many_nested_shards_do_not_wait_for_each_other(tmp_path, pipeline, depth):
+    codecs = CHAINS["shuffle and crc32c"]
+    for size in (2, 4)[:depth]:
+        codecs = (ShardingCodec(chunk_shape=(size,), codecs=codecs),)
+    array = fleet.make_array(tmp_path, shape=(256,), chunks=(8,), shards=(16,), codecs=codecs)
+    slots = intarsia.shards.slotted(array)
+    slots[:] = expected = np.arange(256, dtype="i4")
+    assert np.array_equal(slots[...], expected)
+
+
 @pytest.fixture
 def array(tmp_path):
     return fleet.make_array(tmp_path, shape=(40, 40), chunks=(4, 8), shards=(16, 32))

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self, cast
 
-from zarr.abc.codec import BytesBytesCodec, Codec
+from zarr.abc.codec import BytesBytesCodec, Codec, CodecPipeline
 from zarr.codecs import ShardingCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
 from intarsia.codecs.codec_path import MultiPartCodec
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import names_chunks
+from intarsia.codecs.context import BatchedPipeline, names_chunks
 from intarsia.codecs.nested import run_coroutine
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import NoSlotBoundError
@@ -104,15 +104,29 @@ def with_chunk_positions(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
     'NestedShard'
     """
     return tuple(
-        NestedShard(**{field.name: getattr(codec, field.name) for field in fields(ShardingCodec)})
-        if isinstance(codec, ShardingCodec) and names_chunks(codec)
-        else codec
+        NestedShard.of(codec) if isinstance(codec, ShardingCodec) and names_chunks(codec) else codec
         for codec in codecs
     )
 
 
 class NestedShard(ShardingCodec):
     """A shard that is an inner chunk of another one. A pipeline tells its codecs which chunk they work on."""
+
+    @classmethod
+    def of(cls, codec: ShardingCodec) -> Self:
+        """The same sharding, at all depths."""
+        same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
+        return cls(**same | {"codecs": with_chunk_positions(codec.codecs)})
+
+    @property
+    def codec_pipeline(self) -> CodecPipeline:
+        """One without threads of its own.
+
+        The outer pipeline waits for this one, in a thread of the pool that zarr's fused pipelines share: if
+        this one needed threads of that pool, too, all of them could be waiting.
+        """
+        pipeline: CodecPipeline = BatchedPipeline.from_codecs(self.codecs)
+        return pipeline
 
     def _encode_sync(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
         return run_coroutine(self._encode_single(shard_array, shard_spec))
