@@ -496,8 +496,8 @@ def test_the_repository_of_a_report_can_read_what_was_named_also_if_nothing_was_
 
 
 def test_a_long_table_of_runs_is_shortened_when_printed():
-    run = intarsia.types.Run("sst", 0, 1, "a", "b", 1, (1,), "raw", "int16", "")
-    text = str(intarsia.types.Runs((run,) * 500))
+    run = intarsia.types.EncodingRun("sst", 0, 1, "a", "b", 1, (1,), "raw", "int16", "")
+    text = str(intarsia.types.EncodingRuns((run,) * 500))
     assert len(text.splitlines()) == 62
     assert "… and 440 more rows" in text
 

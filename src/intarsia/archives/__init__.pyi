@@ -1,20 +1,20 @@
 from .ingest_arguments import from_attribute, from_name, from_variable
-from .ingest_report import FileReport, IngestReport, Run, Runs
+from .ingest_report import EncodingRun, EncodingRuns, FileReport, IngestReport
 from .ingestion import ingest, lint, remove
-from .plan.lint_findings import Drift
+from .plan.lint_findings import LintFinding
 from .provenance import SourceChunk, SourceFile, SourceFiles, SourcePart, sources
 from .references.to_kerchunk import KerchunkFile, to_kerchunk
 from .relocation import Relocation, relocate
 from .source_access import authorize, containers
 
 __all__ = [
-    "Drift",
+    "EncodingRun",
+    "EncodingRuns",
     "FileReport",
     "IngestReport",
     "KerchunkFile",
+    "LintFinding",
     "Relocation",
-    "Run",
-    "Runs",
     "SourceChunk",
     "SourceFile",
     "SourceFiles",

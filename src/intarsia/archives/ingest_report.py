@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from intarsia.archives.plan.lint_findings import Drift, Drifts
+from intarsia.archives.plan.lint_findings import LintFinding, LintFindings
 from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, count_text, size_text
 from intarsia.errors import argument
 from intarsia.logical.hierarchy import joined_path
@@ -63,10 +63,10 @@ class FileReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EncodingRun:
     """Consecutive files in which one variable is encoded in the same way.
 
-    >>> run = Run("sst", 0, 2, "2002-06-01", "2002-06-02", 2, (1, 9), "shuffle+zlib-4", "int16", "")
+    >>> run = EncodingRun("sst", 0, 2, "2002-06-01", "2002-06-02", 2, (1, 9), "shuffle+zlib-4", "int16", "")
     >>> run.stop - run.start, run.copied
     (2, '')
     """
@@ -108,12 +108,12 @@ class Run:
     """The first of its files."""
 
 
-class Runs(Listing[Run]):
+class EncodingRuns(Listing[EncodingRun]):
     """The table of runs: where and how an archive changed.
 
     >>> days = ("2002-06-01", "2002-06-02")
-    >>> run = Run("sst", 0, 2, *days, 2, (1, 9), "shuffle+zlib", "int16", "* 0.01 + 273.15")
-    >>> print(Runs((run,)))
+    >>> run = EncodingRun("sst", 0, 2, *days, 2, (1, 9), "shuffle+zlib", "int16", "* 0.01 + 273.15")
+    >>> print(EncodingRuns((run,)))
     Variable  From        To          Files  Chunks  Codecs        Stored  Packing          Data
     sst       2002-06-01  2002-06-02      2     1x9  shuffle+zlib   int16  * 0.01 + 273.15  referenced
     """
@@ -136,15 +136,15 @@ class Runs(Listing[Run]):
 class IngestReport(Result):
     """What an ingest did, or in a dry run would do.
 
-    >>> report = IngestReport(Runs(()), (FileReport("file:///a.nc", "unchanged", 0, 1),))
+    >>> report = IngestReport(EncodingRuns(()), (FileReport("file:///a.nc", "unchanged", 0, 1),))
     >>> print(report.summary)
     nothing to do: 1 unchanged
     >>> added = FileReport("file:///a.nc", "added", 0, 1)
-    >>> print(IngestReport(Runs(()), (added,), left_out={"ids": "…"}, copied=4096).summary)
+    >>> print(IngestReport(EncodingRuns(()), (added,), left_out={"ids": "…"}, copied=4096).summary)
     1 added; 4.1 kB copied; left out: ids
     """
 
-    runs: Runs
+    runs: EncodingRuns
     """The runs of equal encoding among the new files."""
 
     files: tuple[FileReport, ...]
@@ -165,7 +165,7 @@ class IngestReport(Result):
     copied: int = 0
     """How many bytes, before compression, were copied because they cannot be read in place."""
 
-    drifts: tuple[Drift, ...] = ()
+    drifts: tuple[LintFinding, ...] = ()
     """In a dry run, what differs between files, and what would be done about it."""
 
     def of(self, status: Status) -> tuple[FileReport, ...]:
@@ -192,7 +192,7 @@ class IngestReport(Result):
         """The same line as a prediction: what an ingest would do.
 
         >>> refused = FileReport("file:///b.nc", "failed", reason="the file is empty")
-        >>> IngestReport(Runs(()), (FileReport("file:///a.nc", "added", 0, 1), refused)).forecast
+        >>> IngestReport(EncodingRuns(()), (FileReport("file:///a.nc", "added", 0, 1), refused)).forecast
         '1 file would be added, 1 would be refused'
         """
         parts = [f"{count} {FORECASTS[status]}" for status, count in self._counts]
@@ -222,7 +222,7 @@ class IngestReport(Result):
 
     def blocks(self, most: int | None = MAX_SHOWN_ROWS) -> Iterator[str | Table]:
         """What happens to files, the runs, what differs, what failed, what was left out, and the headline."""
-        taken = Drifts(drift for drift in self.drifts if not drift.refused)
+        taken = LintFindings(drift for drift in self.drifts if not drift.refused)
         for table in (self.runs, taken):
             if table:
                 yield from (*table.blocks(most), "")
@@ -253,7 +253,7 @@ def report_files(plan: IngestPlan, urls: Iterable[str], known: Iterable[str]) ->
     return tuple(files)
 
 
-def find_runs(plan: IngestPlan) -> Runs:
+def find_runs(plan: IngestPlan) -> EncodingRuns:
     """Consecutive files with equal encoding, along the first dimension that grows."""
     every = []
     for array in plan.arrays.values():
@@ -264,26 +264,26 @@ def find_runs(plan: IngestPlan) -> Runs:
     runs = merge_runs(every)
     texts = plan.cube.axes[0].labels([end for run in runs for end in (run.start, run.stop - 1)])
     named = zip(runs, texts[::2], texts[1::2], strict=True)
-    return Runs(tuple(replace(run, first=first, last=last) for run, first, last in named))
+    return EncodingRuns(tuple(replace(run, first=first, last=last) for run, first, last in named))
 
 
-def _run(contribution: Contribution, start: int, stop: int) -> Run:
+def _run(contribution: Contribution, start: int, stop: int) -> EncodingRun:
     """The run of a single file; its coordinates are not known yet."""
     main, *others = (chunks.encoding for chunks in contribution.chunk_sets)
     codecs, decoding = main.short_codecs, contribution.decoding
     if others:
         codecs += f" (some chunks: {', '.join(sorted({other.short_codecs for other in others}))})"
     codecs, stored = map(intern, (codecs, str(decoding.numbers)))  # most of a million runs are alike
-    return Run(
+    return EncodingRun(
         contribution.variable.name, start, stop, "", "", 1, main.chunks, codecs, stored, str(decoding),
         main.copy_reason, contribution.file.url,
     )  # fmt: skip
 
 
-def merge_runs(runs: Sequence[Run]) -> list[Run]:
-    """Runs as one run where one continues another in the same way."""
+def merge_runs(runs: Sequence[EncodingRun]) -> list[EncodingRun]:
+    """Merge runs into one where one continues another in the same way."""
     order = {name: i for i, name in enumerate(dict.fromkeys(run.variable for run in runs))}
-    groups: list[list[Run]] = []
+    groups: list[list[EncodingRun]] = []
     stop = 0
     for run in sorted(runs, key=lambda run: (order[run.variable], run.start)):
         if groups and stop >= run.start and _alike(groups[-1][0]) == _alike(run):
@@ -299,7 +299,7 @@ def merge_runs(runs: Sequence[Run]) -> list[Run]:
     return merged
 
 
-def _alike(run: Run) -> tuple[Any, ...]:
+def _alike(run: EncodingRun) -> tuple[Any, ...]:
     return run.variable, run.chunks, run.codecs, run.stored, run.packing, run.copied
 
 
@@ -337,7 +337,7 @@ def merge_reports(reports: Sequence[IngestReport]) -> IngestReport:
             files[file.url] = file
     return replace(
         reports[-1],
-        runs=Runs(tuple(merge_runs([run for report in reports for run in report.runs]))),
+        runs=EncodingRuns(tuple(merge_runs([run for report in reports for run in report.runs]))),
         files=tuple(files.values()),
         snapshot_id=next((each.snapshot_id for each in reversed(reports) if each.snapshot_id), None),
         containers=tuple(sorted({prefix for report in reports for prefix in report.containers})),
@@ -354,7 +354,7 @@ def with_group_paths(report: IngestReport, request: ParseRequest) -> IngestRepor
         return report
     return replace(
         report,
-        runs=Runs(replace(run, variable=joined_path(path, run.variable)) for run in report.runs),
+        runs=EncodingRuns(replace(run, variable=joined_path(path, run.variable)) for run in report.runs),
         drifts=tuple(replace(drift, variable=joined_path(path, drift.variable)) for drift in report.drifts),
         left_out={joined_path(path, name): why for name, why in report.left_out.items()},
     )
@@ -379,7 +379,7 @@ def merge_batches(
                 replace(run, start=int(places[run.start]), stop=int(places[run.stop - 1]) + 1)
                 for run in report.runs
             )
-            report = replace(report, files=files, runs=Runs(runs))
+            report = replace(report, files=files, runs=EncodingRuns(runs))
         moved.append(report)
         if axis is not None and not axis.appends:
             places = axis.existing_positions if places is None else places[axis.existing_positions]

@@ -37,8 +37,8 @@ from intarsia.archives.ingest_arguments import (
     known_stacks,
 )
 from intarsia.archives.ingest_report import (
+    EncodingRuns,
     IngestReport,
-    Runs,
     find_runs,
     merge_batches,
     merge_reports,
@@ -63,7 +63,7 @@ from intarsia.archives.plan.axis_union import GrownAxis
 from intarsia.archives.plan.compatibility import IngestRules
 from intarsia.archives.plan.cube import WholeDatasetNeededError
 from intarsia.archives.plan.ingest_plan import IngestPlan, plan_ingest
-from intarsia.archives.plan.lint_findings import find_drifts
+from intarsia.archives.plan.lint_findings import find_lint_findings
 from intarsia.archives.plan.schema import read_schema
 from intarsia.archives.preprocess import Preprocess
 from intarsia.archives.relocation import accept_restored
@@ -480,7 +480,7 @@ class Ingestion:
         reports = []
         for part, plan, dataset in plans:
             report = part.report(plan, dataset, repo)
-            drifts = find_drifts(plan, dataset, part.rules, report.runs, options)
+            drifts = find_lint_findings(plan, dataset, part.rules, report.runs, options)
             reports.append(with_group_paths(with_fields(report, drifts=drifts), part.request))
         return self._with_left_out(merge_reports(reports))
 
@@ -845,7 +845,7 @@ class DatasetIngestion:
         """What a plan does with every file, as the report that the caller gets."""
         batch = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *plan.refused))
         files = report_files(plan, batch if self.before else self.urls, dataset.ledger.locations)
-        runs = find_runs(plan) if plan.file_positions else Runs(())
+        runs = find_runs(plan) if plan.file_positions else EncodingRuns(())
         return IngestReport(runs, files, repository=repo, left_out=plan.left_out, copied=plan.copied())
 
 

@@ -37,10 +37,10 @@ FEWEST_TASKS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewriteReport:
     """What `rewrite` did.
 
-    >>> print(Rewritten(chunks=10, rewritten=8, bytes_before=4000, bytes_after=1000))
+    >>> print(RewriteReport(chunks=10, rewritten=8, bytes_before=4000, bytes_after=1000))
     8 of 10 chunks rewritten: 4000 bytes before, 1000 after
     """
 
@@ -56,8 +56,8 @@ class Rewritten:
     bytes_after: int
     """The size of all stored chunks now."""
 
-    def __add__(self, other: "Rewritten") -> "Rewritten":
-        return Rewritten(*map(add, astuple(self), astuple(other)))
+    def __add__(self, other: "RewriteReport") -> "RewriteReport":
+        return RewriteReport(*map(add, astuple(self), astuple(other)))
 
     def __str__(self) -> str:
         return (
@@ -72,7 +72,7 @@ def rewrite(
     *,
     progress: Progress = silent,
     client: Client | None = None,
-) -> Rewritten:
+) -> RewriteReport:
     """Encode all stored chunks of `array` again, in place, as `decision` says; the values stay the same.
 
     Chunks whose bitmask would not change are left alone. The new bytes of a chunk are decoded and compared
@@ -117,7 +117,7 @@ def rewrite(
             outcomes = run(pool, function=lambda _store, task: works[task[0]].attempt_all(task[1]))
     else:
         outcomes = run(client, function=_RewriteInWorker(tuple(work.for_workers() for work in works)))
-    result = sum((part for part, _ in outcomes), Rewritten(0, 0, 0, 0))
+    result = sum((part for part, _ in outcomes), RewriteReport(0, 0, 0, 0))
     damaged = [error for _, errors in outcomes for error in errors]
     if damaged:
         damaged[0].add_note(
@@ -127,7 +127,7 @@ def rewrite(
     return result
 
 
-type Outcome = tuple[Rewritten, list[ChunkDecodeError]]
+type Outcome = tuple[RewriteReport, list[ChunkDecodeError]]
 """What was done, and the errors of the chunks that were left alone."""
 
 
@@ -181,7 +181,7 @@ class _ArrayRewrite:
 
     def attempt_all(self, indices: Iterable[tuple[int, ...]]) -> Outcome:
         """Rewrite the chunks or shards at some indices, except for damaged ones."""
-        result, damaged = Rewritten(0, 0, 0, 0), []
+        result, damaged = RewriteReport(0, 0, 0, 0), []
         for index in indices:
             try:
                 result += self._rewrite(index)
@@ -189,17 +189,17 @@ class _ArrayRewrite:
                 damaged.append(error)
         return result, damaged
 
-    def _rewrite(self, index: tuple[int, ...]) -> Rewritten:
+    def _rewrite(self, index: tuple[int, ...]) -> RewriteReport:
         chunk = StoredChunk.of(self.array, self.grid, index)
         data = read_parts(chunk.path, [None])[0]
         if data is None:
-            return Rewritten(0, 0, 0, 0)
+            return RewriteReport(0, 0, 0, 0)
         walk = ChunkWalk(redecide_chunk)
         new = walk.through(chunk.codecs, data, chunk.spec, chunk.locate)
         if new is None:
-            return Rewritten(max(1, walk.chunks), 0, len(data), len(data))
+            return RewriteReport(max(1, walk.chunks), 0, len(data), len(data))
         write_object(chunk.path, new)
-        return Rewritten(max(1, walk.chunks), max(1, walk.changed), len(data), len(new))
+        return RewriteReport(max(1, walk.chunks), max(1, walk.changed), len(data), len(new))
 
 
 def redecide_chunk(codec: ConditionalCodec, _path: str, stored: Buffer, spec: ArraySpec) -> Buffer | None:

@@ -15,8 +15,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from intarsia.logical.optimization import Change
-    from intarsia.versions.forks import Share
+    from intarsia.logical.optimization import OptimizedRegion
+    from intarsia.versions.forks import WriteShare
 
 
 PROVIDERS = {
@@ -100,24 +100,24 @@ class Accessors:
 
     def optimize(
         self, objective: Literal["size", "balanced", "speed"] = "balanced", *, progress: Progress = silent
-    ) -> tuple[Change, ...]:
+    ) -> tuple[OptimizedRegion, ...]:
         """Recode every region for which another encoding is better, and return the changes.
 
         `objective` is one of those of `intarsia.advise`; with `"size"`, no region gets larger. `progress` is
         called with the number of steps done and the total.
         [Storing data again](../../explanation/storing-again.md) compares it with other operations.
         """
-        changes: tuple[Change, ...] = provided_by_higher_package(
+        changes: tuple[OptimizedRegion, ...] = provided_by_higher_package(
             "optimize", self, objective, progress=progress
         )
         return changes
 
-    def fork_for(self, workers: int, bounds: Sequence[tuple[int, int]] | None = None) -> list[Share]:
+    def fork_for(self, workers: int, bounds: Sequence[tuple[int, int]] | None = None) -> list[WriteShare]:
         """Divide the chunks of an array in a transaction, or of the box `bounds`, among `workers`.
 
         Each share can be pickled. One worker writes to it, and `tx.merge(*shares)` merges it back.
         """
-        shares: list[Share] = provided_by_higher_package(
+        shares: list[WriteShare] = provided_by_higher_package(
             "fork_for", self, workers, None if bounds is None else tuple(bounds)
         )
         return shares

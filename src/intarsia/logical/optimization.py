@@ -26,10 +26,10 @@ ZSTD_DEFAULT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OptimizedRegion:
     """What `optimize` did to one region.
 
-    >>> Change(((0, 4),), "raw", "zstd-9", 1000, 400).saved
+    >>> OptimizedRegion(((0, 4),), "raw", "zstd-9", 1000, 400).saved
     600
     """
 
@@ -54,10 +54,10 @@ class Change:
         return self.bytes_before - self.bytes_after
 
 
-class RegionChanges(Listing[Change]):
+class OptimizedRegions(Listing[OptimizedRegion]):
     """What `optimize` changed.
 
-    >>> RegionChanges([Change(((0, 4),), "raw", "zstd-9", 1000, 400)])
+    >>> OptimizedRegions([OptimizedRegion(((0, 4),), "raw", "zstd-9", 1000, 400)])
     Region  Codecs before  Codecs after  Stored before  Stored  Saved
     [0:4]   raw            zstd-9                 1 kB   400 B  600 B
     """
@@ -75,7 +75,7 @@ class RegionChanges(Listing[Change]):
 
 def optimize(
     array: LogicalArray, objective: Objective = "balanced", *, progress: Progress = silent
-) -> RegionChanges:
+) -> OptimizedRegions:
     """Recode every region for which another encoding is better by the objective, and return the changes.
 
     The values stay the same. With the objective "size", no region gets larger: a region that would not shrink
@@ -95,12 +95,12 @@ def optimize(
         changes.append(_optimized(array, region, objective, part_of(progress, done, region.nbytes, whole)))
         done += region.nbytes
         progress(done, whole)
-    return RegionChanges(change for change in changes if change is not None)
+    return OptimizedRegions(change for change in changes if change is not None)
 
 
 def _optimized(
     array: LogicalArray, region: Region, objective: Objective, progress: Progress
-) -> Change | None:
+) -> OptimizedRegion | None:
     """Recode one region, if that makes it better; None if it stays as it is."""
     chunks, shards = chunks_and_shards(region.member, region.view)
     before, size = short_codecs(region.member, settings=True), region.nbytes_stored
@@ -121,7 +121,7 @@ def _optimized(
     encoding = Encoding(best.codecs, chunks, shards, options=array.config.options, keep_packing=True)
     if not recode(array._logical, region.row.box, encoding, progress=progress, accept=is_better):
         return None
-    return Change(region.bounds, before, after, size, stored_after)
+    return OptimizedRegion(region.bounds, before, after, size, stored_after)
 
 
 def is_same(now: Iterable[Any], other: Iterable[Any]) -> bool:

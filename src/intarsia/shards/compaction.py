@@ -32,10 +32,10 @@ WAITING = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Compaction:
+class CompactionReport:
     """What a compaction did.
 
-    >>> Compaction(shards=2, replaced=1, bytes_before=4096, bytes_after=1024).bytes_freed
+    >>> CompactionReport(shards=2, replaced=1, bytes_before=4096, bytes_after=1024).bytes_freed
     3072
     """
 
@@ -63,7 +63,7 @@ def compact(
     decision: DecisionLike | None = None,
     any_filesystem: bool = False,
     progress: Progress = silent,
-) -> Compaction:
+) -> CompactionReport:
     """Rewrite the shards of `array` without slots, as zarr-python would have written them.
 
     Other processes may keep reading and writing through `intarsia.shards.slotted`. For each shard, writers
@@ -108,7 +108,7 @@ def compact(
         finally:
             pool.shutdown(cancel_futures=True)
     files.sync_names(sharded.directory / "zarr.json", {})
-    return Compaction(len(shards), *map(sum, zip(*results, strict=True)) if results else (0, 0, 0))
+    return CompactionReport(len(shards), *map(sum, zip(*results, strict=True)) if results else (0, 0, 0))
 
 
 def _on_disk(path: Path) -> int:

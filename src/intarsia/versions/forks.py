@@ -30,7 +30,7 @@ type Places = dict[tuple[str, str], dict[tuple[int, ...], Any]]
 
 
 @dataclass(eq=False, repr=False)
-class Share:
+class WriteShare:
     """What one worker may write: chunks of members that no other share has. Made by `array.fork_for`.
 
     A share is pickled and sent to a worker, which writes to it and sends it back. `tx.merge` then merges it
@@ -95,10 +95,10 @@ class Share:
         return self.array[selection]
 
     def __repr__(self) -> str:
-        return f"<Share of {self.path!r}: {self.size} chunks>"
+        return f"<WriteShare of {self.path!r}: {self.size} chunks>"
 
 
-def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) -> list[Share]:
+def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) -> list[WriteShare]:
     """Divide the chunks of an array, or those of a box of elements, among workers; one share each."""
     store = array.store
     if not isinstance(store, icechunk.IcechunkStore) or array.read_only:
@@ -122,7 +122,7 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
             chunks.setdefault(name, set()).add(index)
         frozen = {name: frozenset(indices) for name, indices in chunks.items()}
         apart = group_in_fork(array._logical, base.fork())
-        shares.append(Share(LogicalArray(apart, array.config), base, frozen))
+        shares.append(WriteShare(LogicalArray(apart, array.config), base, frozen))
     return shares
 
 
@@ -175,7 +175,7 @@ def _touched(member: zarr.Array[Any], request: Request, part: Part) -> set[tuple
 def merge_forks(
     repo: icechunk.Repository,
     session: icechunk.Session,
-    forks: Iterable[Share | icechunk.ForkSession],
+    forks: Iterable[WriteShare | icechunk.ForkSession],
     merged: dict[str, set[tuple[int, ...]]],
 ) -> None:
     """Merge the changes of workers into a session; all of them are checked before any is merged.
@@ -186,7 +186,7 @@ def merge_forks(
     cached: Places = {}
     written = {path: set(indices) for path, indices in merged.items()}
     for each in forks:
-        share = each if isinstance(each, Share) else None
+        share = each if isinstance(each, WriteShare) else None
         fork = each if isinstance(each, icechunk.ForkSession) else each.fork
         base = _before_changes(repo, fork) if share is None else share.base
         diff = fork.status()
@@ -233,7 +233,7 @@ def _check_nodes(session: icechunk.Session, base: icechunk.ForkSession, diff: ic
             )
 
 
-def _check_share(share: Share, session: icechunk.Session, changes: Changes) -> None:
+def _check_share(share: WriteShare, session: icechunk.Session, changes: Changes) -> None:
     """Refuse anything but values in the chunks of the share, for the layout that was divided."""
     if ReadPrecondition.of(share.base, share.path).violations_in(session, {}):
         raise ForkError(

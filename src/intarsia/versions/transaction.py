@@ -13,7 +13,7 @@ from intarsia.codecs.decisions import DecisionLike
 from intarsia.codecs.runtime_options import PaddingFunction
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.versions.commit import Backoff, Commit, ReadPrecondition, SessionChanges, commit_with_retries
-from intarsia.versions.forks import Share, merge_forks
+from intarsia.versions.forks import WriteShare, merge_forks
 from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository, translate_error
 
 
@@ -76,7 +76,7 @@ class Transaction:
         """Open a logical array for reading and writing."""
         return logical.open(self.store, path, mode="r+")
 
-    def merge(self, *forks: Share | icechunk.ForkSession) -> None:
+    def merge(self, *forks: WriteShare | icechunk.ForkSession) -> None:
         """Merge what workers wrote into shares (see `LogicalArray.fork_for`), or into Icechunk's forks.
 
         All are checked first. Work raises `ForkError` if it overlaps, exceeds its share, was handed out for

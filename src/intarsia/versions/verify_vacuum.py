@@ -64,10 +64,10 @@ def refuse_impossible_files(repo: icechunk.Repository) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class GarbageReport:
     """What was removed from a repository, or would be.
 
-    >>> Collected(frozenset(), 2, 1, 0, 1024).is_empty
+    >>> GarbageReport(frozenset(), 2, 1, 0, 1024).is_empty
     False
     """
 
@@ -188,7 +188,7 @@ def vacuum(
     branch: str | None = None,
     forget_before: datetime.datetime | datetime.timedelta | str,
     force: bool = False,
-) -> Collected: ...
+) -> GarbageReport: ...
 def vacuum(
     store: Any,
     path: str = "",
@@ -197,7 +197,7 @@ def vacuum(
     branch: str | None = None,
     forget_before: datetime.datetime | datetime.timedelta | str | None = None,
     force: bool = False,
-) -> tuple[str, ...] | Collected:
+) -> tuple[str, ...] | GarbageReport:
     """Remove members and tables inside logical arrays that no region refers to; returns their paths.
 
     It visits every logical array at the path and below. Do not run it on a store without transactions while
@@ -207,8 +207,8 @@ def vacuum(
 
     With `forget_before`, versions of the repository before that time (or older than that age) are then
     forgotten, and everything that no version refers to is removed from its storage. The result is an
-    `intarsia.types.Collected`; its `removed` are the paths. The tips of branches and tags always stay. An age
-    counts back from the newest commit, so that versions are not forgotten because nobody committed for a
+    `intarsia.types.GarbageReport`; its `removed` are the paths. The tips of branches and tags always stay. An
+    age counts back from the newest commit, so that versions are not forgotten because nobody committed for a
     while, or because the clock of this machine is ahead. Uploads of writers that have not committed yet look
     like garbage, so a cut-off less than 24 hours ago is refused. So is a time after the newest commit, if
     there are older ones. Pass `force` if nobody is writing and the clock is right. Others may commit
@@ -305,7 +305,7 @@ NOTED_COPIES = 16 * 1024 * 1024
 """Old copies of the list of snapshots are reported from this size on: a few hundred commits make less."""
 
 
-def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetime.datetime) -> Collected:
+def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetime.datetime) -> GarbageReport:
     """Forget versions before the cut-off, and remove everything that no version refers to.
 
     If others change the list of snapshots at the same moment, it is tried again.
@@ -317,7 +317,7 @@ def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetim
                 expired |= _expire(repo, cut_off)
                 summary = _collect_garbage(repo, cut_off)
                 copies = _copies(repo, max(cut_off, now - MINIMUM_AGE))
-                return _collected(summary, expired, [_remove(copy) for copy in copies])
+                return _garbage_report(summary, expired, [_remove(copy) for copy in copies])
     raise RepositoryError(
         "others changed the repository every time, so nothing old was removed.\n"
         "  Call vacuum again when there are fewer writers"
@@ -433,7 +433,7 @@ def _remove(copy: Path) -> int:
     return 0
 
 
-def unreferenced_objects(repo: RepositoryLike) -> Collected:
+def unreferenced_objects(repo: RepositoryLike) -> GarbageReport:
     """What no version refers to: remains of interrupted writers, or the uploads of active ones.
 
     Copies of the list of snapshots count if they are a day old and large.
@@ -444,12 +444,12 @@ def unreferenced_objects(repo: RepositoryLike) -> Collected:
     with explain_errors(opened):
         summary = opened.garbage_collect(now, dry_run=True)
         copies = [copy.stat().st_size for copy in _copies(opened, now - MINIMUM_AGE)]
-    return _collected(summary, (), copies if sum(copies) > NOTED_COPIES else [])
+    return _garbage_report(summary, (), copies if sum(copies) > NOTED_COPIES else [])
 
 
-def _collected(summary: icechunk.GCSummary, expired: Iterable[str], copies: list[int]) -> Collected:
+def _garbage_report(summary: icechunk.GCSummary, expired: Iterable[str], copies: list[int]) -> GarbageReport:
     files = summary.manifests_deleted + summary.attributes_deleted + summary.transaction_logs_deleted
-    return Collected(
+    return GarbageReport(
         expired=frozenset(expired),
         chunks=summary.chunks_deleted,
         snapshots=summary.snapshots_deleted,

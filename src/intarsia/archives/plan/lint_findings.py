@@ -15,7 +15,7 @@ from intarsia.errors import argument
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
-    from intarsia.archives.ingest_report import Run
+    from intarsia.archives.ingest_report import EncodingRun
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable
     from intarsia.archives.plan.axis_union import Span
     from intarsia.archives.plan.compatibility import IngestRules
@@ -28,10 +28,10 @@ VIEW = "seen through a view of the region"
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class LintFinding:
     """One kind of difference in one variable, over all files that have it.
 
-    >>> drift = Drift("order", "lat", "reversed", "seen through a view", 3, "file:///data/7.nc")
+    >>> drift = LintFinding("order", "lat", "reversed", "seen through a view", 3, "file:///data/7.nc")
     >>> drift.files, drift.refused
     (3, False)
     """
@@ -63,10 +63,10 @@ class Drift:
         return self.kind == "refused"
 
 
-class Drifts(Listing[Drift]):
+class LintFindings(Listing[LintFinding]):
     """What differs between files, as a table.
 
-    >>> Drifts([Drift("units", "t", "degC instead of K", "kept as they are", 1, "file:///a.nc")])
+    >>> LintFindings([LintFinding("units", "t", "degC instead of K", "kept as they are", 1, "file:///a.nc")])
     Drift  In  Files  First  What               What is done
     units  t       1  a.nc   degC instead of K  kept as they are
     """
@@ -93,9 +93,9 @@ class _Notes:
         texts, urls = self.found.setdefault((kind, variable, done), ({}, {}))
         texts[what], urls[url] = None, files
 
-    def drifts(self) -> Iterator[Drift]:
+    def drifts(self) -> Iterator[LintFinding]:
         for (kind, variable, done), (texts, urls) in self.found.items():
-            yield Drift(kind, variable, _several(texts), done, sum(urls.values()), next(iter(urls)))
+            yield LintFinding(kind, variable, _several(texts), done, sum(urls.values()), next(iter(urls)))
 
 
 def _several(texts: Iterable[str]) -> str:
@@ -110,9 +110,13 @@ def _several(texts: Iterable[str]) -> str:
     return "; ".join(listed[:MAX_SHOWN_WORDS] + rest)
 
 
-def find_drifts(
-    plan: IngestPlan, dataset: Dataset, rules: IngestRules, runs: Iterable[Run], options: Iterable[str]
-) -> tuple[Drift, ...]:
+def find_lint_findings(
+    plan: IngestPlan,
+    dataset: Dataset,
+    rules: IngestRules,
+    runs: Iterable[EncodingRun],
+    options: Iterable[str],
+) -> tuple[LintFinding, ...]:
     """Everything that differs between files; `options` are the names that a refusal may mention."""
     notes = _Notes()
     files = [each.file for each in plan.file_positions]
@@ -139,7 +143,7 @@ def find_drifts(
     return *notes.drifts(), *refusals(plan.refused, options)
 
 
-def refusals(refused: dict[str, str], options: Iterable[str]) -> Iterator[Drift]:
+def refusals(refused: dict[str, str], options: Iterable[str]) -> Iterator[LintFinding]:
     """Files that are not taken, grouped by the options that would accept them."""
     names = {argument(name): name for name in sorted(options, key=len, reverse=True)}
     named = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, names))})")
@@ -151,7 +155,7 @@ def refusals(refused: dict[str, str], options: Iterable[str]) -> Iterator[Drift]
     for takers, urls in found.items():
         takers = takers if takers[0] else ()
         done = "not ingested" + (f" (accepted with {', '.join(map(argument, takers))})" if takers else "")
-        yield Drift("refused", "", refused[urls[0]], done, len(urls), urls[0], takers)
+        yield LintFinding("refused", "", refused[urls[0]], done, len(urls), urls[0], takers)
 
 
 def _gist(reason: str) -> str:
@@ -159,7 +163,7 @@ def _gist(reason: str) -> str:
     return re.sub(r"\S+://\S+|'[^']*'|\d+", "…", reason)
 
 
-def _changes(notes: _Notes, runs: Sequence[Run]) -> None:
+def _changes(notes: _Notes, runs: Sequence[EncodingRun]) -> None:
     """What changes from one run of equal encoding to the next."""
     firsts = {run.variable: run for run in reversed(runs)}
     for run in runs:
