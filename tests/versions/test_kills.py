@@ -63,12 +63,11 @@ def keep_changing(place, seed, first, pipe):
 
 
 def keep_reading(place, stop):
-    """Look at every array until told to stop: whatever is seen must be one generation."""
-    repo, reads = place.open(), 0
+    """Look at every array, at least once, until told to stop: whatever is seen must be one generation."""
+    repo = place.open()
+    look(repo)
     while not stop.is_set():
         look(repo)
-        reads += 1
-    return reads
 
 
 def look(repo):
@@ -142,7 +141,7 @@ def kill_often(place, kills):
             pair = seen
             assert intarsia.verify(repo) == ()
         stop.set()
-        assert reader.result() > 0
+        reader.result()
     before = look(repo)
     collect_until_clean(repo)
     assert look(repo) == before
