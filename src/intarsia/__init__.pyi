@@ -20,7 +20,8 @@ from .manifest.packing import Packing
 from .manifest.view import View
 from .progress import progress_bar
 from .versions.append_recode import append, recode
-from .versions.history import diff, history, restore
+from .versions.diff import diff
+from .versions.history import history, restore
 from .versions.maintain import add_replica, maintain
 from .versions.repository import open_repository
 from .versions.transaction import retry, transaction, write

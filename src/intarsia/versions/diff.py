@@ -1,5 +1,6 @@
-"""What differs between two versions of a logical array: regions, values, attributes, bytes."""
+"""`diff`: what differs between two versions of a logical array: regions, values, attributes, bytes."""
 
+import datetime
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -13,6 +14,8 @@ from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Bounds
 from intarsia.manifest.manifest_diff import RegionDiff, rebacked_boxes, region_diffs, rows_of
 from intarsia.versions.commit import Written, written_box
+from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
+from intarsia.versions.version import find_snapshot, group_at
 
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
 
@@ -204,7 +207,35 @@ class ArrayChange(Result):
         return [self.summary, *(self.regions.blocks(most) if self.regions else ())]
 
 
-def compare(
+def diff(
+    store: RepositoryLike, path: str, before: str | datetime.datetime, after: str | datetime.datetime = "main"
+) -> ArrayChange:
+    """What differs between two versions of a logical array, however far apart.
+
+    A version is a tag, a branch, a snapshot id, or a time on the branch `main`.
+
+    Args:
+        store: An Icechunk repository, or the path or URL of one.
+        path: Where the logical array is in the repository.
+        before: The earlier version.
+        after: The later version; by default the tip of `main`.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
+    >>> _ = intarsia.append(repo, "t", [3, 4], codecs=["gzip"])
+    >>> intarsia.diff(repo, "t", tx.snapshot_id).added
+    (((2, 4),),)
+    """
+    opened = open_repository(store)
+    with explain_errors(opened):
+        snapshots = [find_snapshot(opened, version) for version in (before, after)]
+        old, new = (group_at(opened.readonly_session(snapshot_id=each), path) for each in snapshots)
+        return compare_states(path, old, new)
+
+
+def compare_states(
     path: str,
     before: LogicalArrayHandle | None,
     after: LogicalArrayHandle | None,

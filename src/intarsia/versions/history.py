@@ -1,4 +1,4 @@
-"""Time travel: the history, differences between versions, and restoring a version."""
+"""Time travel: the history of logical arrays, and restoring a version."""
 
 import datetime
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.document import MANIFEST_KEY, new_name
 from intarsia.manifest.manifest import Manifest
 from intarsia.versions.commit import METADATA_KEY, Backoff, Changes, ReadPrecondition
-from intarsia.versions.diff import ArrayChange, compare
+from intarsia.versions.diff import ArrayChange, compare_states
 from intarsia.versions.repository import RepositoryLike, explain_errors, open_repository
 from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.version import Version, find_snapshot, group_at, manifest_at, same_node
@@ -144,7 +144,7 @@ def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[His
             groups = [group] if group in changes.all_groups else []
         states = [(_state(before, group), _state(after, group), group) for group in groups]
         compared = [
-            compare(group, old, new, changes.written_in(group))
+            compare_states(group, old, new, changes.written_in(group))
             for old, new, group in states
             if path is not None or old is not None or new is not None
         ]
@@ -160,34 +160,6 @@ def _state(session: icechunk.Session, path: str) -> LogicalArrayHandle | None:
         return group_at(session, path)
     except ManifestError:
         return None
-
-
-def diff(
-    store: RepositoryLike, path: str, before: str | datetime.datetime, after: str | datetime.datetime = "main"
-) -> ArrayChange:
-    """What differs between two versions of a logical array, however far apart.
-
-    A version is a tag, a branch, a snapshot id, or a time on the branch `main`.
-
-    Args:
-        store: An Icechunk repository, or the path or URL of one.
-        path: Where the logical array is in the repository.
-        before: The earlier version.
-        after: The later version; by default the tip of `main`.
-
-    >>> import intarsia
-    >>> repo = intarsia.open_repository("memory://", create=True)
-    >>> with intarsia.transaction(repo, message="create") as tx:
-    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
-    >>> _ = intarsia.append(repo, "t", [3, 4], codecs=["gzip"])
-    >>> intarsia.diff(repo, "t", tx.snapshot_id).added
-    (((2, 4),),)
-    """
-    opened = open_repository(store)
-    with explain_errors(opened):
-        snapshots = [find_snapshot(opened, version) for version in (before, after)]
-        old, new = (group_at(opened.readonly_session(snapshot_id=each), path) for each in snapshots)
-        return compare(path, old, new)
 
 
 def restore(
