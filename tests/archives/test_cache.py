@@ -63,7 +63,7 @@ def test_what_is_new_changed_and_gone_shows_at_the_next_open(kept):
     for day in (0, 1, 3):
         netcdf(kept / f"{day}.nc", day)
     opened(pattern).close()
-    note = cache.cached_archives()[0].note()
+    record = cache.cached_archives()[0].record()
     netcdf(kept / "2.nc", 2)  # in the middle
     xr.testing.assert_identical(opened(pattern).load(), by_xarray(kept.glob("*.nc")).load())
     netcdf(kept / "1.nc", 1, values=np.full((1, 6, 8), 7.0))
@@ -75,7 +75,7 @@ def test_what_is_new_changed_and_gone_shows_at_the_next_open(kept):
     ):
         dataset = opened(pattern).load()
     xr.testing.assert_identical(dataset, by_xarray(kept.glob("*.nc")).load())
-    assert cache.cached_archives()[0].note().group == note.group  # nothing had to be built anew
+    assert cache.cached_archives()[0].record().group == record.group  # nothing had to be built anew
     for file in kept.glob("*.nc"):
         file.unlink()
     with pytest.raises(IngestError, match="no file matches"):

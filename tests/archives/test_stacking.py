@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.archives.ingest_arguments import Stack
+from intarsia.archives.ingest_arguments import StackedVariables
 from intarsia.errors import IngestError
 
 BANDS = ["C01", "C02", "C03"]
@@ -71,7 +71,7 @@ def test_what_cannot_be_stacked_is_refused(tmp_path):
     scene(tmp_path / "0.nc", 0)
     for wrong in ("band", ("band",), ("band", []), ("band", ["C01", "C01"]), (1, ["C01"])):
         with pytest.raises(IngestError, match="give a dimension and variables"):
-            Stack.of("CMI", wrong)
+            StackedVariables.of("CMI", wrong)
     stack = {"CMI": ("band", BANDS)}
     with pytest.raises(IngestError, match="'C01' appears in both 'CMI' and 'other'"):
         intarsia.ingest(

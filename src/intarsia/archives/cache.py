@@ -1,9 +1,9 @@
 """Archives that are opened in one line: each has a repository in a cache directory, kept up to date.
 
 An entry belongs to the names and options that were given. To open it, we list the files and compare a digest
-of their names and fingerprints with the one in the entry's note; if nothing changed, that is all. Otherwise
+of their names and fingerprints with the one in the entry's record; if nothing changed, that is all. Otherwise
 new files are ingested, changed ones are taken again and missing ones are taken out, by one process at a time:
-a lock in the entry's directory ensures that. The note is replaced in one step, after the commit.
+a lock in the entry's directory ensures that. The record is replaced in one step, after the commit.
 
 Readers keep the snapshot that they opened. So a dataset that has to be rebuilt goes into another group of the
 repository, and nothing that a reader may need is deleted until somebody clears the cache.
@@ -43,7 +43,7 @@ CACHE = "INTARSIA_CACHE"
 FORMAT = 1
 """A new number makes new entries."""
 
-NOTE = "entry.json"
+RECORD_FILE = "entry.json"
 REPOSITORY = "repository"
 
 WAIT_SECONDS = 24 * 3600.0
@@ -156,7 +156,7 @@ def _flat(names: Sequence[Any]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Note:
+class CacheRecord:
     """What is known about an entry: enough to tell that nothing changed."""
 
     sources: Sequence[Any]
@@ -173,19 +173,19 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """One archive in the cache.
 
-    >>> Entry(Path("/nowhere")).note() is None
+    >>> CacheEntry(Path("/nowhere")).record() is None
     True
     """
 
     path: Path
 
-    def note(self) -> Note | None:
+    def record(self) -> CacheRecord | None:
         """What is known about it; None if it was never finished."""
         try:
-            return Note(**json.loads((self.path / NOTE).read_bytes()))
+            return CacheRecord(**json.loads((self.path / RECORD_FILE).read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 
@@ -194,22 +194,22 @@ class Entry:
         """Its size on disk."""
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
-    def opened(self, archive: CachedArchive) -> tuple[icechunk.Repository, str]:
+    def open(self, archive: CachedArchive) -> tuple[icechunk.Repository, str]:
         """The repository, up to date, and the dataset's group."""
-        note = self.up_to_date(archive)
+        record = self.bring_up_to_date(archive)
         place = self.path / REPOSITORY
         repo = open_repository(place, authorize=True, storage_options=archive.storage_options)
-        open_group(repo.readonly_session("main").store, note.group, "r")
-        return repo, note.group
+        open_group(repo.readonly_session("main").store, record.group, "r")
+        return repo, record.group
 
     def discard(self) -> None:
-        """Remove everything, the note first: without it nobody takes the rest for complete."""
-        (self.path / NOTE).unlink(missing_ok=True)
+        """Remove everything, the record first: without it nobody takes the rest for complete."""
+        (self.path / RECORD_FILE).unlink(missing_ok=True)
         if self.path.is_dir():
             with lock_directory(self.path, WAIT_SECONDS):
                 shutil.rmtree(self.path / REPOSITORY, ignore_errors=True)
 
-    def up_to_date(self, archive: CachedArchive) -> Note:
+    def bring_up_to_date(self, archive: CachedArchive) -> CacheRecord:
         """List the files and bring the dataset up to date, if anything about them changed."""
         sources = Sources(archive.storage_options)
         found = content_fingerprints(sources, archive.names())
@@ -222,20 +222,20 @@ class Entry:
             "".join(f"{name}\0{fingerprint}\n" for name, fingerprint in found.items()).encode(),
             digest_size=16,
         ).hexdigest()
-        note = self.note()
-        if note is not None and note.digest == digest:
-            return note
+        record = self.record()
+        if record is not None and record.digest == digest:
+            return record
         self._make_directory()
         with lock_directory(self.path, WAIT_SECONDS):
-            note = self.note()
-            if note is not None and note.digest == digest:  # another process was faster
-                return note
-            group = self._brought_up_to_date(archive, list(map(url_of, found)), note)
+            record = self.record()
+            if record is not None and record.digest == digest:  # another process was faster
+                return record
+            group = self._ingest_changes(archive, list(map(url_of, found)), record)
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             options = {name: value for name, value in archive.options.items() if name not in OF_ONE_CALL}
-            note = Note(archive.files, options, len(found), digest, group, now)
-            self._write(note)
-            return note
+            record = CacheRecord(archive.files, options, len(found), digest, group, now)
+            self._write(record)
+            return record
 
     def _make_directory(self) -> None:
         try:
@@ -246,14 +246,14 @@ class Entry:
                 f"  The environment variable {CACHE} chooses another place"
             ) from error
 
-    def _write(self, note: Note) -> None:
-        fresh = self.path / f"{NOTE}.{uuid.uuid4().hex}"
-        fresh.write_text(json.dumps(asdict(note)))
-        fresh.replace(self.path / NOTE)
+    def _write(self, record: CacheRecord) -> None:
+        fresh = self.path / f"{RECORD_FILE}.{uuid.uuid4().hex}"
+        fresh.write_text(json.dumps(asdict(record)))
+        fresh.replace(self.path / RECORD_FILE)
 
-    def _brought_up_to_date(self, archive: CachedArchive, urls: list[str], note: Note | None) -> str:
+    def _ingest_changes(self, archive: CachedArchive, urls: list[str], record: CacheRecord | None) -> str:
         """Ingest what is new or changed and take out what is gone; returns the dataset's group."""
-        group = "0" if note is None else note.group
+        group = "0" if record is None else record.group
         options: dict[str, Any] = {} if urls[0].startswith(FILE) else {"client": REMOTE_WORKERS}
         options |= dict(archive.options) | {"storage_options": archive.storage_options}
         files: Any = archive.files if archive.is_nested else urls
@@ -328,25 +328,25 @@ def open_archive(
     >>> del os.environ["INTARSIA_CACHE"]
     """
     archive = CachedArchive.of(files, options, storage_options)
-    entry = Entry(cache_directory() / archive.key)
+    entry = CacheEntry(cache_directory() / archive.key)
     try:
-        return entry.opened(archive)
+        return entry.open(archive)
     except IngestError:  # the files are at fault
         raise
     except (IntarsiaError, OSError, icechunk.IcechunkError):
-        if entry.note() is None:  # there was nothing before, either
+        if entry.record() is None:  # there was nothing before, either
             raise
     entry.discard()  # somebody cleared the cache, or part of it
-    return entry.opened(archive)
+    return entry.open(archive)
 
 
-def cached_archives() -> list[Entry]:
+def cached_archives() -> list[CacheEntry]:
     """Everything in the cache, the most recently updated first."""
     try:
-        entries = [Entry(path) for path in cache_directory().iterdir() if path.is_dir()]
+        entries = [CacheEntry(path) for path in cache_directory().iterdir() if path.is_dir()]
     except FileNotFoundError:
         return []
-    known = [(note.made, entry) for entry in entries if (note := entry.note()) is not None]
+    known = [(record.made, entry) for entry in entries if (record := entry.record()) is not None]
     return [entry for _, entry in sorted(known, key=lambda pair: pair[0], reverse=True)]
 
 
@@ -358,8 +358,8 @@ def clear_cache(keys: Sequence[str] | None = None) -> int:
     root, removed = cache_directory(), 0
     for path in list(root.iterdir()) if root.is_dir() else []:
         chosen = keys is None or path.name in keys
-        if chosen and path.is_dir() and ((path / NOTE).is_file() or (path / REPOSITORY).is_dir()):
-            Entry(path).discard()
+        if chosen and path.is_dir() and ((path / RECORD_FILE).is_file() or (path / REPOSITORY).is_dir()):
+            CacheEntry(path).discard()
             shutil.rmtree(path, ignore_errors=True)
             removed += 1
     return removed

@@ -238,12 +238,12 @@ def assign_roles(file: ParsedFile, request: ParseRequest) -> ParsedFile | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Stack:
+class StackedVariables:
     """One array made of several variables.
 
-    >>> Stack.of("CMI", ("band", ["CMI_C01", "CMI_C02"])).parts
+    >>> StackedVariables.of("CMI", ("band", ["CMI_C01", "CMI_C02"])).parts
     {'CMI_C01': 0, 'CMI_C02': 1}
-    >>> Stack.of("CMI", ("band", {7: "CMI_C07", 13: "CMI_C13"})).labels.tolist()
+    >>> StackedVariables.of("CMI", ("band", {7: "CMI_C07", 13: "CMI_C13"})).labels.tolist()
     [7, 13]
     """
 
@@ -260,7 +260,7 @@ class Stack:
     """The coordinate of the new dimension."""
 
     @classmethod
-    def of(cls, array: str, value: Any) -> Stack:
+    def of(cls, array: str, value: Any) -> StackedVariables:
         """What a caller gave: a dimension and names of variables, or names by coordinate."""
         try:
             dim, parts = value
@@ -294,9 +294,9 @@ class Stack:
         return None
 
 
-def known_stacks(dataset: Dataset) -> dict[str, Stack]:
+def known_stacks(dataset: Dataset) -> dict[str, StackedVariables]:
     """The stacks of a dataset, by the name of each variable in them."""
-    found: dict[str, Stack] = {}
+    found: dict[str, StackedVariables] = {}
     for array in dict.fromkeys(array for array, _ in dataset.ledger.stacked.values()):
         names = dataset.logical_groups[array].manifest.dimension_names or ("",)
         labels = dataset.values(str(names[0]))
@@ -304,15 +304,15 @@ def known_stacks(dataset: Dataset) -> dict[str, Stack]:
         parts = {f"{array}[{step}]": step for step in range(len(labels))}
         steps = {name: step for name, (owner, step) in dataset.ledger.stacked.items() if owner == array}
         parts = {name: i for name, i in parts.items() if i not in steps.values()} | steps
-        found |= dict.fromkeys(parts, Stack(array, str(names[0]), parts, labels))
+        found |= dict.fromkeys(parts, StackedVariables(array, str(names[0]), parts, labels))
     return found
 
 
-def check_stacks(stacks: Mapping[str, Any] | None) -> dict[str, Stack]:
+def check_stacks(stacks: Mapping[str, Any] | None) -> dict[str, StackedVariables]:
     """The stacks that a caller asked for, by the name of each variable in them."""
-    found: dict[str, Stack] = {}
+    found: dict[str, StackedVariables] = {}
     for array, value in (stacks or {}).items():
-        stack = Stack.of(array, value)
+        stack = StackedVariables.of(array, value)
         for part in stack.parts:
             if part in found:
                 raise IngestError(

@@ -10,7 +10,7 @@ import icechunk
 
 import intarsia
 from intarsia.archives import from_attribute, from_name, from_variable
-from intarsia.archives.cache import Entry, cache_directory, cached_archives, clear_cache
+from intarsia.archives.cache import CacheEntry, cache_directory, cached_archives, clear_cache
 from intarsia.archives.ingestion import RepositoryAddress
 from intarsia.archives.parsed_file import ParsedFile
 from intarsia.cli import arguments as args
@@ -336,9 +336,9 @@ def cache(*, clear: list[str] | None = None) -> Output:
     )
 
 
-def _entry_json(entry: Entry) -> dict[str, Any]:
-    note = entry.note()
-    assert note is not None  # only such are listed
-    names = [str(name) for name in note.sources]
+def _entry_json(entry: CacheEntry) -> dict[str, Any]:
+    record = entry.record()
+    assert record is not None  # only such are listed
+    names = [str(name) for name in record.sources]
     facts = {"key": entry.path.name, "names": names, "nbytes": entry.nbytes}
-    return facts | {"options": note.options, "files": note.files, "made": note.made}
+    return facts | {"options": record.options, "files": record.files, "made": record.made}

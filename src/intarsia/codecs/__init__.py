@@ -1,7 +1,7 @@
 """Zarr codecs and per-chunk decisions. If you only want `conditional`, this room is all you read.
 
-- One codec a file: `conditional`, `pad` (and `offset`), `packbits`, `shuffle`, `reshape`; `base` is shared,
-  and `configuration` checks what zarr.json says.
+- One codec a file: `conditional`, `pad` (and `offset`; `chunk_headers` are TIFF and N5 headers for it),
+  `packbits`, `shuffle`, `reshape`; `base` is shared, and `configuration` checks what zarr.json says.
 - `decisions` say which nested codecs apply to a chunk; `nested` calls them one at a time.
 - `context` has the pipelines that tell a codec its chunk; `runtime_options` travel with an array.
 - For arrays that exist: `stored_decisions` (and masks), `chunk_rewrite`; both walk along `codec_path`.

@@ -1,5 +1,5 @@
 from .base import CodecLike, parse_codecs
-from .chunk_files import ChunkHeader, n5_header, tiff_header
+from .chunk_headers import ChunkHeader, n5_header, tiff_header
 from .chunk_rewrite import rewrite
 from .conditional import ConditionalCodec, OptionalCodec, one_of
 from .decisions import Decision, DecisionLike, OneOf, Sampled, Smallest

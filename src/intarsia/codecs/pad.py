@@ -1,4 +1,4 @@
-"""Bytes around every chunk: the codecs `pad` and `offset`. (Headers for them are in `chunk_files`.)"""
+"""Bytes around every chunk: the codecs `pad` and `offset`. (Headers for them are in `chunk_headers`.)"""
 
 import base64
 import binascii

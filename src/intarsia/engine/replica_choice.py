@@ -84,7 +84,7 @@ NOTHING = ReadCost(0, 0, 0)
 UNREADABLE = ReadCost(0, 0, 1 << 62)
 
 
-class LayerPrice(NamedTuple):
+class LayerCost(NamedTuple):
     """What one layer costs for a selection, and how much of the selection is read from it."""
 
     layer: int
@@ -239,7 +239,7 @@ class LayerChooser:
         return total
 
 
-def layer_prices(state: ArrayState[Any], planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
+def layer_costs(state: ArrayState[Any], planned: SelectionPlan, *, near: bool) -> tuple[LayerCost, ...]:
     """What each layer would cost for a request, and what the plan takes from it; empty for one layer."""
     manifest, request = state.manifest, planned.request
     if not len(manifest.replicas) or not request.size:
@@ -256,7 +256,7 @@ def layer_prices(state: ArrayState[Any], planned: SelectionPlan, *, near: bool) 
         touched = TouchedRegions.of(manifest, rows[inside])
         covered = from_touched(manifest, request, touched).size
         price = chooser.price_of(request, touched)
-        found.append(LayerPrice(layer, covered, taken.get(layer, 0), price))
+        found.append(LayerCost(layer, covered, taken.get(layer, 0), price))
     return tuple(found)
 
 

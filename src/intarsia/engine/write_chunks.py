@@ -155,7 +155,7 @@ class _Files:
             return os.open(path, flags, 0o666)
 
 
-class Storing:
+class AsyncWriter:
     """Values on their way to a store that works on an event loop, some batches at a time."""
 
     def __init__(self, store: Store, look: Look | None = None) -> None:
@@ -315,7 +315,7 @@ class ChunkWriter:
         first, second = next(cut), next(cut, None)
         self._batches: Iterator[Batch] = chain([first] if second is None else [first, second], cut)
         # When the only batch is stored, so is everything.
-        self._storing = Storing(store, look if second is None else None)
+        self._async_writer = AsyncWriter(store, look if second is None else None)
         self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store)
         self._reading: set[PendingBytes] = set()
         self._stop = threading.Event()
@@ -325,7 +325,7 @@ class ChunkWriter:
     @property
     def stored(self) -> StoredMetadata | None:
         """What the store said after everything was stored, if it was read then."""
-        return self._storing.stored
+        return self._async_writer.stored
 
     def take(self) -> Ints | None:
         """The chunks to write next, as positions in the work; None if there are none left."""
@@ -354,7 +354,7 @@ class ChunkWriter:
         finally:
             before.close()
         if encoded:
-            self._storing.begin(encoded)
+            self._async_writer.begin(encoded)
 
     def _fetched(self, blobs: Ints) -> Generator[Encoded | None]:
         """The currently stored chunks, as they arrive."""
@@ -412,11 +412,11 @@ class ChunkWriter:
 
     def finish(self) -> None:
         """Wait until everything is stored."""
-        self._storing.finish()
+        self._async_writer.finish()
 
     def give_up(self, failure: BaseException) -> None:
         """Begin nothing more; after Ctrl-C, for example, do not wait for what has begun either."""
-        self._storing.give_up(failure)
+        self._async_writer.give_up(failure)
         with self._lock:
             self._stop.set()
             self._batches = iter(())
@@ -427,7 +427,7 @@ class ChunkWriter:
 
     def wait(self) -> None:
         """Wait until everything that has begun is finished."""
-        self._storing.wait()
+        self._async_writer.wait()
 
 
 class _OpenShard:
@@ -504,7 +504,7 @@ class ShardWriter(ChunkWriter):
                 else:
                     self._writer(key, None)
         if done:
-            self._storing.begin(done)
+            self._async_writer.begin(done)
 
     def _opened(self, blobs: list[int]) -> list[int]:
         """The shards among these that no thread has begun."""

@@ -10,7 +10,7 @@ from intarsia.display import Column, Result, Table, count_text, first_rows, size
 from intarsia.engine.fetch.store import Cost
 from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.read import Read
-from intarsia.engine.replica_choice import LayerPrice, layer_prices
+from intarsia.engine.replica_choice import LayerCost, layer_costs
 from intarsia.engine.request import Mode, parse_selection
 from intarsia.engine.thread_pool import Batch, by_fetcher, cut_into_batches, threads_for
 from intarsia.manifest.data_types import type_text
@@ -140,7 +140,7 @@ class Explanation(Result):
     """The fewest requests that an ideal reader would need: one that is not bound by memory, reads at most a
     tenth (or 32 KiB) more of an object than wanted, and requests about 4 MiB at a time."""
 
-    prices: tuple[LayerPrice, ...] = ()
+    prices: tuple[LayerCost, ...] = ()
     """What each layer would cost, if there are several."""
 
     json_properties: ClassVar = ("members", "chunks", "stored_bytes")
@@ -219,7 +219,7 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
         requests,
         requested_bytes,
         ideal,
-        layer_prices(handle.state, prepared.plan, near=handle.fetcher().is_near),
+        layer_costs(handle.state, prepared.plan, near=handle.fetcher().is_near),
     )
 
 

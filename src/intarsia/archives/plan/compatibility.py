@@ -21,7 +21,7 @@ from intarsia.manifest.data_types import is_nullable, values_dtype
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
-    from intarsia.archives.ingest_arguments import Stack
+    from intarsia.archives.ingest_arguments import StackedVariables
     from intarsia.archives.plan.schema import Schema
     from intarsia.manifest.region_table import Ints
 
@@ -66,7 +66,7 @@ class IngestRules:
     indices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The places of files in nested lists, by URL."""
 
-    stacks: Mapping[str, Stack] = field(default_factory=dict)
+    stacks: Mapping[str, StackedVariables] = field(default_factory=dict)
     """Which variables are stacked into one array."""
 
 

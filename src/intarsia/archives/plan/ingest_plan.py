@@ -37,7 +37,7 @@ from intarsia.manifest.data_types import is_nullable, values_dtype
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
-    from intarsia.archives.ingest_arguments import Stack
+    from intarsia.archives.ingest_arguments import StackedVariables
     from intarsia.archives.ledger import Ledger
     from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest
     from intarsia.manifest.packing import Packing
@@ -414,7 +414,7 @@ class ArrayPlan:
 
 def plan_array(
     name: str,
-    stack: Stack | None,
+    stack: StackedVariables | None,
     cube: Cube,
     rules: IngestRules,
     dataset: Dataset,

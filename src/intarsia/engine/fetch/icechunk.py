@@ -39,7 +39,7 @@ from intarsia.engine.fetch.store import (
     requests_of,
     run_on_event_loop,
 )
-from intarsia.engine.fetch.symlinks import Folders, may_follow, open_file, refuse_links_out
+from intarsia.engine.fetch.symlinks import CheckedFolders, may_follow, open_file, refuse_links_out
 from intarsia.engine.fetch.virtual import (
     REQUESTS_PER_CHUNK,
     CoalescedFetcher,
@@ -252,7 +252,7 @@ class IcechunkSession:
         self.folder = folder if folder is not None and folder.is_dir() else None
         """The directory of a repository on this machine, if its files can be read."""
         if self.folder is not None:
-            Folders(os.fspath(self.folder)).check("chunks")
+            CheckedFolders(os.fspath(self.folder)).check("chunks")
         self.is_near = self.folder is not None
         self._access: SourceAccess | None = store.shared.access
         self._repository = None if self._access is None else self._access.repository

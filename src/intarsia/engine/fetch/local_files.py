@@ -32,13 +32,13 @@ from intarsia.engine.fetch.store import (
     cost_of,
     one_span,
 )
-from intarsia.engine.fetch.symlinks import Folders
+from intarsia.engine.fetch.symlinks import CheckedFolders
 from intarsia.errors import IntarsiaError, signal_failure
 from intarsia.file_io import read_exactly
 
 if TYPE_CHECKING:
     from intarsia.engine.chunk_codecs import Decoder
-    from intarsia.engine.fetch.symlinks import Folders
+    from intarsia.engine.fetch.symlinks import CheckedFolders
     from intarsia.engine.inner_chunks import Shards
 
 
@@ -177,7 +177,7 @@ def index_of(file: int, shards: Shards, blob: int) -> Any:
     return entries
 
 
-def inner_chunks(folders: Folders, item: ByteRanges) -> Iterator[Encoded | None]:
+def inner_chunks(folders: CheckedFolders, item: ByteRanges) -> Iterator[Encoded | None]:
     """The requested parts of inner chunks, None for what is not stored.
 
     A file stays open for as long as its chunks follow one another.
@@ -249,7 +249,7 @@ class LocalFiles(OpaqueStore):
     name = "local files"
 
     def __init__(self, store: LocalStore) -> None:
-        self._folders = Folders(os.fspath(store.root))
+        self._folders = CheckedFolders(os.fspath(store.root))
 
     def cost(self, spans: Sequence[ByteRanges]) -> Cost:
         return cost_of(coalesce_spans(spans, FILES)[0])

@@ -47,7 +47,7 @@ def refuse_links_out(root: str | os.PathLike[str], below: str = "") -> None:
     intarsia.errors.ReadError: ... is a link to /etc, which is outside ...
     """
     root = os.fspath(root)
-    Folders(root).check(below)
+    CheckedFolders(root).check(below)
     for link in links_below(os.path.join(root, below)):
         refuse_link_out(link, root)
 
@@ -65,7 +65,7 @@ def links_below(folder: str) -> Iterator[str]:
 
 
 def open_file(path: bytes | str, root: bytes | str) -> int:
-    """Open a file of a store for reading; `Folders` checks its directories.
+    """Open a file of a store for reading; `CheckedFolders` checks its directories.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ def open_file(path: bytes | str, root: bytes | str) -> int:
     return os.open(path, os.O_RDONLY)
 
 
-class Folders:
+class CheckedFolders:
     """The directories of a local store, each checked once."""
 
     def __init__(self, root: str) -> None:
@@ -101,7 +101,7 @@ class Folders:
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Folders(folder).is_free(most=10)
+        ...     CheckedFolders(folder).is_free(most=10)
         True
         """
         waiting, left = [self._root], most
@@ -130,7 +130,7 @@ class Folders:
     def check(self, folder: str) -> None:
         """Raise `ReadError` if a directory of the store is a link out of the store, or lies behind one.
 
-        >>> Folders("/").check("proc/self")
+        >>> CheckedFolders("/").check("proc/self")
         """
         if folder in self._inside:
             return

@@ -42,7 +42,7 @@ from intarsia.engine.fetch.store import (
     PendingBytes,
     requests_of,
 )
-from intarsia.engine.fetch.symlinks import Folders
+from intarsia.engine.fetch.symlinks import CheckedFolders
 from intarsia.errors import ChunkDecodeError
 from intarsia.parallel import check_store
 
@@ -76,9 +76,9 @@ class Container:
         return from_url(f"{parts.scheme}://{parts.netloc}", **arguments)
 
     @cached_property
-    def folders(self) -> Folders:
+    def folders(self) -> CheckedFolders:
         """The directories below the prefix, if it is one of this machine: no link may lead out of it."""
-        return Folders("/" + object_path(self.prefix))
+        return CheckedFolders("/" + object_path(self.prefix))
 
     def key(self, url: str) -> str:
         """The path of a file below the prefix.

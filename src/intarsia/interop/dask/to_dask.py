@@ -240,7 +240,7 @@ def as_dask(value: Any) -> Any:
     return value
 
 
-class Namespace:
+class DaskNamespace:
     """The functions of a namespace for dask arrays, which also take logical arrays and answer lazily.
 
     >>> import numpy as np, intarsia
@@ -257,7 +257,7 @@ class Namespace:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._functions, name)
         if isinstance(value, ModuleType):
-            return Namespace(value)
+            return DaskNamespace(value)
         return _taking_logical_arrays(value) if callable(value) and not isinstance(value, type) else value
 
     def __dir__(self) -> list[str]:
@@ -275,10 +275,10 @@ def _taking_logical_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_namespace = cache(Namespace)  # one for all arrays, as programs that compare them expect
+_namespace = cache(DaskNamespace)  # one for all arrays, as programs that compare them expect
 
 
-def array_namespace(api_version: str | None) -> Namespace:
+def array_namespace(api_version: str | None) -> DaskNamespace:
     """The namespace of logical arrays; an unknown version of the standard is an error."""
     lazy = import_extra("dask.array", "dask").empty(())
     functions = import_extra("array_api_compat", "dask").array_namespace(lazy, api_version=api_version)
