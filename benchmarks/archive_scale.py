@@ -44,9 +44,9 @@ import zarr
 import intarsia
 from benchmarks.ingest import by_virtualizarr
 from benchmarks.measure import headed, table, with_limits
-from intarsia.archives.locations import Identity, Sources
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
 from intarsia.archives.plan.member_allocation import FULL
+from intarsia.archives.source_files import Identity, Sources
 from intarsia.versions.repository import LOG_ENTRIES
 
 RECORD = Path(__file__).with_suffix(".json")

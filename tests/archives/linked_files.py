@@ -338,9 +338,9 @@ def judged(name, folder):
 
 
 def main(folder):
-    import intarsia.archives.locations as locations
+    import intarsia.archives.source_files as source_files
 
-    locations.WHOLE_BYTES = 0
+    source_files.WHOLE_BYTES = 0
     problems = {}
     for name in CASES:
         print(name, flush=True)

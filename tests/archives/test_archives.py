@@ -15,7 +15,7 @@ from examples.archives import ERAS, aodn_like, mur_day, mur_like, open_mur, temp
 from virtualizarr.parsers import HDFParser
 
 import intarsia
-from intarsia.archives.locations import Sources, url_of
+from intarsia.archives.source_files import Sources, url_of
 
 
 def virtual_concat(paths):

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.archives import locations
+from intarsia.archives import source_files
 from intarsia.errors import IngestError, ReadError
 from tests.archives.bad_bucket import proxy_before
 from tests.archives.files import netcdf
@@ -109,7 +109,7 @@ def test_servers_that_fail_now_and_then_cost_no_more_than_a_batch(served, tmp_pa
 
 def test_what_is_known_is_listed_and_not_asked_for_one_by_one(served, tmp_path, monkeypatch):
     urls, options, proxy = served
-    monkeypatch.setattr(locations, "MIN_LISTED", 5)
+    monkeypatch.setattr(source_files, "MIN_LISTED", 5)
     intarsia.ingest(urls, tmp_path / "r", concat_dim="time", storage_options=options)
     proxy.requests.clear()
     report = intarsia.ingest(urls, tmp_path / "r", concat_dim="time", storage_options=options)
@@ -119,7 +119,7 @@ def test_what_is_known_is_listed_and_not_asked_for_one_by_one(served, tmp_path, 
 
 def test_a_bucket_without_a_listing_will_do(served, bucket, tmp_path, monkeypatch):
     urls, options, proxy = served
-    monkeypatch.setattr(locations, "MIN_LISTED", 5)
+    monkeypatch.setattr(source_files, "MIN_LISTED", 5)
     proxy.fault = lambda kind, path: "refuse" if kind == "LIST" else None
     report = intarsia.ingest(urls, tmp_path / "r", concat_dim="time", storage_options=options, batch=5)
     assert report.summary == f"{COUNT} added"

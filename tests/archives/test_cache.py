@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.archives import cache
-from intarsia.archives.locations import MIN_LISTED, Sources, content_fingerprints
+from intarsia.archives.source_files import MIN_LISTED, Sources, content_fingerprints
 from intarsia.errors import IngestError
 from tests.archives.conftest import BUCKET
 from tests.archives.files import netcdf

@@ -14,9 +14,9 @@ import xarray as xr
 import zarr
 
 import intarsia
-from intarsia.archives.locations import Sources, url_of
 from intarsia.archives.parse import format_of, parse_all
 from intarsia.archives.parsed_file import ParseRequest
+from intarsia.archives.source_files import Sources, url_of
 from intarsia.errors import ForkedProcessError, IngestError
 from tests.archives.files import hdf5, netcdf
 

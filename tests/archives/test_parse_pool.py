@@ -13,10 +13,10 @@ from distributed import Client, LocalCluster
 
 import intarsia
 from intarsia.archives import parse_pool
-from intarsia.archives.locations import Sources, url_of
 from intarsia.archives.parse import _parse_some
 from intarsia.archives.parse_pool import ParseWorkers, can_be_started, parse_with
 from intarsia.archives.parsed_file import ParseRequest
+from intarsia.archives.source_files import Sources, url_of
 from intarsia.errors import IngestError
 from tests.archives.files import netcdf
 

@@ -13,7 +13,7 @@ import xarray as xr
 import zarr
 
 import intarsia
-from intarsia.archives.locations import ReferencePermissions
+from intarsia.archives.source_files import ReferencePermissions
 from intarsia.errors import IngestError
 from tests.archives.conftest import BUCKET
 from tests.cli.program import failure, succeed

@@ -1,6 +1,6 @@
 """Archives of files as logical arrays, without copying: `ingest` and everything around it.
 
-The way through: `ingest_arguments` (what the caller says) -> `locations` (source files, and what identifies
+The way through: `ingest_arguments` (what the caller says) -> `source_files` (and what identifies
 their content) -> `parse` (by `formats/`, in a `parse_pool`) -> `plan/` (what fits, what goes where) ->
 `write_plan` (with the `ledger`) -> `xarray_check`. `ingestion` leads through it, batch by batch, and each
 batch is a commit.

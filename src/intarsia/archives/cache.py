@@ -29,7 +29,7 @@ import icechunk
 from intarsia import __version__
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.ingestion import ingest, remove
-from intarsia.archives.locations import WILDCARDS, Sources, content_fingerprints, url_of
+from intarsia.archives.source_files import WILDCARDS, Sources, content_fingerprints, url_of
 from intarsia.display import count_text
 from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError
 from intarsia.logical.hierarchy import open_group

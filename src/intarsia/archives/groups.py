@@ -13,9 +13,9 @@ from intarsia.archives.write_plan import write_concat, write_plain
 from intarsia.logical.hierarchy import joined_path, open_group
 
 if TYPE_CHECKING:
-    from intarsia.archives.locations import Sources
     from intarsia.archives.parsed_file import ParsedFile, ParseRequest
     from intarsia.archives.plan.ingest_plan import IngestPlan
+    from intarsia.archives.source_files import Sources
 
 ALL = "*"
 """The `source_group` that means every group in the files."""

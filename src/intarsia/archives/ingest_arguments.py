@@ -25,7 +25,7 @@ from intarsia.errors import IngestError, argument
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
-    from intarsia.archives.locations import Sources
+    from intarsia.archives.source_files import Sources
 
 type CoordinateSource = Callable[[ParsedFile], Any]
 """Returns the coordinate of a file along a dimension that its axes lack."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_
 import icechunk
 
 from intarsia._icechunk import safe_store
-from intarsia.archives import locations
+from intarsia.archives import source_files
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.groups import ALL, Groups, GroupWithoutData, left_out_variables
 from intarsia.archives.ingest_arguments import (
@@ -46,15 +46,6 @@ from intarsia.archives.ingest_report import (
     report_files,
     with_group_paths,
 )
-from intarsia.archives.locations import (
-    WILDCARDS,
-    Authorized,
-    Identity,
-    ReferencePermissions,
-    Sources,
-    local_path,
-    url_of,
-)
 from intarsia.archives.parse import add_coordinates, parse_all, parse_one
 from intarsia.archives.parse_pool import Engine, check_engine
 from intarsia.archives.parsed_file import Failure, ParsedFile, ParseRequest
@@ -67,6 +58,15 @@ from intarsia.archives.plan.lint_findings import find_lint_findings
 from intarsia.archives.plan.schema import read_schema
 from intarsia.archives.preprocess import Preprocess
 from intarsia.archives.relocation import accept_restored
+from intarsia.archives.source_files import (
+    WILDCARDS,
+    Authorized,
+    Identity,
+    ReferencePermissions,
+    Sources,
+    local_path,
+    url_of,
+)
 from intarsia.archives.write_plan import UncommittedChange, Writer, with_splitting, with_whole_members
 from intarsia.archives.xarray_check import tree_problem, variable_problems
 from intarsia.display import count_text
@@ -741,10 +741,12 @@ class DatasetIngestion:
         """Find out which files are in the dataset, with the same or with different content."""
         self.compared = session.snapshot_id
         known = Dataset.entries(session.store, self.group, self.urls)
-        states = locations.source_states(self.sources, {url: content for url, (_, content) in known.items()})
+        states = source_files.source_states(
+            self.sources, {url: content for url, (_, content) in known.items()}
+        )
         self.unchanged = {url for url, state in states.items() if state == "present"}
         changed = {url: known[url][1] for url, state in states.items() if state == "changed"}
-        self.restored = locations.find_restored(self.sources, changed)
+        self.restored = source_files.find_restored(self.sources, changed)
         self.unchanged |= self.restored.keys()
         self.changed = set(states) - self.unchanged
 

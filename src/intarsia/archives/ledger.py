@@ -18,7 +18,7 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 from intarsia._compat import sync
-from intarsia.archives.locations import split_entry
+from intarsia.archives.source_files import split_entry
 from intarsia.display import one_line, place_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import IngestError, ReadError
@@ -26,7 +26,7 @@ from intarsia.logical.hierarchy import LEDGER
 from intarsia.manifest.region_table import RegionTable
 
 if TYPE_CHECKING:
-    from intarsia.archives.locations import Identity
+    from intarsia.archives.source_files import Identity
     from intarsia.manifest.region_table import Ints
 
 
@@ -99,7 +99,7 @@ def is_moved(url: str, identity: Identity, known: str, content: str) -> bool:
 
     Both have the same size, and the same fingerprint, the same bytes or the same name.
 
-    >>> from intarsia.archives.locations import Identity
+    >>> from intarsia.archives.source_files import Identity
     >>> is_moved("s3://new/a.nc", Identity(7, None), "s3://old/a.nc", "7 2002-06-01T00:00:00+00:00")
     True
     >>> is_moved("s3://new/b.nc", Identity(7, None), "s3://old/a.nc", "7 2002-06-01T00:00:00+00:00")

@@ -17,12 +17,12 @@ from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.formats import hdf5, kerchunk, n5, netcdf3, tiff, zarr
 from intarsia.archives.formats.format import Format
 from intarsia.archives.formats.virtualizarr import VirtualFormat
-from intarsia.archives.locations import FormatProbe, Sources
 from intarsia.archives.parse_pool import Engine, parse_with
 from intarsia.archives.parsed_file import Failure, ParsedFile, ParsedVariable, ParseRequest, rename_variables
 from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.preprocess import encode_coordinates, run_preprocess
+from intarsia.archives.source_files import FormatProbe, Sources
 from intarsia.display import is_misspelt, names_text
 from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.versions.storage_options import scheme_of

@@ -13,7 +13,7 @@ from intarsia.display import is_misspelt, names_text
 from intarsia.errors import IngestError, argument
 
 if TYPE_CHECKING:
-    from intarsia.archives.locations import Identity
+    from intarsia.archives.source_files import Identity
 
 
 type Role = Literal["data", "concat", "static"]

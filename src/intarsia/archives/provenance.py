@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from intarsia._icechunk import VIRTUAL, chunk_table
-from intarsia.archives import locations
+from intarsia.archives import source_files
 from intarsia.archives.dataset import Dataset
-from intarsia.archives.locations import Sources, State
+from intarsia.archives.source_files import Sources, State
 from intarsia.display import Listing, bounds_text
 from intarsia.engine.request import parse_selection
 from intarsia.errors import BoundsError, IngestError, NotLogicalArrayError
@@ -189,7 +189,7 @@ def sources(
     states: Mapping[str, State] = {}
     if check:
         known = {ledger.locations[i]: ledger.contents[i] for i in numbers}
-        states = locations.source_states(Sources(storage_options), known)
+        states = source_files.source_states(Sources(storage_options), known)
     return SourceFiles(
         tuple(
             SourceFile(url, states.get(url), tuple(parts.get(i, ())), tuple(by_file.get(i, ())))

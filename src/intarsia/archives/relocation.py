@@ -22,7 +22,7 @@ import zarr
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table, safe_store
 from intarsia.archives.ingest_report import shown_items
 from intarsia.archives.ledger import Ledger, read_ledger, write_ledger
-from intarsia.archives.locations import Identity, Sources, for_each, split_entry, url_of
+from intarsia.archives.source_files import Identity, Sources, for_each, split_entry, url_of
 from intarsia.archives.write_plan import UncommittedChange
 from intarsia.display import count_text
 from intarsia.errors import IngestError

@@ -41,12 +41,12 @@ from intarsia._compat import sync
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.ledger import write_ledger
-from intarsia.archives.locations import Sources
 from intarsia.archives.parse import format_of
 from intarsia.archives.parsed_file import ChunkRanges, read_stored
 from intarsia.archives.plan.coordinates import CoordinateArray
 from intarsia.archives.plan.ingest_plan import ArrayPlan, IngestPlan
 from intarsia.archives.plan.member_allocation import FULL, Allocation, GrowingMember
+from intarsia.archives.source_files import Sources
 from intarsia.display import one_line
 from intarsia.errors import IngestError, IntarsiaError, argument
 from intarsia.logical.attributes import RESERVED, UNLIMITED_KEY, with_floats

@@ -24,7 +24,7 @@ from intarsia import logical
 from intarsia._compat import ArrayV3Metadata, is_regular, manifest_table, sync
 from intarsia.archives.formats.virtualizarr import specified_codec
 from intarsia.archives.formats.zarr import v2_to_v3_metadata
-from intarsia.archives.locations import Identity, Sources, local_path, url_of
+from intarsia.archives.source_files import Identity, Sources, local_path, url_of
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import bounds_text
 from intarsia.engine.fetch.symlinks import refuse_links_out

@@ -13,8 +13,8 @@ from virtualizarr.parsers import HDFParser
 
 import intarsia
 from intarsia.archives.formats.hdf5 import HDF5
-from intarsia.archives.locations import Sources, url_of
 from intarsia.archives.parsed_file import ParseRequest
+from intarsia.archives.source_files import Sources, url_of
 from intarsia.errors import IngestError
 from tests.archives.files import hdf5, netcdf
 

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from intarsia.archives.cf import with_strings
-from intarsia.archives.locations import Sources
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest, roles
+from intarsia.archives.source_files import Sources
 from intarsia.errors import IngestError
 
 

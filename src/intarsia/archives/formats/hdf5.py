@@ -30,8 +30,8 @@ import numpy as np
 from intarsia.archives.cf import FILE_MATTERS, load_values
 from intarsia.archives.formats.format import Format, UnreadableVariableError
 from intarsia.archives.formats.virtualizarr import specified_codec
-from intarsia.archives.locations import FormatProbe, Sources, folder_of, url_of
 from intarsia.archives.parsed_file import PHONY, ChunkRanges, ParsedVariable
+from intarsia.archives.source_files import FormatProbe, Sources, folder_of, url_of
 from intarsia.display import one_line
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import import_extra

@@ -6,7 +6,7 @@ from typing import Any
 
 from intarsia._compat import parsed_group
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
-from intarsia.archives.locations import FormatProbe, Sources
+from intarsia.archives.source_files import FormatProbe, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 

@@ -10,7 +10,7 @@ import numpy as np
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
-from intarsia.archives.locations import FormatProbe, Sources
+from intarsia.archives.source_files import FormatProbe, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 from intarsia.manifest.box import chunk_grid

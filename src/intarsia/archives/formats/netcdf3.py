@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
-from intarsia.archives.locations import FormatProbe, Sources
+from intarsia.archives.source_files import FormatProbe, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 

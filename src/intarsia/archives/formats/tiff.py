@@ -16,7 +16,7 @@ from zarr.codecs import BytesCodec, TransposeCodec
 
 from intarsia._compat import manifest_table, parse_tiff, parsed_group
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat
-from intarsia.archives.locations import FormatProbe, Sources
+from intarsia.archives.source_files import FormatProbe, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 

@@ -14,8 +14,8 @@ import zarr
 from intarsia._compat import manifest_table, parsed_group
 from intarsia.archives.cf import decoded_fill_attribute, load_values
 from intarsia.archives.formats.format import Format
-from intarsia.archives.locations import Identity, Sources, folder_of, local_path, local_url
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
+from intarsia.archives.source_files import Identity, Sources, folder_of, local_path, local_url
 from intarsia.engine.fetch.symlinks import links_below
 from intarsia.errors import IngestError
 from intarsia.manifest.box import chunk_grid

@@ -19,8 +19,8 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 from intarsia._compat import sync
 from intarsia.archives.cf import encoded_fill_attribute
 from intarsia.archives.formats.virtualizarr import SourceParser, VirtualFormat, parser_error_text
-from intarsia.archives.locations import FormatProbe, Sources
 from intarsia.archives.plan.encodings import is_bytes_codec
+from intarsia.archives.source_files import FormatProbe, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from intarsia.archives.cf import Decoding
-from intarsia.archives.locations import Identity, Sources
 from intarsia.archives.parse import add_coordinates, parse_one
 from intarsia.archives.parsed_file import (
     ParsedFile,
@@ -18,6 +17,7 @@ from intarsia.archives.parsed_file import (
     ParseRequest,
     roles,
 )
+from intarsia.archives.source_files import Identity, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 

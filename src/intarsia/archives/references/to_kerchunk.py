@@ -24,8 +24,8 @@ from zarr.core.metadata.v2 import ArrayV2Metadata
 from zarr.dtype import parse_dtype
 
 from intarsia.archives.dataset import Dataset
-from intarsia.archives.locations import local_path
 from intarsia.archives.references.uniform_parts import EXPORT, LoadedArray, UniformArray, uniform_parts
+from intarsia.archives.source_files import local_path
 from intarsia.display import codecs_text
 from intarsia.errors import UnreachableMembersError
 from intarsia.extras import import_extra

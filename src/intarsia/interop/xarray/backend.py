@@ -16,7 +16,7 @@ from xarray import Variable
 from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEntrypoint
 from zarr.errors import ContainsArrayError
 
-from intarsia.archives.locations import WILDCARDS
+from intarsia.archives.source_files import WILDCARDS
 from intarsia.display import names_text, one_line, place_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import MissingGroupError, NotLogicalArrayError

@@ -9,8 +9,8 @@ import obstore
 import pytest
 
 import intarsia
-from intarsia.archives import locations
-from intarsia.archives.locations import Identity, Sources, url_of
+from intarsia.archives import source_files
+from intarsia.archives.source_files import Identity, Sources, url_of
 from intarsia.errors import IngestError, ReadError
 from intarsia.versions.storage_options import for_obstore, source_options
 from tests.archives.files import netcdf
@@ -161,7 +161,7 @@ def test_an_s3_source_that_is_gone_or_changed_is_named_never_filled_in(tmp_path,
 def test_large_objects_are_read_in_blocks(tmp_path, s3, bucket, monkeypatch):
     paths, values = days(tmp_path, 3, grid=(200, 300))
     put(bucket, "large", paths)
-    monkeypatch.setattr(locations, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(source_files, "WHOLE_BYTES", 1000)
     options = {"concat_dim": "time", "storage_options": s3, "copy": "all"}
     report = intarsia.ingest("s3://archive/large/*.nc", tmp_path / "r", **options)
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
@@ -213,9 +213,9 @@ def test_options_of_sources_are_those_of_repositories_and_others_are_refused():
         Sources({"region": 3}).resolve("s3://bucket/a.nc")
 
 
-@pytest.mark.parametrize("limit", [locations.WHOLE_BYTES, 10], ids=["small", "large"])
+@pytest.mark.parametrize("limit", [source_files.WHOLE_BYTES, 10], ids=["small", "large"])
 def test_a_web_server_without_ranges_is_refused_before_anything_is_committed(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(locations, "WHOLE_BYTES", limit)
+    monkeypatch.setattr(source_files, "WHOLE_BYTES", limit)
     netcdf(tmp_path / "0.nc", 0)
     words = r"0\.nc: its web server ignores the Range header"
     with serving(tmp_path, whole_only=True) as root, pytest.raises(IngestError, match=words):
