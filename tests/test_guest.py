@@ -69,6 +69,21 @@ def test_a_walk_over_the_registries_of_zarr_goes_on(when):
     assert run(WALK, when).startswith("optional[int8]")
 
 
+def test_an_unknown_field_of_a_struct_is_refused_in_the_words_of_zarr():
+    run("""
+        from zarr.dtype import data_type_registry
+        from zarr.errors import DataTypeValidationError
+        fields = [{"name": "a", "data_type": "unheard_of"}]
+        try:
+            struct = {"name": "struct", "configuration": {"fields": fields}}
+            data_type_registry.match_json(struct, zarr_format=3)
+        except DataTypeValidationError as error:
+            assert "optional" not in str(error), error
+        else:
+            raise AssertionError
+    """)
+
+
 def test_importing_intarsia_imports_nothing_else():
     modules = run("""
         import sys, intarsia

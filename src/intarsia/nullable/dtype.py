@@ -226,9 +226,10 @@ class OptionalDType(_DTypeWithNulls, HasItemSize):
     def _from_json_resolved(cls, data: DTypeJSON, *, resolver: Resolver) -> Self:
         if resolver.zarr_format != 3:
             return cls._from_json_v2(data)
+        optional = cls._read(data, resolver.at("configuration").resolve_data_type)
         if "fields" in resolver.loc:
             raise DataTypeError(_NOT_IN_STRUCTS)
-        return cls._read(data, resolver.at("configuration").resolve_data_type)
+        return optional
 
     @classmethod
     def _read(cls, data: DTypeJSON, resolve: Any) -> Self:
