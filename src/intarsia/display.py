@@ -512,6 +512,7 @@ STYLE = (
     "table.intarsia-table :is(td,th){text-align:left;padding:.15em .8em .15em 0;vertical-align:top;"
     "border:0;background:none}table.intarsia-table .n{text-align:right;white-space:nowrap}"
     ".intarsia-table .w{white-space:nowrap}.intarsia-table code{font-size:.9em}"
+    ".intarsia-table .bar{display:inline-block;height:.8em;border-radius:2px;min-width:2px}"
     "@container (max-width:30em){table.intarsia-table :is(td,th){padding-right:.5em}"
     "table.intarsia-wide :is(tr,td,td.n){display:block;text-align:left}"
     "table.intarsia-wide tr{padding:.3em 0}table.intarsia-wide :is(.h,td:empty){display:none}"
@@ -706,6 +707,16 @@ class Result:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Prints the same in IPython, which would otherwise print a tuple."""
         printer.text("…" if cycle else repr(self))
+
+
+def name_lines(pairs: Sequence[tuple[str, object]]) -> list[str]:
+    """Names and values, one pair on each line.
+
+    >>> name_lines([("Shape", (3,)), ("Size", "3 B")])
+    ['Shape: (3,)', 'Size : 3 B']
+    """
+    width = max(len(name) for name, _ in pairs)
+    return [f"{name:<{width}}: {value}" for name, value in pairs]
 
 
 def first_rows[T](

@@ -33,7 +33,7 @@ def test_a_page_has_everything_inside():
     page = page_of(samples.two_codecs())
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
     assert "default-src &#x27;none&#x27;" in page
-    for heading in ("Regions", "Bytes by codec", "Ratio per chunk", "Check"):
+    for heading in ("Regions", "Of all bytes", "Ratio per chunk", "Check"):
         assert heading in page
     assert "No problems found" in page
 

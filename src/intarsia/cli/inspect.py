@@ -9,10 +9,10 @@ import numpy as np
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli.output import CommandError, Output, key_value_table, progress_on_stderr
+from intarsia.cli.output import CommandError, Output, progress_on_stderr
 from intarsia.cli.stores import VersionToRead
 from intarsia.cli.verb import verb
-from intarsia.display import Table, count_text, size_text, terminal_width
+from intarsia.display import Table, count_text, name_lines, size_text, terminal_width
 from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError, NotLogicalArrayError
@@ -46,7 +46,7 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
     colours = {0: [COLOURS[pipeline.place] for pipeline in pipelines]}
     table = Table.of(pipelines, PIPELINE_COLUMNS, colours=colours)
     return Output(
-        *key_value_table(pairs),
+        *name_lines(pairs),
         *(("", table) if pipelines else ()),
         *seen.problems,
         **_identity(opened),
@@ -93,7 +93,7 @@ def _plain_info(array: Reader) -> Output:
     )
     nothing: dict[str, Any] = dict.fromkeys(("layers", "pipelines", "problems"), ())
     return Output(
-        *key_value_table(pairs),
+        *name_lines(pairs),
         "To read it: intarsia read, or intarsia.reader in Python.",
         "To make it a logical array: intarsia convert copies its values, intarsia adopt takes its chunks.",
         **_identity(array),

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from typing import Any, Literal
@@ -164,16 +163,6 @@ class Output:
                 for block in each.blocks(None) if isinstance(each, Result) else [each]:
                     show_table(block) if isinstance(block, Table) else print_line(block)
         sys.stdout.flush()  # another program may be waiting for it
-
-
-def key_value_table(pairs: Sequence[tuple[str, object]]) -> list[str]:
-    """Names and values, one per line, as `array.info` shows them.
-
-    >>> key_value_table([("Shape", (3,)), ("Size", "3 B")])
-    ['Shape: (3,)', 'Size : 3 B']
-    """
-    width = max(len(name) for name, _ in pairs)
-    return [f"{name:<{width}}: {value}" for name, value in pairs]
 
 
 def _console(stream: Any) -> Console:

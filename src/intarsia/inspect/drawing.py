@@ -5,7 +5,7 @@ People with colour-blindness can tell the colours apart, on light and dark backg
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isqrt, prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -265,9 +265,6 @@ def swatch(place: int, words: str) -> Markup:
 
 type Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-FEW_CELLS = 4
-"""Along an axis: few enough for a picture of many regions to keep their edges."""
-
 BINNED_AT_ONCE = 20_000
 """The boxes that are divided among cells at a time: their number times that of rows and columns is memory."""
 
@@ -340,9 +337,7 @@ def project(
         boxes_low, boxes_high = outlines[:, : len(axes)], outlines[:, len(axes) :]
         if not _cross(boxes_low, boxes_high):
             return _outlined(boxes_low, boxes_high, low, high, depth, group)
-    edges = [own_edges(low[:, i], high[:, i], shape[axis]) for i, axis in enumerate(axes)]
-    if prod(len(edge) - 1 for edge in edges) > most_cells:
-        edges = _fewer_edges(edges, [shape[axis] for axis in axes], most_cells)
+    edges = _grid_edges(low, high, [shape[axis] for axis in axes], most_cells)
     return _gridded(edges, low, high, depth, group)
 
 
@@ -352,45 +347,41 @@ def _cross(low: Ints, high: Ints) -> bool:
     return any(bool(pair.all(axis=1).any()) for pair in pairs)
 
 
-def own_edges(low: Ints, high: Ints, size: int) -> Ints:
-    """Where boxes begin and end on an axis, including the ends of the axis."""
-    edges: Ints = np.unique(np.concatenate([low, high, [0, size]]))
-    return edges
-
-
 def edges_of(low: Ints, high: Ints, size: int, most: int) -> Ints:
     """Where boxes begin and end on an axis; the edges of equal cells if there are more than `most`."""
-    own = own_edges(low, high, size)
+    own: Ints = np.unique(np.concatenate([low, high, [0, size]]))
     equal: Ints = np.unique(np.linspace(0, size, most + 1).astype(np.int64))
     return own if len(own) - 1 <= most else equal
 
 
-def _fewer_edges(edges: Sequence[Ints], sizes: Sequence[int], most_cells: int) -> list[Ints]:
-    """The edges of no more than about `most_cells`; an axis that boxes hardly divide keeps its own edges."""
-    few = next((i for i, edge in enumerate(edges) if len(edge) - 1 <= FEW_CELLS), None)
-    if few is None or len(edges) == 1:
-        return _equal_edges(sizes, most_cells)
-    other = 1 - few
-    cut = _equal_edges([sizes[other]], max(1, most_cells // (len(edges[few]) - 1)))[0]
-    return [edges[few], cut] if few == 0 else [cut, edges[few]]
+def _grid_edges(low: Ints, high: Ints, sizes: Sequence[int], most_cells: int) -> list[Ints]:
+    """The edges of at most `most_cells`: an axis that boxes hardly divide leaves the other one more."""
 
+    def edges(axis: int, most: int) -> Ints:
+        return edges_of(low[:, axis], high[:, axis], sizes[axis], most)
 
-def _equal_edges(sizes: Sequence[int], most_cells: int) -> list[Ints]:
-    """The edges of nearly square, nearly equal cells."""
-    if len(sizes) == 1:
-        counts = [min(most_cells, sizes[0])]
-    else:
-        tall = max(1, min(sizes[0], int((most_cells * min(2.0, max(0.5, sizes[0] / sizes[1]))) ** 0.5)))
-        counts = [tall, max(1, min(sizes[1], most_cells // tall))]
-    return [
-        np.unique(np.linspace(0, size, count + 1).astype(np.int64))
-        for size, count in zip(sizes, counts, strict=True)
-    ]
+    if len(sizes) < 2:
+        return [edges(axis, most_cells) for axis in range(len(sizes))]
+    few = min(0, 1, key=lambda axis: len(edges(axis, most_cells)))
+    first = edges(few, isqrt(most_cells))
+    second = edges(1 - few, most_cells // (len(first) - 1))
+    return [first, second] if few == 0 else [second, first]
 
 
 def _shares(group: Ints, weight: Floats) -> tuple[tuple[int, float], ...]:
     total = np.bincount(group, weights=weight)
     return tuple((i, min(1.0, share)) for i, share in enumerate(total.tolist()) if share > SMALLEST_SHARE)
+
+
+def share_boxes(
+    box: tuple[float, float, float, float], shares: Sequence[tuple[int, float]], *, layered: bool
+) -> Iterator[tuple[int, tuple[float, float, float, float]]]:
+    """For each group in a cell, its part of the cell's box: one above another, or side by side."""
+    x, y, width, height = box
+    for group, share in shares:
+        across, down = (width, height * share) if layered else (width * share, height)
+        yield group, (x, y, across, down)
+        x, y = (x, y + down) if layered else (x + across, y)
 
 
 def _outlined(

@@ -37,6 +37,7 @@ from intarsia.inspect.drawing import (
     LEFT,
     RIGHT,
     Cell,
+    Pane,
     bin_boxes,
     edges_of,
     explorable,
@@ -45,6 +46,7 @@ from intarsia.inspect.drawing import (
     plane_axes,
     project,
     rect,
+    share_boxes,
     svg,
     svg_text,
     swatch,
@@ -266,7 +268,6 @@ def _moment(moment: ArrayVersion) -> str:
             f"<ul>{changes}</ul>" if changes else "",
             explorable(_map(survey), "Map of the regions"),
             legend_table(survey),
-            _bars(survey),
             f"<details><summary>{count_text(len(survey), 'region')}</summary>"
             f"{region_table(survey, MAX_ROWS)}</details>"
             if len(survey)
@@ -277,28 +278,6 @@ def _moment(moment: ArrayVersion) -> str:
 
 def _map(survey: Survey) -> str:
     return for_both_sizes(partial(draw_map, survey, standalone=False))
-
-
-def _bars(survey: Survey) -> str:
-    """Bytes by codec: the stored size, beside the size without any codec."""
-    pipelines = [p for p in survey.pipelines() if p.nbytes_stored is not None]
-    largest = max((max(p.nbytes, p.nbytes_stored or 0) for p in pipelines), default=0)
-    if not largest:
-        return ""
-    rows = []
-    for pipeline in pipelines:
-        assert pipeline.nbytes_stored is not None
-        bars = "".join(
-            f'<div><span class="bar" style="background:{colour};width:calc(var(--bar)*{nbytes / largest:.3f})'
-            f'"></span> {size_text(nbytes)} {what}</div>'
-            for nbytes, colour, what in (
-                (pipeline.nbytes, "var(--line)", "in memory"),
-                (pipeline.nbytes_stored, COLOURS[pipeline.place], "stored"),
-            )
-        )
-        share = percent_text(pipeline.nbytes_stored / survey.total_stored) if survey.total_stored else "0 %"
-        rows.append((pipeline.codecs, Markup(bars), share))
-    return "<h4>Bytes by codec</h4>" + table_html(("Codecs", "", "Share"), rows, kind="bytes")
 
 
 def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
@@ -580,15 +559,15 @@ class Timeline:
         yield svg_text(NAMES - 8, top + BAR - 5, name, "ink", "end", longest=20)
         axis = (survey.manifest.dimension_names or ()).index(self.dim)
         shape = survey.manifest.shape
+        pane = Pane(NAMES, top, bars_width, BAR, (axis,), shape)
         for cell in project(shape, survey.start, survey.stop, group, (axis,), MAX_CELLS):
-            x = NAMES + cell.start[0] / shape[axis] * bars_width
-            width = max(0.8, (cell.stop[0] - cell.start[0]) / shape[axis] * bars_width - 0.5)
-            y, whole = top, sum(share for _, share in cell.shares)
+            x, y, width, height = pane.box(cell)
             title = markup(self._words(name, survey, cell), 1000)
-            for encoding, share in cell.shares:
-                height = BAR * share / max(whole, 1.0)
-                yield rect(x, y, width, height, COLOURS[colours[encoding]], ' class="region"', title)
-                y += height
+            whole = max(1.0, sum(share for _, share in cell.shares))
+            shares = [(encoding, share / whole) for encoding, share in cell.shares]
+            box = x, y, max(0.8, width - 0.5), height
+            for encoding, part in share_boxes(box, shares, layered=True):
+                yield rect(*part, COLOURS[colours[encoding]], ' class="region"', title)
 
     def _words(self, name: str, survey: Survey, cell: Cell) -> str:
         """What there is to know about some steps of a variable."""

@@ -3,13 +3,13 @@
 A notebook shows it with its legend and the table of regions.
 """
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
 from intarsia.display import (
     STYLE,
+    Markup,
     Table,
     count_text,
     markup,
@@ -21,7 +21,7 @@ from intarsia.display import (
 )
 from intarsia.inspect import drawing
 from intarsia.inspect.preview import preview_html
-from intarsia.inspect.survey import PIPELINE_COLUMNS, Survey, share_labels, survey
+from intarsia.inspect.survey import PIPELINE_COLUMNS, Pipeline, Survey, share_labels, survey
 from intarsia.logical.logical_array import LogicalArray
 
 MAX_PLANE_CELLS = 240
@@ -38,13 +38,10 @@ LETTER_WIDTH = 7.0
 SMALL_LETTER_WIDTH = 5.7
 """The width of a letter in a note below a map."""
 
-MIXED = "Striped: several pipelines lie behind one another, or side by side too small to draw."
-MIXED_THIN = "In a line of several colours, each pipeline has its share of the regions there."
-THIN = 6.0
-"""Smaller cells show no distinguishable stripes."""
+MIXED = "A block of several colours: each pipeline has its share of what lies there."
 
-STRIPES = 24
-"""The width of one repeat of the stripes that show a mixture."""
+BAR_EMS = 8
+"""The length of a bar for all stored bytes, in the width of a letter m."""
 
 MAX_ROWS = 100
 MAX_REQUESTS = 2_000
@@ -145,20 +142,22 @@ def draw_map(survey: Survey, max_width: float = drawing.PLANE_WIDTH, *, standalo
     """The map as one `<svg>` element; a standalone one carries its own colours and legend."""
     shape = survey.manifest.shape
     parts: list[str] = []
-    mixtures = _Mixtures(f"{shape} {survey.manifest.generation} {survey.manifest.members[:1]} {max_width}")
-    bottom = drawing.TOP
+    bottom, is_mixed = drawing.TOP, False
     if prod(shape):
         axes = drawing.map_axes(shape, survey.start, survey.stop)
         for pane in drawing.panes(shape, axes, max_width):
-            drawn, bottom = _draw_pane(survey, pane, mixtures)
-            parts.extend(drawn)
-            bottom += 12
+            cells = _cells(survey, pane)
+            is_mixed = is_mixed or any(len(cell.shares) > 1 for cell in cells)
+            parts.append(drawing.frame(pane, "No region: reads as the fill value"))
+            parts.extend(_draw_cell(survey, pane, cell) for cell in cells)
+            parts.extend(drawing.draw_axes(survey, pane, cells))
+            bottom = pane.y + pane.height + (46 if pane.axes else 20)
     else:
         empty = f"The shape is {shape}: there are no elements yet."
         parts.append(drawing.svg_text(0, bottom + LINE, empty, "soft"))
         bottom += 2 * LINE
-    if note := mixtures.note():
-        for words in wrapped(note, int(max_width / SMALL_LETTER_WIDTH)):
+    if is_mixed:
+        for words in wrapped(MIXED, int(max_width / SMALL_LETTER_WIDTH)):
             parts.append(drawing.svg_text(drawing.LEFT, bottom + 4, words, "soft", size=11, longest=120))
             bottom += LINE
     if standalone:
@@ -167,8 +166,7 @@ def draw_map(survey: Survey, max_width: float = drawing.PLANE_WIDTH, *, standalo
     width = drawing.LEFT + max_width + drawing.RIGHT
     style = f"<style>{drawing.STYLE}</style>" if standalone else ""
     about = _description(survey)
-    head = [style, f"<desc>{markup(about)}</desc>", mixtures.definitions()]
-    return drawing.svg(width, bottom, about, [*head, *parts])
+    return drawing.svg(width, bottom, about, [style, f"<desc>{markup(about)}</desc>", *parts])
 
 
 def _description(survey: Survey) -> str:
@@ -180,46 +178,21 @@ def _description(survey: Survey) -> str:
     )
 
 
-def _draw_pane(survey: Survey, pane: drawing.Pane, mixtures: "_Mixtures") -> tuple[list[str], float]:
+def _cells(survey: Survey, pane: drawing.Pane) -> list[drawing.Cell]:
     strips = max(1, len(pane.shape) - 2)
     most = MAX_PLANE_CELLS if len(pane.axes) == 2 else max(8, MAX_STRIP_CELLS // strips)
-    cells = drawing.project(pane.shape, survey.start, survey.stop, survey.group, pane.axes, most)
-    parts = [drawing.frame(pane, "No region: reads as the fill value")]
-    parts.extend(_draw_cell(survey, pane, cell, mixtures) for cell in cells)
-    parts.extend(drawing.draw_axes(survey, pane, cells))
-    return parts, pane.y + pane.height + (34 if pane.axes else 8)
+    return drawing.project(pane.shape, survey.start, survey.stop, survey.group, pane.axes, most)
 
 
-def _draw_cell(survey: Survey, pane: drawing.Pane, cell: drawing.Cell, mixtures: "_Mixtures") -> str:
-    """One cell: one colour; or a mixture, as stripes on the plane, and as layers on a strip, where the height
-    is free to mean a share."""
-    x, y, width, height = pane.box(cell)
+def _draw_cell(survey: Survey, pane: drawing.Pane, cell: drawing.Cell) -> str:
+    """One cell, in which each pipeline has its share; on a strip, the height is free to mean that."""
+    box = pane.box(cell)
     words = "\n".join(markup(line) for line in hover_lines(survey, cell, pane.axes))
     parts = [f'<g class="region"><title>{words}</title>']
-    if len(pane.axes) != 1:
-        pure = len(cell.shares) == 1 and cell.shares[0][1] > 1 - 1e-6
-        if not pure and min(width, height) < THIN:
-            parts.extend(_side_by_side(x, y, width, height, cell.shares))
-            mixtures.thin = True
-        else:
-            fill = drawing.COLOURS[cell.shares[0][0]] if pure else mixtures.fill(cell.shares)
-            parts.append(_block(x, y, width, height, fill, _names(survey, cell.shares[0][0]) if pure else ()))
-    else:
-        for group, share in cell.shares:
-            colour, names = drawing.COLOURS[group], _names(survey, group)
-            parts.append(_block(x, y, width, height * share, colour, names))
-            y += height * share
+    layered = len(pane.axes) == 1 or box[3] > box[2]
+    for group, part in drawing.share_boxes(box, cell.shares, layered=layered):
+        parts.append(_block(*part, drawing.COLOURS[group], _names(survey, group)))
     return "".join([*parts, "</g>"])
-
-
-def _side_by_side(
-    x: float, y: float, width: float, height: float, shares: Sequence[tuple[int, float]]
-) -> Iterator[str]:
-    """The pipelines of a cell too thin for stripes, each with its share of the longer side."""
-    for group, share in shares:
-        across, down = (width * share, height) if width >= height else (width, height * share)
-        yield _block(x, y, across, down, drawing.COLOURS[group], ())
-        x, y = (x + across, y) if width >= height else (x, y + down)
 
 
 def _names(survey: Survey, group: int) -> tuple[str, str]:
@@ -238,40 +211,6 @@ def _block(x: float, y: float, width: float, height: float, fill: str, names: Se
             f'fill="{drawing.ink_on(fill)}">{markup(words)}</text>'
         )
     return block
-
-
-class _Mixtures:
-    """Diagonal stripes for cells with several pipelines behind them, one pattern per mixture."""
-
-    def __init__(self, key: str) -> None:
-        self._prefix = "mix-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:8]
-        self._known: dict[tuple[tuple[int, int], ...], str] = {}
-        self.thin = False
-        """Whether some cells are too thin for stripes."""
-
-    def note(self) -> str:
-        """What mixtures on the map mean, if there are any."""
-        return " ".join([MIXED] * bool(self._known) + [MIXED_THIN] * self.thin)
-
-    def fill(self, shares: Sequence[tuple[int, float]]) -> str:
-        parts = tuple((group, round(share * STRIPES)) for group, share in shares)
-        name = self._known.setdefault(parts, f"{self._prefix}-{len(self._known)}")
-        return f"url(#{name})"
-
-    def definitions(self) -> str:
-        if not self._known:
-            return ""
-        patterns = []
-        for parts, name in self._known.items():
-            stripes, done = [drawing.rect(0, 0, STRIPES, 8, "var(--hole,#eef1f4)")], 0
-            for group, width in parts:
-                stripes.append(drawing.rect(done, 0, width, 8, drawing.COLOURS[group]))
-                done += width
-            patterns.append(
-                f'<pattern id="{name}" width="{STRIPES}" height="8" patternUnits="userSpaceOnUse" '
-                f'patternTransform="rotate(45)">{"".join(stripes)}</pattern>'
-            )
-        return f"<defs>{''.join(patterns)}</defs>"
 
 
 def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
@@ -294,8 +233,19 @@ def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
 
 
 def legend_table(seen: Survey) -> str:
-    """A table with one line for every colour of the map."""
-    columns = PIPELINE_COLUMNS | {"Codecs": lambda kind: drawing.swatch(kind.place, kind.codecs)}
+    """A table with one line for every colour of the map, and a bar for its share of what is stored."""
+
+    def bar(kind: Pipeline) -> str:
+        if not seen.total_stored or kind.nbytes_stored is None:
+            return ""
+        share = kind.nbytes_stored / seen.total_stored
+        style = f"background:{drawing.COLOURS[kind.place]};width:{BAR_EMS * share:.2f}em"
+        return Markup(f'<span class="bar" style="{style}"></span> {percent_text(share)}')
+
+    columns = PIPELINE_COLUMNS | {
+        "Codecs": lambda kind: drawing.swatch(kind.place, kind.codecs),
+        "Of all bytes": bar,
+    }
     table = Table.of(seen.pipelines(), columns)
     return table_html(table.columns, table.rows, kind="legend") if table.rows else ""
 

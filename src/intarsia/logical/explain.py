@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from intarsia.display import Column, Result, Table, count_text, first_rows, size_text
+from intarsia.display import Column, Result, Table, count_text, first_rows, name_lines, size_text
 from intarsia.engine.fetch.store import Cost
 from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.read import Read
@@ -293,8 +293,6 @@ class ArrayInfo:
     Regions        : 0
     Members        : 0
     Covered        : 0.0 %
-    Generation     : 0
-    Read-only      : False
     """
 
     fields: tuple[tuple[str, str], ...]
@@ -323,11 +321,8 @@ class ArrayInfo:
                 ("Members", str(len(manifest.members))),
                 ("Covered", f"{covered:.1%}".replace("%", " %")),
                 *replicas,
-                ("Generation", str(array.generation)),
-                ("Read-only", str(array.read_only)),
             )
         )
 
     def __repr__(self) -> str:
-        width = max(len(name) for name, _ in self.fields)
-        return "\n".join(f"{name:<{width}}: {value}" for name, value in self.fields)
+        return "\n".join(name_lines(self.fields))
