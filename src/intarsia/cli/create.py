@@ -86,7 +86,7 @@ def append(place: BranchToCommit, array: args.OneArray, data: Path, **options: A
         no_merge: Begin a new region even if the last one has the same encoding.
     """
     place.zarr_store()  # an error about the store comes first
-    values, name = load(data), place.one_array(array)
+    values, name = load(data), place.open(array).path
     with progress_on_stderr(f"appending {size_text(values.nbytes)}", counted=False):
         done = place.call("append", name, values, message=f"append {data.name} to {name}", **options)
     made, regions = done.array, len(done.array.manifest.regions)

@@ -232,8 +232,6 @@ def report(
     """
     if place.repo is None:
         place.zarr_store()  # refuses versions that a plain store does not have
-        if not array:
-            place.logical_arrays()  # raises an error that says what is there instead
     with progress_on_stderr("writing the report") as progress:
         file = write_report(
             place.plain if place.repo is None else place.repo,

@@ -10,15 +10,15 @@ from intarsia.cli.output import CommandError, Exit, Output, progress_on_stderr
 from intarsia.cli.stores import BranchToChange, BranchToCommit, VersionToRead
 from intarsia.cli.verb import verb
 from intarsia.display import Column, Table, bounds_text, count_text, size_text
-from intarsia.errors import IntarsiaError, NotLogicalArrayError, ReadOnlyError, RepositoryError
+from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.inspect.survey import survey
 from intarsia.logical.hierarchy import logical_arrays
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.replicas import Policy, missing_boxes
 from intarsia.manifest.box import element_bounds
-from intarsia.progress import Progress, part_of
+from intarsia.progress import Progress
 from intarsia.versions.maintain import MaintenanceStep
-from intarsia.versions.verify_vacuum import repository_problems, unreferenced_objects
+from intarsia.versions.verify_vacuum import unreferenced_objects
 from intarsia.versions.version import parse_time
 
 
@@ -38,26 +38,19 @@ def verify(
         no_data: Check only the metadata; do not read stored chunks.
         deep: Also compare the values of replicas with those of layer 0.
     """
-    store = place.zarr_store()
+    store, data = place.zarr_store(), not no_data
     paths = [array.strip("/")] if array else logical_arrays(store, inside_arrays=True)
+    version = {} if place.repo is None else {"snapshot_id": place.session().snapshot_id}
+    with progress_on_stderr("reading every chunk" if data else "checking", counted=data) as progress:
+        try:
+            problems = intarsia.verify(
+                place.repo or store, array, data=data, deep=deep, progress=progress, **version
+            )
+        except NotLogicalArrayError:
+            place.open(array)  # raises an error that says what is there instead
+            raise
     if not paths:
-        raise NotLogicalArrayError(f"there is no logical array in {place.store}")
-    data = not no_data
-    with progress_on_stderr(
-        "reading every chunk" if data else "checking", unit="bytes", counted=data
-    ) as progress:
-        problems: list[intarsia.types.Problem] = []
-        sizes = [_size(store, path) for path in paths]
-        for i, path in enumerate(paths):
-            part = part_of(progress, sum(sizes[:i]), sizes[i], sum(sizes))
-            try:
-                more = intarsia.verify(store, path, data=data, deep=deep, progress=part)
-            except NotLogicalArrayError:
-                place.open(path)  # raises an error that says what is there instead
-                raise
-            problems += [each for each in more if each.kind != "access" or each not in problems]
-        if place.repo is not None and not array:
-            problems += repository_problems(place.repo)
+        place.open("")  # as above
     columns: dict[str, Any] = {
         "Kind": "kind",
         "Where": "where",
@@ -102,14 +95,6 @@ def _leftovers(place: VersionToRead, store: Any, array: str) -> list[str]:
 
 def _advice(problem: intarsia.types.Problem) -> str:
     return problem.command or problem.advice
-
-
-def _size(store: Any, path: str) -> int:
-    """The bytes of values, for the progress; 0 for an array that cannot be opened."""
-    try:
-        return intarsia.open(store, path).nbytes
-    except IntarsiaError:
-        return 0
 
 
 @verb()
@@ -275,7 +260,7 @@ def _refresh_replicas(
     """What `maintain` does in a plain store, while nobody else may write: bring replicas up to date."""
     steps = []
     for each in [path] if path else logical_arrays(place.zarr_store()):
-        made = place.open(each) if dry_run else place.writable_array(each)
+        made = intarsia.open(place.writable, each, mode="r" if dry_run else "r+")
         for replica in Policy.of(made._logical).replicas:
             for missing in missing_boxes(made.manifest, replica, least=replica.after):
                 bounds = made.manifest.elements(missing).bounds

@@ -125,7 +125,7 @@ def optimize(place: BranchToCommit, array: args.Array = "", *, objective: Object
 
     Example: intarsia optimize data/store temperature --objective size
     """
-    name = place.one_array(array)
+    name = place.open(array).path
     with (
         place.change_array(name, f"optimize {name} for {objective}") as (opened, change),
         progress_on_stderr("optimizing", unit="bytes") as progress,
@@ -149,7 +149,7 @@ def consolidate(place: BranchToCommit, array: args.Array = "") -> Output:
 
     Example: intarsia consolidate data/store temperature
     """
-    name = place.one_array(array)
+    name = place.open(array).path
     with (
         place.change_array(name, f"consolidate {name}") as (opened, change),
         progress_on_stderr("joining regions", counted=False),

@@ -265,60 +265,38 @@ class ExistingStore:
         node = open_source(self.zarr_store(), path.strip("/"))
         return [each for each in walk(node, path.strip("/")) if not isinstance(each.node, zarr.Group)]
 
-    def one_array(self, path: str) -> str:
-        """The path, or the path of the only array."""
-        if path:
-            return path.strip("/")
-        known = self.logical_arrays()
-        if len(known) == 1:
-            return known[0].path
-        raise CommandError(
-            f"{self.store} holds {len(known)} logical arrays; say which as PATH:{_listed(known)}"
-        )
-
-    def logical_arrays(self) -> list[SourceNode]:
-        """Every logical array; if there is none, an error that says what is there instead."""
-        nodes = self.array_nodes()
-        known = [each for each in nodes if isinstance(each.node, LogicalArray)]
-        if not known and nodes:
-            raise NotLogicalArrayError(
-                f"{self.store} holds no logical array, only plain Zarr:{_listed(nodes)}\n"
-                "  To turn it into logical arrays: intarsia convert STORE NEW_STORE"
-            )
-        if not known:
-            raise NotLogicalArrayError(
-                f"there is no logical array in {self.store}.\n"
-                "  Create one: intarsia create STORE PATH --shape … --chunks … --dtype …"
-            )
-        return known
-
-    def open(self, path: str) -> LogicalArray:
-        """A logical array for reading."""
-        name = self.one_array(path)
-        node = self.node(name)
-        if isinstance(node, Reader):
-            raise NotLogicalArrayError(
-                f"{name or self.store} is a plain Zarr array, not a logical one.\n"
-                "  To read it: intarsia read. To turn it into a logical array: intarsia convert"
-            )
-        if isinstance(node, zarr.Group):
-            known = [each.path for each in self.logical_arrays()]
-            raise NotLogicalArrayError(
-                f"there is no logical array {name!r} in {self.store}: {names_text(name, known)}"
-            )
-        return node
-
     def readable(self, path: str) -> LogicalArray | Reader:
         """Any array for reading; if there is only one, it needs no path."""
         node = self.node(path)
-        if not isinstance(node, zarr.Group):
-            return node
-        below = self.array_nodes(path)
-        if len(below) == 1 and not isinstance(below[0].node, zarr.Group):
-            return below[0].node
-        if path.strip("/") or not below:
-            return self.open(path)
-        raise CommandError(f"{self.store} holds {len(below)} arrays; say which as PATH:{_listed(below)}")
+        return self._only_array(path, (LogicalArray, Reader)) if isinstance(node, zarr.Group) else node
+
+    def open(self, path: str) -> LogicalArray:
+        """A logical array for reading; if there is only one, it needs no path."""
+        node = self.node(path)
+        if isinstance(node, Reader):
+            raise NotLogicalArrayError(
+                f"{path.strip('/') or self.store} is a plain Zarr array, not a logical one.\n"
+                "  To read it: intarsia read. To turn it into a logical array: intarsia convert"
+            )
+        return self._only_array(path, (LogicalArray,)) if isinstance(node, zarr.Group) else node
+
+    def _only_array(self, path: str, kinds: tuple[type, ...]) -> Any:
+        """The only array in a group; if there are none or several, an error that says what there is."""
+        nodes, where = self.array_nodes(path), f"{self.store} {path.strip('/')}".strip()
+        arrays = [each for each in nodes if isinstance(each.node, kinds)]
+        if len(arrays) == 1:
+            return arrays[0].node
+        if arrays:
+            raise CommandError(f"{where} holds {len(arrays)} arrays; say which as PATH:{_listed(arrays)}")
+        if nodes:
+            raise NotLogicalArrayError(
+                f"{where} holds no logical array, only plain Zarr:{_listed(nodes)}\n"
+                "  To turn it into logical arrays: intarsia convert STORE NEW_STORE"
+            )
+        raise NotLogicalArrayError(
+            f"there is no logical array in {where}.\n"
+            "  Create one: intarsia create STORE PATH --shape … --chunks … --dtype …"
+        )
 
     def array_and_selection(self, path: str, selection: str) -> tuple[str, str]:
         """With only one array, a selection may take the place of the path: `read STORE '0, 0:3'`."""
@@ -342,24 +320,17 @@ class ExistingStore:
     @contextmanager
     def change_array(self, path: str, message: str) -> Iterator[tuple[LogicalArray, Any]]:
         """A logical array to change, and what `change` yields."""
-        self.open(path)  # raises an error that says what is there instead
         with self.change(message) as change:
             yield intarsia.open(change.store, path, mode="r+"), change
 
     def call(self, name: str, path: str, *arguments: Any, message: str, **options: Any) -> ChangeResult:
         """Change a logical array: with `intarsia.NAME` in a repository, with its method elsewhere."""
-        words = getattr(self, "message", None) or message
         if self.repo is None:
-            array = self.writable_array(path)
-            return ChangeResult(array, getattr(array, name)(*arguments, **options), None)
-        options |= {"branch": self.branch_name, "message": words}
+            with self.change_array(path, message) as (array, _):
+                return ChangeResult(array, getattr(array, name)(*arguments, **options), None)
+        options |= {"branch": self.branch_name, "message": getattr(self, "message", None) or message}
         commit = getattr(intarsia, name)(self.repo, path, *arguments, **options)
         return ChangeResult(self.open(path), None, commit)
-
-    def writable_array(self, path: str) -> LogicalArray:
-        """A logical array of a store without versions, for writing."""
-        self.zarr_store()  # refuses what such a store does not have
-        return intarsia.open(self.writable, self.one_array(path), mode="r+")
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def adopt(
         source_option (KEY=VALUE): For the source's storage, such as region.
     """
     _expect_source(source)
-    name = place.one_array(array)
+    name = array.strip("/")
     place.zarr_store()  # refuses what such a store does not have
     options |= {"branch": place.branch_name, "message": place.message}
     with progress_on_stderr("adopting", counted=False):
@@ -165,7 +165,7 @@ def fuse(place: BranchToCommit, array: args.Array = "", *, to: str = "") -> Outp
     Args:
         to (PATH): Path of the new array; PATH-fused if left out.
     """
-    name = place.one_array(array)
+    name = place.open(array).path
     with place.change_array(name, f"fuse {name}") as (opened, change):
         made = intarsia.fuse(opened, opened.group.store, to or f"{name}-fused")
     said = f"{name or '/'} is one Zarr array at {made.path}"

@@ -29,7 +29,7 @@ def log(place: VersionToRead, array: args.Array = "", *, limit: args.Count = Non
     """
     repo = place.repository("keeps no history")
     tip = place.session().snapshot_id
-    path = place.one_array(array)
+    path = array.strip("/") or place.open(array).path
     with progress_on_stderr("comparing versions", counted=False):
         entries = history(repo, path, snapshot_id=tip, limit=limit)
     if not entries:

@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from zarr.errors import GroupNotFoundError
 from intarsia._compat import event_loop
 from intarsia.codecs.compressors import ZSTD_LARGEST_BLOCK, zstd_content
 from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, RepositoryError
-from intarsia.logical.hierarchy import logical_paths, open_group
+from intarsia.logical.hierarchy import logical_arrays, logical_paths, open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.vacuum import vacuum as vacuum_array
 from intarsia.logical.verify import Problem
@@ -117,14 +117,14 @@ def verify(
     """Everything that is wrong with a logical array: its manifest, its members, every stored chunk.
 
     It takes an array; or a store and a path, so that it can also check an array that does not open; or a
-    repository. In a repository, it checks every logical array below the path, at the tip of `main` unless you
+    repository. It checks every logical array below the path; in a repository, at the tip of `main` unless you
     choose a version. `data=False` does not read the chunks; `deep=True` also compares the values of replicas
     with those of layer 0. An empty result means that all is well. What writers left behind does no harm and
     is no problem; `vacuum` removes it. `progress` is called as chunks are read.
 
     Args:
         store: A logical array, or a path or URL, a zarr store or group, or an Icechunk session or repository.
-        path: The logical array; in a repository, also a group with logical arrays below it.
+        path: The logical array, or a group with logical arrays below it.
         branch: Read the tip of this branch. The default is `main`.
         tag: Read the version with this tag.
         snapshot_id: Read the snapshot with this id.
@@ -142,7 +142,11 @@ def verify(
         resolved = resolve_store(store, Version(branch, tag, snapshot_id, as_of))
         store, repo = resolved.store, resolved.repo
     if repo is None:
-        return verify_array(store, path, data=data, deep=deep, progress=progress)
+        paths = [path]
+        if not isinstance(store, LogicalArray | zarr.Array):
+            with suppress(NotLogicalArrayError, ManifestError):  # the check of what is there says more
+                paths = logical_arrays(store, path, inside_arrays=True) or paths
+        return _verify_each(store, paths, data=data, deep=deep, progress=progress)
     with explain_errors(repo):
         try:
             group = open_group(store, path, "r")
@@ -154,19 +158,20 @@ def verify(
             return tuple(Problem("manifest", path or "/", problem) for problem in error.problems)
         damaged: dict[str, list[str]] = {}
         paths = logical_paths(group, inside_arrays=True, damaged=damaged)
-        problems = dict.fromkeys(  # missing authorisation is reported once, not for every array
-            problem
-            for i, inner in enumerate(paths)
-            for problem in verify_array(
-                store,
-                inner,
-                data=data,
-                deep=deep,
-                progress=part_of(progress, i * STEPS, STEPS, len(paths) * STEPS),
-            )
-        )
+        problems = _verify_each(store, paths, data=data, deep=deep, progress=progress)
     unread = (Problem("manifest", where, what) for where, texts in damaged.items() for what in texts)
     return (*unread, *problems, *repository_problems(repo))
+
+
+def _verify_each(
+    store: Any, paths: Sequence[str], *, data: bool, deep: bool, progress: Progress
+) -> tuple[Problem, ...]:
+    """What is wrong with several arrays; missing authorisation is reported once, not for each of them."""
+    problems: dict[Problem, None] = {}
+    for i, path in enumerate(paths):
+        part = part_of(progress, i * STEPS, STEPS, len(paths) * STEPS)
+        problems |= dict.fromkeys(verify_array(store, path, data=data, deep=deep, progress=part))
+    return tuple(problems)
 
 
 @overload
