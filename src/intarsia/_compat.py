@@ -63,10 +63,7 @@ if TYPE_CHECKING:
     from zarr.core.codec_pipeline import FusedCodecPipeline
     from zarr.core.context import Resolver
     from zarr.core.dtype.common import HasItemSize
-    from zarr.core.metadata.v3 import (
-        RectilinearChunksDisabledError,
-        RegularChunkGridMetadata,
-    )
+    from zarr.core.metadata.v3 import RegularChunkGridMetadata
 
 # ArrayConfig: our subclass of it carries a decision to every codec of one array, as `chunk_spec.config`.
 # ArraySpec: what every codec method takes; the read engine and rewriting chunks call codecs directly.
@@ -74,7 +71,6 @@ if TYPE_CHECKING:
 # BatchedCodecPipeline, FusedCodecPipeline: zarr's two pipelines, to which we add the chunk index.
 # ChunkGrid: where each chunk starts, for regular and rectilinear grids alike.
 # HasItemSize: a data type that has it gets chunk shapes by bytes rather than by elements.
-# RectilinearChunksDisabledError: what zarr raises for such grids unless it is told to read them.
 # codec_registries: the names of all available codecs, to suggest the nearest to a misspelt name.
 # event_loop: the loop that stores live on; starting a fetch before waiting for it needs the loop itself.
 # get_indexer: which inner chunks of a shard a selection touches, as zarr's sharding sees it.
@@ -151,11 +147,6 @@ if not TYPE_CHECKING:
     Resolver = object  # only in signatures
     FusedCodecPipeline = _from_zarr("zarr.core.codec_pipeline", "FusedCodecPipeline", _NotFused)
     HasItemSize = _from_zarr("zarr.core.dtype.common", "HasItemSize", _ItemSize)
-    RectilinearChunksDisabledError = _from_zarr(
-        "zarr.core.metadata.v3",
-        "RectilinearChunksDisabledError",
-        type("RectilinearChunksDisabledError", (ValueError,), {}),
-    )
 
 if LACKING:
     logging.getLogger("intarsia").warning(

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class BoundedCache[K: Hashable, V]:
-    """Values by name, up to a number of bytes; the least recently used go first.
+    """Values by name, up to a number of bytes (or of what `size` counts); the least recently used go first.
 
-    >>> cache = BoundedCache(most_bytes=3, size=len)
+    >>> cache = BoundedCache(most=3, size=len)
     >>> cache.put("a", b"xx")
     >>> cache.put("b", b"yy")
     >>> cache.get("a"), cache.get("b")
     (None, b'yy')
     """
 
-    def __init__(self, most_bytes: int, size: Callable[[V], int]) -> None:
-        self._most_bytes, self._size = most_bytes, size
+    def __init__(self, most: int, size: Callable[[V], int]) -> None:
+        self._most, self._size = most, size
         self._values: OrderedDict[K, V] = OrderedDict()
         self._lock = threading.Lock()
         self.nbytes = 0
@@ -40,20 +40,28 @@ class BoundedCache[K: Hashable, V]:
                 self._values.move_to_end(name)
             return value
 
+    def get_or_make(self, name: K, make: Callable[[], V]) -> V:
+        """The value with this name, made now if it is not kept."""
+        value = self.get(name)
+        if value is None:
+            value = make()
+            self.put(name, value)
+        return value
+
     def put(self, name: K, value: V) -> None:
         """Keep a value for a while; one that is larger than the whole cache is not kept."""
         size = self._size(value)
         with self._lock:
             before = self._values.pop(name, None)
             self.nbytes -= 0 if before is None else self._size(before)
-            if size > self._most_bytes:
+            if size > self._most:
                 return
             self._values[name] = value
             self.nbytes += size
             self._make_room()
 
     def _make_room(self) -> None:
-        while self.nbytes > self._most_bytes:
+        while self.nbytes > self._most:
             self.nbytes -= self._size(self._values.popitem(last=False)[1])
 
 

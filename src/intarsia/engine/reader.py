@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import zarr
 
-from intarsia._compat import ArrayV2Metadata, ArrayV3Metadata, RectilinearChunksDisabledError
+from intarsia._compat import ArrayV2Metadata, ArrayV3Metadata
 from intarsia._icechunk import safe_store
 from intarsia.codecs.context import switch_pipeline_for
 from intarsia.codecs.runtime_options import with_codecs
@@ -75,14 +75,13 @@ def _description(metadata: Any) -> dict[str, Any]:
 def _describes(document: bytes, metadata: Any) -> bool:
     """Whether a metadata document describes this array, and not a later or different one."""
     kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
+    described: Any = None
     try:
         described = json.loads(document)
-        stored = kind.from_dict(described)
-    except RectilinearChunksDisabledError:  # zarr reads such metadata only when told to
-        return bool(described == json.loads(json.dumps(metadata.to_dict())))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
-    return _description(stored) == _description(metadata)
+        return _description(kind.from_dict(described)) == _description(metadata)
+    except (ValueError, KeyError, TypeError, RecursionError):  # also chunks that zarr reads only when told to
+        own = json.loads(json.dumps(metadata.to_dict(), default=str))
+        return bool(described == own)
 
 
 class SingleArrayHandle(ArrayHandle[OneMember]):

@@ -376,17 +376,15 @@ def _label_regions(
     """A label for every region, as exact as the number of different labels allows."""
     codecs = [_without_sizes(fact.codecs) for fact in facts]
     kinds = [json.dumps(each, sort_keys=True) for each in codecs]
-    if len({kinds[i] for i in member.tolist()}) <= MAX_PIPELINES:
-        names = [
-            fact.label if fact.problem else codecs_text(each, settings=True)
-            for fact, each in zip(facts, codecs, strict=True)
-        ]
-        if len(set(zip(kinds, names, strict=True))) > len(set(names)):
-            names = _number_labels(kinds, names)
-        if len({fact.names for fact in facts}) == len(set(names)):
-            names = [fact.names for fact in facts]  # the names alone distinguish them
-    else:
-        names = [fact.names for fact in facts]
+    exact = [
+        fact.label if fact.problem else codecs_text(each, settings=True)
+        for fact, each in zip(facts, codecs, strict=True)
+    ]
+    exact = _number_labels(kinds, exact)
+    coarse = [fact.names for fact in facts]
+    # The names alone, if they distinguish as much, or if there are too many others.
+    is_enough = len(set(coarse)) == len(set(exact))
+    names = coarse if is_enough or len({kinds[i] for i in member.tolist()}) > MAX_PIPELINES else exact
     weight: dict[str, float] = {}
     for i, volume in zip(member.tolist(), volumes.tolist(), strict=True):
         weight[names[i]] = weight.get(names[i], 0.0) + volume

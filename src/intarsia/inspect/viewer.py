@@ -12,8 +12,6 @@ import errno
 import json
 import logging
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -30,6 +28,7 @@ from intarsia._compat import sync
 from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table
 from intarsia.codecs.base import in_thread_for
 from intarsia.display import Table, codecs_text, plain, size_text
+from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch import is_immutable
 from intarsia.engine.prepared_member import object_shape
 from intarsia.engine.reader import chunk_shape
@@ -74,34 +73,11 @@ MAX_CHANGES = 200
 """The most changed boxes of a version that are drawn."""
 
 
-class ResultCache:
-    """Recent results by name; those unused for longest are dropped, and made again on demand.
-
-    >>> cache = ResultCache(1)
-    >>> [cache.get(name, lambda name=name: name.upper()) for name in "ab"], len(cache)
-    (['A', 'B'], 1)
-    """
+class ResultCache(BoundedCache[Hashable, Any]):
+    """The most recent results, by name; others are made again on demand."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._results = most, OrderedDict[Hashable, Any]()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._results)
-
-    def get[T](self, name: Hashable, make: Callable[[], T]) -> T:
-        """The result with this name, made now if necessary."""
-        with self._lock:
-            if name in self._results:
-                self._results.move_to_end(name)
-                cached: T = self._results[name]
-                return cached
-        result = make()
-        with self._lock:
-            self._results[name] = result
-            if len(self._results) > self._most:
-                self._results.popitem(last=False)
-        return result
+        super().__init__(most, lambda _: 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,12 +114,12 @@ class ViewerData:
         repo = self.repo
         if repo is None:
             raise VersionNotFoundError("there are no versions here")
-        known = self._once.get(
+        known = self._once.get_or_make(
             "ancestry", lambda: {s.id for s in repo.ancestry(snapshot_id=self.snapshot_id)}
         )
         if at not in known:
             raise VersionNotFoundError("no version that is served")
-        return self._stores.get(at, lambda: store_of(Version(snapshot_id=at).session(repo), repo))
+        return self._stores.get_or_make(at, lambda: store_of(Version(snapshot_id=at).session(repo), repo))
 
     def _inside(self, path: str) -> str:
         """A path of the page as a path of the store; it never leaves the root."""
@@ -157,7 +133,9 @@ class ViewerData:
         store, inside = self._store_at(at), self._inside(path)
         if not is_immutable(store):
             return open_any_array(store, inside)
-        return self._opened.get((at or self.snapshot_id, inside), lambda: open_any_array(store, inside))
+        return self._opened.get_or_make(
+            (at or self.snapshot_id, inside), lambda: open_any_array(store, inside)
+        )
 
     # What there is
 
@@ -225,7 +203,7 @@ class ViewerData:
             return AxisLabels.beside(store, self._inside(path), _names(array)[axis], array.shape[axis])
 
         name = (at or self.snapshot_id, path, axis, array.shape[axis])
-        return self._once.get(name, find) if is_immutable(store) else find()
+        return self._once.get_or_make(name, find) if is_immutable(store) else find()
 
     def labels(self, path: str, at: str, axis: int, places: Sequence[int]) -> dict[str, Any]:
         """Labels for positions on an axis; none if it has no coordinate, or one that cannot be read."""
@@ -321,7 +299,7 @@ class ViewerData:
             return chunk_table(store, member.path, member.ndim)
 
         name = (at or self.snapshot_id, member.path)
-        return self._tables.get(name, make) if is_immutable(store) else make()
+        return self._tables.get_or_make(name, make) if is_immutable(store) else make()
 
     # Regions and versions
 
@@ -343,7 +321,7 @@ class ViewerData:
             raise BoundsError(f"layer {layer}: the array has the layers {array.manifest.layers}")
         name = (at or self.snapshot_id, path, array.generation, layer, array.manifest.members[:1])
         most = MAX_REQUESTS if prod(array.manifest.lattice) <= MAX_MEASURED else 0
-        seen = self._surveys.get(name, lambda: survey(array, most, layer))
+        seen = self._surveys.get_or_make(name, lambda: survey(array, most, layer))
         others = [axis for axis in range(array.ndim) if axis not in axes]
         fixed = np.array([index[axis] for axis in others], dtype=np.int64)
         crosses = np.all((seen.start[:, others] <= fixed) & (seen.stop[:, others] > fixed), axis=1)
@@ -368,7 +346,10 @@ class ViewerData:
         repo = self.repo
         if repo is None:
             return {"versions": []}
-        return self._once.get(("versions", path), lambda: self._history(repo, self._inside(path)))
+        versions: dict[str, Any] = self._once.get_or_make(
+            ("versions", path), lambda: self._history(repo, self._inside(path))
+        )
+        return versions
 
     def _history(self, repo: icechunk.Repository, path: str) -> dict[str, Any]:
         entries = history(repo, path, snapshot_id=self.snapshot_id, limit=MAX_VERSIONS)
