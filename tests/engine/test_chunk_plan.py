@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia.engine.chunk_plan import AxisCuts, ChunkPlan, outer_index
-from intarsia.engine.plan import Part
+from intarsia.engine.plan import RegionPart
 from intarsia.engine.prepared_member import PreparedMember
 
 
@@ -63,7 +63,7 @@ def made(part, chosen, sizes, counts, points=False):
 def test_the_chunks_of_a_part_are_read_once_and_fill_it(chosen, data):
     sizes = tuple(data.draw(st.integers(1, 8)) for _ in chosen)
     counts = tuple(axis[3] for axis in chosen)
-    part = Part(0, tuple(a[1] for a in chosen), tuple(a[2] for a in chosen), int(np.prod(counts)))
+    part = RegionPart(0, tuple(a[1] for a in chosen), tuple(a[2] for a in chosen), int(np.prod(counts)))
     work, array, values = made(part, chosen, sizes, counts)
     padded = np.zeros([-(-n // c) * c for n, c in zip(array.shape, sizes, strict=True)], dtype=int)
     padded[tuple(slice(0, n) for n in array.shape)] = values
@@ -77,7 +77,9 @@ def test_the_chunks_of_a_part_are_read_once_and_fill_it(chosen, data):
         out[target] = taken
         assert covered[k] <= (np.unique(taken[taken > 0]).size == (chunk > 0).sum())
     expected = np.zeros(counts, dtype=int)
-    expected[outer_index(part.target, counts)] = values[outer_index(part.source, array.shape)]
+    expected[outer_index(part.output_selection, counts)] = values[
+        outer_index(part.member_selection, array.shape)
+    ]
     np.testing.assert_array_equal(out, expected)
     whole = np.full(counts, -1)
     whole[work.whole_target()] = 5
@@ -92,7 +94,7 @@ def test_points_are_grouped_by_chunk(data):
         np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=count, max_size=count))) for n in shape
     ]
     places = np.array(data.draw(st.permutations(range(count))))
-    part = Part(0, tuple(points), (places,), count)
+    part = RegionPart(0, tuple(points), (places,), count)
     work, _, values = made(part, [(n,) for n in shape], sizes, (count,), points=True)
     out = np.zeros(count, dtype=int)
     for k, (target, inside) in enumerate(work.placements(np.arange(work.chunks.size))):
@@ -104,7 +106,7 @@ def test_points_are_grouped_by_chunk(data):
 
 def straight(counts, source, sizes, shape=(8, 6)):
     whole = tuple(slice(0, n, 1) for n in counts)
-    work, _, _ = made(Part(0, source, whole, 1), [(n,) for n in shape], sizes, counts)
+    work, _, _ = made(RegionPart(0, source, whole, 1), [(n,) for n in shape], sizes, counts)
     return work.straight(), work.chunks.size
 
 

@@ -27,7 +27,7 @@ def read_outer(member, view, seen, selection, mode):
     asked, parts = planned(seen.shape, selection, mode)
     out = np.full(asked.working_shape, -1)
     for part in parts:
-        for at, source, target in to_member_axes(view, part.source, part.target):
+        for at, source, target in to_member_axes(view, part.member_selection, part.output_selection):
             onto = view.onto(out, at)
             assert all(s.step > 0 if isinstance(s, slice) else (np.diff(s) >= 0).all() for s in source)
             onto[outer_index(target, onto.shape)] = member[outer_index(source, member.shape)]
@@ -61,9 +61,11 @@ def test_points_read_through_a_view(drawn, data):
     out = np.full(asked.working_shape, -1)
     for part in parts:
         if asked.points is not None:
-            out[part.target] = member[(*points_in_member(view, part.source, part.size), ...)]
+            out[part.output_selection] = member[
+                (*points_in_member(view, part.member_selection, part.size), ...)
+            ]
         else:
-            for at, source, target in to_member_axes(view, part.source, part.target):
+            for at, source, target in to_member_axes(view, part.member_selection, part.output_selection):
                 onto = view.onto(out, at)
                 onto[outer_index(target, onto.shape)] = member[outer_index(source, member.shape)]
     np.testing.assert_array_equal(out.reshape(asked.shape), seen[selection])

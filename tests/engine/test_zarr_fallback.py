@@ -92,21 +92,22 @@ def test_pieces_hold_everything_once_and_stay_small(data):
     for part in plan(array.manifest, asked).parts:
         taken = np.zeros(asked.working_shape, dtype=int)
         for piece in _outer_pieces(part, object_shape, 1, most):
-            taken[piece.target] += 1
+            taken[piece.output_selection] += 1
             chunks = [
-                np.unique(np.arange(20)[x] // g).size for x, g in zip(piece.source, object_shape, strict=True)
+                np.unique(np.arange(20)[x] // g).size
+                for x, g in zip(piece.member_selection, object_shape, strict=True)
             ]
             assert 12 * np.prod(chunks) <= max(most, 12)
         whole = np.zeros_like(taken)
-        whole[part.target] = 1
+        whole[part.output_selection] = 1
         np.testing.assert_array_equal(taken, whole)
     points = parse_selection(
         model.shape, data.draw(s.points(model.shape).filter(lambda p: p[0].size)), "vectorized"
     )
     for part in () if points.points is None else plan(array.manifest, points).parts:
         pieces = list(_point_pieces(part, object_shape, 1, most))
-        places = np.concatenate([piece.target[0] for piece in pieces])
-        assert sorted(places.tolist()) == sorted(part.target[0].tolist())
+        places = np.concatenate([piece.output_selection[0] for piece in pieces])
+        assert sorted(places.tolist()) == sorted(part.output_selection[0].tolist())
         for piece in pieces:
-            chunks = {(int(y) // 3, int(x) // 4) for y, x in zip(*piece.source, strict=True)}
+            chunks = {(int(y) // 3, int(x) // 4) for y, x in zip(*piece.member_selection, strict=True)}
             assert len(chunks) <= max(1, most // 12)

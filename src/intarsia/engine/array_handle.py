@@ -21,7 +21,7 @@ from intarsia.manifest.region_table import NONE
 if TYPE_CHECKING:
     from zarr.storage import StorePath
 
-    from intarsia.engine.plan import Part
+    from intarsia.engine.plan import RegionPart
     from intarsia.manifest.box import Box
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing
@@ -82,7 +82,7 @@ class ArrayState[M: MemberArrays]:
         self._fitting: dict[int, AnyMember] = {}  # by row: what was found to fit the region
         self._packings: dict[int, Packing] = {}  # by number
 
-    def source_of(self, part: Part) -> AnyMember:
+    def source_of(self, part: RegionPart) -> AnyMember:
         """The member behind a part of a plan, checked and prepared."""
         known = self._fitting.get(part.row)
         if known is not None and part.strip is None:
@@ -112,7 +112,7 @@ class ArrayState[M: MemberArrays]:
             packing = self._packings[number] = packings[number]
         return packing
 
-    def packings_of(self, part: Part) -> Packing | Packings | None:
+    def packings_of(self, part: RegionPart) -> Packing | Packings | None:
         """How the stored numbers behind a part become values; one for each region if it is a strip."""
         if part.strip is None:
             return self.packing_of(part.row)
@@ -127,7 +127,7 @@ class ArrayState[M: MemberArrays]:
             source = self._sources[name] = PreparedMember.of(name, member)
         return source
 
-    def member_names(self, parts: Iterable[Part]) -> list[str]:
+    def member_names(self, parts: Iterable[RegionPart]) -> list[str]:
         """The name of the member behind each part."""
         members, owner = self.manifest.members, self.manifest.regions_and_replicas.member
         return [members[owner[part.row]] for part in parts]

@@ -19,7 +19,7 @@ from intarsia.manifest.data_types import Values, write_decoded
 from intarsia.manifest.packing_columns import Packings
 
 if TYPE_CHECKING:
-    from intarsia.engine.plan import AxisSelector, Part
+    from intarsia.engine.plan import AxisSelector, RegionPart
     from intarsia.engine.prepared_member import EngineMember
     from intarsia.manifest.packing import Packing
     from intarsia.manifest.region_table import Ints
@@ -134,7 +134,7 @@ class ChunkPlan:
 
     def __init__(
         self,
-        part: Part,
+        part: RegionPart,
         source: EngineMember,
         points: bool,
         out_shape: tuple[int, ...],
@@ -168,8 +168,10 @@ class ChunkPlan:
 
     def _cut_axes(self, points: bool) -> None:
         part, source = self.part, self.source
-        targets: Any = part.target if not points else ()  # zero-dimensional: one element, taken repeatedly
-        axes, strip = zip(part.source, targets, source.chunk_shape, strict=True), part.strip
+        targets: Any = (
+            part.output_selection if not points else ()
+        )  # zero-dimensional: one element, taken repeatedly
+        axes, strip = zip(part.member_selection, targets, source.chunk_shape, strict=True), part.strip
         if strip is None:
             self._axes = [AxisCuts(*axis) for axis in axes]
         else:
@@ -181,7 +183,7 @@ class ChunkPlan:
         self._counts = tuple(len(axis.chunk) for axis in self._axes)
         self._gather = sum(isinstance(axis.target[0], np.ndarray) for axis in self._axes) > 1
         if points:
-            self._points = [(part.target, ())]
+            self._points = [(part.output_selection, ())]
         # Positions in C order, by Horner's rule: the result for the axes so far, times the size of the next.
         position: Any = 0
         for axis, size in zip(self._axes, source.grid, strict=True):
@@ -195,23 +197,25 @@ class ChunkPlan:
     def _cut_points(self) -> None:
         part, source = self.part, self.source
         shape = source.chunk_shape
-        owners = [np.asarray(c) // n for c, n in zip(part.source, shape, strict=True)]
+        owners = [np.asarray(c) // n for c, n in zip(part.member_selection, shape, strict=True)]
         owner = np.ravel_multi_index(tuple(owners), source.grid)
         strip = part.strip
         if strip is None:
             order = np.argsort(owner, kind="stable")
             first = np.unique(owner[order], return_index=True)[1]
         else:
-            region = strip.holding(np.asarray(part.source[strip.axis]))
+            region = strip.holding(np.asarray(part.member_selection[strip.axis]))
             order = np.lexsort((region, owner))
             changes = (np.diff(owner[order]) != 0) | (np.diff(region[order]) != 0)
             first = np.append(0, np.flatnonzero(changes) + 1)
             self._regions = region[order[first]]
         self.chunks = owner[order[first]].astype(np.int64)
-        places: Any = part.target[0]
+        places: Any = part.output_selection[0]
         self._points = []
         for group in np.split(order, first[1:]):
-            inside = tuple(np.asarray(c)[group] % n for c, n in zip(part.source, shape, strict=True))
+            inside = tuple(
+                np.asarray(c)[group] % n for c, n in zip(part.member_selection, shape, strict=True)
+            )
             self._points.append(((places[group],), inside))
 
     def set_sizes(self, nbytes: Ints) -> None:
@@ -346,8 +350,8 @@ class ChunkPlan:
     def whole_target(self) -> Any:
         """Where the whole part goes in the output."""
         if self._points is not None:
-            return self.part.target
-        return outer_index(self.part.target, self._shape_onto)
+            return self.part.output_selection
+        return outer_index(self.part.output_selection, self._shape_onto)
 
     @property
     def _shape_onto(self) -> tuple[int, ...]:

@@ -89,20 +89,21 @@ class RegionRun(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RegionPart:
     """What one region, or a strip of regions, contributes.
 
-    Outer: `source` and `target` hold a selector for every axis of the member. Points: `source` holds one flat
-    array of coordinates per axis, `target` their positions in the flat output.
+    Outer: `member_selection` and `output_selection` hold a selector for every axis of the member. Points:
+    `member_selection` holds one flat array of coordinates per axis, `output_selection` their positions in the
+    flat output.
     """
 
     row: int
     """The region's row in the table; for a strip, that of its first region."""
 
-    source: tuple[AxisSelector, ...]
+    member_selection: tuple[AxisSelector, ...]
     """Where in the member, in elements."""
 
-    target: tuple[AxisSelector, ...]
+    output_selection: tuple[AxisSelector, ...]
     """Where in the output's working shape; if there is a view, in the output as `onto` returns it."""
 
     size: int
@@ -133,7 +134,7 @@ class SelectionPlan:
     """Every part of a request, and how many elements they hold in total."""
 
     request: Request
-    parts: tuple[Part, ...]
+    parts: tuple[RegionPart, ...]
     size: int
     """The number of elements that regions cover; the rest of the request is holes."""
 
@@ -249,7 +250,7 @@ def in_strips(manifest: Manifest, touched: TouchedRegions) -> TouchedRegions:
     return TouchedRegions(rows[begins], start[begins], stop[ends], shift[begins], strips)
 
 
-def _outer_parts(manifest: Manifest, request: Request, touched: TouchedRegions) -> Iterator[Part]:
+def _outer_parts(manifest: Manifest, request: Request, touched: TouchedRegions) -> Iterator[RegionPart]:
     assert request.axes is not None
     axes = request.axes
     rows, start, stop, shift, strips = touched
@@ -280,12 +281,12 @@ def _outer_parts(manifest: Manifest, request: Request, touched: TouchedRegions) 
                 target.append(goes)
         view = _view(manifest, row) if manifest.views else None
         if view is None:
-            yield Part(row, tuple(source), tuple(target), size, strip=strip)
+            yield RegionPart(row, tuple(source), tuple(target), size, strip=strip)
         else:
             ways = list(to_member_axes(view, source, target))
             strip = None if strip is None else strip.to_member_axes(view)
             for at, taken_there, put_there in ways:
-                yield Part(row, taken_there, put_there, size // len(ways), view, at, strip)
+                yield RegionPart(row, taken_there, put_there, size // len(ways), view, at, strip)
 
 
 def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
@@ -313,7 +314,7 @@ def from_region(request: Request, row: int, box: Box, shift: Sequence[int]) -> S
         inside, goes = _slices(axis, i, j, offset)
         source.append(inside)
         target.append(goes)
-    return SelectionPlan(request, (Part(row, tuple(source), tuple(target), size),), size)
+    return SelectionPlan(request, (RegionPart(row, tuple(source), tuple(target), size),), size)
 
 
 def _view(manifest: Manifest, row: int) -> View | None:
@@ -361,14 +362,14 @@ def _points_in(points: Sequence[Ints], touched: TouchedRegions) -> Iterator[tupl
             yield k, places[inside]
 
 
-def _point_parts(manifest: Manifest, request: Request, touched: TouchedRegions) -> Iterator[Part]:
+def _point_parts(manifest: Manifest, request: Request, touched: TouchedRegions) -> Iterator[RegionPart]:
     assert request.points is not None
     points = request.points
     if not points:  # the one element of a zero-dimensional array, taken any number of times
         row = int(touched.rows[0])
         view = _view(manifest, row)
         places = np.arange(request.size)
-        yield Part(
+        yield RegionPart(
             row, () if view is None else points_in_member(view, (), places.size), (places,), request.size
         )
         return
@@ -379,4 +380,4 @@ def _point_parts(manifest: Manifest, request: Request, touched: TouchedRegions) 
         if view is not None:
             source = points_in_member(view, source, places.size)
             strip = None if strip is None else strip.to_member_axes(view)
-        yield Part(int(rows[k]), source, (places,), int(places.size), strip=strip)
+        yield RegionPart(int(rows[k]), source, (places,), int(places.size), strip=strip)

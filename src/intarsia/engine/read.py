@@ -26,7 +26,7 @@ from intarsia.engine.config import LogicalConfig, cores
 from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.fetch.store import PendingBytes, StoreFetcher
 from intarsia.engine.inner_chunks import ShardIndexError, locate_inner_chunks, shard_positions
-from intarsia.engine.plan import Part, plan
+from intarsia.engine.plan import RegionPart, plan
 from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMember
 from intarsia.engine.replica_choice import LayerChoice
 from intarsia.engine.thread_pool import Batch, Queue, by_fetcher, run_in_threads, threads_for, whole_batch
@@ -95,7 +95,7 @@ class Read:
     chunk_plans: list[ChunkPlan]
     """The parts that the engine reads."""
 
-    by_zarr: list[tuple[Part, ZarrMember]]
+    by_zarr: list[tuple[RegionPart, ZarrMember]]
     """The parts that are left to zarr."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Read:
             if len(self.chunk_plans) > 1 or self.chunk_plans[0].present.size > 1:
                 _join(self.chunk_plans)
 
-    def _source_of(self, part: Part) -> EngineMember | ZarrMember:
+    def _source_of(self, part: RegionPart) -> EngineMember | ZarrMember:
         try:
             source = self._state.source_of(part)
             return source if self._options is None else source.with_options(self._options)

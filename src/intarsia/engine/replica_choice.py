@@ -233,7 +233,9 @@ class LayerChooser:
             self._state.members.open_together(names)
         for name, part in zip(names, parts, strict=True):
             source = self._state.source(name)
-            chunks = count_chunks(part.source, source.read_chunk_shape, points=planned.request.axes is None)
+            chunks = count_chunks(
+                part.member_selection, source.read_chunk_shape, points=planned.request.axes is None
+            )
             nbytes = prod(source.read_chunk_shape) * source.array.dtype.itemsize
             total = total.plus(ReadCost.of(chunks, nbytes, source.decode_cost, near=self._near))
         return total

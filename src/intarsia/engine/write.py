@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.engine.chunk_plan import ChunkPlan, outer_index
 from intarsia.engine.config import LogicalConfig
-from intarsia.engine.plan import AxisSelector, Part, SelectionPlan, chunks_along, chunks_of_points, plan
+from intarsia.engine.plan import AxisSelector, RegionPart, SelectionPlan, chunks_along, chunks_of_points, plan
 from intarsia.engine.prepared_member import EngineMember, PreparedMember
 from intarsia.engine.read import read_state
 from intarsia.engine.replica_choice import LayerChoice
@@ -73,7 +73,7 @@ def write_request(logical: LogicalArrayHandle, config: LogicalConfig, request: R
         chosen = [_for_region(state, part, values, points=points) for part in parts]
         if holds_nulls(values):
             for (part, own), source, row in zip(chosen, sources, rows, strict=True):
-                own = own[part.target if points else outer_index(part.target, own.shape)]
+                own = own[part.output_selection if points else outer_index(part.output_selection, own.shape)]
                 as_member_values(source.array, own, f"region {state.region_text(row)}")
         written = [part.row for part in parts]
         if len(state.manifest.replicas):
@@ -150,13 +150,15 @@ def _write_replicas(
     return rows
 
 
-def _for_region(state: ArrayState[Any], part: Part, values: Values, *, points: bool) -> tuple[Part, Values]:
+def _for_region(
+    state: ArrayState[Any], part: RegionPart, values: Values, *, points: bool
+) -> tuple[RegionPart, Values]:
     """The values to write, in the axes of the part's member and as its numbers, and the part for them."""
     packing, turned = state.packing_of(part.row), part.onto(values)
     part = replace(part, view=None, at={})
     if packing is None:
         return part, turned
-    chosen = turned[part.target if points else outer_index(part.target, turned.shape)]
+    chosen = turned[part.output_selection if points else outer_index(part.output_selection, turned.shape)]
     once = chosen[(slice(1),) * chosen.ndim] if not any(chosen.strides) else chosen  # one value for all
     try:
         stored = packing.encode(once)
@@ -164,14 +166,14 @@ def _for_region(state: ArrayState[Any], part: Part, values: Values, *, points: b
         _refuse(state, part, packing, once, error, points=points)
     every: tuple[AxisSelector, ...] = (np.arange(chosen.size),)
     if not points:
-        axes = zip(part.source, chosen.shape, strict=True)
+        axes = zip(part.member_selection, chosen.shape, strict=True)
         every = tuple(slice(0, n, 1) if isinstance(s, slice) else np.arange(n) for s, n in axes)
-    return replace(part, target=every), np.broadcast_to(stored, chosen.shape)
+    return replace(part, output_selection=every), np.broadcast_to(stored, chosen.shape)
 
 
 def _refuse(
     state: ArrayState[Any],
-    part: Part,
+    part: RegionPart,
     packing: Packing,
     values: Values,
     error: PackingError,
@@ -184,10 +186,10 @@ def _refuse(
         state.manifest.regions_and_replicas.row(part.row),
         error.index or (),
     )
-    places = index * len(part.source) if points else index
+    places = index * len(part.member_selection) if points else index
     point = tuple(
         s.start + (s.step or 1) * i if isinstance(s, slice) else int(s[i])
-        for s, i in zip(part.source, places, strict=True)
+        for s, i in zip(part.member_selection, places, strict=True)
     )
     element = manifest.from_member(row, Box(point, tuple(i + 1 for i in point))).start
     try:
@@ -198,7 +200,7 @@ def _refuse(
 
 
 def _check_regions(
-    state: ArrayState[Any], config: LogicalConfig, planned: SelectionPlan, parts: list[Part]
+    state: ArrayState[Any], config: LogicalConfig, planned: SelectionPlan, parts: list[RegionPart]
 ) -> None:
     request = planned.request
     if not planned.is_complete:
@@ -227,19 +229,19 @@ def write_box(source: PreparedMember, box: Box, value: Any, config: LogicalConfi
     inside = tuple(slice(a, b, 1) for a, b in zip(*box, strict=True))
     every = tuple(slice(0, n, 1) for n in box.shape)
     if values.size:
-        write_part(source, Part(-1, inside, every, values.size), values, points=False, config=config)
+        write_part(source, RegionPart(-1, inside, every, values.size), values, points=False, config=config)
 
 
 def write_part(
     source: PreparedMember,
-    part: Part,
+    part: RegionPart,
     values: Values,
     *,
     points: bool,
     config: LogicalConfig | None = None,
     look: Look | None = None,
 ) -> StoredMetadata | None:
-    """Write what `part.target` selects of the values to where `part.source` says in the member.
+    """Write what the `output_selection` of a part selects of the values to its `member_selection`.
 
     What intarsia does not write itself, such as nullable members, is left to zarr. If an event loop stores
     everything in one go, it also checks in that go whether the array has changed: asking afterwards would

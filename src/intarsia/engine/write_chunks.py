@@ -51,7 +51,7 @@ from intarsia.file_io import write_all
 if TYPE_CHECKING:
     from intarsia.engine.array_handle import StoredMetadata
     from intarsia.engine.chunk_plan import ChunkPlan
-    from intarsia.engine.plan import Part
+    from intarsia.engine.plan import RegionPart
     from intarsia.engine.prepared_member import PreparedMember
     from intarsia.manifest.data_types import Values
     from intarsia.manifest.region_table import Ints
@@ -223,19 +223,19 @@ async def _all(storing: Sequence[Awaitable[None]]) -> None:
         raise
 
 
-def lock_shards(source: PreparedMember, part: Part, *, points: bool) -> AbstractContextManager[None]:
+def lock_shards(source: PreparedMember, part: RegionPart, *, points: bool) -> AbstractContextManager[None]:
     """Hold all shards that a write into this part stores again; of an array without shards, nothing."""
     return lock_objects(source.array.store, source.path, _touched(source, part, points))
 
 
-def _touched(source: PreparedMember, part: Part, points: bool) -> Iterable[tuple[int, ...]]:
+def _touched(source: PreparedMember, part: RegionPart, points: bool) -> Iterable[tuple[int, ...]]:
     """The shards that a write into this part stores again."""
     object_shape = source.stored_object_shape
     if object_shape is None or source.array.shards is None:
         return ()
     if points and object_shape:
-        return map(tuple, chunks_of_points(part.source, object_shape))
-    return product(*(chunks_along(*axis) for axis in zip(part.source, object_shape, strict=True)))
+        return map(tuple, chunks_of_points(part.member_selection, object_shape))
+    return product(*(chunks_along(*axis) for axis in zip(part.member_selection, object_shape, strict=True)))
 
 
 class _Locks:

@@ -43,7 +43,7 @@ from intarsia.manifest.data_types import Values, read_points, write_decoded
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
-    from intarsia.engine.plan import AxisSelector, Part
+    from intarsia.engine.plan import AxisSelector, RegionPart
     from intarsia.engine.prepared_member import PreparedMember, ZarrMember
     from intarsia.manifest.packing import Packing
 
@@ -210,7 +210,7 @@ COPIES = 3
 
 def read_part_by_zarr(
     source: ZarrMember,
-    part: Part,
+    part: RegionPart,
     out: Values,
     *,
     points: bool,
@@ -223,29 +223,32 @@ def read_part_by_zarr(
         check_links(member.store, member.path)
         source.are_links_checked = True
     object_shape = source.stored_object_shape
-    if object_shape is None or not part.source:
-        pieces: Iterator[Part] = iter((part,))
+    if object_shape is None or not part.member_selection:
+        pieces: Iterator[RegionPart] = iter((part,))
     elif points:
         pieces = _point_pieces(part, object_shape, member.dtype.itemsize, window // COPIES)
     else:
         pieces = _outer_pieces(part, object_shape, member.dtype.itemsize, window // COPIES)
     for piece in pieces:
         if points:
-            coordinates: Any = piece.source
-            write_decoded(out, piece.target, read_points(member, coordinates), packing)
+            coordinates: Any = piece.member_selection
+            write_decoded(out, piece.output_selection, read_points(member, coordinates), packing)
         elif (
             source.is_plain
             and packing is None
             and isinstance(out, np.ndarray)
-            and piece.target
-            and all(isinstance(selector, slice) for selector in piece.target)
+            and piece.output_selection
+            and all(isinstance(selector, slice) for selector in piece.output_selection)
         ):
-            place = default_buffer_prototype().nd_buffer.from_numpy_array(out[piece.target])
-            inside: Any = piece.source
+            place = default_buffer_prototype().nd_buffer.from_numpy_array(out[piece.output_selection])
+            inside: Any = piece.member_selection
             member.get_basic_selection(inside, out=place)
         else:
             write_decoded(
-                out, outer_index(piece.target, out.shape), _read_outer(member, piece.source), packing
+                out,
+                outer_index(piece.output_selection, out.shape),
+                _read_outer(member, piece.member_selection),
+                packing,
             )
 
 
@@ -256,20 +259,22 @@ def _read_outer(member: zarr.Array[Any], source: Any) -> Any:
 
 
 def _outer_pieces(
-    part: Part, object_shape: tuple[int, ...], itemsize: int, most_bytes: int
-) -> Iterator[Part]:
+    part: RegionPart, object_shape: tuple[int, ...], itemsize: int, most_bytes: int
+) -> Iterator[RegionPart]:
     """The part cut at chunk borders into pieces that zarr can read at a time."""
     size = block_shape(
         object_shape,
-        [_extent(s, g) for s, g in zip(part.source, object_shape, strict=True)],
+        [_extent(s, g) for s, g in zip(part.member_selection, object_shape, strict=True)],
         itemsize,
         most_bytes,
     )
-    axes = [AxisCuts(*axis) for axis in zip(part.source, part.target, size, strict=True)]
+    axes = [AxisCuts(*axis) for axis in zip(part.member_selection, part.output_selection, size, strict=True)]
     for place in product(*(range(len(axis.chunk)) for axis in axes)):
         cut = list(zip(axes, place, size, strict=True))
         source = tuple(moved(axis.inside[i], axis.chunk[i] * n) for axis, i, n in cut)
-        yield replace(part, source=source, target=tuple(axis.target[i] for axis, i, _ in cut))
+        yield replace(
+            part, member_selection=source, output_selection=tuple(axis.target[i] for axis, i, _ in cut)
+        )
 
 
 def _extent(selector: AxisSelector, object_shape: int) -> int:
@@ -279,26 +284,28 @@ def _extent(selector: AxisSelector, object_shape: int) -> int:
 
 
 def _point_pieces(
-    part: Part, object_shape: tuple[int, ...], itemsize: int, most_bytes: int
-) -> Iterator[Part]:
+    part: RegionPart, object_shape: tuple[int, ...], itemsize: int, most_bytes: int
+) -> Iterator[RegionPart]:
     """The points, grouped by their chunks, with as many chunks at a time as fit."""
-    coordinates: Any = part.source
-    places: Any = part.target[0]
+    coordinates: Any = part.member_selection
+    places: Any = part.output_selection[0]
     order = np.lexsort([c // n for c, n in zip(reversed(coordinates), reversed(object_shape), strict=True)])
     owner = np.stack([c[order] // n for c, n in zip(coordinates, object_shape, strict=True)])
     changes = np.flatnonzero((owner[:, 1:] != owner[:, :-1]).any(axis=0)) + 1
     together = max(1, most_bytes // max(1, itemsize * int(np.prod(object_shape))))
     for group in np.split(order, changes[together - 1 :: together]):
-        yield replace(part, source=tuple(c[group] for c in coordinates), target=(places[group],))
+        yield replace(
+            part, member_selection=tuple(c[group] for c in coordinates), output_selection=(places[group],)
+        )
 
 
-def find_failing_chunk(source: ZarrMember, part: Part) -> tuple[int, ...] | None:
+def find_failing_chunk(source: ZarrMember, part: RegionPart) -> tuple[int, ...] | None:
     """Which chunk of the part fails, found by reading them one by one; only used after a failed read."""
     if source.stored_object_shape is None:
         return None
     member = source.size_checked
     sizes = member.chunks
-    for index in product(*(chunks_along(*axis) for axis in zip(part.source, sizes, strict=True))):
+    for index in product(*(chunks_along(*axis) for axis in zip(part.member_selection, sizes, strict=True))):
         box = tuple(slice(i * size, (i + 1) * size) for i, size in zip(index, sizes, strict=True))
         try:
             member.get_basic_selection(box or ...)
@@ -307,20 +314,20 @@ def find_failing_chunk(source: ZarrMember, part: Part) -> tuple[int, ...] | None
     return None
 
 
-def write_part_by_zarr(source: PreparedMember, part: Part, values: Values, *, points: bool) -> None:
-    """Write what `part.target` selects from the values to where `part.source` says in the member."""
+def write_part_by_zarr(source: PreparedMember, part: RegionPart, values: Values, *, points: bool) -> None:
+    """Write what the `output_selection` of a part selects of the values to its `member_selection`."""
     member: Any = source.array
     check_store(member.store)
     part = _last_of_each(part, member.shape, points)
     with lock_shards(source, part, points=points), wait_for_pending_writes():
         if points:
-            member.set_coordinate_selection(part.source, values[part.target])
+            member.set_coordinate_selection(part.member_selection, values[part.output_selection])
             return
-        chosen = values[outer_index(part.target, values.shape)]
-        if all(isinstance(selector, slice) for selector in part.source):
-            member.set_basic_selection(part.source or ..., chosen)
+        chosen = values[outer_index(part.output_selection, values.shape)]
+        if all(isinstance(selector, slice) for selector in part.member_selection):
+            member.set_basic_selection(part.member_selection or ..., chosen)
         else:
-            member.set_orthogonal_selection(part.source, chosen)
+            member.set_orthogonal_selection(part.member_selection, chosen)
 
 
 _writing: ContextVar[object] = ContextVar("writing")
@@ -355,22 +362,27 @@ async def _ended(mark: object) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
 
 
-def _last_of_each(part: Part, shape: tuple[int, ...], points: bool) -> Part:
+def _last_of_each(part: RegionPart, shape: tuple[int, ...], points: bool) -> RegionPart:
     """The part without elements that a later one overwrites, as in NumPy; zarr's shards mix up the order."""
-    if points and part.source:
-        coordinates: Any = part.source
-        places: Any = part.target[0]
+    if points and part.member_selection:
+        coordinates: Any = part.member_selection
+        places: Any = part.output_selection[0]
         flat = np.ravel_multi_index(coordinates, shape)
         _, from_end = np.unique(flat[::-1], return_index=True)
         if from_end.size == flat.size:
             return part
         kept = flat.size - 1 - from_end
-        return replace(part, source=tuple(c[kept] for c in coordinates), target=(places[kept],))
+        return replace(
+            part, member_selection=tuple(c[kept] for c in coordinates), output_selection=(places[kept],)
+        )
     axes: list[tuple[Any, Any]] = []
-    for inside, target in zip(part.source, part.target, strict=False):
+    for inside, target in zip(part.member_selection, part.output_selection, strict=False):
         if not isinstance(inside, slice) and not isinstance(target, slice):
             last = np.append(inside[1:] != inside[:-1], True)  # a plan gives indices in ascending order
             axes.append((inside[last], target[last]))
         else:
             axes.append((inside, target))
-    return replace(part, source=tuple(i for i, _ in axes), target=tuple(t for _, t in axes)) if axes else part
+    if not axes:
+        return part
+    member_selection, output_selection = zip(*axes, strict=True)
+    return replace(part, member_selection=member_selection, output_selection=output_selection)

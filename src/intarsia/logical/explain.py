@@ -18,7 +18,7 @@ from intarsia.manifest.data_types import type_text
 if TYPE_CHECKING:
     from intarsia.engine.array_handle import ArrayHandle
     from intarsia.engine.chunk_plan import ChunkPlan
-    from intarsia.engine.plan import Part
+    from intarsia.engine.plan import RegionPart
     from intarsia.engine.prepared_member import PreparedMember, ZarrMember
     from intarsia.engine.stored_array import StoredArray
     from intarsia.logical.logical_array import LogicalArray
@@ -251,7 +251,7 @@ def _explain_work(handle: ArrayHandle[Any], work: ChunkPlan) -> PartExplanation:
     )
 
 
-def _explain_by_zarr(handle: ArrayHandle[Any], part: Part, source: ZarrMember) -> PartExplanation:
+def _explain_by_zarr(handle: ArrayHandle[Any], part: RegionPart, source: ZarrMember) -> PartExplanation:
     unknown = dict.fromkeys(("chunks", "fetched", "stored_bytes"))
     return _explain_part(
         handle, part, source, **unknown, straight=0, fetcher=f"zarr itself: {source.obstacle}"
@@ -259,7 +259,7 @@ def _explain_by_zarr(handle: ArrayHandle[Any], part: Part, source: ZarrMember) -
 
 
 def _explain_part(
-    handle: ArrayHandle[Any], part: Part, source: PreparedMember, **read: Any
+    handle: ArrayHandle[Any], part: RegionPart, source: PreparedMember, **read: Any
 ) -> PartExplanation:
     manifest, row = handle.manifest, handle.manifest.regions_and_replicas.row(part.row)
     packing, view = manifest.packing_of(row), manifest.view_of(row)

@@ -12,7 +12,7 @@ import zarr
 
 from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
-from intarsia.engine.plan import Part, chunks_along, chunks_of_points, plan
+from intarsia.engine.plan import RegionPart, chunks_along, chunks_of_points, plan
 from intarsia.engine.prepared_member import object_shape
 from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import ForkError
@@ -166,10 +166,10 @@ def _outside(array: LogicalArray, request: Request, chunks: Chunks) -> str:
     return ""
 
 
-def _touched(member: zarr.Array[Any], request: Request, part: Part) -> set[tuple[int, ...]]:
+def _touched(member: zarr.Array[Any], request: Request, part: RegionPart) -> set[tuple[int, ...]]:
     if request.axes is None:
-        return {tuple(index) for index in chunks_of_points(part.source, object_shape(member))}
-    return set(product(*map(chunks_along, part.source, object_shape(member))))
+        return {tuple(index) for index in chunks_of_points(part.member_selection, object_shape(member))}
+    return set(product(*map(chunks_along, part.member_selection, object_shape(member))))
 
 
 def merge_forks(
