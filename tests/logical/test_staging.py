@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.logical.append import AppendPlan, reserve_append, reserve_growth
+from intarsia.logical.append import AppendPlan
 from intarsia.logical.encoding import Encoding
 from intarsia.logical.staging import reserve_in_existing_regions, reserve_regions
 from tests.grids import dear
@@ -35,10 +35,8 @@ def test_reserving_and_writing_is_appending(data):
     codecs = data.draw(st.none() | codec_lists(array.ndim))
     merge = data.draw(st.booleans())
     logical = array._logical
-    plan = AppendPlan.of(logical.manifest, shape, axis)
-    reservation = reserve_growth(logical, plan, Encoding(codecs)) if merge else None
-    if reservation is None:
-        reservation = reserve_append(logical, plan, Encoding(codecs))
+    plan = AppendPlan.of(logical, shape, axis, Encoding(codecs))
+    reservation = (plan.reserve_growth() if merge else None) or plan.reserve()
     assert np.array_equal(array[...], model)  # nothing can be seen of it yet
     if np.prod(shape):
         fill(logical, reservation, values)
@@ -47,14 +45,14 @@ def test_reserving_and_writing_is_appending(data):
     assert intarsia.verify(array) == ()
 
 
-@pytest.mark.parametrize(("reserve", "codecs"), [(reserve_append, ["zstd"]), (reserve_growth, ["gzip"])])
+@pytest.mark.parametrize(("reserve", "codecs"), [("reserve", ["zstd"]), ("reserve_growth", ["gzip"])])
 def test_what_was_reserved_and_not_wanted_leaves_nothing_behind(reserve, codecs):
     store = {}
     array = intarsia.create(store, "a", shape=(3,), chunks=(2,), dtype="i4")
     array.add_region(((0, 3),), codecs=["gzip"], data=[1, 2, 3])
     before = {key: value.to_bytes() for key, value in store.items()}
-    plan = AppendPlan.of(array.manifest, (5,), axis=0)
-    reservation = reserve(array._logical, plan, Encoding(codecs))
+    plan = AppendPlan.of(array._logical, (5,), 0, Encoding(codecs))
+    reservation = getattr(plan, reserve)()
     reservation.discard()
     assert {key: value.to_bytes() for key, value in store.items()} == before
     assert array[...].tolist() == [1, 2, 3]

@@ -90,20 +90,6 @@ def test_chunks_of_a_member_begin_where_the_grid_says(drawn, data):
         assert borders == changes
 
 
-@given(viewed(), st.data())
-def test_views_of_views_and_ways_back(drawn, data):
-    member, view, seen = drawn
-    order = data.draw(st.permutations(range(view.ndim)))
-    outer = View.identity(view.ndim).transpose(*order).expand(0)
-    both = outer.through(view)
-    np.testing.assert_array_equal(both.seen(member), seen.transpose(order)[None])
-    back = view.inverse()
-    np.testing.assert_array_equal(back.seen(seen), member)
-    assert back.through(view).seen(member).shape == member.shape
-    if not view.new_axes:
-        assert view.through(back).is_identity
-
-
 @given(viewed())
 def test_json_is_what_tensorstore_understands(drawn):
     tensorstore = pytest.importorskip("tensorstore")
@@ -119,8 +105,6 @@ def test_json_is_what_tensorstore_understands(drawn):
 def test_an_axis_may_be_seen_at_another_index_than_0():
     view = View.identity(2).drop(0, at=3)
     assert view.member_box(Box((2,), (4,))) == Box((3, 2), (4, 4))
-    with pytest.raises(ShapeError, match="axis 0 of the member is only seen at 3"):
-        view.inverse()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +124,6 @@ def test_an_axis_may_be_seen_at_another_index_than_0():
         lambda: View.identity(2).flip(2, 1),
         lambda: View.identity(2).drop(-1),
         lambda: View.identity(2).expand(4),
-        lambda: View.identity(2).through(View.identity(1)),
     ],
 )
 def test_impossible_views_are_refused(make):

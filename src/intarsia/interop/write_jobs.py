@@ -12,13 +12,7 @@ import zarr
 
 from intarsia._compat import dask_meta
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
-from intarsia.logical.append import (
-    AppendPlan,
-    complete_encoding,
-    reserve_append,
-    reserve_growth,
-    take_over_codecs,
-)
+from intarsia.logical.append import AppendPlan, take_over_codecs
 from intarsia.logical.encoding import Encoding
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -177,24 +171,21 @@ def append_along(source: Any, logical: LogicalArrayHandle, axis: int | str, enco
     """After the end of an axis."""
     logical.begin_edit()
     plan = append_plan(source, logical, axis)
-    encoding = encoding_of_series(source, logical, plan, encoding)
-    reservation = reserve_growth(logical, plan, encoding) or reserve_append(logical, plan, encoding)
-    return WriteJob(source, reservation)
+    plan = replace(plan, encoding=encoding_of_series(source, plan, encoding))
+    return WriteJob(source, plan.reserve_growth() or plan.reserve())
 
 
 def append_plan(source: Any, logical: LogicalArrayHandle, axis: int | str) -> AppendPlan:
     """Where the source goes after the end of an axis; if it does not fit, refused before it is computed."""
     _check_type(logical, source)
-    return AppendPlan.of(logical.manifest, tuple(source.shape), axis)
+    return AppendPlan.of(logical, tuple(source.shape), axis)
 
 
-def encoding_of_series(
-    source: Any, logical: LogicalArrayHandle, plan: AppendPlan, encoding: Encoding
-) -> Encoding:
+def encoding_of_series(source: Any, plan: AppendPlan, encoding: Encoding) -> Encoding:
     """Data appended with other codecs keeps the chunks of the series, unless the caller chose others."""
     if encoding.codecs is None or encoding.chunks is not None or encoding.shards is not None:
         return encoding
-    last = complete_encoding(logical, plan, Encoding())
+    last = plan.new_encoding
     return replace(encoding, chunks=last.chunks or _chunk_shape(source), shards=last.shards)
 
 

@@ -8,6 +8,8 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import Options, with_codecs
 from intarsia.display import names_text
@@ -28,40 +30,56 @@ if TYPE_CHECKING:
 FLOATS_ROUND = 4
 """Units in the last place by which packing and unpacking may change a value that still counts as equal."""
 
+NO_CHOICE = Encoding()
+"""An encoding of which the caller has said nothing."""
+
 
 @dataclass(frozen=True)
 class AppendPlan:
-    """Where data of some shape goes after the end of an axis.
+    """Data that goes after the end of an axis: where each part of it goes, and how it is stored.
 
-    >>> from intarsia.manifest.manifest import Manifest
-    >>> plan = AppendPlan.of(Manifest.empty((5,), (2,), "i4"), (4,), axis=0)
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(5,), chunks=(2,), dtype="i4")
+    >>> plan = AppendPlan.of(array._logical, (4,), axis=0)
     >>> plan.grown.shape, plan.new_chunks
     ((9,), Box(start=(3,), stop=(5,)))
     """
 
+    logical: LogicalArrayHandle
+    """The array."""
+
+    before: Manifest
+    """Its manifest before the append."""
+
     axis: int
     """The axis, counted from the front."""
 
-    before: Manifest
-    """The array as it is."""
+    length: int
+    """The length of the data on its axis."""
 
-    grown: Manifest
-    """The manifest with the new shape, but the old regions."""
+    encoding: Encoding = NO_CHOICE
+    """What the caller says about how it is stored."""
+
+    values: Values | None = None
+    """The data, or one value for all of it; None if it is not in memory, so nothing is known of it."""
 
     @classmethod
-    def of(cls, manifest: Manifest, shape: tuple[int, ...], axis: int | str) -> AppendPlan:
+    def of(
+        cls,
+        logical: LogicalArrayHandle,
+        shape: tuple[int, ...],
+        axis: int | str,
+        encoding: Encoding = NO_CHOICE,
+        values: Values | None = None,
+    ) -> AppendPlan:
         """The plan for data of this shape; refused if it does not fit the array."""
+        manifest = logical.manifest
         axis = axis_number(manifest, axis)
-        if not -manifest.ndim <= axis < manifest.ndim:
-            raise BoundsError(f"axis {axis} is out of bounds for an array of {manifest.ndim} dimensions")
         if len(shape) != manifest.ndim:
             raise ShapeError(f"the data has {len(shape)} dimensions, but the array has {manifest.ndim}")
-        axis %= manifest.ndim
-        whole = list(manifest.shape)
-        whole[axis] = shape[axis]
-        check_shape(shape, tuple(whole), f"what is appended along axis {axis}")
-        whole[axis] += manifest.shape[axis]
-        return cls(axis, manifest, replace(manifest, shape=tuple(whole)))
+        whole = Box.sized(manifest.shape).with_axis(axis, 0, shape[axis]).shape
+        check_shape(shape, whole, f"what is appended along axis {axis}")
+        return cls(logical, manifest, axis, shape[axis], encoding, values)
 
     @cached_property
     def old_length(self) -> int:
@@ -69,9 +87,15 @@ class AppendPlan:
         return self.before.shape[self.axis]
 
     @cached_property
-    def length(self) -> int:
-        """The length of the data on its axis."""
-        return self.grown.shape[self.axis] - self.old_length
+    def grown(self) -> Manifest:
+        """The manifest with the new shape, but the old regions."""
+        elements = Box.sized(self.before.shape).with_axis(self.axis, 0, self.old_length + self.length)
+        return replace(self.before, shape=elements.shape)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """Where the data starts in the grown array."""
+        return tuple(self.old_length if d == self.axis else 0 for d in range(self.before.ndim))
 
     @cached_property
     def last(self) -> Row | None:
@@ -84,29 +108,11 @@ class AppendPlan:
         return rows[0] if len(rows) == 1 and rows[0].box.intersect(slab) == slab else None
 
     @cached_property
-    def partial_last_regions(self) -> list[tuple[Row, Box]]:
-        """The regions that have the partial last chunk, and the part of it that they have."""
-        if self.partial.start[self.axis] == self.partial.stop[self.axis] or not self.length:
-            return []
-        table = self.before.regions
-        rows = [table.row(i) for i in table.touching(self.partial).tolist()]
-        return [(row, shared) for row in rows if (shared := row.box.intersect(self.partial)) is not None]
-
-    @property
-    def origin(self) -> tuple[int, ...]:
-        """Where it starts in the grown array."""
-        return tuple(self.old_length if d == self.axis else 0 for d in range(self.before.ndim))
-
-    @cached_property
-    def lattice(self) -> Box:
-        """All logical chunks of the grown array."""
-        return Box.sized(self.grown.lattice)
-
-    @cached_property
     def new_chunks(self) -> Box:
         """The logical chunks that are wholly new; the data may begin in a partial one before them."""
+        lattice = Box.sized(self.grown.lattice)
         first = -(-self.old_length // self.before.chunk_shape[self.axis])
-        return self.lattice.with_axis(self.axis, first, self.lattice.stop[self.axis])
+        return lattice.with_axis(self.axis, first, lattice.stop[self.axis])
 
     @property
     def new_chunks_shape(self) -> tuple[int, ...] | None:
@@ -114,33 +120,157 @@ class AppendPlan:
         return self.grown.elements(self.new_chunks).shape if prod(self.new_chunks.shape) else None
 
     @cached_property
-    def partial(self) -> Box:
-        """The logical chunks that already have some elements, and get more; an empty box if none do."""
-        start = self.old_length // self.before.chunk_shape[self.axis]
-        return self.lattice.with_axis(self.axis, start, self.new_chunks.start[self.axis])
+    def partial(self) -> Box | None:
+        """The logical chunks that already have some elements, and get more, if there are any."""
+        start, stop = self.old_length // self.before.chunk_shape[self.axis], self.new_chunks.start[self.axis]
+        box = self.new_chunks.with_axis(self.axis, start, stop)
+        return box if all(box.shape) and self.length else None
+
+    @cached_property
+    def partial_last_regions(self) -> list[tuple[Row, Box]]:
+        """The regions that have the partial last chunk, and the part of it that they have."""
+        return [] if self.partial is None else self.before.regions.parts(self.partial)
 
     def fresh(self, box: Box) -> Box:
         """The elements of a box of logical chunks that the data fills."""
-        elements = self.grown.elements(box)
-        return elements.with_axis(
-            self.axis, max(self.old_length, elements.start[self.axis]), elements.stop[self.axis]
-        )
+        elements, axis = self.grown.elements(box), self.axis
+        return elements.with_axis(axis, max(self.old_length, elements.start[axis]), elements.stop[axis])
+
+    @cached_property
+    def new_encoding(self) -> Encoding:
+        """The encoding of a new region: what the caller left open is taken from the previous region."""
+        if self.last is None:
+            return replace(self.encoding, keep_packing=False)
+        return encoding_like(self.logical, self.last, self.encoding)
+
+    def with_open_end(self, ulps: int = FLOATS_ROUND) -> AppendPlan:
+        """The plan, after making sure that the data can continue in the partial last chunk.
+
+        If a region's member cannot take it, because it is packed or seen from the other end, the region's
+        part of that chunk is copied to a member that can. Packing may change values by `ulps` units in the
+        last place.
+        """
+        closed = [(row, part) for row, part in self.partial_last_regions if not self._takes(row, part, ulps)]
+        if not closed:
+            return self
+        copy_to_unpacked_member(self.logical, closed, self.encoding.options)
+        return replace(self, before=self.logical.manifest)
+
+    def _takes(self, row: Row, part: Box | None = None, ulps: int = FLOATS_ROUND) -> bool:
+        """Whether a region's member can take more values at the end of the axis, and they stay what they are.
+
+        These are the values for a part of the partial last chunk, by default all of them. A caller that asks
+        for the region's packing also accepts its rounding; other values are packed only if they change by no
+        more than the rounding of floats.
+        """
+        view, packing = self.before.view_of(row), self.before.packing_of(row)
+        if view is not None and not any((a.source, a.stride) == (self.axis, 1) for a in view.axes):
+            return False
+        if packing is None or self.encoding.keep_packing or self.encoding.packing == packing:
+            return True
+        values: Any = self.values
+        if part is not None and np.ndim(values):
+            values = values[self.fresh(part).seen_from(self.origin).slices]
+        return values is not None and packing.holds(values, ulps)
+
+    def _is_like(self, row: Row) -> bool:
+        """Whether the member of a region can hold the data, with its nulls, and is encoded as requested."""
+        encoding, member = self.encoding, self.logical.member_of(row)
+        if holds_nulls(self.values) and not is_nullable(member.metadata.dtype):
+            return False
+        if encoding.packing is not None and encoding.packing != self.before.packing_of(row):
+            return False
+        if replace(encoding, packing=None, keep_packing=False).is_default:
+            return True
+        if row.view != NONE:
+            return False
+        planned = planned_metadata(self.before, member.shape, encoding_like(self.logical, row, encoding))
+        return encoding_of(planned) == encoding_of(member.metadata)
+
+    def reserve_growth(self) -> Reservation | None:
+        """Room in the member of the last region, which becomes longer; None unless it may simply grow."""
+        before, grown, axis = self.before, self.grown, self.axis
+        row, end = self.last, grown.lattice[axis]
+        if row is None or not self.length or not (self._is_like(row) and self._takes(row)):
+            return None
+        beyond = row.box.with_axis(axis, row.box.stop[axis], end)
+        if all(beyond.shape) and grown.is_shown(
+            row.member, grown.to_member(row, grown.elements(beyond)), besides=row
+        ):
+            return None
+        reservation = Reservation(self.logical, self.origin)
+        longer = row.box.with_axis(axis, row.box.start[axis], end)
+        reservation.in_region(grown, row, self.fresh(longer), self._options_for(row))
+        stop = before.regions.stop.copy()
+        stop[(before.regions.start == row.box.start).all(axis=1), axis] = end
+        reservation.manifest = before.changed(regions=replace(before.regions, stop=stop), shape=grown.shape)
+        return reservation
+
+    def reserve(self, *, ready: str | None = None) -> Reservation:
+        """Room in the partial last chunk if regions have it, and in new members for new chunks.
+
+        If `ready`, the array of this name in the group already holds the new chunks, packed as the encoding
+        says: the reservation is for the part before them.
+        """
+        reservation = Reservation(self.logical, self.origin)
+        if not self.length:
+            return reservation
+        plan = self.with_open_end()
+        before, grown, new, boxes = plan.before, plan.grown, list[NewRegion](), list[tuple[Box, Encoding]]()
+        holes = [] if plan.partial is None else before.regions.free(plan.partial)
+        if holes:  # a hole that becomes part of a region still reads as the array's fill value
+            chosen = plan.new_encoding
+            at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
+            boxes += [(box, at_holes) for box in holes]
+        if ready is None and all(plan.new_chunks.shape):
+            boxes.append((plan.new_chunks, plan.new_encoding))
+        for box, encoded in boxes:
+            name = reservation.in_new_member(grown.elements(box), encoded, plan.fresh(box))
+            new.append(NewRegion(box, name, packing=encoded.packing))
+        if ready is not None:
+            new.append(NewRegion(plan.new_chunks, ready, packing=plan.encoding.packing))
+        for row, part in plan.partial_last_regions:
+            reservation.in_region(grown, row, plan.fresh(part), plan._options_for(row))
+        reservation.manifest = before.replace_boxes([], new, shape=grown.shape)
+        return reservation
+
+    def reserve_new_chunks(self) -> Reservation:
+        """Room for the data in wholly new logical chunks, in a member that no manifest shows yet."""
+        reservation = Reservation(self.logical, self.origin)
+        if self.new_chunks_shape is not None:
+            reservation.in_new_member(self.grown.elements(self.new_chunks), self.encoding)
+        return reservation
+
+    def _options_for(self, row: Row) -> Options:
+        """The options with which to write into an existing member.
+
+        If the codecs of the call are those of the member, they write, with their own options; otherwise their
+        decision is better than none.
+        """
+        encoding = self.encoding
+        if encoding.codecs is None:
+            return encoding.options
+        if take_over_codecs(self.logical, row, encoding):
+            return encoding.other_options
+        return encoding.options.over(Options(default=encoding.own_options.decision))
 
 
 def axis_number(manifest: Manifest, axis: int | str) -> int:
-    """An axis by its number or its dimension name.
+    """An axis by its number or its dimension name, counted from the front.
 
     >>> from intarsia.manifest.manifest import Manifest
-    >>> axis_number(Manifest.empty((5, 5), (2, 2), "i4", dimension_names=("y", "x")), "x")
-    1
+    >>> manifest = Manifest.empty((5, 5), (2, 2), "i4", dimension_names=("y", "x"))
+    >>> axis_number(manifest, "x"), axis_number(manifest, -2)
+    (1, 0)
     """
-    if not isinstance(axis, str):
-        return operator.index(axis)
     names = manifest.dimension_names or ()
-    if axis not in names:
+    if isinstance(axis, str) and axis not in names:
         named = [name for name in names if name is not None]
         raise BoundsError(f"no axis of the array is called {axis!r}: {names_text(axis, named)}")
-    return names.index(axis)
+    number = names.index(axis) if isinstance(axis, str) else operator.index(axis)
+    if not -manifest.ndim <= number < manifest.ndim:
+        raise BoundsError(f"axis {number} is out of bounds for an array of {manifest.ndim} dimensions")
+    return number % manifest.ndim
 
 
 def append(
@@ -155,147 +285,10 @@ def append(
     """Put data after the end of an axis."""
     logical.begin_edit()
     values = as_values(logical.manifest, data, casting, all_axes=True)
-    plan = _with_open_end(logical, AppendPlan.of(logical.manifest, values.shape, axis), encoding, values)
-    reservation = reserve_growth(logical, plan, encoding, values) if merge else None
-    if reservation is None:
-        reservation = reserve_append(logical, plan, encoding, values)
+    plan = AppendPlan.of(logical, values.shape, axis, encoding, values).with_open_end()
+    reservation = (plan.reserve_growth() if merge else None) or plan.reserve()
     with reservation.shown_when_filled():
         reservation.fill(lambda source: values[source.slices])
-
-
-def reserve_growth(
-    logical: LogicalArrayHandle, plan: AppendPlan, encoding: Encoding, values: Values | None = None
-) -> Reservation | None:
-    """Room in the member of the last region, which becomes longer; None unless it may simply grow.
-
-    Without the values, it is not known whether they can be packed.
-    """
-    before, grown, axis = plan.before, plan.grown, plan.axis
-    row, end = plan.last, grown.lattice[axis]
-    if row is None or not plan.length:
-        return None
-    if not (_is_like(logical, row, encoding, values) and _takes(before, row, axis, encoding, values)):
-        return None
-    beyond = row.box.with_axis(axis, row.box.stop[axis], end)
-    if all(beyond.shape):
-        in_member = grown.to_member(row, grown.elements(beyond))
-        if grown.is_shown(row.member, in_member, besides=row):
-            return None
-    reservation = Reservation(logical, plan.origin)
-    fresh = plan.fresh(row.box.with_axis(axis, row.box.start[axis], end))
-    reservation.in_region(grown, row, fresh, _options_for(logical, row, encoding))
-    stop = before.regions.stop.copy()
-    stop[(before.regions.start == row.box.start).all(axis=1), axis] = end
-    reservation.manifest = before.changed(regions=replace(before.regions, stop=stop), shape=grown.shape)
-    return reservation
-
-
-def reserve_append(
-    logical: LogicalArrayHandle,
-    plan: AppendPlan,
-    encoding: Encoding,
-    values: Values | None = None,
-    *,
-    ready: str | None = None,
-) -> Reservation:
-    """Room in the partial last chunk if regions have it, and in new members for new chunks.
-
-    If `ready`, the array of this name in the group already holds the new chunks, packed as `encoding` says:
-    the reservation is for the part before them.
-    """
-    reservation = Reservation(logical, plan.origin)
-    if not plan.length:
-        return reservation
-    plan = _with_open_end(logical, plan, encoding, values)
-    before, grown, new = plan.before, plan.grown, list[NewRegion]()
-    holes = before.regions.free(plan.partial) if all(plan.partial.shape) else []
-    if holes or ready is None:
-        chosen = complete_encoding(logical, plan, encoding)
-        # A hole that becomes part of a region still reads as the array's fill value.
-        at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
-        boxes = [(box, at_holes) for box in holes]
-        if ready is None and all(plan.new_chunks.shape):
-            boxes.append((plan.new_chunks, chosen))
-        for box, encoded in boxes:
-            elements, fresh = grown.elements(box), plan.fresh(box)
-            name = reservation.in_new_member(elements, encoded, fresh, packing=encoded.packing)
-            new.append(NewRegion(box, name, packing=encoded.packing))
-    if ready is not None:
-        new.append(NewRegion(plan.new_chunks, ready, packing=encoding.packing))
-    for row, shared in plan.partial_last_regions:
-        reservation.in_region(grown, row, plan.fresh(shared), _options_for(logical, row, encoding))
-    reservation.manifest = before.replace_boxes([], new, shape=grown.shape)
-    return reservation
-
-
-def reserve_new_chunks(logical: LogicalArrayHandle, plan: AppendPlan, encoding: Encoding) -> Reservation:
-    """Room for the data in wholly new logical chunks, in a member that no manifest shows yet."""
-    reservation = Reservation(logical, plan.origin)
-    if plan.new_chunks_shape is not None:
-        reservation.in_new_member(plan.grown.elements(plan.new_chunks), encoding, packing=encoding.packing)
-    return reservation
-
-
-def _with_open_end(
-    logical: LogicalArrayHandle, plan: AppendPlan, encoding: Encoding, values: Values | None
-) -> AppendPlan:
-    """The plan, after making sure that the data can continue in the partial last chunk.
-
-    If a region's member cannot take it, because it is packed or seen from the other end, the region's part of
-    that chunk is copied to a member that can.
-    """
-    closed = []
-    for row, shared in plan.partial_last_regions:
-        fresh = plan.fresh(shared).seen_from(plan.origin).slices
-        chosen = None if values is None else values[fresh]
-        if not _takes(plan.before, row, plan.axis, encoding, chosen):
-            closed.append((row, shared))
-    if not closed:
-        return plan
-    copy_to_unpacked_member(logical, closed, encoding.options)
-    return AppendPlan(plan.axis, logical.manifest, replace(logical.manifest, shape=plan.grown.shape))
-
-
-def _takes(manifest: Manifest, row: Row, axis: int, encoding: Encoding, values: Values | None) -> bool:
-    """Whether a region's member can take more values at the end of an axis, and they stay what they are.
-
-    A caller that asks for the region's packing also accepts its rounding; other values are packed only if
-    they change by no more than the rounding of floats.
-    """
-    view, packing = manifest.view_of(row), manifest.packing_of(row)
-    if view is not None and not any((a.source, a.stride) == (axis, 1) for a in view.axes):
-        return False
-    if packing is None or encoding.keep_packing or encoding.packing == packing:
-        return True
-    return values is not None and packing.holds(values, FLOATS_ROUND)
-
-
-def _is_like(logical: LogicalArrayHandle, row: Row, encoding: Encoding, values: Values | None) -> bool:
-    """Whether data in this encoding, with its nulls, can be stored in the member of a region."""
-    manifest, member = logical.manifest, logical.member_of(row)
-    if holds_nulls(values) and not is_nullable(member.metadata.dtype):
-        return False
-    if encoding.packing is not None and encoding.packing != manifest.packing_of(row):
-        return False
-    if replace(encoding, packing=None, keep_packing=False).is_default:
-        return True
-    if row.view != NONE:
-        return False
-    planned = planned_metadata(manifest, member.shape, encoding_like(logical, row, encoding))
-    return encoding_of(planned) == encoding_of(member.metadata)
-
-
-def _options_for(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> Options:
-    """The options with which an append writes into an existing member.
-
-    If the codecs of the call are those of the member, they write, with their own options; otherwise their
-    decision is better than none.
-    """
-    if encoding.codecs is None:
-        return encoding.options
-    if take_over_codecs(logical, row, encoding):
-        return encoding.other_options
-    return encoding.options.over(Options(default=encoding.own_options.decision))
 
 
 def take_over_codecs(logical: LogicalArrayHandle, row: Row, encoding: Encoding) -> bool:
@@ -310,10 +303,3 @@ def take_over_codecs(logical: LogicalArrayHandle, row: Row, encoding: Encoding) 
         return False
     logical.members.adopt(name, with_codecs(member, planned.codecs))
     return True
-
-
-def complete_encoding(logical: LogicalArrayHandle, plan: AppendPlan, encoding: Encoding) -> Encoding:
-    """Take what the caller left open from the previous region, so that a series keeps its encoding."""
-    if plan.last is None:
-        return replace(encoding, keep_packing=False)
-    return encoding_like(logical, plan.last, encoding)

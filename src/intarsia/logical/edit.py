@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,9 @@ from intarsia.errors import (
     PackingError,
     ShapeError,
 )
+from intarsia.logical.append import AppendPlan
 from intarsia.logical.chunk_copies import Move, copy_chunks
 from intarsia.logical.encoding import Encoding, encoding_of
-from intarsia.logical.recode import copy_to_unpacked_member
 from intarsia.logical.staging import Reservation, check_shape, lattice_box, reserve_regions
 from intarsia.manifest.box import BoundsLike, Box, parse_shape
 from intarsia.manifest.data_types import as_values
@@ -157,8 +157,12 @@ def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: Options =
     if new_shape == manifest.shape:
         return
     replace(manifest, shape=new_shape).without_regions().check()
-    while ends := list(_unfit_ends(logical.manifest, new_shape)):
-        copy_to_unpacked_member(logical, ends, options)
+    for axis, (old, new) in enumerate(zip(manifest.shape, new_shape, strict=True)):
+        plan = AppendPlan(
+            logical, logical.manifest, axis, new - old, Encoding(options=options), manifest.fill_value
+        )
+        if new > old:
+            plan.with_open_end(ulps=0)
     manifest = logical.manifest
     cropped = _cropped(manifest, new_shape)
     reservation = Reservation(logical, manifest=manifest.changed(regions=cropped.regions, shape=new_shape))
@@ -175,30 +179,6 @@ def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
     lattice = np.array(resized.lattice, dtype=np.int64)
     table = table.select((table.start < lattice).all(axis=1))
     return replace(resized, regions=replace(table, stop=np.minimum(table.stop, lattice)))
-
-
-def _unfit_ends(manifest: Manifest, shape: tuple[int, ...]) -> Iterator[tuple[Row, Box]]:
-    """Regions whose last chunk along an axis has to be copied before the array can become longer there, and
-    that chunk."""
-    cropped = _cropped(manifest, shape)
-    for row in _uncovering_rows(manifest, cropped):
-        axis = _unfit_axis(manifest, cropped, row)
-        if axis is not None:
-            yield row, row.box.with_axis(axis, row.box.stop[axis] - 1, row.box.stop[axis])
-
-
-def _unfit_axis(before: Manifest, after: Manifest, row: Row) -> int | None:
-    """The axis along which a member cannot show the fill value if its region becomes longer, if any.
-
-    It is packed and has no number for the fill value, or it is seen from the end, with nothing beyond.
-    """
-    packing, view = before.packing_of(row), before.view_of(row)
-    shown, shows = before.elements(row.box), after.elements(row.box)
-    longer = [axis for axis, (a, b) in enumerate(zip(shown.stop, shows.stop, strict=True)) if b > a]
-    if packing is None or packing.holds(before.fill_value):
-        reversed_axes = () if view is None else [axis.source for axis in view.axes if axis.stride < 0]
-        longer = [axis for axis in longer if axis in reversed_axes]
-    return longer[0] if longer else None
 
 
 def _uncovering_rows(before: Manifest, after: Manifest) -> list[Row]:

@@ -327,10 +327,9 @@ def keep_layout(logical: LogicalArrayHandle, box: Box, encoding: Encoding) -> En
     member, chunks and shards do not reach beyond it: they would be stored in full.
     """
     manifest = logical.manifest
-    rows = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
-    if encoding.chunks is not None or not rows:
+    parts = manifest.regions.parts(box)
+    if encoding.chunks is not None or not parts:
         return encoding
-    parts = [(row, shared) for row in rows if (shared := row.box.intersect(box)) is not None]
     row, _ = max(parts, key=lambda part: prod(part[1].shape))
     try:
         chunks, shards = chunks_and_shards(logical.member_of(row), manifest.view_of(row))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
+from operator import mul
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -130,11 +131,9 @@ def reserve_recode(
     copied = as_stored(manifest, around) if encoding.keep_packing else None
     fresh, parts = list[Box](), list[tuple[Box, Packing | None]]()
     for box in boxes:
-        rows = map(manifest.regions.row, manifest.regions.touching(box).tolist())
         of_regions = [
             (shared, new_packing if copied is None else manifest.packing_of(row))
-            for row in rows
-            if (shared := row.box.intersect(box)) is not None
+            for row, shared in manifest.regions.parts(box)
         ]
         if not of_regions:
             purpose = "replicate" if layer else "recode"
@@ -151,7 +150,7 @@ def reserve_recode(
         if copied is not None:
             encoding = replace(encoding, packing=parts[0][1])
         elements = map(manifest.elements, fresh)
-        ready = reservation.in_new_member(manifest.elements(around), encoding, *elements, packing=new_packing)
+        ready = reservation.in_new_member(manifest.elements(around), encoding, *elements)
     new = [NewRegion(part, ready, part.seen_from(around.start).start, packing) for part, packing in parts]
     # Replicas stay what they are, unless the new encoding rounds.
     exact = new_packing is None and is_exact(parse_codecs(encoding.codecs or ()))
@@ -262,9 +261,11 @@ def _tasks(pieces: Iterable[DataPiece], step: tuple[int, ...]) -> list[list[Data
     """The pieces, cut into blocks of whole chunks of the new member: no chunk belongs to two tasks."""
     tasks: dict[tuple[int, ...], list[DataPiece]] = {}
     for piece in pieces:
+        data_start = piece.source.seen_from(piece.target.start).start  # a new member has no view
         for cell in piece.target.in_units(step).indices():
-            corner = tuple(i * s for i, s in zip(cell, step, strict=True))
-            tasks.setdefault(cell, []).append(piece.crop(Box.sized(step, corner)))
+            tile = Box.sized(step, tuple(map(mul, cell, step))).shifted(data_start)
+            if (block := tile.intersect(piece.source)) is not None:
+                tasks.setdefault(cell, []).append(piece.select(block))
     return list(tasks.values())
 
 

@@ -75,8 +75,8 @@ def check_shape(shape: tuple[int, ...], expected: tuple[int, ...], what: str) ->
 class DataPiece:
     """Where a box of the data goes.
 
-    >>> DataPiece("m-1", Box((4,), (8,)), Box((0,), (4,))).crop(Box((1,), (3,))).source
-    Box(start=(5,), stop=(7,))
+    >>> DataPiece("m-1", Box((4,), (8,)), Box((0,), (4,))).select(Box((5,), (7,))).target
+    Box(start=(1,), stop=(3,))
     """
 
     member: str
@@ -94,22 +94,8 @@ class DataPiece:
     view: View | None = None
     """How the region sees the member."""
 
-    def crop(self, tile: Box) -> DataPiece:
-        """The part of the piece that lies in a box of the member."""
-        target = self.target.intersect(tile)
-        assert target is not None
-        places, origin = target, self.target
-        if self.view is not None:
-            places, origin = self.view.places(target), self.view.places(self.target)
-        source = places.seen_from(origin.start).shifted(self.source.start)
-        return replace(self, source=source, target=target)
-
-    def taking(self, source: Box) -> DataPiece:
-        """The part of the piece that takes a box of the data.
-
-        >>> DataPiece("m-1", Box((4,), (8,)), Box((0,), (4,))).taking(Box((5,), (7,))).target
-        Box(start=(1,), stop=(3,))
-        """
+    def select(self, source: Box) -> DataPiece:
+        """The part of the piece for a box of the data."""
         origin = self.target if self.view is None else self.view.places(self.target)
         places = source.seen_from(self.source.start).shifted(origin.start)
         target = places if self.view is None else self.view.member_box(places)
@@ -193,17 +179,16 @@ class Reservation:
     exact: bool = False
     """Whether a copy that would not be read back unchanged is refused."""
 
-    def in_new_member(
-        self, elements: Box, encoding: Encoding, *fresh: Box, packing: Packing | None = None
-    ) -> str:
+    def in_new_member(self, elements: Box, encoding: Encoding, *fresh: Box) -> str:
         """Reserve a member for a box of elements, of which the data fills the boxes `fresh`, by default all.
 
-        `packing` is for data that is not packed yet. Returns the name of the member.
+        Returns the name of the member.
         """
         with self.discarded_on_failure():
             name, _ = self.logical.create_member(elements.shape, encoding)
         self.new_members.append(name)
         self.options[name] = encoding.other_options
+        packing = encoding.packing if self.copied is None else None  # stored numbers are packed already
         for box in fresh or (elements,):
             self._add(DataPiece(name, box, box.seen_from(elements.start), packing))
         return name
@@ -275,7 +260,7 @@ def reserve_regions(
         raise OverlapError(f"the regions {named} overlap")
     reservation, new = Reservation(logical, origin), []
     for box, encoding in boxes:
-        name = reservation.in_new_member(manifest.elements(box), encoding, packing=encoding.packing)
+        name = reservation.in_new_member(manifest.elements(box), encoding)
         new.append(NewRegion(box, name, packing=encoding.packing))
     reservation.manifest = manifest.replace_boxes([], new)
     return reservation

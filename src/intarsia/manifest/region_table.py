@@ -287,6 +287,15 @@ class RegionTable(LazyColumns):
         touched.sort()
         return touched
 
+    def parts(self, box: Box) -> list[tuple[Row, Box]]:
+        """The rows that share cells with a box, each with the box that it shares.
+
+        >>> RegionTable.from_rows([Row(0, Box((2,), (4,)), (0,))], ndim=1).parts(Box((3,), (9,)))[0][1]
+        Box(start=(3,), stop=(4,))
+        """
+        rows = map(self.row, self.touching(box).tolist())
+        return [(row, shared) for row in rows if (shared := row.box.intersect(box)) is not None]
+
     def cells(self) -> int:
         """The number of lattice cells that regions cover."""
         return int(np.prod(self.stop - self.start, axis=1).sum()) if len(self) else 0

@@ -178,44 +178,6 @@ class View:
         axes = (a if a.source is None else a._replace(source=now[a.source]) for a in self.axes)
         return View(ndim, tuple(axes))
 
-    def through(self, inner: View) -> View:
-        """This view of what `inner` shows of another array, as one view.
-
-        >>> once = View.identity(1).flip(0, length=5)
-        >>> once.through(once).is_identity
-        True
-        """
-        if len(self.axes) != inner.ndim:
-            raise ShapeError(f"a view of {len(self.axes)} axes cannot be of one that shows {inner.ndim}")
-        axes = []
-        for axis in inner.axes:
-            if axis.source is None:
-                axes.append(axis)
-                continue
-            # A place p lies at q = offset + stride * p in between, then at axis.offset + axis.stride * q.
-            source, offset, stride = self.axes[axis.source]
-            direction = 1 if source is None else axis.stride * stride
-            axes.append(MemberAxis(source, axis.offset + axis.stride * offset, direction))
-        return View(self.ndim, tuple(axes))
-
-    def inverse(self) -> View:
-        """The view back to the member: new axes are dropped, and dropped ones are new.
-
-        >>> view = View.identity(2).transpose(1, 0).flip(0, length=7)
-        >>> view.through(view.inverse()).is_identity
-        True
-        """
-        axes = [MemberAxis(None)] * self.ndim
-        for i, (source, offset, stride) in enumerate(self.axes):
-            if source is not None:
-                # m = offset + stride * p, and a stride, 1 or -1, undoes itself: p = stride * (m - offset).
-                axes[source] = MemberAxis(i, -stride * offset, stride)
-            elif offset:
-                raise ShapeError(
-                    f"axis {i} of the member is only seen at {offset}, so the view cannot be inverted"
-                )
-        return View(len(self.axes), tuple(axes))
-
     def member_box(self, box: Box) -> Box:
         """The box of the member that backs a box of places; both in elements.
 

@@ -15,13 +15,7 @@ from intarsia._icechunk import writing
 from intarsia.casting import Casting
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import codec_list
-from intarsia.logical.append import (
-    AppendPlan,
-    complete_encoding,
-    reserve_append,
-    reserve_growth,
-    reserve_new_chunks,
-)
+from intarsia.logical.append import AppendPlan
 from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -108,14 +102,10 @@ def append(
 class AppendData(Protocol):
     """Data to be appended, in memory or elsewhere."""
 
-    @property
-    def values(self) -> Any:
-        """The data, if it is in memory; None if it is not known yet."""
-
     def plan(self, logical: LogicalArrayHandle) -> AppendPlan:
         """Where the data would go in the current array; refused if it does not fit."""
 
-    def encoding(self, logical: LogicalArrayHandle) -> Encoding:
+    def encoding(self, plan: AppendPlan) -> Encoding:
         """How it will be stored there."""
 
     def fill(self, reservation: Reservation) -> None:
@@ -142,10 +132,10 @@ class _InMemory:
 
     def plan(self, logical: LogicalArrayHandle) -> AppendPlan:
         self.values = as_values(logical.manifest, self.values, self.casting, all_axes=True)
-        return AppendPlan.of(logical.manifest, self.values.shape, self.axis)
+        return AppendPlan.of(logical, self.values.shape, self.axis, values=self.values)
 
-    def encoding(self, logical: LogicalArrayHandle) -> Encoding:
-        packed = choose_packing(logical.manifest, self.packing)
+    def encoding(self, plan: AppendPlan) -> Encoding:
+        packed = choose_packing(plan.before, self.packing)
         chosen = choose_codecs(self.codecs, self.values, packing=packed.get("packing"))
         return Encoding(chosen, self.chunks, self.shards, **packed)
 
@@ -166,15 +156,15 @@ def append_data(commit: Commit, path: str, incoming: AppendData, *, merge: bool 
         plan = incoming.plan(logical)
         if not plan.length:
             return session.snapshot_id
-        encoding = incoming.encoding(logical)
+        plan = replace(plan, encoding=incoming.encoding(plan))
         if may_grow:
             may_grow = False  # if others append too, the data is uploaded apart from their manifest
-            reservation = reserve_growth(logical, plan, encoding, incoming.values)
+            reservation = plan.reserve_growth()
             if reservation is not None:
                 with reservation.shown_when_filled():
                     incoming.fill(reservation)
                 return SessionChanges(commit, session, session.snapshot_id)
-        return Upload.append(commit, session, logical, plan, incoming, encoding)
+        return Upload.append(commit, session, plan, incoming)
 
     return commit_with_retries(commit, prepare)
 
@@ -199,40 +189,32 @@ class Upload:
 
     @classmethod
     def append(
-        cls,
-        commit: Commit,
-        session: icechunk.Session,
-        logical: LogicalArrayHandle,
-        plan: AppendPlan,
-        incoming: AppendData,
-        encoding: Encoding,
+        cls, commit: Commit, session: icechunk.Session, first: AppendPlan, incoming: AppendData
     ) -> Self:
         """Upload data to be appended: that in wholly new logical chunks, as a member of its own."""
-        path, new_chunks_shape = logical.group.path, plan.new_chunks_shape
-        node, fork = node_at(session, path), None if new_chunks_shape is None else session.fork()
-        apart = logical if fork is None else group_in_fork(logical, fork)
-        chosen = complete_encoding(logical, plan, encoding)
-        reservation = reserve_new_chunks(apart, plan, chosen)
+        logical, path = first.logical, first.logical.group.path
+        node, fork = node_at(session, path), None if first.new_chunks_shape is None else session.fork()
+        apart, chosen = logical if fork is None else group_in_fork(logical, fork), first.new_encoding
+        reservation = replace(first, logical=apart, encoding=chosen).reserve_new_chunks()
         incoming.fill(reservation)
         member = next(iter(reservation.new_members), None)
-        encoding = replace(encoding, packing=chosen.packing, keep_packing=False)
+        encoding = replace(first.encoding, packing=chosen.packing, keep_packing=False)
 
-        def attach(
-            session: icechunk.Session, logical: LogicalArrayHandle, plan: AppendPlan | None = None
-        ) -> list[str]:
-            if plan is None:  # others have committed since the upload
+        def attach(session: icechunk.Session, logical: LogicalArrayHandle) -> list[str]:
+            plan = first
+            if logical is not first.logical:  # others have committed since the upload
                 plan = incoming.plan(logical)
                 if node_at(session, path) != node:  # a later group at the same path is not ours to write to
                     return [f"{path}: it was recreated"]
-                if plan.new_chunks_shape != new_chunks_shape:
+                if plan.new_chunks_shape != first.new_chunks_shape:
                     return [f"{path}: the data would now be aligned differently to the chunks"]
             _merge(session, fork)
-            reservation = reserve_append(logical, plan, encoding, incoming.values, ready=member)
+            reservation = replace(plan, encoding=encoding).reserve(ready=member)
             with reservation.shown_when_filled():
                 incoming.fill_partial_chunks(reservation)
             return []
 
-        attach(session, logical, plan)
+        attach(session, logical)
         return cls(commit, session, path, attach)
 
     @classmethod

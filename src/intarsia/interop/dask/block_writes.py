@@ -229,7 +229,7 @@ class _BlockWriter:
             members = Members(open_group(store, self.path, "r+"), ())
             member = self.options.on(members.child(self.piece.member))
             offsets = [starts[i] for starts, i in zip(self.starts, block_id, strict=True)]
-            piece = self.piece.taking(Box.sized(block.shape, offsets).shifted(self.piece.source.start))
+            piece = self.piece.select(Box.sized(block.shape, offsets).shifted(self.piece.source.start))
             values = piece.stored(as_values(self.template, block))
             write_box(PreparedMember.of(piece.member, member), piece.target, values)
             result = np.empty((1,) * block.ndim, dtype=object)

@@ -211,7 +211,6 @@ class _DeferredAppend:
     axis: int | str
     choice: Encoding
     cluster: Cluster
-    values: Any = None
     array_exists: bool = False
     head: np.ndarray[Any, Any] | None = None
     """The part for the partial last chunk: computed with the upload, because workers cannot write later."""
@@ -224,9 +223,9 @@ class _DeferredAppend:
         self.array_exists = True
         return write_jobs.append_plan(self.source, logical, self.axis)
 
-    def encoding(self, logical: LogicalArrayHandle) -> Encoding:
+    def encoding(self, plan: AppendPlan) -> Encoding:
         """The requested encoding, in the chunks of the series."""
-        return write_jobs.encoding_of_series(self.source, logical, self.plan(logical), self.choice)
+        return write_jobs.encoding_of_series(self.source, plan, self.choice)
 
     def fill(self, reservation: Reservation) -> None:
         """Compute everything: the reserved part into members, the part before it into memory."""
