@@ -8,8 +8,8 @@ from hypothesis import given, settings
 
 import intarsia
 from intarsia.display import Table
+from intarsia.inspect.chunk_sizes import requests_needed
 from intarsia.inspect.survey import share_labels, survey
-from intarsia.logical.member_metadata import requests_needed
 from tests.inspect import samples
 from tests.logical import backings
 from tests.logical.strategies import arrays

@@ -14,15 +14,10 @@ import numpy as np
 
 from intarsia.display import Column, codecs_text, ratio_text, size_text
 from intarsia.inspect.axis_labels import AxisLabels
+from intarsia.inspect.chunk_sizes import ChunkSizes, measure_chunks, requests_needed
 from intarsia.inspect.sample import FAILURES
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.member_metadata import (
-    MemberMetadata,
-    StoredChunks,
-    read_member_metadata,
-    requests_needed,
-    stored_chunks,
-)
+from intarsia.logical.member_metadata import MemberMetadata, read_member_metadata
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Ints
 
@@ -155,7 +150,7 @@ class Survey:
     facts: tuple[MemberMetadata, ...]
     """The facts of every member, in the order of the manifest."""
 
-    chunks: tuple[StoredChunks, ...] | None
+    chunks: tuple[ChunkSizes, ...] | None
     """The stored chunks of every member; None if they were not measured."""
 
     stored: Ints | None
@@ -303,7 +298,7 @@ def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0
     start, stop = manifest.region_bounds()
     chunks = stored = of_members = None
     if most_requests is None or requests_needed(array.store, facts) <= most_requests:
-        chunks = stored_chunks(array.group, facts)
+        chunks = measure_chunks(array.group, facts)
         shown = shown_chunks(manifest, start, stop, facts, chunks)
         stored, of_members = _stored_bytes(len(start), chunks, shown)
     volumes = np.prod(stop - start, axis=1, dtype=np.float64)
@@ -344,7 +339,7 @@ def shown_chunks(
     start: Ints,
     stop: Ints,
     facts: tuple[MemberMetadata, ...],
-    chunks: tuple[StoredChunks, ...],
+    chunks: tuple[ChunkSizes, ...],
 ) -> Iterator[tuple[int, int, Ints]]:
     """For every region: its row, its member, and the stored chunks that hold it."""
     table, places = manifest.regions, manifest.member_starts()
@@ -357,7 +352,7 @@ def shown_chunks(
 
 
 def _stored_bytes(
-    regions: int, chunks: tuple[StoredChunks, ...], shown: Iterator[tuple[int, int, Ints]]
+    regions: int, chunks: tuple[ChunkSizes, ...], shown: Iterator[tuple[int, int, Ints]]
 ) -> tuple[Ints, Ints]:
     """The bytes of the stored chunks that hold each region (one that two regions share counts for both), and
     of those that hold any region of a member (each counted once)."""

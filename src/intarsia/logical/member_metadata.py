@@ -1,34 +1,27 @@
-"""What members are without their data: how their chunks are stored, and how large each stored chunk is.
+"""What members are without their data: how their chunks are stored.
 
 This is read only from zarr.json: opening a member as a `zarr.Array` costs thirty times as much, too much for
-a map of 10,000 regions. Sizes come from the store; no chunk is read.
+a map of 10,000 regions.
 """
 
 import asyncio
 import json
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from math import prod
 from typing import Any, Self
 
 import numpy as np
 import zarr
-from icechunk import IcechunkStore
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.chunk_key_encodings import ChunkKeyEncoding, parse_chunk_key_encoding
-from zarr.storage import LocalStore
 
 from intarsia._compat import DefaultChunkKeyEncoding, sync
-from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.display import codecs_text
-from intarsia.manifest.box import chunk_grid
 from intarsia.manifest.manifest import Manifest
-from intarsia.manifest.region_table import NONE, Ints
+from intarsia.manifest.region_table import NONE
 
 AT_ONCE = 256
-"""The number of metadata documents, or sizes, requested together."""
+"""The number of metadata documents requested together."""
 
 
 @dataclass(frozen=True)
@@ -120,36 +113,6 @@ class MemberMetadata:
         return cls(name, (), nothing, nothing, nothing, DefaultChunkKeyEncoding(), problem)
 
 
-@dataclass(frozen=True, eq=False)
-class StoredChunks:
-    """The chunks of one member that exist, and their sizes.
-
-    >>> import numpy as np
-    >>> chunks = StoredChunks(np.array([[0], [1], [2]]), np.array([10, 20, 30]))
-    >>> chunks.within((1,), (3,)).tolist()
-    [1, 2]
-    """
-
-    index: Ints
-    """The positions in the member's grid of stored objects; shape (chunks, dimensions)."""
-
-    nbytes: Ints
-    """The stored sizes; shape (chunks,)."""
-
-    referenced: np.ndarray[Any, np.dtype[np.bool_]] | None = None
-    """Which of the chunks lie in files elsewhere; None if none does."""
-
-    def within(self, start: Sequence[int], stop: Sequence[int]) -> Ints:
-        """The rows of the chunks in a box of the grid."""
-        inside = np.all((self.index >= start) & (self.index < stop), axis=1)
-        return np.flatnonzero(inside)
-
-    @property
-    def total(self) -> int:
-        """The sum of all sizes."""
-        return int(self.nbytes.sum())
-
-
 def read_member_metadata(group: zarr.Group, manifest: Manifest) -> tuple[MemberMetadata, ...]:
     """The metadata of every member, requested together; that of one that cannot be read says so.
 
@@ -187,94 +150,3 @@ async def _read_all(group: zarr.Group, names: Sequence[str], ranks: Sequence[int
         return metadata
 
     return await asyncio.gather(*map(one, names, ranks))
-
-
-def requests_needed(store: Any, metadata: Iterable[MemberMetadata]) -> int:
-    """How many requests `stored_chunks` would send: its cost, known in advance.
-
-    >>> requests_needed(LocalStore("nowhere"), [])
-    0
-    """
-    if isinstance(store, IcechunkStore):  # its own manifest holds all sizes of an array
-        return sum(1 for _ in metadata)
-    return sum(prod(_grid(member)) for member in metadata)
-
-
-def stored_chunks(group: zarr.Group, metadata: Sequence[MemberMetadata]) -> tuple[StoredChunks, ...]:
-    """The stored chunks of every member.
-
-    >>> import intarsia
-    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
-    >>> array.append([1, 2, 3, 4], codecs=[])
-    >>> metadata = read_member_metadata(array.group, array.manifest)
-    >>> stored_chunks(array.group, metadata)[0].nbytes.tolist()
-    [2, 2]
-    """
-    return tuple(sync(_measure_all(group, metadata)))
-
-
-async def _measure_all(group: zarr.Group, metadata: Sequence[MemberMetadata]) -> list[StoredChunks]:
-    limit = asyncio.Semaphore(AT_ONCE)
-    prefix = f"{group.path}/" if group.path else ""
-    store: Any = group.store
-
-    async def one(member: MemberMetadata) -> StoredChunks:
-        if member.problem:
-            return _sorted_chunks([], len(member.grain))
-        path = prefix + member.name
-        if isinstance(store, IcechunkStore):
-            async with limit:
-                return await asyncio.to_thread(_from_icechunk, store, path, len(member.grain))
-        if isinstance(store, LocalStore):
-            return await asyncio.to_thread(_from_files, os.fspath(store.root), path, member)
-        return await _from_sizes(store, path, member, limit)
-
-    return await asyncio.gather(*(one(member) for member in metadata))
-
-
-def _grid(member: MemberMetadata) -> tuple[int, ...]:
-    return chunk_grid(member.shape, member.grain)
-
-
-def _sorted_chunks(sizes: list[tuple[tuple[int, ...], int]], ndim: int) -> StoredChunks:
-    sizes.sort()
-    index = np.array([i for i, _ in sizes], dtype=np.int64).reshape(len(sizes), ndim)
-    return StoredChunks(index, np.array([n for _, n in sizes], dtype=np.int64))
-
-
-def _from_icechunk(store: IcechunkStore, path: str, ndim: int) -> StoredChunks:
-    table = chunk_table(store, path, ndim)
-    referenced = table.kind == VIRTUAL
-    return StoredChunks(table.index, table.nbytes, referenced if referenced.any() else None)
-
-
-def _from_files(root: str, path: str, member: MemberMetadata) -> StoredChunks:
-    """Walk the member's directory: a sparse member may have far fewer files than possible chunks."""
-    top = os.path.join(root, path)
-    sizes = []
-    for folder, _, names in os.walk(top):
-        below = "" if folder == top else os.path.relpath(folder, top).replace(os.sep, "/") + "/"
-        for name in names:
-            index = member.index_of(below + name)
-            if index is not None:
-                sizes.append((index, os.stat(os.path.join(folder, name)).st_size))
-    return _sorted_chunks(sizes, len(member.grain))
-
-
-async def _from_sizes(
-    store: Any, path: str, member: MemberMetadata, limit: asyncio.Semaphore
-) -> StoredChunks:
-    async def size(index: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
-        async with limit:
-            try:
-                return index, await store.getsize(f"{path}/{member.key_encoding.encode_chunk_key(index)}")
-            except FileNotFoundError:
-                return None
-
-    if store.supports_listing:
-        keys = [member.index_of(key[len(path) + 1 :]) async for key in store.list_prefix(path + "/")]
-        indices: Iterable[tuple[int, ...]] = [index for index in keys if index is not None]
-    else:
-        indices = product(*(range(n) for n in _grid(member)))
-    sizes = await asyncio.gather(*(size(index) for index in indices))
-    return _sorted_chunks([item for item in sizes if item is not None], len(member.grain))
