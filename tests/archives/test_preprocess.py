@@ -21,6 +21,7 @@ def wide(first):
     """A file with more than one wants: names, a level, a grid that is too large, a mask without time."""
     ds = day(first).expand_dims(level=[10.0, 20.0, 30.0], axis=1).rename(lat="latitude", v="tas")
     area = ("latitude", "lon"), np.arange(24.0).reshape(4, 6)
+    ds["tas"] = ds.tas.copy(data=ds.tas.values + np.arange(3, dtype=ds.tas.dtype)[None, :, None, None])
     return ds.assign(area=area, junk=ds.tas * 0).assign_attrs(history=f"made {first}")
 
 

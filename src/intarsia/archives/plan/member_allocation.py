@@ -102,7 +102,7 @@ class GrowingMember:
 def _view(axes: Sequence[int | None], offsets: Sequence[int], spans: Sequence[Span]) -> View:
     """How a region sees the axes of a file if they are not those of the array."""
     seen = (
-        MemberAxis(None) if axis is None else MemberAxis(axis, offset, spans[axis].stride)
+        MemberAxis(None, offset) if axis is None else MemberAxis(axis, offset, spans[axis].stride)
         for axis, offset in zip(axes, offsets, strict=True)
     )
     return View(len(spans), tuple(seen))
