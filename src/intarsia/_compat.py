@@ -549,66 +549,6 @@ def parsed_group(store: Any) -> Any:
     return _private(store, "_group", "virtualizarr")
 
 
-def parse_tiff(url: str, registry: Any) -> Any:
-    """The first image of a TIFF file through virtual_tiff, as a `ManifestStore`.
-
-    For interleaved samples, virtual_tiff 0.5 has a codec of its own, which fails with zarr 3.4. So it sees an
-    image with one sample, and the axis of the samples is added here: in C order, they are the last axis.
-    """
-    parser, manifests = import_module("virtual_tiff.parser"), import_module("virtualizarr.manifests")
-    store, path = registry.resolve(url)
-    opened, names, construct = (
-        _private(parser, name, "virtual_tiff")
-        for name in ("_open_tiff", "_ENDIANNESS_TO_STR", "_construct_manifest_array")
-    )
-    tiff = sync(opened(store=store, path=path))
-    image, endian = tiff.ifds[0], names[tiff.endianness]
-    if image.planar_configuration == 1 and image.samples_per_pixel > 1:
-        array = construct(ifd=_OneSample(image), url=url, endian=endian)
-        array = _with_samples(array, int(image.samples_per_pixel))
-    else:
-        array = construct(ifd=image, url=url, endian=endian)
-    group = manifests.ManifestGroup(arrays={"0": array}, attributes={})
-    return manifests.ManifestStore(registry=registry, group=group)
-
-
-class _OneSample:
-    """An image of `async_tiff`, but with one sample for each pixel."""
-
-    samples_per_pixel = 1
-
-    def __init__(self, image: Any) -> None:
-        self._image = image
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._image, name)
-
-
-def _with_samples(array: Any, count: int) -> Any:
-    """A manifest array of an image, with its interleaved samples as the first axis."""
-    manifests = import_module("virtualizarr.manifests")
-    metadata, table = array.metadata, manifest_table(array.manifest)
-    before, serializer, after = stages(metadata.codecs)
-    shape = (count, *metadata.chunk_grid.chunk_shape)
-    return manifests.ManifestArray(
-        metadata=ArrayV3Metadata(
-            shape=(count, *metadata.shape),
-            data_type=metadata.data_type,
-            chunk_grid={"name": "regular", "configuration": {"chunk_shape": shape}},
-            chunk_key_encoding={"name": "default"},
-            fill_value=metadata.fill_value,
-            codecs=(*before, TransposeCodec(order=(1, 2, 0)), serializer, *after),
-            attributes=metadata.attributes,
-            dimension_names=("band", *metadata.dimension_names),
-        ),
-        chunkmanifest=manifests.ChunkManifest.from_arrays(
-            paths=table.paths[np.newaxis],
-            offsets=table.offsets[np.newaxis],
-            lengths=table.lengths[np.newaxis],
-        ),
-    )
-
-
 class ManifestTable(NamedTuple):
     """Where the chunks of a manifest array are, over its chunk grid."""
 

@@ -40,7 +40,9 @@ def as_others_read(path):
                 page = file.pages[0]
                 axes, values = page.axes, page.asarray()
                 if "GDAL_NODATA" in page.tags and values.dtype.kind in "iuf":  # which means "missing"
-                    values = np.where(values == page.nodata, np.nan, values)
+                    missing = float(page.tags["GDAL_NODATA"].value)
+                    missing = np.float32(missing) if values.dtype == np.float32 else missing
+                    values = np.where(values == missing, np.nan, values)
         except Exception:
             return None
         names = {"Y": "y", "X": "x", "S": "band", "C": "band"}

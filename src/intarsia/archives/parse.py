@@ -309,6 +309,7 @@ def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
         variable.ranges, variable.reason = None, reason
     elif ranges is not None:
         variable.codecs = with_axis_before(variable.codecs)
+        variable.short_axis = None if variable.short_axis is None else variable.short_axis + 1
         ranges.offsets, ranges.lengths = ranges.offsets[None], ranges.lengths[None]
         if ranges.masks is not None:
             ranges.masks = ranges.masks[None]

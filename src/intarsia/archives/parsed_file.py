@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -156,6 +156,9 @@ class ParsedVariable:
     ranges: ChunkRanges | None = None
     """Where the chunks are; None if only a copy will do."""
 
+    short_axis: int | None = None
+    """The axis on which the last chunk ends with the array, without padding, as the last strip of a TIFF."""
+
     reason: str = ""
     """Why only a copy will do."""
 
@@ -201,6 +204,28 @@ class ParsedVariable:
     def dropped_index(self, axis: int) -> int:
         """The one index on a stored axis that is not visible."""
         return int(self.picks.get(self.dims[axis], 0))
+
+    def pieces(self) -> Iterator[tuple[int, ParsedVariable]]:
+        """Parts in which all chunks have one shape: where each begins on the short axis, and the part."""
+        axis, ranges = self.short_axis, self.ranges
+        if axis is None or ranges is None:
+            yield 0, self
+            return
+        dim, chunk = self.dims[axis], self.chunks[axis]
+        border = self.shape[axis] // chunk * chunk
+        for start, stop, size in ((0, border, chunk), (border, self.shape[axis], self.shape[axis] - border)):
+            picks, picked = dict(self.picks), self.picks.get(dim)
+            if picked is not None and not np.ndim(picked):
+                if not start <= picked < stop:
+                    continue
+                picks[dim] = picked - start
+            cut = *[slice(None)] * axis, slice(start // chunk, -(-stop // chunk))
+            shape, chunks = list(self.shape), list(self.chunks)
+            shape[axis], chunks[axis] = stop - start, size
+            yield start, replace(
+                self, shape=tuple(shape), chunks=tuple(chunks), picks=picks, short_axis=None,
+                ranges=ChunkRanges(ranges.locations, ranges.offsets[cut], ranges.lengths[cut]),
+            )  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -282,11 +282,15 @@ def _encoding(
     return SourceEncoding(chunks, own, decoding.numbers, data_type, fill, filters, reason)
 
 
+KNOW_THE_LAST_AXES = ("bytes", "transpose", "HorizontalDeltaCodec")
+"""Codecs of arrays that work the same if another axis, of length 1, comes before the others."""
+
+
 def depends_on_axes(variable: ParsedVariable) -> str:
     """Why the chunks of a variable cannot be read with one more axis; empty if they can."""
     for codec in variable.codecs:
         name = codec["name"]
-        if name not in ("bytes", "transpose") and not is_bytes_codec(name):
+        if name not in KNOW_THE_LAST_AXES and not is_bytes_codec(name):
             return f"the file has no such axis, and its codec {name!r} depends on the number of axes"
     return ""
 

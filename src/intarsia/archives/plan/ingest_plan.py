@@ -458,19 +458,23 @@ def plan_array(
     for (position, part, variable), decoding in zip(sources, decodings, strict=True):
         url, cells = position.file.url, cube.shown(position, part)
         positions = dict(zip(cube.dims, position.positions, strict=True)) | expectations.turned.get(url, {})
-        contribution = Contribution(
-            position.file,
-            variable,
-            axes=tuple(dims.index(dim) if dim in dims else None for dim in variable.dims),
-            spans=_places(plan, part, variable, positions),
-            shown=None if cells is None else [plan.box(cell, part) for cell in cells],
-            decoding=decoding,
-            packing=decoding.packing_in(dtype),
-            chunk_sets=chunk_sets_of(variable, decoding, dtype, rules.copy),
-        )
-        plan.contributions.append(contribution)
-        if len(contribution.chunk_sets) > 1 or variable.picks or url in expectations.turned:
-            _refine_lattice(plan, contribution)
+        places = _places(plan, part, variable, positions)
+        pieces = [(0, variable)] if rules.copy == "all" else list(variable.pieces())
+        for start, piece in pieces:
+            contribution = Contribution(
+                position.file,
+                piece,
+                axes=tuple(dims.index(dim) if dim in dims else None for dim in piece.dims),
+                spans=places if len(pieces) == 1 else _piece_places(plan, places, variable, start, piece),
+                shown=None if cells is None else [plan.box(cell, part) for cell in cells],
+                decoding=decoding,
+                packing=decoding.packing_in(dtype),
+                chunk_sets=chunk_sets_of(piece, decoding, dtype, rules.copy),
+            )
+            plan.contributions.append(contribution)
+            many = len(pieces) > 1 or len(contribution.chunk_sets) > 1
+            if many or variable.picks or url in expectations.turned:
+                _refine_lattice(plan, contribution)
     return plan
 
 
@@ -520,6 +524,24 @@ def _places(
             places.append((Span(0, size),))
     step = array.parts[part]
     return tuple(places) if step is None else ((Span(step, 1),), *places[1:])
+
+
+def _piece_places(
+    array: ArrayPlan,
+    places: tuple[tuple[Span, ...], ...],
+    whole: ParsedVariable,
+    start: int,
+    piece: ParsedVariable,
+) -> tuple[tuple[Span, ...], ...]:
+    """Where the elements of a piece are, which begins at `start` on the short axis of its variable."""
+    assert whole.short_axis is not None
+    dim, length = whole.dims[whole.short_axis], piece.shape[whole.short_axis]
+    if dim not in array.dims:
+        return places
+    axis = array.dims.index(dim)
+    found = (span.of_file(start, start + length) for span in places[axis])
+    own = tuple(span._replace(first=span.first - start) for span in found if span is not None)
+    return (*places[:axis], own, *places[axis + 1 :])
 
 
 def _refine_lattice(array: ArrayPlan, contribution: Contribution) -> None:
