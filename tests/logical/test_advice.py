@@ -53,6 +53,22 @@ def test_the_objective_size_takes_the_smallest_and_noise_stays_raw():
     assert intarsia.advise(noise(), "speed").best.ratio < 1.01
 
 
+@pytest.mark.parametrize("objective", ["size", "balanced", "speed"])
+def test_the_same_values_get_the_same_advice(objective):
+    advice = intarsia.advise(smooth(), objective)
+    assert advice == intarsia.advise(smooth(), objective)
+    assert {trial.decode_seconds for trial in advice.trials} != {0.0}
+
+
+def test_the_highest_level_of_zstd_is_tried_once_and_for_size_alone():
+    names = {
+        objective: [trial.name for trial in intarsia.advise(smooth(), objective).trials]
+        for objective in ("size", "balanced", "speed")
+    }
+    assert [name for name in names["size"] if name.endswith("zstd-19")] == ["shuffle+zstd-19"]
+    assert not [name for name in names["balanced"] + names["speed"] if name.endswith("zstd-19")]
+
+
 def test_the_table_names_every_encoding():
     text = repr(intarsia.advise(smooth((50, 50))))
     for name in candidates(np.dtype("int32")):

@@ -5,7 +5,7 @@
 - `decisions` say which nested codecs apply to a chunk; `nested` calls them one at a time.
 - `context` has the pipelines that tell a codec its chunk; `runtime_options` travel with an array.
 - For arrays that exist: `stored_decisions` (and masks), `chunk_rewrite`; both walk along `codec_path`.
-- Below shards and engine alike: `compressors`, `shard_index`, `stored_chunks`.
+- Below shards and engine alike: `compressors`, `coding_costs`, `shard_index`, `stored_chunks`.
 
 Entry points register the codecs with zarr, so nothing has to be imported to read. Every public name is
 imported when it is first used; `__init__.pyi` says where it lives.

@@ -14,7 +14,7 @@ import copy
 import inspect
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache, partial
@@ -209,6 +209,19 @@ def codec_list(codecs: Iterable[CodecLike] | CodecLike) -> tuple[CodecLike, ...]
     (('gzip',), ('shuffle', 'zstd'))
     """
     return (codecs,) if isinstance(codecs, Codec | Mapping | str) else tuple(codecs)
+
+
+def all_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
+    """The codecs, and those inside them: in shards, in `conditional`, in the parts of nullable data.
+
+    >>> from zarr.codecs import BytesCodec, ShardingCodec
+    >>> len(list(all_codecs([ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()])])))
+    2
+    """
+    for codec in codecs:
+        yield codec
+        for inside in ("codecs", "mask_codecs", "data_codecs"):
+            yield from all_codecs(getattr(codec, inside, None) or ())
 
 
 def parse_codecs(

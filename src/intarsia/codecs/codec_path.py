@@ -18,6 +18,7 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import StorePath
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
+from intarsia.codecs.base import all_codecs
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import (
     Grid,
@@ -29,7 +30,7 @@ from intarsia.codecs.context import (
     to_array_axes,
 )
 from intarsia.codecs.nested import decode_through, encode_through
-from intarsia.codecs.runtime_options import all_codecs, config_of
+from intarsia.codecs.runtime_options import config_of
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import CodecConfigurationError
 

@@ -14,11 +14,6 @@ keeps one, in the library inside numcodecs. blosc, which is there too, cuts what
 256 KiB and more, and can decompress only those that hold some elements. libdeflate, if the system has it,
 inflates right to where the bytes belong, and compresses in less than half the time of zlib, to fewer bytes.
 Without them, numcodecs, isal and the standard library do the work.
-
-Here too is the one table of what decoding costs, by codec, with which pipelines, layers and encodings are
-compared. Costs are counted in bytes that zstd decodes. They were measured as processor time on one machine,
-with chunks of 4 kB to 1 MB of float32; those of bz2 and lzma are estimates. Nothing is timed at run time, so
-the same data always gets the same answer.
 """
 
 import bz2
@@ -29,7 +24,7 @@ import lzma
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_void_p
 from math import prod
 from struct import Struct
@@ -43,39 +38,6 @@ from zarr.codecs import numcodecs as zarr_numcodecs
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import ArraySpec, numcodec
-
-SECONDS = 1.6e-9
-"""The time for a cost of 1: zstd decodes a byte."""
-
-COPYING = 0.15
-"""The cost of reading a byte that no codec changes."""
-
-DECODING = {
-    "lz4": 0.4,
-    "blosc": 0.35,
-    "zstd": 0.85,
-    "gzip": 1.2,
-    "zlib": 1.2,
-    "shuffle": 0.3,
-    "bz2": 20.0,
-    "lzma": 8.0,
-}
-"""What codecs cost per byte beyond that, by name; others cost next to nothing."""
-
-BLOSC_DECODING = {"zstd": 0.8, "zlib": 1.2}
-"""The same for compressors inside blosc, except for its fast ones."""
-
-
-def decoding_cost(name: str, configuration: Mapping[str, Any]) -> float:
-    """The cost of decoding a byte with the codec of this name and configuration, beyond copying it.
-
-    >>> decoding_cost("zstd", {"level": 3}), decoding_cost("numcodecs.blosc", {"cname": "lz4"})
-    (0.85, 0.35)
-    """
-    short = name.removeprefix("numcodecs.")
-    compressor = str(configuration.get("cname")) if short == "blosc" else ""
-    return BLOSC_DECODING.get(compressor, DECODING.get(short, 0.0))
-
 
 LIBDEFLATE = {"linux": "libdeflate.so.0", "darwin": "libdeflate.0.dylib"}
 

@@ -32,7 +32,7 @@ from zarr.storage import StorePath
 
 from intarsia import _compat, errors
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
-from intarsia.codecs.base import without_copies
+from intarsia.codecs.base import all_codecs, without_copies
 from intarsia.errors import ChunkIndexUnknownError
 
 type Index = tuple[int, ...]
@@ -413,7 +413,7 @@ class ChunkIndexMixin:
 
     def verifies(self, batch: list[Item]) -> bool:
         """Whether a function is called for each chunk that is read: it may ask for the index, or wait."""
-        from intarsia.codecs.runtime_options import all_codecs, options_in
+        from intarsia.codecs.runtime_options import options_in
 
         if not batch:
             return False

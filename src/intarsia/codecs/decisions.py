@@ -16,7 +16,7 @@ from numcodecs import lz4
 from numpy.typing import ArrayLike
 from zarr.core.buffer import Buffer
 
-from intarsia.codecs.compressors import SECONDS, decoding_cost
+from intarsia.codecs.coding_costs import decode_cost
 from intarsia.codecs.context import current_chunk_index, named_chunk
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
@@ -481,7 +481,7 @@ class OneOf(Decision):
     """Tries alternative pipelines and keeps the one that is cheapest to read; `one_of` makes it.
 
     A pipeline costs the time until its bytes arrive, plus the time to decode them, by the table in
-    `codecs/compressors.py`. Storing the chunk as it is, is always an alternative. With the weight "small",
+    `codecs/coding_costs.py`. Storing the chunk as it is, is always an alternative. With the weight "small",
     only size counts.
 
     >>> from intarsia.codecs import one_of
@@ -532,9 +532,8 @@ class OneOf(Decision):
         """The seconds until the chunk is read, or just its stored size if nothing else counts."""
         if not self._bytes_per_second:
             return stored
-        applied = [codec for position, codec in enumerate(chain.codecs) if mask >> position & 1]
-        decoding = sum(decoding_cost(codec.name, codec.configuration) for codec in applied)
-        return stored / self._bytes_per_second + decoding * SECONDS * size
+        applied = [named.codec for position, named in enumerate(chain.codecs) if mask >> position & 1]
+        return stored / self._bytes_per_second + decode_cost(applied) * 1e-9 * size
 
 
 def named_decisions() -> Mapping[str, Decision]:

@@ -5,7 +5,7 @@ object (`remembering`), because zarr's sharding codec pickles itself as JSON. An
 configuration (`RuntimeConfig`), which zarr passes to every codec of that array; those take precedence.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Self
@@ -15,6 +15,7 @@ from zarr.abc.codec import Codec
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
+from intarsia.codecs.base import all_codecs
 from intarsia.codecs.context import switch_pipeline_for
 from intarsia.codecs.decisions import Decision, parse_decision
 from intarsia.codecs.nested import Chain
@@ -174,19 +175,6 @@ def remembered(data: Mapping[str, Any]) -> Options:
     Options(decision=None, padding=None, default=None)
     """
     return data.options if isinstance(data, _CodecObject) else NO_OPTIONS
-
-
-def all_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
-    """The codecs, and those inside them: in shards, in `conditional`, in the parts of nullable data.
-
-    >>> from zarr.codecs import BytesCodec, ShardingCodec
-    >>> len(list(all_codecs([ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()])])))
-    2
-    """
-    for codec in codecs:
-        yield codec
-        for inside in ("codecs", "mask_codecs", "data_codecs"):
-            yield from all_codecs(getattr(codec, inside, None) or ())
 
 
 def options_of(codecs: Iterable[Codec]) -> Options:

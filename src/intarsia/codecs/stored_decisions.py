@@ -19,7 +19,7 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata, sync
 from intarsia.codecs import decisions, runtime_options
-from intarsia.codecs.base import CodecLike
+from intarsia.codecs.base import CodecLike, all_codecs
 from intarsia.codecs.codec_path import (
     ChunkWalk,
     CodecPath,
@@ -216,7 +216,7 @@ def with_padding[T: AnyArray](
     runtime_options.check_padding(padding)
     if not isinstance(array, zarr.Array):
         return array.with_config(padding=padding, verify_header=verify_header)
-    codecs = runtime_options.all_codecs(getattr(array.metadata, "codecs", ()))
+    codecs = all_codecs(getattr(array.metadata, "codecs", ()))
     count = sum(isinstance(codec, PadCodec | OffsetCodec) for codec in codecs)
     if count != 1:
         names = names_of(array.metadata)

@@ -3,7 +3,7 @@
 Layer 0 says what an array holds. Replicas, in layers 1 and above, hold some of it again, in other chunks. If
 both have what a request needs, their prices are compared, one region of a replica at a time.
 
-A price counts requests, bytes and decoding, in bytes that zstd decodes, as in `codecs/compressors.py`; the
+A price counts requests, bytes and decoding, in nanoseconds, with the table in `codecs/coding_costs.py`; the
 numbers for requests to servers are estimates. `benchmarks/two_layouts.py` shows how well they fit for zstd in
 files.
 """
@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.codecs.compressors import COPYING, decoding_cost
-from intarsia.codecs.runtime_options import all_codecs
 from intarsia.display import count_text, size_text
 from intarsia.engine.plan import (
     SelectionPlan,
@@ -33,16 +31,18 @@ from intarsia.manifest.box import Box
 
 if TYPE_CHECKING:
     from intarsia.engine.array_handle import ArrayState
-    from intarsia.engine.prepared_member import AnyArray
     from intarsia.engine.request import Request
 
 
-NEAR_REQUEST = 12 << 10
+NEAR_REQUEST = 11_000
 """The cost of finding, opening and placing a chunk in memory or in a local file."""
 
-FAR_REQUEST = 256 << 10
+FAR_REQUEST = 240_000
 """The same for a chunk on a server: less than the wait for one request, because many are under way at a time
 and neighbours come together."""
+
+FAR_BYTE = 0.9
+"""The cost of a byte from a server, which takes longer to arrive than to decode with most codecs."""
 
 
 class ReadCost(NamedTuple):
@@ -68,12 +68,9 @@ class ReadCost(NamedTuple):
 
     @classmethod
     def of(cls, chunks: int, nbytes: int, decode_cost: float, *, near: bool) -> ReadCost:
-        """The price of some chunks of `nbytes` decoded bytes each.
-
-        Bytes from a server take longer to arrive than to decode, with any codec.
-        """
-        each = NEAR_REQUEST + int(nbytes * decode_cost) if near else FAR_REQUEST + nbytes
-        return cls(chunks, chunks * nbytes, chunks * each)
+        """The price of some chunks of `nbytes` decoded bytes each."""
+        each = NEAR_REQUEST + nbytes * decode_cost if near else FAR_REQUEST + nbytes * FAR_BYTE
+        return cls(chunks, chunks * nbytes, chunks * int(each))
 
     def plus(self, other: ReadCost) -> ReadCost:
         """Both together."""
@@ -104,20 +101,6 @@ class LayerCost(NamedTuple):
         chunks, decoded = count_text(self.price.chunks, "chunk"), size_text(self.price.nbytes)
         has = f"has {count_text(self.covered, 'element')}, in {chunks} of {decoded} decoded"
         return f"layer {self.layer}: {has}; {self.taken:,} are read from it"
-
-
-def decode_cost(array: AnyArray) -> float:
-    """The work of decoding a byte of the array's chunks, compared with zstd.
-
-    >>> import zarr
-    >>> raw = zarr.create_array({}, shape=4, dtype="f4", compressors=None)
-    >>> gzip = zarr.create_array({}, shape=4, dtype="f4", compressors=zarr.codecs.GzipCodec())
-    >>> decode_cost(raw) < 1 < decode_cost(gzip)
-    True
-    """
-    metadata: Any = array.metadata
-    documents: list[Any] = [codec.to_dict() for codec in all_codecs(metadata.codecs)]
-    return COPYING + sum(decoding_cost(each["name"], each.get("configuration", {})) for each in documents)
 
 
 @dataclass(frozen=True)

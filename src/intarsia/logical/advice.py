@@ -1,10 +1,10 @@
-"""`advise`: candidates are tried on samples of an array, measured and ranked.
+"""`advise`: encodings are tried on samples of an array, and ranked by stored size and what coding costs.
 
-Samples are a few blocks, which together hold about as much as there is time to try.
+Samples are a few blocks, which together hold about as much as there is time to try. Nothing is timed: what
+coding costs is in a table, so the same values and the same objective always give the same answer.
 """
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +14,8 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
-from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec
+from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec, parse_codecs
+from intarsia.codecs.coding_costs import decode_cost, encode_cost
 from intarsia.display import Column, Result, Table, names_text, size_text
 from intarsia.errors import DataTypeError, ShapeError
 from intarsia.logical.encoding import Encoding, create_member
@@ -31,19 +32,14 @@ BANDWIDTH: Mapping[str, float] = {"size": 1e5, "balanced": 1e8, "speed": 1e9}
 READS_PER_WRITE = 10
 """Data is read more often than it is written."""
 
-ROUNDS = 4
-LONG = 0.02
-"""In seconds; work that takes longer is run once."""
-
-LITTLE = 1 << 16
-"""In bytes; the times for less say nothing about the codec."""
-
-ZSTD_LEVELS = (1, 3, 9, 19)
+ZSTD_LEVELS = (1, 3, 9)
+HIGHEST_ZSTD_LEVEL = 19
+"""The price of writing is too high for any objective but size, and so is that of trying it often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One encoding, measured on the samples."""
+    """One encoding, tried on the samples."""
 
     name: str
     """A short name."""
@@ -55,10 +51,10 @@ class Trial:
     """Raw size over stored size."""
 
     encode_seconds: float
-    """Processor time for all samples, best of several runs."""
+    """Processor time for all samples, by the table in `intarsia/codecs/coding_costs.py`."""
 
     decode_seconds: float
-    """Processor time for all samples, best of several runs."""
+    """Processor time for all samples, by the same table."""
 
     raw_bytes: int
     """The size of the samples in memory."""
@@ -69,11 +65,10 @@ class Trial:
     def cost(self, objective: Objective) -> float:
         """The seconds for a read and a share of a write, including the transfer of the stored bytes.
 
-        If size is the objective, only the transfer counts. The same goes for samples so small that their
-        times are mostly Python's own.
+        If size is the objective, only the transfer counts.
         """
         transfer = self.stored_bytes / BANDWIDTH[objective]
-        if objective == "size" or self.raw_bytes < LITTLE:
+        if objective == "size":
             return transfer
         return transfer + self.decode_seconds + self.encode_seconds / READS_PER_WRITE
 
@@ -95,7 +90,7 @@ class Advice(Result):
     """What was asked for."""
 
     trials: tuple[Trial, ...]
-    """The measured encodings, best first."""
+    """The encodings, best first."""
 
     @property
     def best(self) -> Trial:
@@ -137,8 +132,8 @@ def advise(
     `data` is anything with values: a logical array, a Zarr array, a `Reader`, a NumPy array. `objective` says
     what counts: "size", the stored bytes; "speed", the time to read from a fast disk; "balanced", the time to
     read from object storage. `bounds` limits the samples to a box. `encodings` are tried instead of the
-    built-in candidates, which are all lossless. Sizes are exact for the samples. Times are processor times on
-    this machine, so other work on it does not count.
+    built-in candidates, which are all lossless. Sizes are exact for the samples. What coding costs is taken
+    from a table, so the same values always get the same answer.
 
     >>> import numpy as np
     >>> noise = np.random.default_rng(0).integers(0, 256, 100_000, dtype="u1")
@@ -166,6 +161,8 @@ def advise_in_chunks(
         raise ShapeError("there are no values to try encodings on: the array or the box is empty or a hole")
     tried = candidates(blocks[0].dtype) if encodings is None else encodings
     trials = [_trial(name, list(codecs), blocks, chunks) for name, codecs in tried.items()]
+    if encodings is None and objective == "size":
+        trials.append(_trial(*_at_highest_level(trials), blocks, chunks))
     return Advice(objective, tuple(sorted(trials, key=lambda t: (t.cost(objective), t.decode_seconds))))
 
 
@@ -175,8 +172,7 @@ def _trial(
     blocks: list[np.ndarray[Any, Any]],
     chunks: tuple[int, ...] | None = None,
 ) -> Trial:
-    """Encode and decode every block, as one chunk unless the chunk shape is known."""
-    encode = decode = 0.0
+    """Encode every block, as one chunk unless the chunk shape is known."""
     stored = 0
     for block in blocks:
         whole = tuple(max(n, 1) for n in block.shape)
@@ -189,31 +185,18 @@ def _trial(
         store = zarr.storage.MemoryStore(stored_keys)
         chunk = create_member(store, None, manifest, block.shape, Encoding(codecs))
         chunk = chunk.with_config({"write_empty_chunks": True})
-        encode += _timed(lambda c=chunk, b=block: c.__setitem__(..., b))
-        decode += _timed(lambda c=chunk: c[...])
+        chunk[...] = block
         stored += chunk.nbytes_stored() - len(stored_keys["zarr.json"])
-    raw = sum(block.nbytes for block in blocks)
+    raw, parsed = sum(block.nbytes for block in blocks), parse_codecs(codecs)
+    encode, decode = encode_cost(parsed) * raw * 1e-9, decode_cost(parsed) * raw * 1e-9
     return Trial(name, tuple(codecs), raw / max(stored, 1), encode, decode, raw, stored)
-
-
-def _timed(work: Any) -> float:
-    """The processor time, best of several runs; for long work, one run is accurate enough.
-
-    Elapsed time would include the work of other programs, and the advice would be random.
-    """
-    runs: list[float] = []
-    while len(runs) < ROUNDS and sum(runs) < LONG:
-        start = time.process_time()
-        work()
-        runs.append(time.process_time() - start)
-    return min(runs)
 
 
 def candidates(dtype: np.dtype[Any]) -> dict[str, list[CodecLike]]:
     """Codec lists by name; none of them loses information.
 
     >>> list(candidates(np.dtype("u1")))
-    ['raw', 'blosc-lz4', 'blosc-zstd', 'gzip-6', 'zstd-1', 'zstd-3', 'zstd-9', 'zstd-19']
+    ['raw', 'blosc-lz4', 'blosc-zstd', 'gzip-6', 'zstd-1', 'zstd-3', 'zstd-9']
     """
     kind = np.dtype(dtype)
     # Texts and bytes of any length are stored one after another: elements do not have one size.
@@ -231,14 +214,19 @@ def candidates(dtype: np.dtype[Any]) -> dict[str, list[CodecLike]]:
         encodings[f"zstd-{level}"] = [ZstdCodec(level=level)]
     if size > 1:
         for level in ZSTD_LEVELS:
-            encodings[f"shuffle+zstd-{level}"] = [
-                ShuffleCodec(element_size=size),
-                ZstdCodec(level=level),
-            ]
+            encodings[f"shuffle+zstd-{level}"] = [ShuffleCodec(element_size=size), ZstdCodec(level=level)]
     return encodings
 
 
-SAMPLE_BYTES = 8 << 20
+def _at_highest_level(trials: list[Trial]) -> tuple[str, list[CodecLike]]:
+    """The smallest of the encodings that end in zstd, with its highest level."""
+    by_zstd = [trial for trial in trials if trial.codecs and isinstance(trial.codecs[-1], ZstdCodec)]
+    best = min(by_zstd, key=lambda trial: trial.stored_bytes)
+    prefix, _, _ = best.name.rpartition("-")
+    return f"{prefix}-{HIGHEST_ZSTD_LEVEL}", [*best.codecs[:-1], ZstdCodec(level=HIGHEST_ZSTD_LEVEL)]
+
+
+SAMPLE_BYTES = 4 << 20
 """The size of all blocks together, approximately."""
 
 BLOCKS = 4

@@ -15,7 +15,7 @@ from xarray.backends.zarr import FillValueCoder
 from xarray.core import indexing
 from zarr.codecs import CastValue, ScaleOffset
 
-from intarsia.codecs.runtime_options import all_codecs
+from intarsia.codecs.base import all_codecs
 from intarsia.engine.reader import Reader
 from intarsia.engine.request import Mode
 from intarsia.interop.dask.to_dask import block_sizes, xarray_chunks
