@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from intarsia.archives.plan.lint_findings import LintFinding, LintFindings
+from intarsia.archives.plan.lint_findings import DriftNotes, LintFinding, LintFindings, refusals
 from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, count_text, size_text
 from intarsia.errors import argument
 from intarsia.logical.hierarchy import joined_path
@@ -144,10 +144,10 @@ class IngestReport(Result):
     1 added; 4.1 kB copied; left out: ids
     """
 
-    runs: EncodingRuns
+    runs: EncodingRuns = field(default_factory=EncodingRuns)
     """The runs of equal encoding among the new files."""
 
-    files: tuple[FileReport, ...]
+    files: tuple[FileReport, ...] = ()
     """All files, in the order in which they were given."""
 
     snapshot_id: str | None = None
@@ -166,7 +166,10 @@ class IngestReport(Result):
     """How many bytes, before compression, were copied because they cannot be read in place."""
 
     drifts: tuple[LintFinding, ...] = ()
-    """In a dry run, what differs between files, and what would be done about it."""
+    """What differs between files, and what is done about it."""
+
+    notes: DriftNotes = field(default_factory=DriftNotes, repr=False, compare=False)
+    """How files differ that were taken, apart from what the runs say."""
 
     def of(self, status: Status) -> tuple[FileReport, ...]:
         """The files with this status."""
@@ -235,7 +238,7 @@ class IngestReport(Result):
         yield self._headline
 
 
-def report_files(plan: IngestPlan, urls: Iterable[str], known: Iterable[str]) -> tuple[FileReport, ...]:
+def report_plan(plan: IngestPlan, urls: Iterable[str], known: Iterable[str]) -> IngestReport:
     """What a plan does with files; those in `known` were in the dataset before."""
     places = {each.file.url: (each.box.start[0], len(each.positions[0])) for each in plan.file_positions}
     copy_reasons, before = plan.copy_reasons(), set(known)
@@ -250,7 +253,8 @@ def report_files(plan: IngestPlan, urls: Iterable[str], known: Iterable[str]) ->
             files.append(FileReport(url, "failed", reason=plan.refused[url]))
         elif url in plan.unchanged:
             files.append(FileReport(url, "unchanged"))
-    return tuple(files)
+    runs = find_runs(plan) if plan.file_positions else EncodingRuns()
+    return IngestReport(runs, tuple(files), left_out=plan.left_out, copied=plan.copied(), notes=plan.notes)
 
 
 def find_runs(plan: IngestPlan) -> EncodingRuns:
@@ -264,7 +268,7 @@ def find_runs(plan: IngestPlan) -> EncodingRuns:
     runs = merge_runs(every)
     texts = plan.cube.axes[0].labels([end for run in runs for end in (run.start, run.stop - 1)])
     named = zip(runs, texts[::2], texts[1::2], strict=True)
-    return EncodingRuns(tuple(replace(run, first=first, last=last) for run, first, last in named))
+    return EncodingRuns(replace(run, first=first, last=last) for run, first, last in named)
 
 
 def _run(contribution: Contribution, start: int, stop: int) -> EncodingRun:
@@ -275,7 +279,7 @@ def _run(contribution: Contribution, start: int, stop: int) -> EncodingRun:
         codecs += f" (some chunks: {', '.join(sorted({other.short_codecs for other in others}))})"
     codecs, stored = map(intern, (codecs, str(decoding.numbers)))  # most of a million runs are alike
     return EncodingRun(
-        contribution.variable.name, start, stop, "", "", 1, main.chunks, codecs, stored, str(decoding),
+        contribution.part, start, stop, "", "", 1, main.chunks, codecs, stored, str(decoding),
         main.copy_reason, contribution.file.url,
     )  # fmt: skip
 
@@ -331,20 +335,61 @@ def merge_reports(reports: Sequence[IngestReport]) -> IngestReport:
     if len(reports) == 1:
         return reports[0]
     files: dict[str, FileReport] = {}
-    for file in (file for report in reports for file in report.files):
-        known = files.setdefault(file.url, file)
-        if file.status == "failed" or known.status == "unchanged":
-            files[file.url] = file
-    return replace(
-        reports[-1],
-        runs=EncodingRuns(tuple(merge_runs([run for report in reports for run in report.runs]))),
+    notes = DriftNotes()
+    for report in reports:
+        notes.merge(report.notes)
+        for file in report.files:
+            known = files.setdefault(file.url, file)
+            if file.status == "failed" or known.status == "unchanged":
+                files[file.url] = file
+    return IngestReport(
+        runs=EncodingRuns(merge_runs([run for report in reports for run in report.runs])),
         files=tuple(files.values()),
-        snapshot_id=next((each.snapshot_id for each in reversed(reports) if each.snapshot_id), None),
-        containers=tuple(sorted({prefix for report in reports for prefix in report.containers})),
         left_out={name: why for report in reports for name, why in report.left_out.items()},
         copied=sum(report.copied for report in reports),
         drifts=tuple(drift for report in reports for drift in report.drifts),
+        notes=notes,
     )
+
+
+def move_steps(report: IngestReport, axis: GrownAxis) -> IngestReport:
+    """A report of earlier batches after another one, which may have inserted files before theirs."""
+    if axis.appends:
+        return report
+    places = axis.existing_positions
+    return replace(
+        report,
+        files=tuple(
+            each if each.start is None else replace(each, start=int(places[each.start]))
+            for each in report.files
+        ),
+        runs=EncodingRuns(
+            replace(run, start=int(places[run.start]), stop=int(places[run.stop - 1]) + 1)
+            for run in report.runs
+        ),
+    )
+
+
+def with_drifts(report: IngestReport, options: Iterable[str]) -> IngestReport:
+    """A report with everything that differs; `options` are the names that a refusal may mention."""
+    changes = DriftNotes()
+    firsts = {run.variable: run for run in reversed(report.runs)}
+    for run in report.runs:
+        first = firsts[run.variable]
+        pairs = (
+            ("chunks", *("x".join(map(str, each.chunks)) for each in (run, first))),
+            ("codecs", run.codecs, first.codecs),
+            ("stored type", run.stored, first.stored),
+            ("packing", run.packing, first.packing),
+        )
+        for kind, own, other in pairs:
+            if own != other:
+                done = "unpacked on reading" if kind == "packing" else "a region with a member of its own"
+                text = f"{own or 'none'} instead of {other or 'none'}"
+                changes.add(kind, run.variable, text, done, run.url, run.files)
+    refused = {file.url: file.reason for file in report.failed}
+    drifts = (*changes.drifts(), *report.notes.drifts(), *refusals(refused, options))
+    return replace(report, drifts=drifts)
 
 
 def with_group_paths(report: IngestReport, request: ParseRequest) -> IngestReport:
@@ -358,32 +403,3 @@ def with_group_paths(report: IngestReport, request: ParseRequest) -> IngestRepor
         drifts=tuple(replace(drift, variable=joined_path(path, drift.variable)) for drift in report.drifts),
         left_out={joined_path(path, name): why for name, why in report.left_out.items()},
     )
-
-
-def merge_batches(
-    batches: Sequence[tuple[IngestReport, GrownAxis | None]], urls: Iterable[str], unchanged: set[str]
-) -> IngestReport:
-    """One report of all batches, with files in the order in which they were named.
-
-    Every batch comes with the first dimension after it, if there is a single dataset: what earlier batches
-    placed moves if later ones insert files before it.
-    """
-    moved, places = [], None
-    for report, axis in reversed(batches):
-        if places is not None:
-            files = tuple(
-                each if each.start is None else replace(each, start=int(places[each.start]))
-                for each in report.files
-            )
-            runs = tuple(
-                replace(run, start=int(places[run.start]), stop=int(places[run.stop - 1]) + 1)
-                for run in report.runs
-            )
-            report = replace(report, files=files, runs=EncodingRuns(runs))
-        moved.append(report)
-        if axis is not None and not axis.appends:
-            places = axis.existing_positions if places is None else places[axis.existing_positions]
-    merged = merge_reports(moved[::-1])
-    found = {file.url: file for file in merged.files}
-    found |= {url: FileReport(url, "unchanged") for url in unchanged if url not in found}
-    return replace(merged, files=tuple(found[url] for url in urls if url in found))

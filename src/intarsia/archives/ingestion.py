@@ -37,24 +37,21 @@ from intarsia.archives.ingest_arguments import (
     known_stacks,
 )
 from intarsia.archives.ingest_report import (
-    EncodingRuns,
     IngestReport,
-    find_runs,
-    merge_batches,
     merge_reports,
+    move_steps,
     refusal_text,
-    report_files,
+    report_plan,
+    with_drifts,
     with_group_paths,
 )
 from intarsia.archives.parse import add_coordinates, parse_all, parse_one
 from intarsia.archives.parse_pool import Engine, check_engine
 from intarsia.archives.parsed_file import Failure, ParsedFile, ParseRequest
 from intarsia.archives.plan.attribute_merging import Rule
-from intarsia.archives.plan.axis_union import GrownAxis
 from intarsia.archives.plan.compatibility import IngestRules
 from intarsia.archives.plan.cube import WholeDatasetNeededError
 from intarsia.archives.plan.ingest_plan import IngestPlan, plan_ingest
-from intarsia.archives.plan.lint_findings import find_lint_findings
 from intarsia.archives.plan.schema import read_schema
 from intarsia.archives.preprocess import Preprocess
 from intarsia.archives.relocation import accept_restored
@@ -252,17 +249,14 @@ def ingest(
         group, urls, sources, request, rules, parser, errors, replace, coordinate_sources, schema, engine,
         coordinate,
     )  # fmt: skip
-    ingestion = Ingestion(store, branch, [whole])
+    ingestion = Ingestion(store, branch, urls, [whole])
     if request.group == ALL:
         ingestion.split_groups()
     # All files have to be known before the first goes anywhere if they determine the dimensions, or if nested
     # lists give their order, or a function combines all of their attributes.
     together = dry_run or not request.dims or bool(places) or callable(combine_attrs)
-    limit = len(urls) if together else batch
-    batches = ingestion.batches(urls, limit, progress, bounded=not together)
-    if dry_run:
-        return ingestion.preview(batches, inspect.signature(ingest).parameters)
-    return ingestion.commit(batches, urls, message)
+    batches = ingestion.batches(len(urls) if together else batch, progress, bounded=not together)
+    return ingestion.preview(batches) if dry_run else ingestion.commit(batches, message)
 
 
 def _check_choices(arguments: Mapping[str, Any]) -> None:
@@ -393,6 +387,9 @@ class Ingestion:
     branch: str
     """The branch that commits go to."""
 
+    urls: list[str]
+    """All files that were named."""
+
     parts: list[DatasetIngestion]
     """One dataset, or one for every group of the files that has data."""
 
@@ -402,8 +399,8 @@ class Ingestion:
     above: str | None = None
     """The group that holds the datasets of all groups; None if only one group is ingested."""
 
-    axis: GrownAxis | None = field(init=False, default=None)
-    """What the last commit did to the first dimension; None if there are several datasets."""
+    prefixes: set[str] = field(init=False, default_factory=set)
+    """The URL prefixes that the sources are below."""
 
     def split_groups(self) -> None:
         """Take every group of the files, each as its own dataset."""
@@ -441,9 +438,7 @@ class Ingestion:
         repo: icechunk.Repository | None = self.store
         return repo
 
-    def batches(
-        self, urls: Sequence[str], limit: int | None, progress: Progress, *, bounded: bool
-    ) -> Generator[None]:
+    def batches(self, limit: int | None, progress: Progress, *, bounded: bool) -> Generator[None]:
         """Parse what the datasets do not hold yet; each time, the next batch is in `parsed`.
 
         There is at least one batch, which may be empty. It has at most `limit` files, or the default number.
@@ -451,7 +446,7 @@ class Ingestion:
         repo = self.open()
         session = None if repo is None else repo.readonly_session(self.branch)
         streams = [(part, *part.begin(session)) for part in self.parts]
-        new = [url for url in urls if any(url in fresh for _, fresh, _ in streams)]
+        new = [url for url in self.urls if any(url in fresh for _, fresh, _ in streams)]
         steps = len(new) + 1  # parsing every file, and the commit
         progress(0, steps)
         count = nbytes = 0
@@ -468,41 +463,29 @@ class Ingestion:
         yield
         progress(steps, steps)
 
-    def preview(self, batches: Iterable[None], options: Iterable[str]) -> IngestReport:
-        """What a commit would do, and which options of `ingest` would change that; nothing is written."""
+    def preview(self, batches: Iterable[None]) -> IngestReport:
+        """What a commit would do; nothing is written."""
         for _ in batches:  # there is only one
             repo = self.open()
             session = None if repo is None else repo.readonly_session(self.branch)
-            plans = []
             for part in self.parts:
-                dataset = Dataset() if session is None else Dataset.read(session.store, part.group)
-                plans.append((part, part.plan(dataset), dataset))
-        reports = []
-        for part, plan, dataset in plans:
-            report = part.report(plan, dataset, repo)
-            drifts = find_lint_findings(plan, dataset, part.rules, report.runs, options)
-            reports.append(with_group_paths(with_fields(report, drifts=drifts), part.request))
-        return self._with_left_out(merge_reports(reports))
+                part.make_plan(Dataset() if session is None else Dataset.read(session.store, part.group))
+            self._end_batch()
+        return self._report(None)
 
-    def commit(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
+    def commit(self, batches: Generator[None], message: str | None) -> IngestReport:
         """Commit every batch; returns one report for all."""
-        reports: list[tuple[IngestReport, GrownAxis | None]] = []
-        added = 0
+        snapshot_id = None
         with closing(batches):  # whatever happens, parsing stops
-            for _ in batches:
+            for number, _ in enumerate(batches):
                 repo = self.open()
-                if reports and repo is not None:
+                if number and repo is not None:
                     # otherwise Icechunk would keep the references of earlier batches in memory
                     self.store = reopen_without_cache(repo)
                 self._accept_restored()
-                report = self._commit_batch(message)
-                reports.append((report, self.axis))
-                added += sum(file.start is not None for file in report.files)
-                self.store = report.repository or self.store
-                for part in self.parts:
-                    part.begin_batch(added)
-        unchanged = {url for part in self.parts for url in part.unchanged}
-        return merge_batches(reports, urls, unchanged)
+                snapshot_id = self._commit_batch(message) or snapshot_id
+                self._end_batch()
+        return self._report(snapshot_id)
 
     def _accept_restored(self) -> None:
         """First of all, make files readable again that were restored without their times."""
@@ -513,73 +496,42 @@ class Ingestion:
             for part in self.parts:
                 part.restored = {}
 
-    def _commit_batch(self, message: str | None) -> IngestReport:
-        """Write a batch in one commit; a repository is created only if something goes into it."""
-        repo = self.open()
-        ready: list[IngestPlan] | None = None
+    def _commit_batch(self, message: str | None) -> str | None:
+        """Write a batch in one commit, and return its snapshot; None if there is nothing to write.
+
+        A repository is created only if something goes into it.
+        """
+        repo, is_planned = self.open(), False
         if repo is None:
             if self.branch != "main":
                 raise VersionNotFoundError(
                     f"a new repository has no branch {self.branch!r}, only 'main': name that one"
                 )
-            datasets = [Dataset() for _ in self.parts]
-            ready = self._plan(datasets)
-            if not any(plan.file_positions for plan in ready):
-                return self._report(ready, datasets, None)
-            repo = self.open(create=True)
+            self._plan([Dataset() for _ in self.parts])
+            if not self._adds_files:
+                return None
+            repo, is_planned = self.open(create=True), True
             assert repo is not None
         commit = Commit(repo, self.branch, message or "ingest")
-        attempts: list[tuple[IngestReport, UncommittedChange | str]] = []
 
-        def prepare() -> UncommittedChange | str:
-            nonlocal ready
-            attempts.append(self._write(commit.repo, ready))
-            ready = None  # it was written into, and another writer was faster
-            report, change = attempts[-1]
-            commit.message = message or f"ingest: {report.summary}"
-            return change
+        def prepare() -> UncommittedChange | str | None:
+            nonlocal is_planned
+            session = self.store.writable_session(self.branch)
+            self._plan_in(session, is_planned)
+            is_planned = False  # plans are written into: if another writer was faster, they are made again
+            summary = self._merge([part.report_batch() for part in self.parts]).summary
+            commit.message = message or f"ingest: {summary}"
+            return self._write(session)
 
-        snapshot = commit_with_retries(commit, prepare)
-        report, change = attempts[-1]
-        return report if isinstance(change, str) else with_fields(report, snapshot_id=snapshot)
+        snapshot_id = commit_with_retries(commit, prepare)
+        return snapshot_id if self._adds_files else None
 
-    def _write(
-        self, repo: icechunk.Repository, ready: list[IngestPlan] | None
-    ) -> tuple[IngestReport, UncommittedChange | str]:
-        """Plan everything and write it into a session; if nothing is new, return the current snapshot.
+    @property
+    def _adds_files(self) -> bool:
+        return any(part.planned.file_positions for part in self.parts)
 
-        `ready` are the plans of new datasets, if they were already made.
-        """
-        while True:
-            session = repo.writable_session(self.branch)
-            datasets, plans = self._plan_in(session, ready)
-            handle, allowed, prefixes = self._configure(repo, plans)
-            report = with_fields(self._report(plans, datasets, allowed), containers=prefixes)
-            self.axis = plans[0].cube.axes[0] if len(plans) == 1 else None
-            if not any(plan.file_positions for plan in plans):
-                return report, session.snapshot_id
-            if handle.config != repo.config:  # a session keeps the configuration that it began with
-                planned_at, repo = session.snapshot_id, allowed
-                session = handle.writable_session(self.branch)
-                if session.snapshot_id != planned_at:
-                    continue
-                datasets = [
-                    dataset.in_session(session.store, part.group)
-                    for part, dataset in zip(self.parts, datasets, strict=True)
-                ]
-            store, opens = safe_store(session.store), True
-            for part, plan, dataset in zip(self.parts, plans, datasets, strict=True):
-                opens &= not plan.file_positions or part.write(store, plan, dataset)
-            if opens:
-                if self.above is not None:
-                    self._write_groups_without_data(store, self.above, plans)
-                return report, UncommittedChange(session)
-            ready = None  # without what was left out, everything may be different
-
-    def _plan_in(
-        self, session: icechunk.Session, ready: list[IngestPlan] | None
-    ) -> tuple[list[Dataset], list[IngestPlan]]:
-        """The datasets as they are in a session, and their plans; `ready` are those of new ones.
+    def _plan_in(self, session: icechunk.Session, is_planned: bool) -> None:
+        """Plan for the datasets as they are in a session, unless they are new and everything is planned.
 
         Files that go after all others need only the end of the dataset, whatever its length.
         """
@@ -587,79 +539,117 @@ class Ingestion:
             end = self.parts[0].read_end(session)
             if end is not None:
                 with suppress(WholeDatasetNeededError):
-                    return [end], self._plan([end])
+                    self._plan([end])
+                    return
         datasets = [Dataset.read(session.store, part.group) for part in self.parts]
-        if ready and all(dataset.is_new for dataset in datasets):
-            return datasets, ready
-        return datasets, self._plan(datasets)
+        if not is_planned or not all(dataset.is_new for dataset in datasets):
+            self._plan(datasets)
+        for part, dataset in zip(self.parts, datasets, strict=True):
+            part.dataset = dataset
 
-    def _plan(self, datasets: Sequence[Dataset]) -> list[IngestPlan]:
-        """The plans of all datasets; a file that one of them refuses goes into none."""
+    def _plan(self, datasets: Sequence[Dataset]) -> None:
+        """Plan for all datasets; a file that one of them refuses goes into none."""
         while True:
-            plans = [part.plan(dataset) for part, dataset in zip(self.parts, datasets, strict=True)]
-            refused = {url: why for plan in plans for url, why in plan.refused.items()}
+            for part, dataset in zip(self.parts, datasets, strict=True):
+                part.make_plan(dataset)
+            refused = {url: why for part in self.parts for url, why in part.planned.refused.items()}
             affected = [part for part in self.parts if any(file.url in refused for file in part.parsed)]
-            if len(plans) == 1 or not affected:
+            if len(self.parts) == 1 or not affected:
                 break
             for part in affected:
                 part.failures |= {file.url: refused[file.url] for file in part.parsed if file.url in refused}
                 part.parsed = [file for file in part.parsed if file.url not in refused]
-        for part, plan in zip(self.parts, plans, strict=True):
-            if plan.refused and part.errors != "skip":
-                raise IngestError(refusal_text(plan.refused, len(part.urls), part.before))
-        return plans
+        for part in self.parts:
+            if part.planned.refused and part.errors != "skip":
+                raise IngestError(refusal_text(part.planned.refused, len(part.urls), part.before))
 
-    def _configure(
-        self, repo: icechunk.Repository, plans: Sequence[IngestPlan]
-    ) -> tuple[icechunk.Repository, icechunk.Repository, tuple[str, ...]]:
-        """The handle to write these plans with, one that may read their sources, and those sources' prefixes.
+    def _write(self, session: icechunk.Session) -> UncommittedChange | str | None:
+        """Write what is planned into a session; returns its snapshot if nothing is new.
 
-        They differ if the commit fills members: each of them then gets one manifest of references.
+        None if it has to be planned again: another writer was faster, or some of it cannot be opened.
         """
-        locations = {url for plan in plans for url in plan.locations()}
+        before: icechunk.Repository = self.store
+        handle = self._configure(before)
+        if not self._adds_files:
+            return session.snapshot_id
+        if handle.config != before.config:  # a session keeps the configuration that it began with
+            planned_at, session = session.snapshot_id, handle.writable_session(self.branch)
+            if session.snapshot_id != planned_at:
+                return None
+            for part in self.parts:
+                part.dataset = part.dataset.in_session(session.store, part.group)
+        store = safe_store(session.store)
+        written = [part.write(store) for part in self.parts if part.planned.file_positions]
+        if not all(written):
+            return None
+        if self.above is not None:
+            self._write_groups_without_data(store, self.above)
+        return UncommittedChange(session)
+
+    def _configure(self, repo: icechunk.Repository) -> icechunk.Repository:
+        """The handle to write the plans with; from now on, the repository may read their sources.
+
+        Both differ if the commit fills members: each of them then gets one manifest of references.
+        """
+        locations = {url for part in self.parts for url in part.planned.locations()}
         folders = {url.rpartition("/")[0] + "/" for url in self.parts[0].urls}
-        written = [each for each in zip(self.parts, plans, strict=True) if each[1].file_positions]
+        written = [part for part in self.parts if part.planned.file_positions]
 
         def split(config: icechunk.RepositoryConfig) -> bool:
-            changes = [
-                with_splitting(config, part.group, plan.arrays.values(), plan.cube.dims)
-                for part, plan in written
-            ]
-            return any(changes)
+            changed = False
+            for part in written:
+                plan = part.planned
+                changed |= with_splitting(config, part.group, plan.arrays.values(), plan.cube.dims)
+            return changed
 
         options = self.parts[0].sources.options
-        allowed, prefixes = with_containers(repo, locations, folders, options, split)
-        config, fills = allowed.config, False
-        for part, plan in written:
-            full = [array for array in plan.arrays.values() if array.full_members]
+        self.store, prefixes = with_containers(repo, locations, folders, options, split)
+        self.prefixes |= set(prefixes)
+        config, fills = self.store.config, False
+        for part in written:
+            full = [array for array in part.planned.arrays.values() if array.full_members]
             if full:
                 config, fills = with_whole_members(config, part.group, full), True
-        return allowed.reopen(config=config) if fills else allowed, allowed, prefixes
+        handle: icechunk.Repository = self.store.reopen(config=config) if fills else self.store
+        return handle
 
-    def _report(
-        self, plans: Sequence[IngestPlan], datasets: Sequence[Dataset], repo: icechunk.Repository | None
-    ) -> IngestReport:
-        """One report of what the plans do."""
-        reports = [
-            with_group_paths(part.report(plan, dataset, repo), part.request)
-            for part, plan, dataset in zip(self.parts, plans, datasets, strict=True)
-        ]
-        return self._with_left_out(merge_reports(reports))
-
-    def _with_left_out(self, report: IngestReport) -> IngestReport:
-        return with_fields(report, left_out=left_out_variables(self.without_data) | report.left_out)
-
-    def _write_groups_without_data(self, store: Any, above: str, plans: Sequence[IngestPlan]) -> None:
+    def _write_groups_without_data(self, store: Any, above: str) -> None:
         """Write the groups without data; then all groups must open as one tree."""
-        by_group = {part.request.group: plan for part, plan in zip(self.parts, plans, strict=True)}
+        plans = {part.request.group: part.planned for part in self.parts}
         for group in self.without_data:
-            group.write(store, above, by_group)
+            group.write(store, above, plans)
         if problem := tree_problem(store, above):
             raise IngestError(
                 f"the groups of the files do not open as one tree, so nothing was written: {problem}\n"
                 f"  Ingest such groups one by one: {argument('source_group')} names one, and "
                 f"{argument('group')} where it goes"
             )
+
+    def _end_batch(self) -> None:
+        """Report what is committed, or would be, and forget its files."""
+        reports = [part.report_batch() for part in self.parts]
+        added = sum(file.start is not None for file in merge_reports(reports).files)
+        for part, report in zip(self.parts, reports, strict=True):
+            part.end_batch(report, added)
+
+    def _merge(self, reports: Sequence[IngestReport]) -> IngestReport:
+        """One report of those of all datasets."""
+        named = zip(reports, self.parts, strict=True)
+        report = merge_reports([with_group_paths(report, part.request) for report, part in named])
+        return with_fields(report, left_out=left_out_variables(self.without_data) | report.left_out)
+
+    def _report(self, snapshot_id: str | None) -> IngestReport:
+        """One report of everything that was done, or would be."""
+        options = inspect.signature(ingest).parameters
+        report = self._merge([with_drifts(part.report, options) for part in self.parts])
+        files = {file.url: file for file in report.files}
+        return with_fields(
+            report,
+            files=tuple(files[url] for url in self.urls if url in files),
+            snapshot_id=snapshot_id,
+            repository=self.open(),
+            containers=tuple(sorted(self.prefixes)),
+        )
 
 
 @dataclass
@@ -722,6 +712,15 @@ class DatasetIngestion:
 
     before: int = field(init=False, default=0)
     """How many files the earlier batches added."""
+
+    dataset: Dataset = field(init=False, default_factory=Dataset)
+    """The dataset that the plan is for."""
+
+    planned: IngestPlan = field(init=False)
+    """What becomes of the files of this batch."""
+
+    report: IngestReport = field(init=False, default_factory=IngestReport)
+    """What the earlier batches did."""
 
     def begin(
         self, session: icechunk.Session | None
@@ -794,11 +793,6 @@ class DatasetIngestion:
             )
         return bytes_held(result)
 
-    def begin_batch(self, before: int) -> None:
-        """Forget the files of the committed batch; all batches so far added `before` files."""
-        self.before = before
-        self.parsed, self.again, self.failures = [], [], {}
-
     def read_end(self, session: icechunk.Session) -> Dataset | None:
         """The end of the dataset, if the files of this batch need no more; otherwise None."""
         urls = [file.url for file in self.parsed]
@@ -806,8 +800,8 @@ class DatasetIngestion:
             urls = []  # we already checked whether the dataset knows them
         return Dataset.read_end(session.store, self.group, urls)
 
-    def plan(self, dataset: Dataset) -> IngestPlan:
-        """What goes where; files that are there, or that another process has added since, are unchanged."""
+    def make_plan(self, dataset: Dataset) -> None:
+        """Plan what goes where; files that are there, or that others have added since, are unchanged."""
         if self.schema is not None and self.rules.schema is None:  # now the dimensions are known
             schema = read_schema(
                 self.schema, self.request, self.sources, self.parser, self.coordinate_sources
@@ -818,10 +812,11 @@ class DatasetIngestion:
         )
         plan.refused |= self.failures
         plan.unchanged |= self.unchanged
-        return plan
+        self.dataset, self.planned = dataset, plan
 
-    def write(self, store: Any, plan: IngestPlan, dataset: Dataset) -> bool:
-        """Write a plan; returns whether everything in it opens. What does not is removed from the files."""
+    def write(self, store: Any) -> bool:
+        """Write the plan; returns whether everything in it opens. What does not is removed from the files."""
+        plan, dataset = self.planned, self.dataset
         writer = Writer(store, self.group, plan, dataset, self.sources, self.parser, self.request.group)
         problems = writer.write()
         before = [*dataset.plain, *dataset.logical_groups]
@@ -843,12 +838,18 @@ class DatasetIngestion:
                         file.left_out[part] = why
         return not problems
 
-    def report(self, plan: IngestPlan, dataset: Dataset, repo: icechunk.Repository | None) -> IngestReport:
-        """What a plan does with every file, as the report that the caller gets."""
-        batch = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *plan.refused))
-        files = report_files(plan, batch if self.before else self.urls, dataset.ledger.locations)
-        runs = find_runs(plan) if plan.file_positions else EncodingRuns(())
-        return IngestReport(runs, files, repository=repo, left_out=plan.left_out, copied=plan.copied())
+    def report_batch(self) -> IngestReport:
+        """What the plan does with every file; the first report includes files that are unchanged."""
+        batch = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *self.planned.refused))
+        return report_plan(self.planned, batch if self.before else self.urls, self.dataset.ledger.locations)
+
+    def end_batch(self, report: IngestReport, added: int) -> None:
+        """Add the report of a batch, which added so many files, and forget its files."""
+        if self.report.files:
+            report = merge_reports([move_steps(self.report, self.planned.cube.axes[0]), report])
+        self.report = report
+        self.before += added
+        self.parsed, self.again, self.failures = [], [], {}
 
 
 def remove(

@@ -295,7 +295,8 @@ def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, s
 
 def _entries(group: zarr.Group, node: Any, urls: set[str]) -> dict[str, tuple[int, str]]:
     _check_version(group, node)
-    keys = np.asarray(Reader.of(node[INDEX])[...])
+    index = node[INDEX]
+    keys = np.asarray(Reader.of(index)[...]) if index.shape[0] else np.empty(0, dtype=np.uint64)
     hits = np.flatnonzero(np.isin(keys, np.array([index_key(url) for url in urls], dtype=np.uint64))).tolist()
     if len(hits) > MAX_HITS:
         ledger = read_ledger(group)

@@ -191,13 +191,13 @@ class PreparedChange(Protocol):
 
 
 def commit_with_retries(
-    commit: Commit, prepare: Callable[[], PreparedChange | str], *, again: bool = True
+    commit: Commit, prepare: Callable[[], PreparedChange | str | None], *, again: bool = True
 ) -> str:
     """Commit what `prepare` makes, no matter what others commit meanwhile, and return the snapshot id.
 
     If they change what it builds on, it is prepared again; or, unless `again`, `ConcurrentUpdateError` names
     what they changed, and nothing is committed. If `prepare` finds nothing to change, it returns the snapshot
-    in which everything is as it should be.
+    in which everything is as it should be; if others were faster than it, None, and it is called again.
     """
     prepared: PreparedChange | None = None
     base, changed, backoff = "", list[str](), commit.backoff or Backoff()
@@ -207,6 +207,8 @@ def commit_with_retries(
                 result = prepare()
                 if isinstance(result, str):
                     return result
+                if result is None:
+                    continue
                 prepared, base = result, base or result.session.snapshot_id
             with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
                 # A commit that conflicts has written everything but the branch; looking first is cheaper.

@@ -52,7 +52,7 @@ TOLD = {
 TAKERS = {
     "another calendar": (),
     "other units": ("convert_units", "units"),
-    "a variable less": ("missing",),
+    "a variable less": ("rename", "missing"),
     "coordinates that differ a little": ("tolerance",),
     "another grid": ("concat_dim",),
     "another size": ("concat_dim",),
@@ -166,8 +166,8 @@ def test_stacked_variables_and_dimensions_from_attributes(tmp_path):
         stack={"b": ("band", ["b0", "b1"])},
     )  # fmt: skip
     assert [(each.kind, each.variable, each.files) for each in report.drifts] == [
-        ("missing variable", "b1", 1),
         ("dimension", "member", 2),
+        ("missing variable", "b1", 1),
     ]
 
 

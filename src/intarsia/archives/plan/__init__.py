@@ -3,5 +3,5 @@
 `compatibility` and `reconcile` compare a file with the dataset, or with a declared `schema`; `axis_union`
 gives every step its place, `cube` every file, and says which file wins on `overlap=`; `encodings` and
 `member_allocation` put files with one encoding into one member; `coordinates` and `attribute_merging` combine
-what is not data. `ingest_plan` is all of it together, and `lint_findings` says what it shows about the files.
+what is not data. `ingest_plan` is all of it together; `lint_findings` are the differences found on the way.
 """

@@ -125,6 +125,8 @@ class Expectations:
         self.has_variables = not dataset.is_new
         self.attributes = AttributeMerger(rules.combine_attrs, dataset, rules.stacks)
         self.dropped: dict[str, str] = {}
+        self.notes: dict[str, list[tuple[str, str, str, str]]] = {}
+        """How files differ although they fit, by URL: kind, variable, how, and what is done about it."""
         self.unreadable: set[str] = set()
         """Variables that a file has in a form that cannot be read: they do not become missing values."""
         self.turned: dict[str, dict[str, Ints]] = {}
@@ -203,6 +205,8 @@ class Expectations:
         A file that `extends` the dataset is already there, and holds only the parts that are new.
         """
         self._rename_invented(file)
+        for dim in file.new_dims:
+            self._note(file, "dimension", dim, f"there is no {dim!r}", "it is one step of it")
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
             return f"it has no variable along {self._along()}{file.left_out_text}"
@@ -215,6 +219,9 @@ class Expectations:
         if not problem:
             self._learn(file, data)
         return problem
+
+    def _note(self, file: ParsedFile, kind: str, variable: str, what: str, done: str) -> None:
+        self.notes.setdefault(file.url, []).append((kind, variable, what, done))
 
     def _rename_invented(self, file: ParsedFile) -> None:
         """Give axes without names the names of the dataset: they depend on everything else in a file."""
@@ -246,10 +253,25 @@ class Expectations:
         absent = sorted({name for name in expected if name not in data})
         if not absent:
             return ""
-        return (
-            f"it has no variable {', '.join(map(repr, absent))} along {self._along()} "
-            f"({argument('missing', 'fill')} would leave a hole there)"
-        )
+        text = f"it has no variable {', '.join(map(repr, absent))} along {self._along()} ("
+        names = self._other_names(absent, data)
+        if names:
+            text += f"{argument('rename', names)} takes {' and '.join(map(repr, names))} for it; "
+        return f"{text}{argument('missing', 'fill')} would leave a hole there)"
+
+    def _other_names(self, absent: Sequence[str], data: Mapping[str, ParsedVariable]) -> dict[str, str]:
+        """The variables of a file that may be those that it lacks, if there is one for each of them."""
+        found: dict[str, str] = {}
+        new = {name: variable for name, variable in data.items() if name not in self.data}
+        for name in absent:
+            known = self.data.get(name)
+            alike = [other for other in new if known is not None and self._fits(new[other], known)]
+            if known is not None and len(alike) > 1:
+                alike = [other for other in alike if units_of(new[other].attrs) == known.units]
+            if len(alike) != 1 or alike[0] in found:
+                return {}
+            found[alike[0]] = name
+        return found
 
     def _units(self, file: ParsedFile) -> str:
         """What is wrong with the units and calendars of coordinates; if requested, units are converted."""
@@ -258,12 +280,18 @@ class Expectations:
             if variable.role == "concat" and name in self.concat:
                 known = self.concat[name]
                 if is_time and has_time_units(known.variable.attrs):
-                    calendars = calendar_of(variable.attrs), calendar_of(known.variable.attrs)
-                    if not are_comparable(calendars):
+                    calendar, theirs = calendar_of(variable.attrs), calendar_of(known.variable.attrs)
+                    if not are_comparable((calendar, theirs)):
                         return (
-                            f"its {name!r} uses the calendar {calendars[0]!r}, but that of {known.source} "
-                            f"uses {calendars[1]!r}: a dataset has one calendar"
+                            f"its {name!r} uses the calendar {calendar!r}, but that of {known.source} "
+                            f"uses {theirs!r}: a dataset has one calendar"
                         )
+                    if calendar != theirs:
+                        text = f"{calendar!r} instead of {theirs!r}"
+                        self._note(file, "calendar", name, text, "the days are the same")
+                    if own != known.units:
+                        text = f"{own!r} instead of {known.units!r}"
+                        self._note(file, "time units", name, text, "converted to the same units")
                 elif own != known.units:
                     text = f"its {name!r} has the units {own!r}, but that of {known.source} has "
                     text += repr(known.units)
@@ -304,6 +332,7 @@ class Expectations:
                 if positions is not None and len(spans(positions)) <= reconcile.MAX_SPANS:
                     if not np.array_equal(positions, np.arange(len(positions))):
                         turned[name] = positions
+                    self._note_noise(file, name, variable.loaded, known.loaded)
                     continue
             elif self._same(variable, known, turned, name in circular):
                 continue
@@ -324,6 +353,16 @@ class Expectations:
             self.turned[file.url] = turned
         return ""
 
+    def _note_noise(self, file: ParsedFile, name: str, own: Any, known: Any) -> None:
+        """Note how coordinates differ that count as equal."""
+        if own.dtype != known.dtype:
+            text = f"{own.dtype} instead of {known.dtype}"
+            self._note(file, "coordinate type", name, text, "counts as equal")
+        if own.dtype.kind in "iuf" and known.dtype.kind in "iuf":
+            apart = float(np.abs(own.astype(np.float64) - known.astype(np.float64)).max(initial=0))
+            if 0 < apart < float(np.abs(np.diff(known)).min(initial=np.inf)) / 2:  # otherwise it is turned
+                self._note(file, "noise", name, f"up to {apart:.3g} apart", "counts as equal")
+
     def _same(
         self, variable: ParsedVariable, known: ParsedVariable, turned: Mapping[str, Ints], circle: bool
     ) -> bool:
@@ -337,6 +376,9 @@ class Expectations:
         )
 
     def _variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> str:
+        if variable.name != name:
+            done = f"ingested under this name ({argument('rename')})"
+            self._note(file, "name", name, f"called {variable.name!r}", done)
         if self.rules.copy == "never" and variable.reason:
             return f"{name!r}: {variable.reason}, and {argument('copy', 'never')} was requested"
         decoding = self.decode(file.url, name, variable)
@@ -351,7 +393,11 @@ class Expectations:
             own = _axes(variable.sizes, variable.sizes.values())
             return f"{name!r} has the axes {own}, but {known.source} has {expected}"
         units = units_of(variable.attrs)
-        if known.units is not None and units != known.units and self.rules.units == "equal":
+        differ = known.units is not None and units != known.units
+        if differ and self.rules.units == "ignore":
+            done = f"kept as they are ({argument('units', 'ignore')})"
+            self._note(file, "units", name, f"{units!r} instead of {known.units!r}", done)
+        elif differ:
             text = f"{name!r} has the units {units!r}, but {known.source} has {known.units!r}"
             if not self.rules.convert_units:
                 return (
@@ -362,6 +408,8 @@ class Expectations:
                 decoding = decoding.converted(reconcile.conversion(units, known.units))
             except IngestError as error:
                 return f"{text}: {error}"
+            what = f"{units!r} instead of {known.units!r}"
+            self._note(file, "units", name, what, "converted on reading")
             self._decodings[file.url, name] = decoding
             self.converted.add((file.url, name))
         if name in self.rules.dtypes and decoding.values.kind in "iuf":

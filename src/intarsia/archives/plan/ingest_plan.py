@@ -29,6 +29,7 @@ from intarsia.archives.plan.cube import (
     place_files,
 )
 from intarsia.archives.plan.encodings import ChunkSet, chunk_sets_of
+from intarsia.archives.plan.lint_findings import DriftNotes
 from intarsia.archives.plan.member_allocation import GrowingMember, allocate_members
 from intarsia.archives.plan.reconcile import wider_type
 from intarsia.errors import IngestError, argument
@@ -69,6 +70,9 @@ class IngestPlan:
 
     left_out: dict[str, str]
     """Variables that are not taken, and why."""
+
+    notes: DriftNotes
+    """How files differ that are taken."""
 
     unchanged: set[str] = field(default_factory=set)
     """Files that the dataset already has, with the same content."""
@@ -213,8 +217,12 @@ def _make_plan(
     stacks = {stack.array: stack for stack in used.values()}
     stacked = {name: (stack.array, stack.parts[name]) for name, stack in used.items() if name in held}
     owners = {name: rules.stacks[name].array if name in rules.stacks else name for name in expectations.data}
+    notes = DriftNotes()
+    for file in files:
+        for note in expectations.notes.get(file.url, ()):
+            notes.add(*note, file.url)
     arrays = {
-        array: plan_array(array, stacks.get(array), cube, rules, dataset, expectations)
+        array: plan_array(array, stacks.get(array), cube, rules, dataset, expectations, notes)
         for array in dict.fromkeys(owners.values())
         if array in dataset.logical_groups or any(owners[name] == array for name in held & owners.keys())
     }
@@ -236,7 +244,13 @@ def _make_plan(
         attrs={WHOLE: dict([*declared, *files][0].attrs)} if files and dataset.is_new else {},
         refused=refused,
         left_out=left_out | problems,
+        notes=notes,
     )
+    _note_holes(notes, cube)
+    for name, reason in plan.left_out.items():
+        having = [file.url for file in files if name in file.variables or name in file.left_out]
+        for url in having or [""]:
+            notes.add("left out", name, reason, "not ingested", url)
     for array in arrays.values():
         known = dataset.ledger.members.get(array.name, {})
         allocate_members(array, known, dataset.logical_groups.get(array.name))
@@ -248,6 +262,22 @@ def _make_plan(
             combined.add(file)
         plan.combine_attrs(combined, dataset)
     return plan
+
+
+def _note_holes(notes: DriftNotes, cube: Cube) -> None:
+    """Note the places of a cube that no file covers."""
+    sizes, regions = list(cube.sizes.values()), cube.file_regions
+    if len(sizes) < 2 or not cube.file_positions:
+        return
+    cells = np.prod((regions.stop - regions.start)[:, :-1], axis=1)
+    more = np.zeros(len(cube.variables) + 1, dtype=np.int64)
+    np.add.at(more, regions.start[:, -1], cells)
+    np.subtract.at(more, regions.stop[:, -1], cells)
+    total = int(np.prod(sizes))
+    for name, count in zip(cube.variables, np.cumsum(more).tolist(), strict=False):
+        if 0 < count < total:
+            text = f"no file has {total - count} of {total} places along {' and '.join(cube.dims)}"
+            notes.add("hole", name, text, "missing values", cube.file_positions[0].file.url)
 
 
 def _plan_coordinates(
@@ -298,6 +328,9 @@ class Contribution:
     """What one file contributes to one logical array."""
 
     file: ParsedFile
+    part: str
+    """The name of its variable in the dataset."""
+
     variable: ParsedVariable
 
     axes: tuple[int | None, ...]
@@ -419,6 +452,7 @@ def plan_array(
     rules: IngestRules,
     dataset: Dataset,
     expectations: Expectations,
+    notes: DriftNotes,
 ) -> ArrayPlan:
     """How one variable of the new files, or a stack of several, is backed."""
     parts: dict[str, int | None] = {name: None} if stack is None else dict(stack.parts)
@@ -463,6 +497,7 @@ def plan_array(
         for start, piece in pieces:
             contribution = Contribution(
                 position.file,
+                part,
                 piece,
                 axes=tuple(dims.index(dim) if dim in dims else None for dim in piece.dims),
                 spans=places if len(pieces) == 1 else _piece_places(plan, places, variable, start, piece),
@@ -472,10 +507,55 @@ def plan_array(
                 chunk_sets=chunk_sets_of(piece, decoding, dtype, rules.copy),
             )
             plan.contributions.append(contribution)
+            _note_contribution(notes, plan, contribution, rules)
             many = len(pieces) > 1 or len(contribution.chunk_sets) > 1
             if many or variable.picks or url in expectations.turned:
                 _refine_lattice(plan, contribution)
+    known_files = dataset.ledger.unread.files + len(cube.kept_entries)
+    having = {(each.file.url, each.part) for each in plan.contributions}
+    for part in parts:
+        for url in (each.file.url for each in cube.file_positions if each.number >= known_files):
+            if (url, part) not in having:
+                notes.add("missing variable", part, f"there is no {part!r}", "a hole", url)
     return plan
+
+
+VIEW = "seen through a view of the region"
+
+
+def _note_contribution(notes: DriftNotes, array: ArrayPlan, each: Contribution, rules: IngestRules) -> None:
+    """Note how a file differs from the array that it contributes to."""
+    part, url, values = each.part, each.file.url, each.decoding.values
+    if values != array.dtype:
+        notes.add("data type", part, str(values), f"converted to {array.dtype} on reading", url)
+    dims = array.dims if array.parts[part] is None else array.dims[1:]
+    if each.variable.dims != dims:
+        own, theirs = (f"({', '.join(names)})" for names in (each.variable.dims, dims))
+        notes.add("axes", part, f"{own} instead of {theirs}", VIEW, url)
+    for axis, (dim, places) in enumerate(zip(array.dims, each.spans, strict=True)):
+        grows, length = axis in array.growing, sum(span.length for span in places)
+        if grows or len(places) != 1 or length == array.shape[axis]:
+            done = "every step goes where its coordinate says" if grows else VIEW
+            if text := _turned(places):
+                notes.add("order", dim, text, done, url)
+    if each.shown is not None:
+        text = f"others lie in the same place; {'part' if each.shown else 'nothing'} of it is shown"
+        notes.add("overlap", part, text, f"shown by {argument('overlap', rules.overlap)}", url)
+    for reason in dict.fromkeys(chunks.encoding.copy_reason for chunks in each.chunk_sets):
+        if reason:
+            notes.add("copy", part, reason, "its data are copied", url)
+
+
+def _turned(places: Sequence[Span]) -> str:
+    """How the steps of a file are ordered on an axis, if not one after another."""
+    if len(places) == 1:
+        return "reversed" if places[0].stride < 0 else ""
+    if len(places) == 2 and places[0].stride == places[1].stride:
+        begins = [span.start for span in sorted(places, key=lambda span: span.file_steps)]
+        rising = begins[0] < begins[1]
+        if rising != (places[0].stride > 0):
+            return "rolled" if places[0].stride > 0 else "rolled and reversed"
+    return f"in {len(places)} pieces" if places else ""
 
 
 def _wider(
