@@ -77,7 +77,7 @@ class AppendPlan:
         axis = axis_number(manifest, axis)
         if len(shape) != manifest.ndim:
             raise ShapeError(f"the data has {len(shape)} dimensions, but the array has {manifest.ndim}")
-        whole = Box.sized(manifest.shape).with_axis(axis, 0, shape[axis]).shape
+        whole = (*manifest.shape[:axis], shape[axis], *manifest.shape[axis + 1 :])
         check_shape(shape, whole, f"what is appended along axis {axis}")
         return cls(logical, manifest, axis, shape[axis], encoding, values)
 
@@ -89,13 +89,14 @@ class AppendPlan:
     @cached_property
     def grown(self) -> Manifest:
         """The manifest with the new shape, but the old regions."""
-        elements = Box.sized(self.before.shape).with_axis(self.axis, 0, self.old_length + self.length)
-        return replace(self.before, shape=elements.shape)
+        shape, axis = self.before.shape, self.axis
+        return replace(self.before, shape=(*shape[:axis], shape[axis] + self.length, *shape[axis + 1 :]))
 
     @property
     def origin(self) -> tuple[int, ...]:
         """Where the data starts in the grown array."""
-        return tuple(self.old_length if d == self.axis else 0 for d in range(self.before.ndim))
+        before, after = self.axis, len(self.before.shape) - self.axis - 1
+        return (*(0,) * before, self.old_length, *(0,) * after)
 
     @cached_property
     def last(self) -> Row | None:
@@ -263,14 +264,14 @@ def axis_number(manifest: Manifest, axis: int | str) -> int:
     >>> axis_number(manifest, "x"), axis_number(manifest, -2)
     (1, 0)
     """
-    names = manifest.dimension_names or ()
+    names, ndim = manifest.dimension_names or (), manifest.ndim
     if isinstance(axis, str) and axis not in names:
         named = [name for name in names if name is not None]
         raise BoundsError(f"no axis of the array is called {axis!r}: {names_text(axis, named)}")
     number = names.index(axis) if isinstance(axis, str) else operator.index(axis)
-    if not -manifest.ndim <= number < manifest.ndim:
-        raise BoundsError(f"axis {number} is out of bounds for an array of {manifest.ndim} dimensions")
-    return number % manifest.ndim
+    if not -ndim <= number < ndim:
+        raise BoundsError(f"axis {number} is out of bounds for an array of {ndim} dimensions")
+    return number % ndim
 
 
 def append(

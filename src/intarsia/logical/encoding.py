@@ -96,8 +96,7 @@ class Encoding:
     @property
     def is_default(self) -> bool:
         """Whether everything is left open."""
-        fields = self.codecs, self.chunks, self.shards, self.fill_value, self.packing
-        return all(one is None for one in fields) and not self.keep_packing
+        return self == Encoding(options=self.options)
 
     def keeps(self, value: Any) -> bool:
         """Whether a value is read back unchanged."""

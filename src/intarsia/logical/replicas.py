@@ -9,10 +9,12 @@ carry it out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta, Struct, json, structs
 
 from intarsia.codecs import parse_codecs
 from intarsia.display import one_line
@@ -23,6 +25,7 @@ from intarsia.logical.staging import Reservation, lattice_box
 from intarsia.manifest.box import BoundsLike, Box, parse_shape, tile_in_blocks
 from intarsia.manifest.document import POLICY_KEY
 from intarsia.manifest.region_table import MAX_LAYERS, RegionTable
+from intarsia.manifest.typed_json import decode
 from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -43,11 +46,10 @@ ENDLESS = 1 << 61
 AFTER = re.compile(r"\s*(\d+)\s*(?:chunks?)?\s*\Z")
 
 
-@dataclass(frozen=True)
-class EncodingPolicy:
-    """How part of an array should be encoded, and when.
+class EncodingPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How part of an array should be encoded, and when; as in the attributes.
 
-    >>> EncodingPolicy.from_fields({"codecs": ["zstd"], "after": "30 chunks"}, "recode").after
+    >>> parse_policy(EncodingPolicy, {"codecs": ["zstd"], "after": "30 chunks"}, "recode").after
     30
     """
 
@@ -60,53 +62,19 @@ class EncodingPolicy:
     shards: tuple[int, ...] | None = None
     """The member's shard shape, if it is to be sharded."""
 
-    packing: str | None = "keep"
+    packing: Literal["keep"] | None = "keep"
     """Whether packed regions stay packed: "keep", or None."""
 
-    after: int = 1
+    after: Annotated[int, Meta(ge=1)] = 1
     """How many logical chunks must be due, along the axis on which the array grows."""
 
     axis: int = 0
     """The axis on which the array grows."""
 
-    @classmethod
-    def from_fields(
-        cls, fields: Mapping[str, Any], what: str, data_type: ZDType[Any, Any] | None = None, **more: Any
-    ) -> Any:
-        """The policy from its fields; refused if it is not one.
-
-        A codec list without a serializer gets the one for `data_type`; lists that are stored have one.
-        """
-        valid = {"codecs", "chunks", "shards", "packing", "after", "axis", *more}
-        unknown = sorted(set(fields) - valid)
-        if unknown:
-            raise PolicyError(
-                f"{what}={dict(fields)!r}: {unknown[0]!r} is unknown; there are {', '.join(sorted(valid))}"
-            )
-        after = fields.get("after", 1)
-        counted = AFTER.match(str(after))
-        if counted is None or isinstance(after, bool) or int(counted[1]) < 1:
-            raise PolicyError(f"{what}: after={after!r}: give a number of logical chunks: '30 chunks'")
-        packing = fields.get("packing", "keep")
-        if packing not in ("keep", None):
-            raise PolicyError(f'{what}: packing={packing!r}: give "keep" or None')
-        codecs = fields.get("codecs")
-        sizes = {
-            name: None if fields.get(name) is None else parse_shape(fields[name], name)
-            for name in ("chunks", "shards")
-        }
-        serializer = None if data_type is None else serializer_of(data_type)
-        listed = (
-            None if codecs is None else tuple(codec.to_dict() for codec in parse_codecs(codecs, serializer))
-        )
-        axis = int(fields.get("axis", 0))
-        return cls(listed, **sizes, packing=packing, after=int(counted[1]), axis=axis, **more)
-
     @property
     def encoding(self) -> Encoding:
         """The encoding for new members."""
-        keeps = self.packing == "keep"
-        return Encoding(self.codecs, self.chunks, self.shards, keep_packing=keeps)
+        return Encoding(self.codecs, self.chunks, self.shards, keep_packing=self.packing == "keep")
 
     def check(self, manifest: Manifest, what: str) -> None:
         """Refuse a policy that cannot be carried out for an array."""
@@ -117,28 +85,29 @@ class EncodingPolicy:
         except Exception as error:  # anything that zarr and codecs may raise
             raise PolicyError(f"{what}: {one_line(error)}") from error
 
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the attributes."""
-        sizes = {
-            name: None if (v := getattr(self, name)) is None else list(v) for name in ("chunks", "shards")
-        }
-        codecs = None if self.codecs is None else list(self.codecs)
-        return {"codecs": codecs, **sizes, "packing": self.packing, "after": self.after, "axis": self.axis}
 
-
-@dataclass(frozen=True)
-class ReplicaPolicy(EncodingPolicy):
+class ReplicaPolicy(EncodingPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One replica that should exist: its number, its encoding, and what it holds.
 
-    >>> ReplicaPolicy.from_fields({"chunks": (8, 2)}, "replica", layer=1, boxes=()).chunks
+    >>> parse_policy(ReplicaPolicy, {"chunks": (8, 2)}, "replica", layer=1, bounds=()).chunks
     (8, 2)
     """
 
-    layer: int = 1
+    layer: int
     """The number of the layer."""
 
-    boxes: tuple[Box, ...] = ()
-    """The boxes of elements that it holds; those that end at `ENDLESS` grow with the array."""
+    bounds: tuple[tuple[tuple[int, int | None], ...], ...]
+    """The boxes of elements that it holds; where an end is None, it moves with that of the array."""
+
+    @property
+    def boxes(self) -> list[Box]:
+        """The boxes, of which those that move end at `ENDLESS`."""
+        return [Box.of((a, ENDLESS if b is None else b) for a, b in bounds) for bounds in self.bounds]
+
+    def with_boxes(self, boxes: Iterable[Box]) -> ReplicaPolicy:
+        """The same for other boxes."""
+        bounds = tuple(tuple((a, None if b >= ENDLESS else b) for a, b in box.bounds) for box in boxes)
+        return structs.replace(self, bounds=bounds)
 
     def target_boxes(self, manifest: Manifest) -> list[Box]:
         """The logical chunks that the replica should hold, in the array's current state."""
@@ -148,30 +117,39 @@ class ReplicaPolicy(EncodingPolicy):
 
     def subtract(self, elements: Box | None) -> ReplicaPolicy:
         """The same without a box; None means all of it."""
-        left = (
-            () if elements is None else tuple(part for box in self.boxes for part in box.subtract(elements))
-        )
-        return replace(self, boxes=tuple(left))
+        if elements is None:
+            return self.with_boxes([])
+        return self.with_boxes(part for box in self.boxes for part in box.subtract(elements))
 
     def also(self, elements: Box) -> ReplicaPolicy:
         """The same with one more box."""
-        parts = [elements]
-        for box in self.boxes:
-            parts = [left for part in parts for left in part.subtract(box)]
-        return replace(self, boxes=(*self.boxes, *parts))
-
-    def is_like(self, other: ReplicaPolicy) -> bool:
-        """Whether both have one encoding, so that they can be one layer."""
-        return self.encoding == other.encoding
-
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the attributes; null is an end that moves."""
-        bounds = [[[a, None if b >= ENDLESS else b] for a, b in box.bounds] for box in self.boxes]
-        return {"layer": self.layer, **super().to_json(), "bounds": bounds}
+        return self.with_boxes([*self.subtract(elements).boxes, elements])
 
 
-@dataclass(frozen=True)
-class Policy:
+def parse_policy[P: EncodingPolicy](
+    kind: type[P],
+    fields: Mapping[str, Any],
+    what: str,
+    data_type: ZDType[Any, Any] | None = None,
+    **more: Any,
+) -> P:
+    """A policy from what users say; a codec list without a serializer gets the one for `data_type`."""
+    document = {**fields, **more}
+    counted = AFTER.match(str(document.get("after", 1)))
+    if counted is not None:
+        document["after"] = int(counted[1])
+    for name in ("chunks", "shards"):
+        if document.get(name) is not None:
+            document[name] = parse_shape(document[name], name)
+    codecs = document.pop("codecs", None)
+    if codecs is not None:
+        serializer = None if data_type is None else serializer_of(data_type)
+        codecs = tuple(codec.to_dict() for codec in parse_codecs(codecs, serializer))
+    policy: P = decode(document, kind, lambda problem: PolicyError(f"{what}={dict(fields)!r}: {problem}"))
+    return structs.replace(policy, codecs=codecs)  # as they are, with their run-time options
+
+
+class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that an array should look like.
 
     >>> Policy().to_json()
@@ -187,50 +165,26 @@ class Policy:
     @classmethod
     def of(cls, logical: LogicalArrayHandle) -> Policy:
         """The policy of an array; an empty one if it has none."""
-        document: Any = logical.group.metadata.attributes.get(POLICY_KEY)
-        if document is None:
-            return cls()
-        try:
-            return cls._parsed(document)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise PolicyError(
-                f"the attribute {POLICY_KEY!r} of {logical.group.path!r} does not hold a policy: "
-                f"{one_line(error)}"
-            ) from error
-
-    @classmethod
-    def _parsed(cls, document: Mapping[str, Any]) -> Policy:
-        replicas = []
-        for fields in document["replicas"]:
-            encoding = {name: value for name, value in fields.items() if name not in ("layer", "bounds")}
-            boxes = tuple(
-                Box.of((a, ENDLESS if b is None else b) for a, b in bounds) for bounds in fields["bounds"]
-            )
-            replicas.append(
-                ReplicaPolicy.from_fields(encoding, "replica", layer=int(fields["layer"]), boxes=boxes)
-            )
-        recode = document.get("recode")
-        return cls(tuple(replicas), None if recode is None else EncodingPolicy.from_fields(recode, "recode"))
+        where = f"the attribute {POLICY_KEY!r} of {logical.group.path!r} does not hold a policy"
+        document: Any = logical.group.metadata.attributes.get(POLICY_KEY, {})
+        policy: Policy = decode(document, Policy, lambda problem: PolicyError(f"{where}: {problem}"))
+        return policy
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the attributes."""
-        document: dict[str, Any] = {"replicas": [replica.to_json() for replica in self.replicas]}
-        return document if self.recode is None else document | {"recode": self.recode.to_json()}
+        document = json.decode(json.encode(self))
+        return {name: value for name, value in document.items() if value is not None}
 
     @property
     def attributes(self) -> dict[str, Any]:
         """The attribute that holds it."""
         return {POLICY_KEY: self.to_json()}
 
-    def replica(self, layer: int) -> ReplicaPolicy | None:
-        """The policy of a layer, if there is one."""
-        return next((one for one in self.replicas if one.layer == layer), None)
-
     def with_replica(self, replica: ReplicaPolicy) -> Policy:
         """The same with the policy of one layer replaced; an empty one is left out."""
         others = [one for one in self.replicas if one.layer != replica.layer]
-        listed = [*others, replica] if replica.boxes else others
-        return replace(self, replicas=tuple(sorted(listed, key=lambda one: one.layer)))
+        listed = [*others, replica] if replica.bounds else others
+        return structs.replace(self, replicas=tuple(sorted(listed, key=lambda one: one.layer)))
 
 
 def extend_with_array(elements: Box, shape: Sequence[int]) -> Box:
@@ -265,7 +219,7 @@ def plan_replica(
     fields = fields | {"codecs": choose_codecs(fields["codecs"], data, elements)}
     fresh, alike = _replica_policy(manifest, policy, fields, box, layer)
     if alike is not None:
-        return replace(alike.also(fresh.boxes[0]), after=fresh.after, axis=fresh.axis), box
+        return structs.replace(alike.also(fresh.boxes[0]), after=fresh.after, axis=fresh.axis), box
     if fresh.layer in {*manifest.layers, *(one.layer for one in policy.replicas)}:
         raise BoundsError(
             f"layer {fresh.layer}: it already holds a replica with another encoding.\n"
@@ -279,11 +233,14 @@ def _replica_policy(
 ) -> tuple[ReplicaPolicy, ReplicaPolicy | None]:
     """The policy of a replica with these fields, and the existing one with the same encoding, if any."""
     # A box that reaches the array's end on an axis grows there only if it is all of the array.
-    boxes = (extend_with_array(manifest.elements(box), manifest.shape),)
-    fresh = ReplicaPolicy.from_fields(fields, "replica", manifest.data_type, layer=0, boxes=boxes)
+    grows = extend_with_array(manifest.elements(box), manifest.shape)
+    fresh = parse_policy(ReplicaPolicy, fields, "replica", manifest.data_type, layer=0, bounds=())
+    fresh = fresh.with_boxes([grows])
     fresh.check(manifest, "replica")
-    replicas = [one for one in policy.replicas if one.is_like(fresh) and layer in (None, one.layer)]
-    alike = next(iter(replicas), None)
+    alike = next(
+        (one for one in policy.replicas if one.encoding == fresh.encoding and layer in (None, one.layer)),
+        None,
+    )
     if layer is None:
         used = {*manifest.layers, *(one.layer for one in policy.replicas)}
         free = next((number for number in range(1, MAX_LAYERS) if number not in used), None)
@@ -292,7 +249,7 @@ def _replica_policy(
             raise BoundsError(f"the array has {len(used)} layers and cannot have more: drop a replica first")
     if not isinstance(layer, int) or not 0 < layer < MAX_LAYERS:
         raise BoundsError(f"layer {layer!r}: layers are numbered from 1 to {MAX_LAYERS - 1}")
-    return replace(fresh, layer=layer), alike
+    return structs.replace(fresh, layer=layer), alike
 
 
 def reserve_replica(
@@ -421,11 +378,11 @@ def set_policy(logical: LogicalArrayHandle, policy: Mapping[str, Any]) -> None:
     if "recode" in policy:
         recode = None
         if policy["recode"] is not None:
-            recode = EncodingPolicy.from_fields(policy["recode"], "recode", manifest.data_type)
+            recode = parse_policy(EncodingPolicy, policy["recode"], "recode", manifest.data_type)
             recode.check(manifest, "recode")
-        chosen = replace(chosen, recode=recode)
+        chosen = structs.replace(chosen, recode=recode)
     if "replica" in policy and policy["replica"] is None:
-        chosen = replace(chosen, replicas=())
+        chosen = structs.replace(chosen, replicas=())
     elif "replica" in policy:
         fields = dict(policy["replica"])
         layer, bounds = fields.pop("layer", None), fields.pop("bounds", None)

@@ -316,12 +316,13 @@ def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
 
 def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str]:
     """Rows that refer to entries that do not exist, and entries that no row refers to."""
-    outside = np.flatnonzero((numbers < (0 if name == "member" else NONE)) | (numbers >= len(entries)))
+    count = len(entries)
+    outside = np.flatnonzero((numbers < (0 if name == "member" else NONE)) | (numbers >= count))
     if outside.size:
-        yield _rows(name, outside, f"refers past the list of {len(entries)} {name}s")
-    elif len(entries) and not len(numbers):
-        yield f"{name}s: {len(entries)} listed, but there is no region"
-    elif not (used := np.bincount(numbers[numbers >= 0], minlength=len(entries)) > 0).all():
+        yield _rows(name, outside, f"refers past the list of {count} {name}s")
+    elif count and not len(numbers):
+        yield f"{name}s: {count} listed, but there is no region"
+    elif not (used := np.bincount(numbers[numbers >= 0], minlength=count) > 0).all():
         unused = int(np.argmin(used))
         called = f" ({entries[unused]})" if name == "member" else ""
         yield f"{name}s[{unused}]{called} is not used by any region"

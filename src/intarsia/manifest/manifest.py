@@ -126,7 +126,7 @@ class Manifest:
         table = RegionTable.from_rows([], len(shape))
         return cls(0, shape, chunk_shape, zdtype, fill, dimension_names, (), table)
 
-    @property
+    @cached_property
     def version(self) -> int:
         """The lowest version of the format that can express this."""
         return 2 if len(self.packings) or self.views or len(self.replicas) else 1
