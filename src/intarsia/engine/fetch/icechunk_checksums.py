@@ -9,8 +9,7 @@ the format. Anything that looks different is a `FormatError`, and its chunks are
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -39,7 +38,7 @@ MAX_INFLATION, MAX_BYTES = 400, 1 << 30
 # The numbers of fields, as in the schemas.
 SNAPSHOT_NODES = 2
 NODE_ID, NODE_PATH, NODE_KIND, NODE_DATA = 0, 1, 3, 4
-NODE_IS_ARRAY = 1
+NODE_IS_ARRAY = b"\1"
 ARRAY_MANIFESTS = 2
 MANIFEST_REF_ID = 0
 MANIFEST_ARRAYS = 1
@@ -80,67 +79,98 @@ def body_of(content: bytes, kind: int) -> bytes:
         raise FormatError(str(error)) from error
 
 
-class _Table:
-    """A FlatBuffers table: fields are found by number."""
+class _Tables:
+    """FlatBuffers tables of one kind: fields are found by number, and read by column, because a manifest has
+    thousands of references. All that an offset points to must be inside the file."""
 
-    def __init__(self, buffer: bytes, at: int) -> None:
-        self._buffer, self._at = buffer, at
-        self._fields = at - _number("<i", buffer, at)
-        self._end = self._fields + _number("<H", buffer, self._fields)
+    def __init__(self, body: bytes, at: Ints) -> None:
+        self._body, self._at = body, at
+        self._bytes: Bytes = np.frombuffer(body, dtype=np.uint8)
+        self._fields = at - self._numbers(at, 4).astype(np.uint32).view(np.int32)
+        self._end = self._fields + self._numbers(self._fields, 2)
 
-    def _place(self, field: int) -> int:
-        """Where a field lies, which must be there."""
-        entry = self._fields + 4 + 2 * field
-        offset = _number("<H", self._buffer, entry) if entry < self._end else 0
-        if not offset:
-            raise FormatError(f"field {field} is missing")
-        return self._at + offset
+    @classmethod
+    def root(cls, body: bytes) -> _Tables:
+        """The one table that a file begins with."""
+        return cls(body, np.array([int.from_bytes(body[:4], "little")]))
 
-    def content(self, field: int, length: int) -> bytes:
-        """A field of fixed size."""
-        return self._cut(self._place(field), length)
+    def __len__(self) -> int:
+        return self._at.size
 
-    def _cut(self, at: int, length: int) -> bytes:
-        if at + length > len(self._buffer):
+    def _check(self, at: Ints, length: Ints | int) -> None:
+        if at.size and (at.min() < 0 or (at + length).max() > self._bytes.size):
             raise FormatError("an offset points outside the file")
-        return self._buffer[at : at + length]
 
-    def _follow(self, at: int) -> int:
-        return at + _number("<I", self._buffer, at)
+    def _numbers(self, at: Ints, length: int) -> Ints:
+        """Little-endian numbers at these places."""
+        self._check(at, length)
+        number = np.zeros(at.shape, dtype=np.int64)
+        for k in range(length):
+            number |= self._bytes[at + k].astype(np.int64) << 8 * k
+        return number
 
-    def table(self, field: int) -> _Table:
-        """The table that a field points to."""
-        return _Table(self._buffer, self._follow(self._place(field)))
+    def _places(self, field: int) -> Ints:
+        """Where this field of each table lies, 0 for tables without it."""
+        entry = self._fields + 4 + 2 * field
+        has = np.flatnonzero(entry < self._end)
+        places = np.zeros(entry.shape, dtype=np.int64)
+        offset = self._numbers(entry[has], 2)
+        places[has] = np.where(offset > 0, self._at[has] + offset, 0)
+        return places
 
-    def vector(self, field: int) -> tuple[int, int]:
-        """Where the elements of a vector begin, and how many there are."""
-        at = self._follow(self._place(field))
-        return at + 4, _number("<I", self._buffer, at)
+    def numbers(self, field: int, length: int) -> Ints:
+        """A field of each table, 0 for tables without it."""
+        places = self._places(field)
+        return np.where(places > 0, self._numbers(places, length), 0)
 
-    def text(self, field: int) -> bytes:
-        """A string."""
-        return self._cut(*self.vector(field))
+    def _required(self, field: int) -> Ints:
+        places = self._places(field)
+        if not places.all():
+            raise FormatError(f"field {field} is missing")
+        return places
 
-    def tables(self, field: int) -> Iterator[_Table]:
-        """The tables of a vector."""
-        at, count = self.vector(field)
-        self._cut(at, 4 * count)
-        return (_Table(self._buffer, self._follow(at + 4 * k)) for k in range(count))
+    def contents(self, field: int, length: int) -> list[bytes]:
+        """A field of fixed size, which every table must have."""
+        places = self._required(field)
+        self._check(places, length)
+        return [self._body[at : at + length] for at in places.tolist()]
 
-    def table_in(self, field: int, k: int) -> _Table:
-        """One table of a vector."""
-        return _Table(self._buffer, self._follow(self.vector(field)[0] + 4 * k))
+    def _vectors(self, places: Ints) -> tuple[Ints, Ints]:
+        """Where the elements begin of the vectors that fields point to, and how many there are."""
+        at = places + self._numbers(places, 4)
+        return at + 4, self._numbers(at, 4)
 
+    def texts(self, field: int) -> dict[int, bytes]:
+        """A text of each table that has it, by position."""
+        places = self._places(field)
+        has = np.flatnonzero(places)
+        at, length = self._vectors(places[has])
+        self._check(at, length)
+        each = zip(has.tolist(), at.tolist(), (at + length).tolist(), strict=True)
+        return {k: self._body[first:last] for k, first, last in each}
 
-def _number(form: str, buffer: bytes, at: int) -> int:
-    """A little-endian number at a place of the file."""
-    if at < 0:
-        raise FormatError("an offset points outside the file")
-    try:
-        number: int = struct.unpack_from(form, buffer, at)[0]
-    except struct.error as error:
-        raise FormatError("an offset points outside the file") from error
-    return number
+    def tuples(self, field: int, length: int) -> Ints:
+        """A vector of this many numbers, which every table must have; one row for each."""
+        at, count = self._vectors(self._required(field))
+        if (count != length).any():
+            raise FormatError("chunks have a different number of dimensions from their array")
+        return self._numbers(at[:, None] + 4 * np.arange(length), 4)
+
+    def table(self, field: int) -> _Tables:
+        """The tables that a field points to."""
+        places = self._required(field)
+        return _Tables(self._body, places + self._numbers(places, 4))
+
+    def tables(self, field: int) -> _Tables:
+        """The tables in the vector of the only table."""
+        ((at,), (count,)) = self._vectors(self._required(field))
+        self._check(np.array([at]), 4 * count)
+        places = at + 4 * np.arange(count)
+        return _Tables(self._body, places + self._numbers(places, 4))
+
+    def select(self, k: int) -> _Tables:
+        """One of the tables."""
+        return _Tables(self._body, self._at[k : k + 1])
 
 
 class ArrayNode(NamedTuple):
@@ -155,30 +185,22 @@ class Snapshot:
     """A snapshot of Icechunk, in which arrays can be found."""
 
     def __init__(self, content: bytes) -> None:
-        self._body = body_of(content, SNAPSHOT)
-        self.nbytes = len(self._body)
-        self._root = _Table(self._body, int.from_bytes(self._body[:4], "little"))
+        body = body_of(content, SNAPSHOT)
+        self.nbytes = len(body)
+        self._nodes = _Tables.root(body).tables(SNAPSHOT_NODES)
+        self._rows = {path: row for row, path in self._nodes.texts(NODE_PATH).items()}
 
     def node(self, path: str) -> ArrayNode:
-        """The array at a path; nodes are sorted by path."""
-        wanted = f"/{path.strip('/')}".encode()
-        low, high = 0, self._root.vector(SNAPSHOT_NODES)[1]
-        while low < high:
-            middle = (low + high) // 2
-            node = self._root.table_in(SNAPSHOT_NODES, middle)
-            found = node.text(NODE_PATH)
-            if found == wanted:
-                return self._array(node)
-            low, high = (middle + 1, high) if found < wanted else (low, middle)
-        raise FormatError(f"there is no {path}")
-
-    @staticmethod
-    def _array(node: _Table) -> ArrayNode:
-        if node.content(NODE_KIND, 1)[0] != NODE_IS_ARRAY:
+        """The array at a path."""
+        row = self._rows.get(f"/{path.strip('/')}".encode())
+        if row is None:
+            raise FormatError(f"there is no {path}")
+        node = self._nodes.select(row)
+        if node.contents(NODE_KIND, 1) != [NODE_IS_ARRAY]:
             raise FormatError("it is not an array")
-        refs = node.table(NODE_DATA).tables(ARRAY_MANIFESTS)
-        names = [object_name(ref.content(MANIFEST_REF_ID, 12)) for ref in refs]
-        return ArrayNode(node.content(NODE_ID, 8), names)
+        manifests = node.table(NODE_DATA).tables(ARRAY_MANIFESTS)
+        (identity,) = node.contents(NODE_ID, 8)
+        return ArrayNode(identity, [object_name(each) for each in manifests.contents(MANIFEST_REF_ID, 12)])
 
 
 class Checksums(NamedTuple):
@@ -193,84 +215,22 @@ class Checksums(NamedTuple):
 def read_checksums(read: FileReader, snapshot: Snapshot, path: str, ndim: int) -> Checksums:
     """The checksums of an array, from its manifests."""
     node = snapshot.node(path)
-    parts = [_checksums(read(f"manifests/{name}"), node.identity, ndim) for name in node.manifests]
-    index = np.concatenate([np.empty((0, ndim), dtype=np.int64), *(part.chunk for part in parts)])
-    return Checksums(index, [checksum for part in parts for checksum in part.checksum])
+    index, checksums = [np.empty((0, ndim), dtype=np.int64)], list[Checksum]()
+    for name in node.manifests:
+        arrays = _Tables.root(body_of(read(f"manifests/{name}"), MANIFEST)).tables(MANIFEST_ARRAYS)
+        for k, identity in enumerate(arrays.contents(ARRAY_ID, 8)):
+            if identity == node.identity:
+                references = arrays.select(k).tables(ARRAY_REFS)
+                index.append(references.tuples(REF_INDEX, ndim))
+                checksums += _checksums(references)
+    return Checksums(np.concatenate(index), checksums)
 
 
-def _checksums(content: bytes, identity: bytes, ndim: int) -> Checksums:
-    body = body_of(content, MANIFEST)
-    root = _Table(body, int.from_bytes(body[:4], "little"))
-    for array in root.tables(MANIFEST_ARRAYS):
-        if array.content(ARRAY_ID, 8) == identity:
-            at, count = array.vector(ARRAY_REFS)
-            return _Columns(body, at, count).checksums(ndim)
-    return Checksums(np.empty((0, ndim), dtype=np.int64), [])
-
-
-class _Columns:
-    """The references of an array. There are thousands of these tables, so NumPy reads them by column."""
-
-    def __init__(self, body: bytes, at: int, count: int) -> None:
-        self._bytes: Bytes = np.frombuffer(body, dtype=np.uint8)
-        if at + 4 * count > len(body):
-            raise FormatError("an offset points outside the file")
-        places = at + 4 * np.arange(count, dtype=np.int64)
-        self._table = places + self._numbers(places, 4)
-        signed = self._numbers(self._table, 4).astype(np.uint32).view(np.int32)
-        self._fields = self._table - signed
-        self._end = self._fields + self._numbers(self._fields, 2)
-
-    def _numbers(self, at: Ints, length: int) -> Ints:
-        """Little-endian numbers at these places."""
-        if at.size and (at.min() < 0 or at.max() + length > self._bytes.size):
-            raise FormatError("an offset points outside the file")
-        number = np.zeros(at.shape, dtype=np.int64)
-        for k in range(length):
-            number |= self._bytes[at + k].astype(np.int64) << 8 * k
-        return number
-
-    def _places(self, field: int) -> Ints:
-        """Where this field of each table lies, 0 for tables without it."""
-        entry = self._fields + 4 + 2 * field
-        has = np.flatnonzero(entry < self._end)
-        found = np.zeros(entry.shape, dtype=np.int64)
-        offset = self._numbers(entry[has], 2)
-        found[has] = np.where(offset > 0, self._table[has] + offset, 0)
-        return found
-
-    def checksums(self, ndim: int) -> Checksums:
-        vector = self._places(REF_INDEX)
-        vector = vector + self._numbers(vector, 4)
-        if (self._numbers(vector, 4) != ndim).any():
-            raise FormatError("chunks have a different number of dimensions from their array")
-        axes = [self._numbers(vector + 4 + 4 * k, 4) for k in range(ndim)]
-        index = np.stack(axes, axis=1) if axes else np.empty((vector.size, 0), dtype=np.int64)
-        checksum: list[Checksum] = [None] * vector.size
-        modified = self._places(REF_MODIFIED)
-        timed = np.flatnonzero(modified)
-        for row, seconds in zip(timed.tolist(), self._numbers(modified[timed], 4).tolist(), strict=True):
-            checksum[row] = seconds or None
-        self._put_etags(checksum)
-        return Checksums(index, checksum)
-
-    def _put_etags(self, checksum: list[Checksum]) -> None:
-        etag = self._places(REF_ETAG)
-        rows = np.flatnonzero(etag)
-        if not rows.size:
-            return
-        # Chunks of a file share its checksum: few of the texts differ, so each distinct one is decoded once.
-        text = etag[rows] + self._numbers(etag[rows], 4)
-        length = self._numbers(text, 4)
-        for size in np.unique(length).tolist():
-            those = np.flatnonzero(length == size)
-            at = text[those] + 4
-            if at.max() + size > self._bytes.size:
-                raise FormatError("an offset points outside the file")
-            raw = np.ascontiguousarray(self._bytes[at[:, None] + np.arange(size)]).tobytes()
-            known: dict[bytes, str] = {}
-            for k, row in enumerate(rows[those].tolist()):
-                cut = raw[k * size : (k + 1) * size]
-                if cut not in known:
-                    known[cut] = cut.decode("utf-8", "surrogateescape")
-                checksum[row] = known[cut]
+def _checksums(references: _Tables) -> list[Checksum]:
+    checksums: list[Checksum] = [seconds or None for seconds in references.numbers(REF_MODIFIED, 4).tolist()]
+    known: dict[bytes, str] = {}  # chunks of a file share its checksum
+    for row, etag in references.texts(REF_ETAG).items():
+        if etag not in known:
+            known[etag] = etag.decode("utf-8", "surrogateescape")
+        checksums[row] = known[etag]
+    return checksums
