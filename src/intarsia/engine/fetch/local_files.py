@@ -2,7 +2,7 @@
 
 The system is told which files come next if they are not in memory: it then reads many at a time, where a
 reader would wait for one after the other. Checking whether a file is in memory takes less than a microsecond,
-and nothing else is done for files that are.
+and nothing else is done where the first of many is.
 
 For inner chunks of a shard, one open file serves the index and the chunks. A shard that is replaced during a
 read is read as it was. Its index is remembered for as long as the system says that the file is the same.
@@ -43,13 +43,10 @@ if TYPE_CHECKING:
 
 
 MAX_FILES = 64
-"""This many files are on their way at a time: with 32, reads took a third longer."""
+"""The system is told about so many files at a time: with 32, reads took a third longer."""
 
 MAX_BYTES = 16 << 20
 """This many bytes are on their way at a time, and no more than that of a single file."""
-
-LOOK_EVERY = 16
-"""After a file that is in memory, this many are passed over before the next check."""
 
 _NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _CAN_TELL = _NO_WAIT != 0 and hasattr(os, "posix_fadvise")
@@ -88,9 +85,8 @@ def files_in_turn(
     `open_file` opens the file at a position; if it raises OSError, `otherwise` says what replaces the file's
     bytes, or raises. The bytes of each file are wanted from `starts` on, all of them if the length is None.
     """
-    each = min(max(decoder.nbytes, 1), MAX_BYTES)
-    step = min(MAX_FILES, MAX_BYTES // each)
-    look_at = announced = 0
+    nbytes = min(max(decoder.nbytes, 1), MAX_BYTES)
+    ahead = min(MAX_FILES, MAX_BYTES // nbytes)
     for i, (first, length) in enumerate(zip(starts, lengths, strict=True)):
         try:
             file = open_file(i)
@@ -99,33 +95,24 @@ def files_in_turn(
                 raise
             yield otherwise(i, error)
             continue
-        if i >= look_at:
-            if i < announced or not is_in_memory(file, max(0, first)):
-                coming = range(max(announced, i + 1), min(i + 1 + step, len(starts)))
-                announced = _announce(open_file, coming, starts, each)
-                look_at = i + max(1, step // 2)
-            else:
-                look_at = i + LOOK_EVERY
+        if i % ahead == 0 and not is_in_memory(file, max(0, first)):
+            for coming in range(i + 1, min(i + ahead, len(starts))):
+                _announce(open_file, coming, max(0, starts[coming]), nbytes)
         yield from one_span(file, first, length, not decoder.is_raw)
 
 
-def _announce(open_file: Callable[[int], int], coming: range, starts: Sequence[int], nbytes: int) -> int:
-    """Tell the system about the files that come next; returns the first that it was not told about."""
-    for position in coming:
-        try:
-            file = open_file(position)
-        except (OSError, IntarsiaError) as error:
-            if signal_failure(error) is not None:
-                raise
-            continue  # the error is raised when it is read
-        try:
-            start = max(0, starts[position])
-            if position == coming.start and is_in_memory(file, start):
-                return position  # and so are those after it, as far as can be told
-            os.posix_fadvise(file, start, nbytes, os.POSIX_FADV_WILLNEED)
-        finally:
-            os.close(file)
-    return coming.stop
+def _announce(open_file: Callable[[int], int], position: int, start: int, nbytes: int) -> None:
+    """Tell the system that a file comes next."""
+    try:
+        file = open_file(position)
+    except (OSError, IntarsiaError) as error:
+        if signal_failure(error) is not None:
+            raise
+        return  # the error is raised when it is read
+    try:
+        os.posix_fadvise(file, start, nbytes, os.POSIX_FADV_WILLNEED)
+    finally:
+        os.close(file)
 
 
 SMALL_CHUNK = 16 << 10
