@@ -125,7 +125,9 @@ class S3:
     def __call__(self, values, folder):
         server = self.server()
         repository = open_repository(server.new_location(), create=True, **server.options)
-        yield committed(repository, values)
+        config = repository.config
+        config.inline_chunk_threshold_bytes = 0
+        yield committed(repository.reopen(config), values)
 
 
 s3 = S3()

@@ -316,7 +316,7 @@ class ChunkWriter:
         self._batches: Iterator[Batch] = chain([first] if second is None else [first, second], cut)
         # When the only batch is stored, so is everything.
         self._async_writer = AsyncWriter(store, look if second is None else None)
-        self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store)
+        self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store).for_member(work.source)
         self._reading: set[PendingBytes] = set()
         self._stop = threading.Event()
         self._lock = threading.Lock()

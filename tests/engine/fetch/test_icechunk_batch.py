@@ -37,7 +37,7 @@ def test_chunks_come_in_the_order_asked_for(repository, per_call, monkeypatch):
     monkeypatch.setattr(icechunk_batch, "KEYS_PER_CALL", per_call)
     store = repository.readonly_session("main").store
     source = only_member(store)
-    fetcher = IcechunkSession(safe_store(store))
+    fetcher = IcechunkSession(safe_store(store)).for_member(source)
     found = list(fetcher.begin([ByteRanges(source, np.array([3, 4, 0])), ByteRanges(source, np.array([1]))]))
     assert found[1] is None
     for data, first in zip((found[0], found[2], found[3]), (300, 0, 100), strict=True):

@@ -68,13 +68,16 @@ def test_all_arrays_of_an_immutable_session_share_one_fetcher(repository):
     assert fetcher_for(writable) is not fetcher_for(writable)
 
 
-def test_inlined_chunks_are_read_without_icechunk(tmp_path, monkeypatch):
-    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "small")))
+@pytest.mark.parametrize("place", ["files", "memory"])
+def test_inlined_chunks_are_read_without_icechunk(tmp_path, monkeypatch, place):
+    storages = icechunk.local_filesystem_storage(str(tmp_path / "small")), icechunk.in_memory_storage()
+    repository = icechunk.Repository.create(storages[place == "memory"])
     session = repository.writable_session("main")
     zarr.create_array(session.store, name="a", data=np.arange(6, dtype="u1"), chunks=(2,))
     session.commit("inlined")
     assert not (tmp_path / "small" / "chunks").exists()
     reader = intarsia.reader(zarr.open_array(repository.readonly_session("main").store, path="a", mode="r"))
+    assert fetchers(reader) == {"Icechunk, inlined chunks"}
     monkeypatch.setattr(IcechunkSession, "get_all", None)
     monkeypatch.setattr(IcechunkSession, "get_now", None)
     assert reader[...].tolist() == [0, 1, 2, 3, 4, 5]

@@ -36,7 +36,7 @@ def listed(store, sources):
     """The tables of some members."""
     session = IcechunkSession(_icechunk.safe_store(store))
     session.sizes([(source, np.arange(source.blobs)) for source in sources])
-    return [session.listed(source) for source in sources]
+    return [session.references(source) for source in sources]
 
 
 def test_the_kinds_are_those_of_icechunk():
@@ -50,7 +50,7 @@ def test_every_stored_chunk_has_a_row(array):
     assert found.blob.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 15]
     assert found.rows(np.array([15, 8, 0, 99])).tolist() == [8, -1, 0, -1]
     assert found.sizes(np.array([15, 8, 0])).tolist() == [1600, -1, 1600]
-    assert found.is_here
+    assert found.kinds == {_icechunk.NATIVE}
 
 
 def test_batches_are_joined(array, monkeypatch):

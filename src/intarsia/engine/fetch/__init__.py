@@ -1,8 +1,8 @@
 """Fetching encoded chunks: one entry point for every kind of store, each read in the fastest safe way.
 
 - `store` has the protocols, and reads any store of zarr's; `local_files` reads files on this machine.
-- `icechunk` chooses how to read a session; `virtual` reads virtual chunks, and leaves what it may not or
-  cannot read to Icechunk; `icechunk_checksums` tells whether sources changed; `byte_ranges` joins ranges.
+- `icechunk` reads a session; `virtual` says which files outside it may be read directly, and reads them;
+  `icechunk_checksums` tells whether these changed; `byte_ranges` joins ranges.
 - `symlinks` refuses links that lead out of a store; `read_errors` puts failures into helpful words.
 """
 

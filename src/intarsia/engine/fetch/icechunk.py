@@ -1,9 +1,10 @@
 """Fetching from Icechunk: where the chunks of a member are, and many chunks per call wherever they are.
 
-`References` is what Icechunk knows about the chunks of a member, by column. `IcechunkSession` leaves reads to
-Icechunk, in batches, unless it knows something faster for a member: `SessionFiles` for files on this machine,
-`SourceObjects` of `virtual.py` where that saves requests. What they cannot read, also a file that cannot be
-opened, is left to Icechunk, which says what is wrong.
+`References` is what Icechunk knows about the chunks of a member, by column; `IcechunkSession` keeps them.
+`SessionFiles` reads chunks that are in memory or in files on this machine. `SessionRequests` leaves the rest
+to Icechunk, in batches. Objects elsewhere it requests itself if the repository may read them: Icechunk makes
+one request for each virtual chunk; here neighbours come together, even those of several members. What cannot
+be read in such a way is left to Icechunk, which reads it or says why it cannot.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -25,7 +26,15 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import get_many
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, IcechunkStore, chunk_table, repository_folder
 from intarsia.engine.chunk_cache import BoundedCache
-from intarsia.engine.fetch.byte_ranges import FILES, REMOTE, coalesce_ranges, coalesce_spans
+from intarsia.engine.fetch.byte_ranges import (
+    FILES,
+    REMOTE,
+    Limits,
+    RangeRequests,
+    coalesce_ranges,
+    coalesce_spans,
+    group_ranges,
+)
 from intarsia.engine.fetch.icechunk_checksums import FormatError, Snapshot, read_checksums
 from intarsia.engine.fetch.local_files import files_in_turn
 from intarsia.engine.fetch.store import (
@@ -33,6 +42,7 @@ from intarsia.engine.fetch.store import (
     ByteRanges,
     Cost,
     DeferredBytes,
+    FileSpan,
     KeyRange,
     LoopFetch,
     cost_of,
@@ -41,16 +51,17 @@ from intarsia.engine.fetch.store import (
 )
 from intarsia.engine.fetch.symlinks import CheckedFolders, may_follow, open_file, refuse_links_out
 from intarsia.engine.fetch.virtual import (
-    REQUESTS_PER_CHUNK,
-    CoalescedFetcher,
+    ChangedError,
     Container,
+    OpenSource,
     ReferencedFile,
     ReferencedFiles,
+    RefusedError,
     SourceAccess,
-    SourceObjects,
-    read_coalesced,
+    request_bytes,
 )
 from intarsia.engine.thread_pool import run_in_threads
+from intarsia.errors import ChunkDecodeError
 from intarsia.extras import is_installed
 from intarsia.parallel import check_store
 
@@ -61,6 +72,10 @@ if TYPE_CHECKING:
     from intarsia.engine.prepared_member import EngineMember
     from intarsia.manifest.region_table import Ints
 
+
+REQUESTS_PER_CHUNK = 4
+"""zarr's `async.concurrency` counts the chunks that are fetched and decoded at a time. Requests mostly wait,
+so this many are made for each of those chunks."""
 
 KEYS_PER_CALL = 50
 KEYS_AT_A_TIME = 10
@@ -114,13 +129,16 @@ class References:
     files: list[ReferencedFile] = field(repr=False)
     """Files elsewhere that may be read without Icechunk."""
 
+    is_complete: bool
+    """Whether every chunk of the grid is stored, so that its position is its row."""
+
     has_checksums: bool = False
     """Whether the checksums of these files are known, without which they are not read."""
 
     @cached_property
-    def is_here(self) -> bool:
-        """Whether all chunks are in files of the repository, or inlined."""
-        return bool(((self.kind == NATIVE) | (self.kind == INLINE)).all())
+    def kinds(self) -> frozenset[int]:
+        """Where chunks are: in files of the repository, elsewhere, or inlined."""
+        return frozenset(np.unique(self.kind).tolist())
 
     @cached_property
     def is_in_source_files(self) -> bool:
@@ -135,7 +153,9 @@ class References:
         return self.has_checksums and any(not file.container.is_local for file in self.files)
 
     def rows(self, blob: Ints) -> Ints:
-        """The row of each position, -1 for chunks that are not stored."""
+        """The row of each position in the grid, -1 for chunks that are not stored."""
+        if self.is_complete:
+            return blob
         if not self.blob.size:
             return np.full(blob.shape, -1, dtype=np.int64)
         at = np.minimum(np.searchsorted(self.blob, blob), self.blob.size - 1)
@@ -223,7 +243,8 @@ def _table(chunks: ChunkTable, source: EngineMember, sources: ReferencedFiles | 
                 files.append(ReferencedFile(location, container))
         file[k] = numbers[location]
     columns = chunks.offset[rows], chunks.nbytes[rows]
-    return References(blob, kind, np.array(names, dtype="S"), *columns, inlined, file, files)
+    is_complete = blob.size == source.blobs
+    return References(blob, kind, np.array(names, dtype="S"), *columns, inlined, file, files, is_complete)
 
 
 def _failures() -> tuple[type[Exception], ...]:
@@ -242,12 +263,11 @@ type ReferenceKey = tuple[str, tuple[int, ...]]
 class IcechunkSession:
     """A session of Icechunk; what a read-only one says about its chunks is requested once and kept."""
 
-    in_threads, looks_into_shards, supports_ranges = False, False, True
+    looks_into_shards, supports_ranges = False, True
 
     def __init__(self, store: IcechunkStore) -> None:
         self.store = store
         self.immutable = store.is_immutable
-        self.name = "Icechunk, in batches"
         folder = repository_folder(store) if self.immutable and CAN_READ_FILES else None
         self.folder = folder if folder is not None and folder.is_dir() else None
         """The directory of a repository on this machine, if its files can be read."""
@@ -259,14 +279,17 @@ class IcechunkSession:
         if self.folder is not None:
             self._repository = Container(self.folder.as_uri() + "/")
         self._listed_at_a_time = 1 if self.is_near else MEMBERS_LISTED_AT_A_TIME
-        requests = REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency")
+        requests = max(1, REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency"))
         self._calls = max(1, requests // KEYS_AT_A_TIME)
         self._gate = asyncio.Semaphore(self._calls)
         self._references: dict[ReferenceKey, References] = {}
         self._knowing = threading.Lock()
+        self._inlined = SessionFiles(self, "Icechunk, inlined chunks")
         self._chunk_files = SessionFiles(self, "Icechunk, chunk files")
         self._source_files = SessionFiles(self, "source files, neighbours joined")
-        self._source_objects = SourceObjects(self)
+        self._batches = SessionRequests(self, "Icechunk, in batches")
+        self._source_objects = SessionRequests(self, "source objects, neighbours joined")
+        self.object_gate = asyncio.Semaphore(requests)
         self._is_checked: set[str] = set()
 
     @cached_property
@@ -277,10 +300,6 @@ class IcechunkSession:
     def references(self, source: EngineMember) -> References | None:
         """Where the chunks of a member are, if that is known already; a read-only session keeps it."""
         return self._references.get((source.path, source.blob_grid))
-
-    def listed(self, source: EngineMember) -> References:
-        """The same for a member whose sizes are known."""
-        return self._references[source.path, source.blob_grid]
 
     def sizes(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[Ints | None]:
         if not self.immutable:
@@ -361,15 +380,14 @@ class IcechunkSession:
 
     def for_member(self, source: EngineMember) -> Fetcher:
         table = self.references(source)
-        if table is not None and CAN_READ_FILES:
-            if table.is_here and self.folder is not None:
-                return self._chunk_files
-            has_chunk_files = bool((table.kind == NATIVE).any())
-            if table.is_in_source_files and (self.folder is not None or not has_chunk_files):
+        if table is not None and (self.folder is not None or NATIVE not in table.kinds):
+            if VIRTUAL not in table.kinds:
+                return self._chunk_files if NATIVE in table.kinds else self._inlined
+            if CAN_READ_FILES and table.is_in_source_files:
                 return self._source_files
-        if table is None or not table.is_here:
+        if table is None or VIRTUAL in table.kinds:
             self.check_links(source.path, many=source.blobs > MAX_CHUNKS_LISTED)
-        return self._source_objects if table is not None and table.is_partly_remote else self
+        return self._source_objects if table is not None and table.is_partly_remote else self._batches
 
     def check_links(self, path: str, *, many: bool = False) -> None:
         """Raise `ReadError` if a link leads out of the repository, or if an array refers to a file behind a
@@ -385,31 +403,6 @@ class IcechunkSession:
             refuse_links_out(chunks)  # small chunks are inlined, so there may be no chunk files
         self.sources.check_links(lambda: chunk_table(self.store, path).location, MAX_ENTRIES if many else 0)
         self._is_checked.add(path)
-
-    def request_numbers(self, spans: Sequence[ByteRanges]) -> None:
-        return None
-
-    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
-        """Inlined chunks come with the references, and cost nothing."""
-        fetched = []
-        for item in spans:
-            table = self.references(item.source)
-            if table is not None:
-                rows = table.rows(item.blob)
-                stored = np.flatnonzero((rows >= 0) & (table.kind[rows] != INLINE))
-                item = item.select(stored)
-                if item.nbytes is None:
-                    item = item._replace(nbytes=table.nbytes[rows[stored]])
-            fetched.append(item)
-        return cost_of(coalesce_spans(fetched)[0])
-
-    def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
-        check_store(self.store)
-        ranges, parts = coalesce_spans(spans)
-        return LoopFetch(self._get(list(requests_of(ranges)), parts))
-
-    async def _get(self, requests: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        return parts(await self.get_all(requests))
 
     async def get_all(self, requests: list[KeyRange]) -> list[Any]:
         """Values in the requested order, exceptions among them; None for what is not stored."""
@@ -455,31 +448,141 @@ def _range(byte_range: Any) -> tuple[int | None, int | None]:
     return (None, suffix) if suffix is not None else (byte_range.start, byte_range.end)
 
 
-class SessionFiles(CoalescedFetcher):
-    """Files on this machine: those of the repository and of sources; inlined chunks are in memory already."""
+class FileRanges(NamedTuple):
+    """Ranges of files elsewhere, for everything requested, in order."""
+
+    owner: Ints
+    """Number of the file in `files`; -1 for what is not read from such a file."""
+
+    start: Ints
+    """The first byte of each range in its file."""
+
+    nbytes: Ints
+    files: list[ReferencedFile]
+
+    @classmethod
+    def of(
+        cls, tables: Sequence[References | None], spans: Sequence[ByteRanges], *, local: bool
+    ) -> FileRanges:
+        """What is read from files of this machine, or from elsewhere. Files are numbered afresh: members
+        that share a file share its number."""
+        numbers: dict[tuple[str, Any], int] = {}
+        files: list[ReferencedFile] = []
+        columns: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, dtype=np.int64),) * 3]
+        for table, item in zip(tables, spans, strict=True):
+            if table is None:
+                columns.append((np.full(item.blob.shape, -1), item.blob, item.blob))
+                continue
+            rows = table.rows(item.blob)
+            used, where = np.unique(np.where(rows >= 0, table.file[rows], -1), return_inverse=True)
+            shared = np.full(used.shape, -1, dtype=np.int64)
+            for k, file in enumerate(table.files[n] if n >= 0 else None for n in used.tolist()):
+                if file is not None and file.container.is_local == local:
+                    shared[k] = numbers.setdefault((file.url, file.checksum), len(files))
+                    if shared[k] == len(files):
+                        files.append(file)
+            columns.append((shared[where], *table.places(rows, item)))
+        owner, start, nbytes = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return cls(owner, start, nbytes, files)
+
+    def coalesce(self, spans: Sequence[ByteRanges], limits: Limits) -> tuple[Ints, RangeRequests]:
+        """The positions of what is read from files, and the requests for it: those that the spans name, if
+        they name any."""
+        own = np.flatnonzero(self.owner >= 0)
+        columns = self.owner[own], self.start[own], self.nbytes[own]
+        numbers = [item.request for item in spans]
+        known = [number for number in numbers if number is not None]
+        if numbers and len(known) == len(numbers):
+            return own, group_ranges(np.concatenate(known)[own], *columns)
+        return own, coalesce_ranges(*columns, limits)
+
+
+class _SessionFetcher:
+    """Chunks of a session's members, neighbours in source files together: files of this machine, or objects
+    elsewhere."""
+
+    in_threads: bool
+    limits: Limits
 
     def __init__(self, session: IcechunkSession, name: str) -> None:
-        super().__init__(session, name, FILES, local=True)
+        self._session, self.name = session, name
 
-        self._folder = b"" if session.folder is None else os.fsencode(session.folder / "chunks") + b"/"
+    def _ranges(self, spans: Sequence[ByteRanges]) -> FileRanges | None:
+        """What is read from source files; None if nothing is."""
+        tables = [self._session.references(item.source) for item in spans]
+        if not any(table is not None and table.files for table in tables):
+            return None
+        return FileRanges.of(tables, spans, local=self.in_threads)
+
+    def request_numbers(self, spans: Sequence[ByteRanges]) -> list[Ints] | None:
+        ranges = self._ranges(spans)
+        if ranges is None:
+            return None
+        own, requests = ranges.coalesce([], self.limits)
+        number = requests.owner.size + np.arange(ranges.owner.size)
+        number[own] = requests.request
+        return _split(number, spans)
+
+    def cost(self, spans: Sequence[ByteRanges]) -> Cost:
+        ranges = self._ranges(spans)
+        if ranges is None:
+            return self._cost_of_others(spans)
+        _, requests = ranges.coalesce(spans, self.limits)
+        owners = zip(spans, _split(ranges.owner, spans), strict=True)
+        others = self._cost_of_others([item.select(np.flatnonzero(mine < 0)) for item, mine in owners])
+        nbytes = None if others.nbytes is None else requests.nbytes + others.nbytes
+        return Cost(requests.owner.size + others.requests, nbytes)
+
+    def _cost_of_others(self, spans: Sequence[ByteRanges]) -> Cost:
+        """What is not in source files; inlined chunks come with the references, and cost nothing."""
+        fetched = []
+        for item in spans:
+            table = self._session.references(item.source)
+            if table is not None:
+                rows = table.rows(item.blob)
+                stored = np.flatnonzero((rows >= 0) & (table.kind[rows] != INLINE))
+                item = item.select(stored)
+                if item.nbytes is None:
+                    item = item._replace(nbytes=table.nbytes[rows[stored]])
+            fetched.append(item)
+        return cost_of(coalesce_spans(fetched)[0])
+
+
+def _split(column: Ints, spans: Sequence[ByteRanges]) -> list[Ints]:
+    """A column of all that is requested, divided by member."""
+    return np.split(column, np.cumsum([item.blob.size for item in spans])[:-1])
+
+
+class SessionFiles(_SessionFetcher):
+    """Files on this machine: those of the repository and of sources; inlined chunks are in memory already."""
+
+    in_threads, limits = True, FILES
 
     def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         return DeferredBytes(partial(self._read, spans))
 
     def _read(self, spans: Sequence[ByteRanges]) -> Generator[Encoded | None]:
-        if any(self._session.listed(item.source).files for item in spans):
-            yield from read_coalesced(spans, self._ranges(spans), self._of_repository, self._session.get_now)
+        ranges = self._ranges(spans)
+        if ranges is not None:
+            yield from self._coalesced(spans, ranges)
             return
         for item in spans:
             yield from self._of_repository(item)
 
-    def _of_repository(self, spans: ByteRanges) -> Generator[Encoded | None]:
+    def _of_repository(self, spans: ByteRanges) -> Iterable[Encoded | None]:
         """Chunks in files of the repository, or inlined."""
-        table = self._session.listed(spans.source)
+        table = self._session.references(spans.source)
+        assert table is not None
         rows = table.rows(spans.blob)
         starts, lengths = (column.tolist() for column in table.places(rows, spans))
+
+        def inlined(i: int) -> memoryview:
+            return memoryview(table.inlined[int(rows[i])])[starts[i] : starts[i] + lengths[i]]
+
+        if NATIVE not in table.kinds:
+            return map(inlined, range(rows.size))
         names, native = table.name[rows].tolist(), (table.kind[rows] == NATIVE).tolist()
-        folder = self._folder
+        folder = os.fsencode(self._session.folder or "") + b"/chunks/"
 
         def opened(i: int) -> int:
             if not native[i]:
@@ -487,8 +590,106 @@ class SessionFiles(CoalescedFetcher):
             return open_file(folder + names[i], folder)
 
         def otherwise(i: int, _: OSError) -> Encoded | None:
-            if native[i]:
-                return self._session.get_now(spans.select(slice(i, i + 1)))
-            return memoryview(table.inlined[int(rows[i])])[starts[i] : starts[i] + lengths[i]]
+            return self._session.get_now(spans.select(slice(i, i + 1))) if native[i] else inlined(i)
 
         return files_in_turn(opened, starts, lengths, spans.source.decoder, otherwise)
+
+    def _coalesced(self, spans: Sequence[ByteRanges], ranges: FileRanges) -> Generator[Encoded | None]:
+        """Everything that is requested, in order; neighbours in a source file in one go."""
+        positions, requests = ranges.coalesce(spans, FILES)
+        request = np.full(ranges.owner.shape, -1, dtype=np.int64)
+        request[positions] = requests.request
+        pieces = np.bincount(requests.request, minlength=requests.owner.size).tolist()
+        columns = (column.tolist() for column in (request, ranges.start, ranges.nbytes))
+        places = ((item, slice(i, i + 1)) for item in spans for i in range(item.blob.size))
+        current, content, sources = -1, b"", OpenSource(ranges.files)
+        try:
+            for (item, at), number, first, length in zip(places, *columns, strict=True):
+                if number < 0:
+                    yield from self._of_repository(item.select(at))
+                    continue
+                begin = int(requests.first[number])
+                try:
+                    file = sources.open(int(requests.owner[number]))
+                    if pieces[number] == 1:
+                        yield FileSpan(file, first, length)
+                        continue
+                    if number != current:
+                        content, current = os.pread(file, int(requests.last[number]) - begin, begin), number
+                except (OSError, ChangedError) as error:
+                    if isinstance(error, OSError) and error.errno is None:  # raised by a signal handler
+                        raise
+                    yield self._session.get_now(item.select(at))
+                    continue
+                piece = memoryview(content)[first - begin : first - begin + length]
+                if len(piece) < length:
+                    raise ChunkDecodeError(f"its file is cut off: it has {len(piece)} of {length} bytes")
+                yield piece
+        finally:
+            sources.close()
+
+
+class SessionRequests(_SessionFetcher):
+    """Objects elsewhere, and all that is left to Icechunk, on the event loop, many requests at a time."""
+
+    in_threads, limits = False, REMOTE
+
+    def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
+        check_store(self._session.store)
+        ranges = self._ranges(spans)
+        if ranges is not None and ranges.files:
+            return LoopFetch(self._get_objects(spans, ranges))
+        requests, parts = coalesce_spans(spans)
+        return LoopFetch(self._get(list(requests_of(requests)), parts))
+
+    async def _get(self, requests: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        return parts(await self._session.get_all(requests))
+
+    async def _get_objects(self, spans: Sequence[ByteRanges], ranges: FileRanges) -> list[Any]:
+        own, requests = ranges.coalesce(spans, self.limits)
+        keys = list(requests_of(spans))
+        items: list[Any] = [None] * len(keys)
+        rest = np.flatnonzero(ranges.owner < 0).tolist()
+        columns = (column.tolist() for column in (requests.owner, requests.first, requests.last))
+        transfers = [
+            self._request(ranges.files[owner], *place) for owner, *place in zip(*columns, strict=True)
+        ]
+        others, *contents = await asyncio.gather(self._session.get_all([keys[k] for k in rest]), *transfers)
+        for k, item in zip(rest, others, strict=True):
+            items[k] = item
+        refused: dict[int, list[int]] = {}
+        first, start, nbytes = requests.first.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
+        for k, number in zip(own.tolist(), requests.request.tolist(), strict=True):
+            content = contents[number]
+            if isinstance(content, RefusedError):
+                refused.setdefault(number, []).append(k)
+            elif isinstance(content, Exception):
+                items[k] = content
+            else:
+                begin = start[k] - first[number]
+                items[k] = memoryview(content)[begin : begin + nbytes[k]]
+        again = [self._ask_icechunk(items, keys, places, contents[n]) for n, places in refused.items()]
+        await asyncio.gather(*again)
+        return items
+
+    async def _request(self, file: ReferencedFile, first: int, last: int) -> Any:
+        async with self._session.object_gate:
+            return await request_bytes(file, first, last)
+
+    async def _ask_icechunk(
+        self, items: list[Any], keys: list[KeyRange], places: list[int], why: RefusedError
+    ) -> None:
+        """Ask Icechunk for the pieces of a file that was refused; for the first it will say why.
+
+        It ignores what a web server says about a file, so one that has changed stays refused.
+        """
+        head, *rest = places
+        (items[head],) = await self._session.get_all([keys[head]])
+        if isinstance(why, ChangedError) and not isinstance(items[head], Exception):
+            items[head] = OSError(str(why))
+        if isinstance(items[head], Exception):
+            found = [items[head]] * len(rest)
+        else:
+            found = await self._session.get_all([keys[k] for k in rest])
+        for k, item in zip(rest, found, strict=True):
+            items[k] = item

@@ -105,7 +105,7 @@ class Fetcher(Protocol):
         """Start to fetch, and return where the bytes will be."""
 
 
-class StoreFetcher(Fetcher, Protocol):
+class StoreFetcher(Protocol):
     """What is known about a store, and the way to get chunks that is best for each member."""
 
     is_near: bool
