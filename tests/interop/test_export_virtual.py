@@ -193,6 +193,24 @@ def test_what_no_zarr_array_can_show_is_refused_before_there_is_a_repository(mak
     assert not (tmp_path / "new").exists()
 
 
+def test_an_export_that_fails_while_it_is_written_leaves_nothing(archive, tmp_path):
+    def fail(done, total):
+        if done:
+            raise ValueError("the disk is full")
+
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="the disk is full"):
+        intarsia.export(archive, tmp_path / "new" / "plain", to="virtual", progress=fail)
+    assert sorted(tmp_path.iterdir()) == before
+    there = intarsia.open_repository(tmp_path / "there", create=True)
+    with pytest.raises(ValueError, match="the disk is full"):
+        intarsia.export(archive, tmp_path / "there", to="virtual", progress=fail)
+    assert len(list(there.ancestry(branch="main"))) == 1
+    assert (tmp_path / "there").exists()
+    intarsia.export(archive, tmp_path / "new" / "plain", to="virtual")
+    assert len(list(intarsia.open_repository(tmp_path / "new" / "plain").ancestry(branch="main"))) == 2
+
+
 def test_arguments_that_cannot_be_meant_are_refused(archive, tmp_path):
     new = tmp_path / "new"
     for error, arguments in (

@@ -37,7 +37,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import remove_empty_groups_on_failure
 from intarsia.progress import Progress, silent
 from intarsia.versions.authorization import with_containers_of
-from intarsia.versions.repository import check_name, open_repository
+from intarsia.versions.repository import check_name, open_repository, removed_if_creation_fails
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import ResolvedStore, Version, as_repository, open, resolve_store
 
@@ -169,7 +169,8 @@ def export(
     arrays, whose chunks are ranges of the source files. If there are several, they are groups below `path`,
     named after their indices, such as `time0-30`. Packed values keep their packing as attributes, which
     xarray decodes. Reversed or transposed regions and codecs of intarsia are refused before anything is
-    created. `intarsia.archives.to_kerchunk` writes the same parts as kerchunk references.
+    created; if the export fails later, an empty repository may stay in a bucket.
+    `intarsia.archives.to_kerchunk` writes the same parts as kerchunk references.
 
     Args:
         to: `"zarr"` copies the values; `"virtual"` refers to the source files of an ingested dataset.
@@ -260,15 +261,14 @@ def _export_virtual(
     if source.repo is None:
         raise TypeError("only a dataset in an Icechunk repository can be exported as virtual arrays")
     source_path, path = source_path.strip("/"), path.strip("/")
-    parts = VirtualParts(
-        source.store, source_path
-    )  # refuses what cannot be expressed, before there is a place
-    repo = with_containers_of(open_repository(store, create=True), source.repo)
-    replaces_source = overwrite and f"{source_path}/".startswith(f"{path}/" if path else "")
-    if replaces_source and _has_snapshot(repo, source.snapshot_id):
-        raise OverwriteError(f"{source_path or '/'!r} cannot be exported onto itself")
-    with transaction(repo, message=f"export {source_path or 'a dataset'} as virtual arrays") as tx:
-        parts.write(_new_group(tx.store, path, overwrite=overwrite), progress)
+    parts = VirtualParts(source.store, source_path)  # refuses what cannot be expressed
+    with removed_if_creation_fails(store):
+        repo = with_containers_of(open_repository(store, create=True), source.repo)
+        replaces_source = overwrite and f"{source_path}/".startswith(f"{path}/" if path else "")
+        if replaces_source and _has_snapshot(repo, source.snapshot_id):
+            raise OverwriteError(f"{source_path or '/'!r} cannot be exported onto itself")
+        with transaction(repo, message=f"export {source_path or 'a dataset'} as virtual arrays") as tx:
+            parts.write(_new_group(tx.store, path, overwrite=overwrite), progress)
     return open_group(resolve_store(repo).store, path, "r")
 
 

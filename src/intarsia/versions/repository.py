@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -250,6 +251,28 @@ def local_directory(text: str) -> Path | None:
     if _scheme(text) != "file":
         return None
     return Path(os.path.realpath(Path(unquote(urlsplit(text).path) if is_url(text) else text).expanduser()))
+
+
+@contextmanager
+def removed_if_creation_fails(store: RepositoryLike) -> Iterator[None]:
+    """If a change fails that creates a local repository, remove it again, unless somebody committed to it."""
+    path = local_directory(os.fspath(store)) if isinstance(store, str | os.PathLike) else None
+    if path is None or path.exists():
+        yield
+        return
+    above = [folder for folder in path.parents if not folder.exists()]
+    try:
+        yield
+    except Exception:  # after Ctrl-C, writes may be on their way
+        if path.exists():
+            with lock_directory(path):
+                repo = open_repository(path)
+                if repo.list_branches() == {"main"} and len(list(repo.ancestry(branch="main"))) == 1:
+                    shutil.rmtree(path)
+            with suppress(OSError):  # somebody else uses one of the directories above
+                for folder in above:
+                    folder.rmdir()
+        raise
 
 
 def _storage(text: str, scheme: str, options: Mapping[str, Any]) -> icechunk.Storage:
