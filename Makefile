@@ -6,6 +6,7 @@
 # make torture   the long versions of the tests that kill, race and damage
 # make soak   what is tried for hours: a million damaged inputs, histories with kills, failing disks; resumable, ends
 #             with the table of docs/trust.md; make soak PARTS="damage disk" CASES=1000 for some of it
+# make peers   tests that zarr and xarray wrote for themselves, on our arrays; the counts go into docs/trust.md
 # make docs   the documentation site, into site/; SITE_URL=https://… says where it will be
 # make vectors   the test vectors of the formats through every reader on this machine; who reads what, into docs/
 # make bench   all benchmarks into docs/benchmarks.md; make bench CLAIMS="read_s3 nullable" for some of them
@@ -16,7 +17,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests test-min test-next torture soak lint types layers vectors javascript bench docs picture \
+.PHONY: help demo test tests test-min test-next torture soak peers lint types layers vectors javascript bench docs picture \
   browser owner clean
 
 # Tests start Python hundreds of times: it may keep what it has compiled.
@@ -106,6 +107,10 @@ test-next:
 
 torture: $(STAMP)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m torture -o faulthandler_timeout=3600
+
+# Tests of zarr and xarray, through our arrays; the sources of zarr's come from the package index.
+peers: $(STAMP)
+	$(BIN)/python -m peers --write
 
 soak: $(STAMP)
 	nice -n 15 $(BIN)/python -m soak $(PARTS) $(if $(CASES),--cases $(CASES))

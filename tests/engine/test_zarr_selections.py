@@ -121,6 +121,21 @@ def test_a_mask_has_the_shape_of_the_array(mask, logical):
         logical.get_mask_selection(mask)
 
 
+def test_values_go_into_out():
+    array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="i4")
+    array.append([1, 2, 3])
+    out = np.zeros(2, "i4")
+    assert array.get_basic_selection(slice(1, 3), out=out) is out
+    assert out.tolist() == [2, 3]
+    buffer = zarr.buffer.cpu.NDBuffer.from_numpy_array(out)
+    array.get_coordinate_selection([2, 0], out=buffer)
+    assert out.tolist() == [3, 1]
+    with pytest.raises(ValueError, match=r"out has the shape \(2,\), but the selection has \(1,\)"):
+        array.get_orthogonal_selection([0], out=out)
+    with pytest.raises(TypeError, match="out is a list: give a NumPy array"):
+        array.get_block_selection(0, out=[0, 0])
+
+
 def test_fields_of_structured_values(tmp_path):
     records = np.zeros(4, [("x", "i4"), ("y", "f4")])
     records["x"] = range(4)

@@ -36,7 +36,8 @@ type Fields = str | Sequence[str] | None
 
 class ZarrSelections:
     """The methods that code written for a `zarr.Array` calls. They read and write as brackets, `oindex` and
-    `vindex` do.
+    `vindex` do. `out`, an array or a buffer of zarr's of the right shape, gets the values; `fields` chooses
+    fields of structured values.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="int32")
@@ -68,27 +69,25 @@ class ZarrSelections:
         chunks of the lattice; in a plain array with shards, the shards."""
         return Blocks(self)
 
-    def get_basic_selection(self, selection: Any = ..., *, fields: Fields = None) -> np.ndarray[Any, Any]:
-        """Like `array[selection]` with integers and slices; `fields` chooses fields of structured values."""
-        return self.read(_with_fields(_basic(selection), fields), "basic")
+    def get_basic_selection(self, selection: Any = ..., *, out: Any = None, fields: Fields = None) -> Any:
+        """Like `array[selection]` with integers and slices."""
+        return _into(out, self.read(_with_fields(_basic(selection), fields), "basic"))
 
-    def get_orthogonal_selection(self, selection: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
-        """Like `array.oindex[selection]`; `fields` chooses fields of structured values."""
-        return self.read(_with_fields(selection, fields), "orthogonal")
+    def get_orthogonal_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
+        """Like `array.oindex[selection]`."""
+        return _into(out, self.read(_with_fields(selection, fields), "orthogonal"))
 
-    def get_coordinate_selection(self, selection: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
-        """Like `array.vindex[selection]` with coordinates in `selection`, an array for each axis; `fields`
-        chooses fields of structured values."""
-        return self.read(_with_fields(_coordinates(selection, self.shape), fields), "vectorized")
+    def get_coordinate_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
+        """Like `array.vindex[selection]` with coordinates in `selection`, an array for each axis."""
+        return _into(out, self.read(_with_fields(_coordinates(selection, self.shape), fields), "vectorized"))
 
-    def get_mask_selection(self, mask: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
-        """Like `array.vindex[mask]` with a `mask` in the shape of the array; `fields` chooses fields of
-        structured values."""
-        return self.read(_with_fields(_mask(mask, self.shape), fields), "vectorized")
+    def get_mask_selection(self, mask: Any, *, out: Any = None, fields: Fields = None) -> Any:
+        """Like `array.vindex[mask]` with a `mask` in the shape of the array."""
+        return _into(out, self.read(_with_fields(_mask(mask, self.shape), fields), "vectorized"))
 
-    def get_block_selection(self, selection: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
-        """Like `array.blocks[selection]`; `fields` chooses fields of structured values."""
-        return self.read(_with_fields(self._of_blocks(selection), fields), "basic")
+    def get_block_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
+        """Like `array.blocks[selection]`."""
+        return _into(out, self.read(_with_fields(self._of_blocks(selection), fields), "basic"))
 
     def set_basic_selection(self, selection: Any, value: Any) -> None:
         """Like `array[selection] = value` with integers and slices."""
@@ -130,7 +129,7 @@ class Blocks:
     def __init__(self, array: ZarrSelections) -> None:
         self._array = array
 
-    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
+    def __getitem__(self, selection: Any) -> Any:
         return self._array.get_block_selection(selection)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
@@ -156,6 +155,19 @@ def _elements(entry: Any, sizes: int | tuple[int, ...], length: int) -> slice:
     else:
         raise IndexError(f"blocks are chosen by whole numbers and slices without a step, not by {entry!r}")
     return slice(border(start), border(max(start, stop)))
+
+
+def _into(out: Any, values: Any) -> Any:
+    """`values`, in `out` if it is given."""
+    if out is None:
+        return values
+    target = out.as_ndarray_like() if hasattr(out, "as_ndarray_like") else out
+    if not isinstance(target, np.ndarray):
+        raise TypeError(f"out is a {type(out).__name__}: give a NumPy array, or a buffer of zarr's")
+    if target.shape != np.shape(values):
+        raise ValueError(f"out has the shape {target.shape}, but the selection has {np.shape(values)}")
+    target[...] = values
+    return target
 
 
 def _with_fields(selection: Any, fields: Fields) -> Any:

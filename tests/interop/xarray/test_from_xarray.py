@@ -159,6 +159,12 @@ def test_packed_values_are_unpacked_exactly_once():
     assert again.dtype == "i2"
 
 
+def test_none_means_no_fill_value():
+    dataset = xr.Dataset({"v": ("x", np.array([1.5, np.nan]))}, {"x": [0.5, 1.5]})
+    actual = check(dataset, encoding={name: {"_FillValue": None} for name in ("v", "x")})
+    assert all("_FillValue" not in actual[name].encoding for name in ("v", "x"))
+
+
 def test_a_float_fill_value_in_an_attribute_masks():
     dataset = xr.Dataset({"v": ("x", np.array([1.0, np.nan], "f4"))})
     actual = check(dataset, encoding={"v": {"_FillValue": np.float32(-9999.5)}})

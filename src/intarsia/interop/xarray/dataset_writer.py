@@ -182,6 +182,10 @@ class _DatasetWriter:
             elif variable.ndim == 1 and variable.dims[0] in self.growing:
                 variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
             encoded[name] = self.plain.encode_variable(variable, name=name)
+            if (
+                encoded[name].encoding.get("_FillValue", "unset") is None
+            ):  # xarray's word for no such attribute
+                del encoded[name].encoding["_FillValue"]
             if name in self.choices.encoding:
                 _check_keys(name, encoded[name])
             if name in grown:

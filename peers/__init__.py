@@ -1,0 +1,1 @@
+"""Tests that other people wrote, run through our objects; `make peers`."""

@@ -1,0 +1,176 @@
+"""Runs tests that other people wrote through our objects, and writes their counts into docs/trust.md.
+
+`python -m peers` runs all suites, `python -m peers "zarr: indexing, reader"` that one; `--write` puts the
+table into the page. The tests of zarr come from its source distribution, in the version that is installed;
+those of xarray are in its wheel. `differences.toml` has the tests that do not hold here, with a reason each.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+HERE = Path(__file__).parent
+WORK = HERE.parent / ".peers"
+"""Where sources and packages are kept, so that another run needs no network."""
+
+PAGE = HERE.parent / "docs/trust.md"
+BEGIN = "<!-- written by make peers -->\n"
+END = "<!-- end of what make peers writes -->\n"
+OPTIONS = """[pytest]
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+faulthandler_timeout = 600
+faulthandler_exit_on_timeout = true
+python_files = test_*.py xarray_backend.py
+markers =
+    flaky
+    network
+    slow
+    slow_hypothesis
+"""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests, and the arrays that they are given."""
+
+    name: str
+    what: str
+    tests: tuple[str, ...]
+    door: str = ""
+    differences: tuple[str, ...] = ()
+
+    @property
+    def of_zarr(self) -> bool:
+        return self.name.startswith("zarr")
+
+
+INDEXING = ("tests/test_indexing.py",)
+SUITES = (
+    Suite("zarr: indexing, reader", "`intarsia.reader`", INDEXING, "reader", ("zarr: indexing",)),
+    *(
+        Suite(
+            f"zarr: indexing, logical-{members}",
+            f"logical arrays of {members} member{'s' * (members > 1)}",
+            INDEXING,
+            f"logical-{members}",
+            ("zarr: indexing", "zarr: indexing, logical"),
+        )
+        for members in (1, 2, 3)
+    ),
+    Suite("zarr: properties", "hypothesis, `intarsia.reader`", ("tests/test_properties.py",), "reader"),
+    Suite(
+        "zarr: installed",
+        "zarr's arrays, with intarsia imported",
+        (
+            *INDEXING,
+            "tests/test_codecs",
+            "tests/test_dtype",
+            "tests/test_dtype_registry.py",
+            "tests/test_codec_pipeline.py",
+            "tests/test_config.py",
+            "tests/test_array.py",
+            "tests/test_array_stateful.py",
+            "tests/test_store/test_stateful.py",
+        ),
+    ),
+    Suite(
+        "xarray: CF encodings",
+        '`from_xarray` and `engine="intarsia"`',
+        (str(HERE / "xarray_backend.py"),),
+        "xarray",
+        ("xarray: CF encodings",),
+    ),
+)
+
+
+def pip(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "--quiet", *arguments], check=True)
+
+
+def prepare() -> Path:
+    """The folder with zarr's sources; beside it, the plugin for pytest that they need."""
+    release = f"zarr=={version('zarr')}"
+    sources = WORK / release.replace("==", "-")
+    if not sources.exists():
+        pip("download", "--no-deps", "--no-binary", "zarr", "--dest", str(WORK), release)
+        with tarfile.open(f"{sources}.tar.gz") as archive:
+            archive.extractall(WORK, filter="data")
+    if not (WORK / "packages").exists():
+        pip("install", "--no-deps", "--target", str(WORK / "packages"), "pytest-asyncio")
+    (WORK / "pytest.ini").write_text(OPTIONS)
+    return sources
+
+
+def run(suite: Suite, sources: Path) -> Counter[str]:
+    """The outcomes of a suite, counted; says which tests failed."""
+    table = tomllib.loads((HERE / "differences.toml").read_text())
+    differences = [pair for section in suite.differences for pair in table[section].items()]
+    result = WORK / "result.json"
+    result.unlink(missing_ok=True)
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(HERE / "plugin"), str(WORK / "packages"), *sys.path[1:]]),
+        "PEERS_DOOR": suite.door,
+        "PEERS_DIFFERENCES": json.dumps(differences),
+        "PEERS_RESULT": str(result),
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-c", str(WORK / "pytest.ini")]
+    command += ["--rootdir", str(sources if suite.of_zarr else HERE), "-p", "through_intarsia"]
+    command += [] if suite.of_zarr else ["-p", "xarray.tests.conftest"]
+    print(f"{suite.name} …", flush=True)
+    done = subprocess.run(
+        [*command, *suite.tests], cwd=sources, env=environment, capture_output=True, text=True
+    )
+    if not result.exists():
+        raise SystemExit(done.stdout[-4000:] + done.stderr[-4000:])
+    outcomes = json.loads(result.read_text())
+    counts = Counter(outcomes.values())
+    print(f"  {dict(counts)}")
+    for name, outcome in outcomes.items():
+        if outcome == "failed":
+            print(f"  failed: {name}")
+    if counts["failed"]:
+        print(done.stdout[-8000:])
+    return counts
+
+
+def table(results: dict[Suite, Counter[str]]) -> str:
+    """What the page shows."""
+    lines = [
+        "| tests of | given | pass | differ, explained | skipped there |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for suite, counts in results.items():
+        peer = suite.name.split(",")[0]
+        lines.append(
+            f"| {peer} | {suite.what} | {counts['passed']:,} | {counts['difference']} | {counts['skipped']} |"
+        )
+    versions = ", ".join(f"{name} {version(name)}" for name in ("zarr", "xarray"))
+    return "\n".join([*lines, "", f"Made by `make peers`, with {versions}.", ""])
+
+
+def main(arguments: list[str]) -> int:
+    names = [argument for argument in arguments if argument != "--write"]
+    suites = [suite for suite in SUITES if not names or suite.name in names]
+    WORK.mkdir(exist_ok=True)
+    sources = prepare()
+    results = {suite: run(suite, sources) for suite in suites}
+    text = table(results)
+    print(text)
+    failed = sum(counts["failed"] for counts in results.values())
+    if "--write" in arguments and not names and not failed:
+        page = PAGE.read_text()
+        head, rest = page.split(BEGIN)
+        PAGE.write_text(head + BEGIN + text + END + rest.split(END)[1])
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
