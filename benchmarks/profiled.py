@@ -77,7 +77,7 @@ def _writer(frame):
 
 def shares(job, seconds=LONG_ENOUGH):
     """The part of the processor time that each has, in a job that is run again and again for some time."""
-    found, before, main = Counter(), time.process_time(), threading.get_ident()
+    found, before, main, running = Counter(), time.process_time(), threading.get_ident(), True
 
     def look(_number, here):
         nonlocal before
@@ -90,15 +90,18 @@ def shares(job, seconds=LONG_ENOUGH):
         if not busy:
             found[WAITING] += spent
         before = time.process_time()  # what looking takes does not count
+        if running:  # a timer that repeats would interrupt looking too, again and again on a busy machine
+            signal.setitimer(signal.ITIMER_REAL, INTERVAL)
 
     job()
     usual = signal.signal(signal.SIGALRM, look)
     before = began = time.process_time()
-    signal.setitimer(signal.ITIMER_REAL, INTERVAL, INTERVAL)
+    signal.setitimer(signal.ITIMER_REAL, INTERVAL)
     try:
         while time.process_time() - began < seconds:
             job()
     finally:
+        running = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, usual)
     total = sum(found.values())

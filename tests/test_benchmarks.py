@@ -136,6 +136,8 @@ def test_copies_are_looked_for_after_functions_that_there_are():
         assert hasattr(known[file], function.partition(".")[0])
 
 
-def test_shares_make_up_the_whole():
+@pytest.mark.parametrize("interval", [profiled.INTERVAL, 0.00002])
+def test_shares_make_up_the_whole(monkeypatch, interval):
+    monkeypatch.setattr(profiled, "INTERVAL", interval)  # the shorter one ends before a look does
     found = profiled.shares(lambda: sorted(range(1000)), seconds=0.02)
     assert sum(found.values()) == pytest.approx(1)
