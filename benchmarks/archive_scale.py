@@ -45,7 +45,7 @@ import intarsia
 from benchmarks.ingest import by_virtualizarr
 from benchmarks.measure import headed, table, with_limits
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
-from intarsia.archives.plan.member_allocation import FULL
+from intarsia.archives.plan.ingest_plan import FULL
 from intarsia.archives.source_files import Identity, Sources
 from intarsia.versions.repository import LOG_ENTRIES
 

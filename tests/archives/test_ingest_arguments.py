@@ -74,7 +74,7 @@ def test_a_function_overrides_the_coordinate_of_a_file_or_leaves_it(restarts):
     [
         ({"order_by": "nothing"}, "its 'time_counter' cannot be determined: it has no variable 'nothing'"),
         ({"order_by": "t"}, "'t' has 2 axes"),
-        ({"order_by": "kt", "dims": {"time_counter": from_variable("run")}}, "both say where"),
+        ({"order_by": "kt", "dims": {"time_counter": from_variable("run")}}, "nothing else describes"),
         ({"order_by": "kt", "dims": {"other": from_variable("run")}}, "order_by= is for one dimension"),
         ({"order_by": "kt", "coordinate": len}, "one dimension that nothing else describes"),
         ({"coordinate": lambda url: None, "concat_dim": "n"}, "it has none, and None was given"),

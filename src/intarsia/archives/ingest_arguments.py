@@ -129,23 +129,37 @@ def check_concat_dims(
     return dims
 
 
-def add_order(
-    order_by: str | None, coordinate_sources: Mapping[str, CoordinateSource], dims: tuple[str, ...]
+def find_coordinate_sources(
+    dims: Mapping[str, CoordinateSource] | None,
+    order_by: str | None,
+    coordinate: Callable[[str], Any] | None,
+    concat_dims: tuple[str, ...],
 ) -> tuple[dict[str, CoordinateSource], list[str]]:
-    """Where coordinates come from if a variable gives the order; and the variables needed for that."""
-    known = dict(coordinate_sources)
-    if order_by is not None:
-        if len(dims) != 1:
+    """Where coordinates come from that are not those of the files; and the variables needed for that."""
+    known = dict(dims or {})
+    for option, source in (
+        ("order_by", None if order_by is None else from_variable(order_by)),
+        ("coordinate", None if coordinate is None else _FromURL(coordinate)),
+    ):
+        if source is None:
+            continue
+        if len(concat_dims) != 1 or concat_dims[0] in known:
             raise IngestError(
-                f"{argument('order_by')} is for one dimension; for several, {argument('dims', {'name': ...})}"
+                f"{argument(option)} is for one dimension that nothing else describes: "
+                f"{argument('dims', {'name': ...})} says which"
             )
-        if dims[0] in known:
-            raise IngestError(
-                f"{argument('order_by', order_by)} and {argument('dims')} both say where "
-                f"{dims[0]!r} comes from"
-            )
-        known[dims[0]] = from_variable(order_by)
+        known[concat_dims[0]] = source
     return known, [each.name for each in known.values() if isinstance(each, from_variable)]
+
+
+@dataclass(frozen=True, slots=True)
+class _FromURL:
+    """The coordinate of a file, by the caller's function of its URL."""
+
+    function: Callable[[str], Any]
+
+    def __call__(self, file: ParsedFile) -> Any:
+        return self.function(file.url)
 
 
 def check_dtypes(dtype: Any, request: ParseRequest) -> dict[str, np.dtype[Any]]:

@@ -27,13 +27,13 @@ from intarsia.archives.dataset import Dataset
 from intarsia.archives.groups import ALL, Groups, GroupWithoutData, left_out_variables
 from intarsia.archives.ingest_arguments import (
     CoordinateSource,
-    add_order,
     assign_roles,
     check_concat_dims,
     check_dtypes,
     check_stacks,
     expand_files,
     find_concat_dims,
+    find_coordinate_sources,
     known_stacks,
 )
 from intarsia.archives.ingest_report import (
@@ -211,18 +211,13 @@ def ingest(
     """
     _check_choices(locals())
     along = check_concat_dims(concat_dim, combine, dims or {})
-    coordinate_sources, needed = add_order(order_by, dims or {}, along)
+    coordinate_sources, needed = find_coordinate_sources(dims, order_by, coordinate, along)
     chosen = None if variables is None else tuple(variables)
     names = tuple((rename or {}).items())
     request = ParseRequest(
         along, chosen, (*load, *needed), names, source_group.strip("/"), preprocess,
         whole_tree=source_group.strip("/") == ALL,
     )  # fmt: skip
-    if coordinate is not None and (len(along) != 1 or along[0] in coordinate_sources):
-        raise IngestError(
-            f"{argument('coordinate')} is for one dimension that nothing else describes: "
-            f"{argument('dims', {'name': ...})} says which"
-        )
     if convert_units and units == "ignore":
         raise IngestError(
             f"{argument('units', 'ignore')} keeps numbers as they are, but "
@@ -246,8 +241,7 @@ def ingest(
         stacks=stacks, overlap=overlap, tolerance=tolerance, indices=places,
     )  # fmt: skip
     whole = DatasetIngestion(
-        group, urls, sources, request, rules, parser, errors, replace, coordinate_sources, schema, engine,
-        coordinate,
+        group, urls, sources, request, rules, parser, errors, replace, coordinate_sources, schema, engine
     )  # fmt: skip
     ingestion = Ingestion(store, branch, urls, [whole])
     if request.group == ALL:
@@ -519,8 +513,7 @@ class Ingestion:
             session = self.store.writable_session(self.branch)
             self._plan_in(session, is_planned)
             is_planned = False  # plans are written into: if another writer was faster, they are made again
-            summary = self._merge([part.report_batch() for part in self.parts]).summary
-            commit.message = message or f"ingest: {summary}"
+            commit.message = message or f"ingest: {self._merge([part.batch for part in self.parts]).summary}"
             return self._write(session)
 
         snapshot_id = commit_with_retries(commit, prepare)
@@ -626,11 +619,10 @@ class Ingestion:
             )
 
     def _end_batch(self) -> None:
-        """Report what is committed, or would be, and forget its files."""
-        reports = [part.report_batch() for part in self.parts]
-        added = sum(file.start is not None for file in merge_reports(reports).files)
-        for part, report in zip(self.parts, reports, strict=True):
-            part.end_batch(report, added)
+        """Forget the files of a batch, once they are committed."""
+        added = sum(file.start is not None for file in merge_reports([p.batch for p in self.parts]).files)
+        for part in self.parts:
+            part.end_batch(added)
 
     def _merge(self, reports: Sequence[IngestReport]) -> IngestReport:
         """One report of those of all datasets."""
@@ -683,9 +675,6 @@ class DatasetIngestion:
     engine: Engine
     """What parses the files."""
 
-    coordinate: Callable[[str], Any] | None
-    """Returns the coordinate of a file from its URL; if it returns None, the file's own stays."""
-
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Files that cannot be read, and why: something is wrong outside of the group that is ingested."""
 
@@ -718,6 +707,9 @@ class DatasetIngestion:
 
     planned: IngestPlan = field(init=False)
     """What becomes of the files of this batch."""
+
+    batch: IngestReport = field(init=False)
+    """What the plan does with every file."""
 
     report: IngestReport = field(init=False, default_factory=IngestReport)
     """What the earlier batches did."""
@@ -780,7 +772,7 @@ class DatasetIngestion:
         """Put a parsed file where it belongs; returns roughly how much memory it takes."""
         if parsed.url in self.unreadable:
             parsed = Failure(parsed.url, self.unreadable[parsed.url])
-        result = add_coordinates(parsed, self.request.dims, self.coordinate_sources, self.coordinate)
+        result = add_coordinates(parsed, self.request.dims, self.coordinate_sources)
         if isinstance(result, ParsedFile) and result.url in self.unchanged:
             self.again.append(result)
         elif not isinstance(result, ParsedFile):
@@ -813,6 +805,9 @@ class DatasetIngestion:
         plan.refused |= self.failures
         plan.unchanged |= self.unchanged
         self.dataset, self.planned = dataset, plan
+        batch = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *plan.refused))
+        # the first report includes files that are unchanged
+        self.batch = report_plan(plan, batch if self.before else self.urls, dataset.ledger.locations)
 
     def write(self, store: Any) -> bool:
         """Write the plan; returns whether everything in it opens. What does not is removed from the files."""
@@ -838,16 +833,13 @@ class DatasetIngestion:
                         file.left_out[part] = why
         return not problems
 
-    def report_batch(self) -> IngestReport:
-        """What the plan does with every file; the first report includes files that are unchanged."""
-        batch = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *self.planned.refused))
-        return report_plan(self.planned, batch if self.before else self.urls, self.dataset.ledger.locations)
-
-    def end_batch(self, report: IngestReport, added: int) -> None:
-        """Add the report of a batch, which added so many files, and forget its files."""
+    def end_batch(self, added: int) -> None:
+        """Forget the files of a batch; all datasets together got so many files from it."""
         if self.report.files:
-            report = merge_reports([move_steps(self.report, self.planned.cube.axes[0]), report])
-        self.report = report
+            earlier = move_steps(self.report, self.planned.cube.axes[0])
+            self.report = merge_reports([earlier, self.batch])
+        else:
+            self.report = self.batch
         self.before += added
         self.parsed, self.again, self.failures = [], [], {}
 

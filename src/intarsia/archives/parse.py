@@ -257,7 +257,6 @@ def _keep_once(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
 def add_coordinates(
     result: ParsedFile | Failure, dims: tuple[str, ...],
     coordinate_sources: Mapping[str, Callable[[ParsedFile], Any]],
-    from_url: Callable[[str], Any] | None = None,
 ) -> ParsedFile | Failure:  # fmt: skip
     """Give a file that is one step of a dimension the axis that it lacks; and every file its coordinates."""
     if isinstance(result, Failure):
@@ -267,7 +266,7 @@ def add_coordinates(
     for dim in reversed(dims):
         if dim in result.new_dims:
             known = [each for variable in result.variables.values() for each in variable.dims]
-            has_coordinate = dim in coordinate_sources or dim in result.variables or from_url is not None
+            has_coordinate = dim in coordinate_sources or dim in result.variables
             if not has_coordinate and is_misspelt(dim, known):
                 return Failure(result.url, f"it has no dimension {dim!r}: {names_text(dim, known)}")
             for variable in result.variables.values():
@@ -277,14 +276,9 @@ def add_coordinates(
             if scalar is not None and scalar.values is not None and scalar.values.size == 1:
                 scalar.dims, scalar.shape = (dim,), (1,)
                 scalar.values = scalar.values.reshape(1)
-    coordinates: dict[str, Callable[[], Any]] = {
-        dim: partial(source, result) for dim, source in coordinate_sources.items()
-    }
-    if from_url is not None:
-        coordinates.setdefault(dims[0], partial(from_url, result.url))
-    for dim, coordinate in coordinates.items():
+    for dim, source in coordinate_sources.items():
         try:
-            value = coordinate()
+            value = source(result)
         except Exception as error:
             return Failure(result.url, f"its {dim!r} cannot be determined: {error}")
         if value is not None:

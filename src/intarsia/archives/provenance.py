@@ -14,7 +14,8 @@ from intarsia.archives import source_files
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.source_files import Sources, State
 from intarsia.display import Listing, bounds_text
-from intarsia.engine.request import parse_selection
+from intarsia.engine.plan import chunks_along, plan
+from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import BoundsError, IngestError, NotLogicalArrayError
 from intarsia.logical.hierarchy import is_logical, open_group
 from intarsia.logical.logical_array import LogicalArray
@@ -24,7 +25,6 @@ from intarsia.versions.version import Version, resolve_store
 
 if TYPE_CHECKING:
     from intarsia.archives.ledger import Ledger
-    from intarsia.manifest.region_table import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def sources(
         raise IngestError(f"{path or '/'} was not ingested: no source files are known")
     selection = _Selection.of(ledger, array, at)
     parts = _parts(ledger, array, selection)
-    chunks = _chunks(array, selection) if array is not None and at is not None else []
+    chunks = _chunks(array, selection.request) if array is not None and at is not None else []
     by_file: dict[int, list[SourceChunk]] = {}
     for chunk in chunks:
         by_file.setdefault(_holder(chunk, ledger, parts), []).append(chunk)
@@ -212,12 +212,11 @@ def _array_at(store: Any, path: str) -> tuple[LogicalArray | None, str]:
 
 @dataclass(frozen=True)
 class _Selection:
-    """A selection as indices along every axis."""
+    """A selection, of an array or of the axes of a dataset that grow."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
-    indices: tuple[Ints, ...]
-    """The indices, in rising order."""
+    request: Request
 
     @classmethod
     def of(cls, ledger: Ledger, array: LogicalArray | None, at: Any) -> _Selection:
@@ -231,26 +230,16 @@ class _Selection:
                 raise BoundsError(f"there is no dimension {unknown[0]!r}, only {', '.join(dims)}")
             at = tuple(at.get(dim, slice(None)) for dim in dims)
         try:
-            axes = parse_selection(shape, ... if at is None else at, "orthogonal").axes
+            return cls(dims, shape, parse_selection(shape, ... if at is None else at, "orthogonal"))
         except IndexError as error:
             raise BoundsError(f"selection {at!r} of shape {shape}: {error}") from error
-        assert axes is not None  # it is an orthogonal selection
-        taken = (
-            a.start + a.step * np.arange(a.count) if a.indices is None else np.asarray(a.indices)
-            for a in axes
-        )
-        return cls(dims, shape, tuple(np.unique(each) for each in taken))
 
     def touches(self, axis: int, start: Any, stop: Any) -> Any:
         """Whether anything between `start` and `stop` is asked for; for columns, row by row."""
-        own = self.indices[axis]
-        return np.searchsorted(own, start) < np.searchsorted(own, stop)
-
-    @property
-    def box(self) -> Box:
-        """The smallest box around all of it."""
-        ends = [(int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0) for own in self.indices]
-        return Box.of(ends)
+        assert self.request.axes is not None  # it is an orthogonal selection
+        own = self.request.axes[axis]
+        steps = own.start + own.step * np.arange(own.count) if own.indices is None else own.indices
+        return np.searchsorted(np.unique(steps), start) < np.searchsorted(np.unique(steps), stop)
 
 
 def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) -> dict[int, list[SourcePart]]:
@@ -288,39 +277,29 @@ def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) ->
     return dict(sorted(found.items()))
 
 
-def _chunks(array: LogicalArray, selection: _Selection) -> list[SourceChunk]:
+def _chunks(array: LogicalArray, request: Request) -> list[SourceChunk]:
     """The stored chunks that hold a selection."""
-    manifest, tables, found = array.manifest, {}, []
-    start, stop = manifest.region_bounds()
-    hit = np.ones(len(start), dtype=bool)
-    for axis in range(manifest.ndim):
-        hit &= selection.touches(axis, start[:, axis], stop[:, axis])
-    for i in np.flatnonzero(hit).tolist():
-        row = manifest.regions.row(i)
+    manifest, tables, found = array.manifest, {}, dict[SourceChunk, None]()
+    for part in plan(manifest, request).parts:
+        row = manifest.regions.row(part.row)
         name = manifest.members[row.member]
         if name not in tables:
             member = array.members[name]
             path = f"{array.path}/{name}".strip("/")
             tables[name] = member.shards or member.chunks, chunk_table(array.store, path, member.ndim)
         grain, table = tables[name]
-        region = manifest.elements(row.box)
-        part = region.intersect(selection.box)
-        assert part is not None
-        inside = manifest.to_member(row, part)
-        first, last = (np.array(ends) for ends in inside.in_units(grain))
-        rows = np.flatnonzero(((table.index >= first) & (table.index < last)).all(axis=1))
-        for j in rows.tolist():
+        hit = np.ones(len(table.index), dtype=bool)
+        for axis, (selector, size) in enumerate(zip(part.member_selection, grain, strict=True)):
+            hit &= np.isin(table.index[:, axis], list(chunks_along(selector, size)))
+        for j in np.flatnonzero(hit).tolist():
             index = tuple(table.index[j].tolist())
             whole = Box.of((k * c, (k + 1) * c) for k, c in zip(index, grain, strict=True))
-            shown = manifest.from_member(row, whole).intersect(region)
-            if shown is None or not all(selection.touches(d, a, b) for d, (a, b) in enumerate(shown.bounds)):
-                continue
-            virtual = table.kind[j] == VIRTUAL
-            url = table.location[j] if virtual else ""
-            found.append(
-                SourceChunk(url, int(table.offset[j]), int(table.nbytes[j]), shown.bounds, name, index)
-            )
-    return found
+            shown = manifest.from_member(row, whole).intersect(manifest.elements(row.box))
+            assert shown is not None
+            url = table.location[j] if table.kind[j] == VIRTUAL else ""
+            place = int(table.offset[j]), int(table.nbytes[j])
+            found[SourceChunk(url, *place, shown.bounds, name, index)] = None
+    return list(found)
 
 
 def _holder(chunk: SourceChunk, ledger: Ledger, parts: Mapping[int, list[SourcePart]]) -> int:

@@ -44,8 +44,7 @@ from intarsia.archives.ledger import write_ledger
 from intarsia.archives.parse import format_of
 from intarsia.archives.parsed_file import ChunkRanges, read_stored
 from intarsia.archives.plan.coordinates import CoordinateArray
-from intarsia.archives.plan.ingest_plan import ArrayPlan, IngestPlan
-from intarsia.archives.plan.member_allocation import FULL, Allocation, GrowingMember
+from intarsia.archives.plan.ingest_plan import FULL, Allocation, ArrayPlan, GrowingMember, IngestPlan
 from intarsia.archives.source_files import Sources
 from intarsia.display import one_line
 from intarsia.errors import IngestError, IntarsiaError, argument
