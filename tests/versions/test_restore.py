@@ -24,9 +24,7 @@ def repo():
 def references(repo, **version):
     array = intarsia.open(repo, "t", **version)
     return {
-        place[1]
-        for name in array.manifest.members
-        for place in chunk_refs(array.store, f"t/{name}").places.values()
+        place[1] for name in array.manifest.members for place in chunk_refs(array.store, f"t/{name}").values()
     }
 
 

@@ -51,9 +51,7 @@ def refer(array, files, day):
 def kinds(repo):
     array = intarsia.open(repo, "t")
     return {
-        place[0]
-        for name in array.manifest.members
-        for place in chunk_refs(array.store, f"t/{name}").places.values()
+        place[0] for name in array.manifest.members for place in chunk_refs(array.store, f"t/{name}").values()
     }
 
 

@@ -14,11 +14,11 @@ from typing import IO, Any
 import icechunk
 import numpy as np
 
-from intarsia.errors import IntarsiaError, NotLogicalArrayError
+from intarsia.errors import IntarsiaError
 from intarsia.inspect.page import ArrayReport, ArrayVersion, mask_uses, render_page, slot_uses, timelines
 from intarsia.inspect.preview import preview_html
 from intarsia.inspect.survey import share_labels, survey
-from intarsia.logical.hierarchy import PLAIN_ADVICE, PLAIN_COMMAND, logical_arrays
+from intarsia.logical.hierarchy import logical_arrays, not_logical
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_plain
 from intarsia.logical.verify import Problem, verify
@@ -79,9 +79,7 @@ def write_report(
     place, repo = resolved.store, resolved.repo
     paths = logical_arrays(place) if path is None else [path.strip("/")]
     if not paths:
-        raise NotLogicalArrayError(
-            f"there is no logical array to report on.\n  {PLAIN_ADVICE}", command=PLAIN_COMMAND
-        )
+        raise not_logical(place, "", "there is no logical array to report on")
     reports = []
     for done, name in enumerate(paths):
         part = part_of(progress, done * STEPS, STEPS, len(paths) * STEPS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import icechunk
@@ -28,34 +28,21 @@ class Move(NamedTuple):
     """Its index in the target's grid."""
 
 
-class ChunkRefs(NamedTuple):
-    """Where the stored chunks of an array in a repository are: what makes two versions of a chunk equal."""
+type ChunkRef = tuple[int, str, int, int, bytes]
+"""Where a chunk is: kind, file or URL, offset, length, and the bytes if they are in the manifest itself.
 
-    places: dict[Index, tuple[int, str, int, int, bytes]]
-    """By index: kind, file or URL, offset, length, and the bytes if they are in the manifest itself."""
-
-    def nbytes(self, indices: Iterable[Index] | None = None, *, virtual: bool = False) -> int:
-        """The stored bytes of some or all chunks, either the repository's own or those it refers to."""
-        chosen = self.places.values() if indices is None else (self.places.get(index) for index in indices)
-        return sum(place[3] for place in chosen if place is not None and (place[0] == VIRTUAL) == virtual)
+A chunk that two versions have in common has one and the same."""
 
 
-def chunk_refs(store: icechunk.IcechunkStore, path: str) -> ChunkRefs:
-    """Every stored chunk of one array."""
+def chunk_refs(store: icechunk.IcechunkStore, path: str) -> dict[Index, ChunkRef]:
+    """Where every stored chunk of an array in a repository is, by index."""
     table = chunk_table(store, path)
-    columns = (
-        table.index.tolist(),
-        table.kind.tolist(),
-        table.location,
-        table.offset.tolist(),
-        table.nbytes.tolist(),
-    )
-    return ChunkRefs(
-        {
-            tuple(index): (kind, location, offset, nbytes, table.inlined.get(row, b""))
-            for row, (index, kind, location, offset, nbytes) in enumerate(zip(*columns, strict=True))
-        }
-    )
+    numbers = (column.tolist() for column in (table.index, table.kind, table.offset, table.nbytes))
+    rows = enumerate(zip(*numbers, table.location, strict=True))
+    return {
+        tuple(index): (kind, location, offset, nbytes, table.inlined.get(row, b""))
+        for row, (index, kind, offset, nbytes, location) in rows
+    }
 
 
 def copy_chunks(
@@ -80,7 +67,7 @@ def copy_chunks(
     left, reader = list(moves), source.store
     into_repository = change is None and isinstance(target.store, icechunk.IcechunkStore)
     if into_repository and isinstance(reader, icechunk.IcechunkStore):
-        refs = chunk_refs(reader, source.path).places
+        refs = chunk_refs(reader, source.path)
         virtual = [move for move in left if move.source in refs and refs[move.source][0] == VIRTUAL]
         if virtual:
             _refer(source, target, virtual, refs)

@@ -72,16 +72,24 @@ def translate_metadata_errors(path: str, is_store: bool = True) -> Iterator[None
     """Turn zarr's errors about metadata that makes no sense into a `ManifestError` that names the path."""
     try:
         yield
-    except RecursionError:
-        raise ManifestError([f"the metadata of {path or '/'!r} is nested too deeply to be read"]) from None
-    except (
-        *(TypeError, KeyError, AttributeError, OverflowError),
-        *(UnicodeDecodeError, json.JSONDecodeError),
-    ) as error:
+    except (RecursionError, *MISUNDERSTOOD, UnicodeDecodeError, json.JSONDecodeError) as error:
         if not is_store or isinstance(error, IntarsiaError):
             raise
-        why = f"{type(error).__name__}: {one_line(error)}"
-        raise ManifestError([f"the metadata of {path or '/'!r} cannot be understood: {why}"]) from error
+        raise ManifestError([_metadata_problem(f"of {path or '/'!r}", error)]) from _shown(error)
+
+
+MISUNDERSTOOD = TypeError, KeyError, AttributeError, OverflowError
+"""What zarr raises for metadata that makes no sense, besides `ValueError`."""
+
+
+def _metadata_problem(where: str, error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return f"the metadata {where} is nested too deeply to be read"
+    return f"the metadata {where} cannot be understood: {type(error).__name__}: {one_line(error)}"
+
+
+def _shown(error: Exception) -> Exception | None:
+    return None if isinstance(error, RecursionError) else error  # its traceback has a thousand frames
 
 
 def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
@@ -92,25 +100,14 @@ def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
         return zarr.open(store, path=path or None, mode="r")
     except FileNotFoundError as error:
         raise MissingArrayError(f"there is no Zarr array or group at {place}: {one_line(error)}") from error
-    except RecursionError:
-        raise MetadataError(f"the metadata at {place} is nested too deeply to be read") from None
-    except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
+    except (RecursionError, *MISUNDERSTOOD, ValueError) as error:
         if not isinstance(store, AnyStore):
             raise  # what was passed in is not a store
-        why = f"{type(error).__name__}: {one_line(error)}"
-        raise MetadataError(f"the metadata at {place} cannot be understood: {why}") from error
+        raise MetadataError(_metadata_problem(f"at {place}", error)) from _shown(error)
 
 
 EMPTY = "the store is empty: nothing has been written to it yet, not even a Zarr group"
 """The message for a place without a root."""
-
-PLAIN_ADVICE = (
-    "A plain Zarr array is read with intarsia.reader(store, path); intarsia.convert makes it a logical array"
-)
-"""Advice for a user who takes a Zarr array for a logical one."""
-
-PLAIN_COMMAND = "intarsia read reads a plain Zarr array; intarsia convert makes it a logical array"
-"""The same at a command line."""
 
 
 def plain_node(store: Any, path: str) -> str | None:
@@ -129,6 +126,18 @@ def plain_node(store: Any, path: str) -> str | None:
         return None
     kind = "array" if isinstance(node, zarr.Array) else "group"
     return f"a plain Zarr {kind} of format {node.metadata.zarr_format}"
+
+
+def not_logical(store: Any, path: str, otherwise: str) -> NotLogicalArrayError:
+    """The error for a place without a logical array: there is plain Zarr, or else what `otherwise` says."""
+    plain = plain_node(store, path)
+    if plain is None:
+        return NotLogicalArrayError(otherwise)
+    return NotLogicalArrayError(
+        f"there is no logical array at {path or '/'!r}, but {plain}.\n  A plain Zarr array is read with "
+        "intarsia.reader(store, path); intarsia.convert makes it a logical array",
+        command="intarsia read reads a plain Zarr array; intarsia convert makes it a logical array",
+    )
 
 
 def is_logical(node: Any) -> bool:
@@ -235,13 +244,8 @@ def logical_arrays(store: Any, path: str = "", *, inside_arrays: bool = False) -
     try:
         return logical_paths(open_group(store, path, "r"), inside_arrays=inside_arrays)
     except (FileNotFoundError, ValueError) as error:
-        plain = plain_node(store, path)
-        raise NotLogicalArrayError(
-            (f"there is no Zarr group at {path}: {one_line(error)}" if path else EMPTY)
-            if plain is None
-            else f"there is no logical array at {path or '/'!r}, but {plain}.\n  {PLAIN_ADVICE}",
-            command=PLAIN_COMMAND if plain else "",
-        ) from error
+        nothing = f"there is no Zarr group at {path}: {one_line(error)}" if path else EMPTY
+        raise not_logical(store, path, nothing) from error
 
 
 def names_below(group: zarr.Group) -> list[str]:

@@ -23,15 +23,13 @@ from intarsia.errors import (
 )
 from intarsia.logical.attributes import RESERVED
 from intarsia.logical.hierarchy import (
-    PLAIN_ADVICE,
-    PLAIN_COMMAND,
     is_any_array,
     is_logical,
     names_below,
     nodes_below,
+    not_logical,
     open_group,
     open_node,
-    plain_node,
 )
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -138,13 +136,8 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
     except (FileNotFoundError, ValueError) as error:
         if mode == "r+" and "read-only" in str(error):
             raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
-        plain = plain_node(store, path)
-        raise NotLogicalArrayError(
-            f"there is no logical array at {path!r}: {one_line(error)}{_others(store, path)}"
-            if plain is None
-            else f"there is no logical array at {path or '/'!r}, but {plain}.\n  {PLAIN_ADVICE}",
-            command=PLAIN_COMMAND if plain else "",
-        ) from error
+        nothing = f"there is no logical array at {path!r}: {one_line(error)}{_others(store, path)}"
+        raise not_logical(store, path, nothing) from error
     if not is_logical(group) and (names := _names(group)):
         raise NotLogicalArrayError(
             f"{place_text(group.store_path)} is a Zarr group, but not a logical array.\n"

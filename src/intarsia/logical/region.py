@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import zarr
@@ -124,11 +125,8 @@ class Region:
     @property
     def nbytes(self) -> int:
         """The size in memory."""
-        size = 1
-        for n in self.shape:
-            size *= n
         itemsize: int = self._manifest.data_type.to_native_dtype().itemsize
-        return size * itemsize
+        return prod(self.shape) * itemsize
 
     @property
     def nbytes_stored(self) -> int:

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from intarsia._icechunk import VIRTUAL
 from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, bounds_text, count_text, size_text
 from intarsia.engine.prepared_member import object_shape, short_codecs
 from intarsia.logical.attributes import RESERVED
-from intarsia.logical.chunk_copies import ChunkRefs, chunk_refs
+from intarsia.logical.chunk_copies import ChunkRef, Index, chunk_refs
 from intarsia.logical.encoding import encoding_of
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.box import Bounds
@@ -250,15 +251,18 @@ def compare_states(
         written = _differing_chunks(before, after)
     old, new = _attributes(before), _attributes(after)
     changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key, ...) != new.get(key, ...)]
-    refs = [(_refs(after, name), chunks) for name, chunks in written.items()]
+    refs = list[ChunkRef]()
+    for name, chunks in written.items():
+        places = _refs(after, name)
+        refs += [places[index] for index in chunks if index in places]
     return ArrayChange(
         path=path.strip("/"),
         shape_before=None if before is None else before.manifest.shape,
         shape_after=None if after is None else after.manifest.shape,
         regions=BoxChanges(_region_changes(before, after, written)),
         attributes=tuple(changed),
-        bytes_written=sum(known.nbytes(chunks) for known, chunks in refs),
-        bytes_referenced=sum(known.nbytes(chunks, virtual=True) for known, chunks in refs),
+        bytes_written=sum(nbytes for kind, _, _, nbytes, _ in refs if kind != VIRTUAL),
+        bytes_referenced=sum(nbytes for kind, _, _, nbytes, _ in refs if kind == VIRTUAL),
     )
 
 
@@ -268,10 +272,10 @@ def _attributes(logical: LogicalArrayHandle | None) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key not in RESERVED}
 
 
-def _refs(logical: LogicalArrayHandle | None, name: str) -> ChunkRefs:
+def _refs(logical: LogicalArrayHandle | None, name: str) -> dict[Index, ChunkRef]:
     """Where the chunks of a member are; nowhere, if there is no such member."""
     if logical is None or name not in logical.manifest.members:
-        return ChunkRefs({})
+        return {}
     store: Any = logical.group.store  # of Icechunk
     return chunk_refs(store, f"{logical.group.path}/{name}".lstrip("/"))
 
@@ -280,7 +284,7 @@ def _differing_chunks(before: LogicalArrayHandle | None, after: LogicalArrayHand
     """The chunks of members in `after` that are not in `before`, or are stored elsewhere in it."""
     differing: dict[str, list[tuple[int, ...]]] = {}
     for name in () if after is None else after.manifest.members:
-        old, new = _refs(before, name).places, _refs(after, name).places
+        old, new = _refs(before, name), _refs(after, name)
         changed = sorted(index for index in new.keys() | old.keys() if new.get(index) != old.get(index))
         if changed:
             differing[name] = changed

@@ -271,7 +271,7 @@ def _check_chunks(
         return  # an array that the worker made
     for snapshot, one in ((base.snapshot_id, base), ("", session)):
         if (snapshot, path) not in cached:
-            cached[snapshot, path] = chunk_refs(one.store, path.strip("/")).places
+            cached[snapshot, path] = chunk_refs(one.store, path.strip("/"))
     before, now = cached[base.snapshot_id, path], cached["", path]
     changed = [index for index in indices if before.get(index) != now.get(index)]
     if changed:

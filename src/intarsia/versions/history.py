@@ -261,8 +261,8 @@ def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str
     exists = same_node(tx.session, session, "/" + source)
     target = name if exists else new_name()
     goal = f"{path}/{target}".lstrip("/")
-    target_refs = chunk_refs(session.store, source).places
-    present = chunk_refs(tx.store, goal).places if exists else {}
+    target_refs = chunk_refs(session.store, source)
+    present = chunk_refs(tx.store, goal) if exists else {}
     sync(_drop(tx.store, goal, sorted(present.keys() - target_refs.keys())))
     sync(_copy_metadata(session.store, source, tx.store, goal))
     moves = [Move(index, index) for index in sorted(target_refs) if target_refs[index] != present.get(index)]

@@ -126,16 +126,12 @@ def resolve_store(
     if repo is not None:
         session = version.session(repo)
         return ResolvedStore(store_of(session, repo), repo, session.snapshot_id)
-    if version.is_explicit:
-        raise TypeError(
-            "branch, tag, snapshot_id and as_of need an Icechunk repository, but this is "
-            f"{source if isinstance(source, str | os.PathLike) else type(source).__name__!r}"
+    if version.is_explicit or authorize or storage_options:
+        what = (
+            "branch, tag, snapshot_id and as_of" if version.is_explicit else "authorize and storage_options"
         )
-    if authorize or storage_options:
-        raise TypeError(
-            "authorize and storage_options need an Icechunk repository, or the path or URL of one, but this "
-            f"is {source if isinstance(source, str | os.PathLike) else type(source).__name__!r}"
-        )
+        this = source if isinstance(source, str | os.PathLike) else repr(type(source).__name__)
+        raise TypeError(f"{what} need an Icechunk repository, but this is {this}")
     if isinstance(source, icechunk.Session) or _is_transaction(source):
         source = source.store
     return ResolvedStore(os.fspath(source) if isinstance(source, os.PathLike) else safe_store(source))
