@@ -1,4 +1,4 @@
-# make demo   an array in several encodings, then an archive of files opened as one: ends with the numbers that matter
+# make demo   an archive whose encoding changed, opened as one dataset, and a detector: ends with the numbers that matter
 # make test   what continuous integration runs: lint, types, import layers, tests, doctests, README
 # make test-min    the tests with the lowest versions that pyproject.toml allows, in .venv-min
 # make test-next   the tests with the newest versions, also pre-releases, in .venv-next; for some of them, as for
@@ -78,8 +78,6 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(DEMO)
 	@$(BIN)/intarsia demo --output demo-output
-	@echo
-	@$(BIN)/python examples/archives.py demo-output/archive
 
 # Types are checked while the tests run: mypy keeps one core busy, and tests wait often.
 test: lint layers

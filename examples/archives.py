@@ -1,4 +1,4 @@
-"""Two archives in miniature, with the kinds of change that the real ones have; and one of them opened.
+"""Two archives in miniature, with the kinds of change that the real ones have.
 
 `mur_like` is a daily analysis of sea surface temperature from June 2002 on. As in NASA's MUR, the
 compression changes midway, the chunk shape changes again and again, and a variable appears late.
@@ -9,11 +9,6 @@ another scale and offset, made to measure for its own values.
 from __future__ import annotations
 
 import datetime
-import shutil
-import sys
-import textwrap
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -153,84 +148,3 @@ def aodn_like(folder: Path, days: int = 40, grid: tuple[int, int] = (30, 40)) ->
             )
         made.append(path)
     return made
-
-
-def open_mur(output: Path, times: int = 4) -> None:
-    """Open the MUR-like series as one dataset, and measure what that saves; the grid is `times` as fine."""
-    import xarray as xr
-
-    import intarsia
-
-    for made in ("mur", "repository", "copy.zarr"):  # from the last time
-        shutil.rmtree(output / made, ignore_errors=True)
-    files, place, copy = mur_like(output / "mur", times=times), output / "repository", output / "copy.zarr"
-    tell(
-        f"{len(files)} daily files of sea surface temperature, {size_text(*files)}, written as NASA's MUR "
-        "archive is: since 2002, compression, chunk shapes and variables have changed several times."
-    )
-    seconds, report = timed(lambda: intarsia.ingest(files, place, concat_dim="time", missing="fill"))
-    stored = size_text(place)
-    tell(
-        f"`intarsia.ingest` reads the headers of all files and makes one dataset of them, in {seconds:.1f} "
-        f"s. It stores {stored} of references; the data stays where it is. In one of the variables it found "
-        "these runs of equal encoding:"
-    )
-    for run in report.runs:
-        if run.variable == "analysed_sst":
-            chunks = "x".join(map(str, run.chunks))
-            print(f"  {run.first[:10]}  {run.files:>2} files  {run.codecs:<14}  {chunks}")
-    print()
-    tell(
-        "From now on everybody opens one dataset, not many files. We open it and read a series at one point, "
-        "then do the same with the files and `xarray.open_mfdataset`, in turns, three times each."
-    )
-
-    def series_of_files():
-        with xr.open_mfdataset(files, combine="nested", concat_dim="time", data_vars="all") as dataset:
-            return dataset.analysed_sst[:, 20, 30].values
-
-    def series_of_dataset():
-        with xr.open_dataset(place, engine="intarsia", authorize=True) as dataset:
-            return dataset.analysed_sst[:, 20, 30].values
-
-    turns = [(timed(series_of_dataset), timed(series_of_files)) for _ in range(3)]
-    ours, theirs = (min(turn[i][0] for turn in turns) for i in (0, 1))
-    with xr.open_mfdataset(files, combine="nested", concat_dim="time", data_vars="all") as dataset:
-        values, expected = intarsia.open(report.repository, "analysed_sst")[...], dataset.analysed_sst.values
-        if not np.array_equal(values, expected, equal_nan=True):
-            raise SystemExit("the values are not those in the files")
-    tell(
-        "One plain Zarr array has one encoding, so it would have to be a copy. We make one, of this variable "
-        "alone, to see what that takes."
-    )
-    seconds, _ = timed(lambda: intarsia.export(report.repository, copy, source_path="analysed_sst"))
-    tell("The numbers that matter:")
-    print(f"  to open and read a series  {1000 * ours:.0f} ms")
-    print(f"    from the files           {1000 * theirs:.0f} ms, {theirs / ours:.0f} times as long")
-    print(f"  written, for all data      {stored}, {report.copied} bytes of it copied data")
-    print(f"    as a copy                {size_text(copy)} and {seconds:.1f} s, for one variable")
-    print("  values that differ         none, in all of the variable")
-
-
-def tell(sentence: str) -> None:
-    """Print a step in lines that fit the terminal."""
-    width = min(shutil.get_terminal_size((100, 24)).columns, 100)
-    print(textwrap.fill(sentence, width), end="\n\n", flush=True)
-
-
-def timed[T](work: Callable[[], T]) -> tuple[float, T]:
-    """How many seconds some work takes, and what it returns."""
-    begun = time.perf_counter()
-    result = work()
-    return time.perf_counter() - begun, result
-
-
-def size_text(*paths: Path) -> str:
-    """The bytes of files, and of all files below directories."""
-    files = [file for path in paths for file in (path.rglob("*") if path.is_dir() else [path])]
-    size = sum(file.stat().st_size for file in files if file.is_file())
-    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
-
-
-if __name__ == "__main__":
-    open_mur(Path(sys.argv[1] if len(sys.argv) > 1 else "demo-output"))

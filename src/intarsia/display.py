@@ -516,11 +516,11 @@ STYLE = (
     "@container (max-width:30em){table.intarsia-table :is(td,th){padding-right:.5em}"
     "table.intarsia-wide :is(tr,td,td.n){display:block;text-align:left}"
     "table.intarsia-wide tr{padding:.3em 0}table.intarsia-wide :is(.h,td:empty){display:none}"
-    "table.intarsia-wide td{padding-left:8em;white-space:normal;overflow-wrap:anywhere}"
+    "table.intarsia-wide :is(td,td.w){padding-left:8em;white-space:normal;overflow-wrap:anywhere}"
     "table.intarsia-wide td::before{content:attr(data-name);float:left;margin-left:-8em;opacity:.7}}</style>"
 )
 
-PHONE_CHARACTERS = 52
+PHONE_CHARACTERS = 46
 """On a phone, a table with longer lines shows every row as names and values, as a narrow terminal does."""
 
 

@@ -1,17 +1,14 @@
 """The generated archives: what other tools make of them, and what we do."""
 
 import datetime
-import shutil
 import time
-from functools import partial
 
 import icechunk
 import numpy as np
 import pytest
 import virtualizarr
 import xarray as xr
-from examples import archives
-from examples.archives import ERAS, aodn_like, mur_day, mur_like, open_mur, temperature
+from examples.archives import ERAS, aodn_like, mur_day, mur_like, temperature
 from virtualizarr.parsers import HDFParser
 
 import intarsia
@@ -178,16 +175,3 @@ def test_four_hundred_days_one_by_one(tmp_path):
     assert len(sst.members) == len(sst.regions) == 2
     theirs = as_xarray_reads(sorted(tmp_path.glob("*.nc")))
     assert np.array_equal(sst[...], theirs["analysed_sst"], equal_nan=True)
-
-
-def test_the_demonstration_can_be_repeated(mur, tmp_path, capsys, monkeypatch):
-    """Where there is a repository of the last time, and files that this time does not write."""
-    monkeypatch.setattr(archives, "mur_like", partial(mur_like, days=1))
-    shutil.copytree(mur[0][0].parent / "repository", tmp_path / "repository")
-    for old in ("mur/older.nc", "copy.zarr/older"):
-        (tmp_path / old).parent.mkdir(parents=True)
-        (tmp_path / old).write_bytes(b"old")
-    open_mur(tmp_path, times=1)
-    assert "0 bytes of it copied data" in capsys.readouterr().out
-    assert not (tmp_path / "mur/older.nc").exists()
-    assert not (tmp_path / "copy.zarr/older").exists()

@@ -209,16 +209,20 @@ def test_an_unexpected_error_asks_to_be_reported(made, monkeypatch):
 
 
 def test_the_demo_tells_its_story_and_measures(tmp_path, monkeypatch):
-    monkeypatch.setattr("intarsia.cli.demo.SHAPE", (20, 36, 72))
-    monkeypatch.setattr("intarsia.cli.demo.LATTICE", (10, 18, 36))
+    monkeypatch.setattr("intarsia.cli.demo.DAYS", 2)
+    monkeypatch.setattr("intarsia.cli.demo.FRAMES", (8, 64, 64))
     out = succeed("demo", "-o", tmp_path / "out")
-    for words in ("Nothing is lost", "numbers that matter", "report.html", "Member"):
+    for words in ("5 times", "copies 0 bytes", "One more day", "numbers that matter", "report.html"):
         assert words in out
-    assert (tmp_path / "out" / "report.html").is_file()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Read-only" not in page
+    assert "Generation" not in page
     said = document("demo", "-o", tmp_path / "out")
-    sizes = {entry["codecs"]: entry["nbytes_stored"] for entry in said["encodings"]}
-    assert sizes["three encodings"] < min(size for name, size in sizes.items() if name != "three encodings")
-    assert intarsia.verify(tmp_path / "out" / "store") == ()
+    ours = said["verdicts"][-1]
+    assert (ours["way"], ours["all_files"], ours["own_scales"]) == ("intarsia", "equal", "equal")
+    assert said["nbytes_copied"] == 0
+    repo = intarsia.open_repository(tmp_path / "out" / "store", authorize=True)
+    assert intarsia.verify(repo) == ()
 
 
 def test_the_demo_overwrites_only_what_it_made(tmp_path):

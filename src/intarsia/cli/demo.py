@@ -1,11 +1,13 @@
-"""`intarsia demo`: the main use on made-up data, in half a minute, ending with a picture and a verdict."""
+"""`intarsia demo`: an archive whose encoding changed, and a detector in a hurry; all numbers are measured."""
 
+import datetime
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator
-from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import icechunk
 import numpy as np
@@ -13,50 +15,115 @@ import numpy as np
 import intarsia
 from intarsia.cli.output import CommandError, Output
 from intarsia.cli.verb import verb
-from intarsia.display import Table, ratio_text, size_text, terminal_width, wrapped
-from intarsia.inspect.drawing import COLOURS
+from intarsia.display import Table, percent_text, ratio_text, size_text, terminal_width, wrapped
+from intarsia.extras import import_extra
 from intarsia.inspect.survey import survey
 from intarsia.inspect.write_report import write_report
-from intarsia.logical.logical_array import LogicalArray
-
-SHAPE, LATTICE = (80, 180, 360), (20, 90, 180)
-"""The shapes of one of the three parts, and of the chunks: large enough to measure, but quick."""
 
 MARK = ".made-by-intarsia-demo"
 """Only a directory that contains this file is ever overwritten."""
 
-ALTERNATIVES: dict[str, list[Any]] = {
-    "raw": [],
-    "gzip": [{"name": "gzip", "configuration": {"level": 6}}],
-    "zstd": [{"name": "zstd", "configuration": {"level": 9, "checksum": False}}],
-    "shuffle+zstd": [
-        {"name": "shuffle", "configuration": {"element_size": 4}},
-        {"name": "zstd", "configuration": {"level": 9, "checksum": False}},
-    ],
-}
-"""One codec pipeline for everything: the choices for a plain Zarr array."""
+GRID = (180, 360)
+DAYS = 10
+"""The days of each era of the archive."""
+
+FRAMES = (48, 512, 512)
+"""The frames of the detector."""
+
+AXES = ("frame", "y", "x")
+
+CLOSE = 1e-3
+"""In kelvin: values that differ by less were only rounded in another way."""
+
+QUICK: list[Any] = []
+SMALL: list[Any] = [
+    {"name": "shuffle", "configuration": {"element_size": 2}},
+    {"name": "zstd", "configuration": {"level": 12, "checksum": False}},
+]
+"""How a detector writes in a hurry, and how its frames are kept."""
+
+type Values = np.ndarray[Any, Any]
 
 
-def sample_pieces() -> dict[str, np.ndarray[Any, Any]]:
-    """Three pieces of one record that differ like real data.
+class Era(NamedTuple):
+    """A stretch of days whose files are written in the same way."""
 
-    >>> {name: part.shape for name, part in sample_pieces().items()}
-    {'archive': (80, 180, 360), 'detector': (80, 180, 360), 'classes': (80, 180, 360)}
+    first: datetime.date
+    what: str
+    filters: dict[str, Any]
+    chunks: tuple[int, int, int]
+    own_scale: bool = False
+    """Whether every file has a scale of its own, made to measure for its values."""
+
+
+GZIP = {"compression": "gzip", "compression_opts": 4}
+ERAS = (
+    Era(datetime.date(2002, 6, 1), "gzip after shuffle", GZIP | {"shuffle": True}, (1, 60, 90)),
+    Era(datetime.date(2003, 9, 11), "no compression", {}, (1, 60, 90)),
+    Era(datetime.date(2006, 1, 1), "gzip without shuffle", GZIP, (1, 60, 90)),
+    Era(datetime.date(2015, 12, 24), "one chunk a day", GZIP, (1, 180, 360)),
+    Era(datetime.date(2019, 7, 23), "another scale in every file", GZIP, (1, 180, 360), own_scale=True),
+    Era(datetime.date(2022, 11, 9), "smaller chunks", GZIP | {"shuffle": True}, (1, 45, 60), own_scale=True),
+)
+
+
+def temperature(day: datetime.date) -> Values:
+    """Sea surface temperature in kelvin: warm at the equator, with seasons, currents and noise.
+
+    >>> temperature(datetime.date(2002, 6, 1)).shape
+    (180, 360)
     """
-    random = np.random.default_rng(2002)
-    time_, lat, lon = np.meshgrid(*(np.arange(n, dtype="f4") for n in SHAPE), indexing="ij", sparse=True)
-    waves = 285 + 12 * np.sin(lat / 40 + time_ / 60) + 6 * np.cos(lon / 70 - time_ / 25)
-    classes = random.normal(300, 50, size=64).astype("f4")  # a value for each class of ground
-    return {
-        "archive": (np.round(waves * 8) / 8).astype("f4"),
-        "detector": random.normal(0, 1000, size=SHAPE).astype("f4"),
-        "classes": classes[random.integers(0, len(classes), size=SHAPE)],
+    lat, lon = np.radians(np.mgrid[89.5:-90:-1, -179.5:180])
+    season = np.cos((day.timetuple().tm_yday - 220) / 365.25 * 2 * np.pi)
+    random = np.random.default_rng(day.toordinal())
+    currents = np.sin(3 * lon + 2 * np.sin(4 * lat)) + 0.6 * np.sin(7 * lat + 5 * lon)
+    values: Values = 272 + 28 * np.cos(lat) ** 2 + 4 * season * np.sin(lat)
+    values += random.uniform(1, 6) * currents * np.cos(lat) + random.normal(0, 0.2, GRID)
+    return values
+
+
+def write_day(folder: Path, day: datetime.date, era: Era) -> tuple[Path, Values]:
+    """Write one day as NetCDF-4, and return its file and the values that it holds."""
+    h5py = import_extra("h5py", "virtual")
+    values = temperature(day)
+    low, high = (float(values.min()), float(values.max())) if era.own_scale else (253.0, 323.0)
+    scale, offset = (high - low) / 60_000, (high + low) / 2
+    numbers = np.rint((values - offset) / scale).astype("i2")
+    path = folder / f"sst-{day:%Y%m%d}.nc"
+    axes = {
+        "time": [(day - datetime.date(2000, 1, 1)).days],
+        "lat": np.arange(89.5, -90, -1),
+        "lon": np.arange(-179.5, 180),
     }
+    with h5py.File(path, "w") as file:
+        sst = file.create_dataset("sst", data=numbers[None], chunks=era.chunks, **era.filters)
+        sst.attrs.update({"scale_factor": scale, "add_offset": offset, "units": "kelvin"})
+        for i, (name, positions) in enumerate(axes.items()):
+            file[name] = np.array(positions, dtype="f8")
+            file[name].make_scale(name)
+            sst.dims[i].attach_scale(file[name])
+        file["time"].attrs["units"] = "days since 2000-01-01"
+    return path, numbers * scale + offset
+
+
+def diffraction(shape: tuple[int, int, int]) -> Values:
+    """Frames of an X-ray detector: rings that turn slowly, counted photon by photon.
+
+    >>> diffraction((2, 8, 8)).dtype
+    dtype('uint16')
+    """
+    t, y, x = np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij", sparse=True)
+    radius, angle = np.hypot(x, y), np.arctan2(y, x)
+    rings = np.exp(-2 * radius) * (1 + 0.6 * np.cos(40 * radius) * (1 + 0.6 * np.cos(6 * (angle - t))))
+    frames: Values = np.random.default_rng(1).poisson(5 + 40 * rings).astype("u2")
+    return frames
 
 
 @verb()
 def demo(*, output: Path = Path("demo-output")) -> Iterator[Output]:
-    """Build an array in three encodings, recode a part, go back in time, and measure what that saves.
+    """Open an archive whose encoding changed five times as one dataset, and compress a detector's data later.
+
+    What another program makes of the same files is tried, too. It takes a few seconds.
 
     Example: intarsia demo
 
@@ -65,50 +132,147 @@ def demo(*, output: Path = Path("demo-output")) -> Iterator[Output]:
     """
     begun = time.monotonic()
     _prepare(output)
-    data = sample_pieces()
-    whole = np.concatenate(list(data.values()))
-    repo, haste = yield from _build(output / "store", data)
-    array = intarsia.open(repo, "record")
-    _expect(array, whole, "the newest version")
-    before = intarsia.open(repo, "record", snapshot_id=haste)
-    _expect(before, whole[: len(before)], "the version before the recoding")
+    days = [(era.first + datetime.timedelta(i), era) for era in ERAS for i in range(DAYS)]
+    pairs = [write_day(output / "files", day, era) for day, era in days]
+    files, expected = [file for file, _ in pairs], np.stack([values for _, values in pairs])
+    size, store = sum(file.stat().st_size for file in files), output / "store"
     yield _tell(
-        f"Nothing is lost: snapshot {haste} still has the detector's part {before.regions[1].codec_names}, "
-        "and both versions hold the values that were written. The array now looks like this:"
+        f"An archive: {len(files)} daily files of sea surface temperature, {size_text(size)}. As in the real "
+        f"ones, the way they are written has changed since 2002, here {len(ERAS) - 1} times:"
     )
-    seen = survey(array)
-    colours = [COLOURS[int(seen.group[i])] for i in seen.manifest.regions.in_order().tolist()]
-    yield Output(Table.of(seen.rows(), seen.columns, colours={1: colours}), "")
-    verdict = _verdict(array, whole)
-    page = write_report(repo, file=output / "report.html", title=str(output / "store"), read_data=True)
-    yield _tell("For comparison, we store all values in one encoding, and read everything as fast as we can:")
-    rows = [
-        (name, size_text(stored), ratio_text(whole.nbytes, stored), f"{seconds * 1000:.0f} ms")
-        for name, stored, seconds in verdict
+    columns: dict[str, Any] = {"First day": "first", "Written with": "what", "Chunks": "chunks"}
+    yield Output(Table.of(ERAS, columns), "")
+
+    seconds, report = _timed(lambda: intarsia.ingest(files, store, concat_dim="time"))
+    written = _size(store)
+    yield _tell(
+        f"`intarsia ingest` makes one dataset of them in {seconds:.1f} s. It copies {report.copied} bytes: "
+        f"the values stay in the files, and {size_text(written)} of references are written."
+    )
+    ways: dict[str, Callable[[list[Path]], Values]] = {
+        f"VirtualiZarr {version('virtualizarr')}": _by_virtualizarr,
+        "intarsia": lambda files: _by_intarsia(store, files),
+    }
+    scaled = [i for i, (_, era) in enumerate(days) if era is ERAS[4]]
+    verdicts = [
+        (name, _verdict(way, files, expected), _verdict(way, [files[i] for i in scaled], expected[scaled]))
+        for name, way in ways.items()
     ]
-    smallest = min(verdict[1:], key=lambda entry: entry[1])
-    part = data["detector"]
-    fast, slow = _haste(part)
-    yield Output(Table(("Codecs", "Stored", "Ratio", "Read"), rows), "")
+    yield _tell("Compared with every value in the files, and with what another program makes of them:")
+    yield Output(Table(("Opened with", "All files", "Only those with a scale each"), verdicts), "")
+
+    repo = intarsia.open_repository(store, authorize=True)
+    file, values = write_day(output / "files", days[-1][0] + datetime.timedelta(1), ERAS[-1])
+    day_seconds, _ = _timed(lambda: intarsia.ingest([file], repo, concat_dim="time"))
+    day_bytes = _size(store) - written
+    if not np.allclose(intarsia.open(repo, "sst")[-1], values, rtol=0, atol=CLOSE):
+        raise intarsia.errors.ReadError("the dataset does not hold the values of the last file")
+    yield _tell(
+        f"One more day arrives: {day_seconds * 1000:.0f} ms and {size_text(day_bytes)} later, it is in the "
+        "dataset."
+    )
+
+    detector = yield from _detector(repo)
+    page = write_report(repo, file=output / "report.html", title="An archive and a detector")
     yield _tell("The numbers that matter:")
+    copy = output / "copy.zarr"
+    intarsia.export(repo, copy, source_path="sst")
     numbers = [
-        ("bytes stored", size_text(verdict[0][1]), f"{size_text(smallest[1])} at best"),
-        ("time to store the detector's part", f"{fast * 1000:.0f} ms", f"{slow * 1000:.0f} ms"),
-        ("bytes encoded to compress it later", size_text(part.nbytes), size_text(whole.nbytes)),
+        ("written for one dataset", f"{size_text(written)}, no value", f"{size_text(_size(copy))} as a copy"),
+        ("values that are wrong", "none", verdicts[0][2].partition(",")[0].removeprefix("wrong in ")),
+        ("one more day", f"{day_seconds * 1000:.0f} ms", f"{seconds * 1000:.0f} ms for all files again"),
+        *detector,
     ]
     yield Output(
-        Table(("What", "In several encodings", "In one"), numbers),
+        Table(("What", "With intarsia", "Otherwise"), numbers),
         "",
-        f"A page to look at: {page.resolve()}",
-        store=output / "store",
+        f"A page with the pictures, in any browser: {page.resolve()}",
+        store=store,
         report=page,
-        nbytes=whole.nbytes,
-        encodings=[
-            {"codecs": name, "nbytes_stored": stored, "read_seconds": seconds}
-            for name, stored, seconds in verdict
-        ],
+        nbytes=size,
+        nbytes_copied=report.copied,
+        ingest_seconds=seconds,
+        one_more_day_seconds=day_seconds,
+        verdicts=[dict(zip(("way", "all_files", "own_scales"), row, strict=True)) for row in verdicts],
         seconds=time.monotonic() - begun,
     )
+
+
+def _detector(repo: icechunk.Repository) -> Generator[Output, None, list[tuple[str, str, str]]]:
+    """Write frames at full speed and compress them later; returns rows of the last table."""
+    frames = diffraction(FRAMES)
+    with intarsia.transaction(repo, message="a detector is switched on") as tx:
+        tx.create("xray", shape=(0, *FRAMES[1:]), chunks=(4, *FRAMES[1:]), dtype="u2", dimension_names=AXES)
+    quick, snapshot = _timed(
+        lambda: intarsia.append(repo, "xray", frames, codecs=QUICK, message="frames, as they come")
+    )
+    aside = intarsia.create({}, "frames", shape=(0, *FRAMES[1:]), chunks=(4, *FRAMES[1:]), dtype="u2")
+    slow, _ = _timed(lambda: aside.append(frames, codecs=SMALL))
+    later, _ = _timed(lambda: intarsia.recode(repo, "xray", codecs=SMALL, message="compress the frames"))
+    array, before = intarsia.open(repo, "xray"), intarsia.open(repo, "xray", snapshot_id=snapshot)
+    if not (np.array_equal(array[...], frames) and np.array_equal(before[...], frames)):
+        raise intarsia.errors.ReadError("the frames are not those that were written")
+    stored = [survey(each).total_stored or 0 for each in (before, array)]
+    yield _tell(
+        f"A detector writes {size_text(frames.nbytes)} raw, as fast as it can: {_speed(frames, quick)}. "
+        f"Had it waited for a compressor, it would have been {_speed(frames, slow)}. Later, in {later:.1f} "
+        f"s, its frames are compressed, {ratio_text(*stored)}. It is still the same array, with the same "
+        "values, in this version and in the one before."
+    )
+    return [
+        ("writing beside a detector", _speed(frames, quick), f"{_speed(frames, slow)} compressed at once"),
+        ("what it stores in the end", size_text(stored[1]), f"{size_text(stored[0])} raw"),
+    ]
+
+
+def _by_intarsia(store: Path, files: list[Path]) -> Values:
+    """The values of files in the dataset."""
+    series = intarsia.open(intarsia.open_repository(store, authorize=True), "sst")
+    names = sorted(path.name for path in store.parent.joinpath("files").iterdir())
+    values: Values = series.oindex[[names.index(file.name) for file in files]]
+    return values
+
+
+def _by_virtualizarr(files: list[Path]) -> Values:
+    """Concatenated and committed by references, and decoded by xarray."""
+    virtualizarr, xr = import_extra("virtualizarr", "virtual"), import_extra("xarray", "xarray")
+    registry = import_extra("obspec_utils.registry", "virtual").ObjectStoreRegistry(
+        {"file://": import_extra("obstore.store", "virtual").LocalStore()}
+    )
+    parser = import_extra("virtualizarr.parsers", "virtual").HDFParser()
+    urls = [f"file://{file.resolve()}" for file in files]
+    parts = [virtualizarr.open_virtual_dataset(url, parser=parser, registry=registry) for url in urls]
+    alike = {"coords": "minimal", "compat": "override", "join": "override", "data_vars": "minimal"}
+    prefix, config = f"file://{files[0].resolve().parent}/", icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(
+        icechunk.VirtualChunkContainer(
+            prefix, icechunk.local_filesystem_store(prefix.removeprefix("file://"))
+        )
+    )
+    access = icechunk.containers_credentials({prefix: icechunk.credentials.LocalFileSystemAccess})
+    storage = icechunk.in_memory_storage()
+    repo = icechunk.Repository.create(storage, config, authorize_virtual_chunk_access=access)
+    session = repo.writable_session("main")
+    xr.concat(parts, dim="time", **alike).vz.to_icechunk(session.store)
+    values: Values = xr.open_zarr(session.store, consolidated=False, chunks=None)["sst"].values
+    return values
+
+
+def _verdict(way: Callable[[list[Path]], Values], files: list[Path], expected: Values) -> str:
+    """What one way makes of files, in a few words."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of other programs, about their own future
+            values = way(files)
+    except intarsia.IntarsiaError:
+        raise
+    except Exception as error:  # whatever another program raises is its answer
+        return f"refuses ({type(error).__name__})"
+    wrong = ~np.isclose(values, expected, rtol=0, atol=CLOSE)
+    if not wrong.any():
+        return "equal"
+    worst = np.nanmax(np.abs(values - expected))
+    return f"wrong in {percent_text(float(wrong.mean()))}, by up to {worst:.1f} K, in silence"
 
 
 def _tell(sentence: str) -> Output:
@@ -118,83 +282,26 @@ def _tell(sentence: str) -> Output:
 
 def _prepare(output: Path) -> None:
     """Make room for what the demo writes; everything else in the directory stays."""
-    store, page, mark = output / "store", output / "report.html", output / MARK
-    if (store.exists() or page.exists()) and not mark.exists():
+    page, mark = output / "report.html", output / MARK
+    folders = [output / name for name in ("files", "store", "copy.zarr")]
+    if any(place.exists() for place in (*folders, page)) and not mark.exists():
         raise CommandError(f"{output} holds something else; give another directory with --output")
-    shutil.rmtree(store, ignore_errors=True)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
     page.unlink(missing_ok=True)
-    output.mkdir(parents=True, exist_ok=True)
+    folders[0].mkdir(parents=True)
     mark.touch()
 
 
-def _build(
-    place: Path, data: dict[str, np.ndarray[Any, Any]]
-) -> Generator[Output, None, tuple[icechunk.Repository, str]]:
-    """Tell the steps, and return the repository, and the snapshot before the recoding."""
-    repo = intarsia.open_repository(place, create=True)
-    with intarsia.transaction(repo, message="create an empty record") as transaction:
-        transaction.create(
-            "record",
-            shape=(0, *SHAPE[1:]),
-            chunks=LATTICE,
-            dtype="float32",
-            dimension_names=("time", "lat", "lon"),
-            attributes={"title": "three kinds of data in one array"},
-        )
-    yield _tell(f"We make an empty array that grows along time, in a new Icechunk repository: {place}.")
-    steps = (
-        ("archive", "gzip", "the archive, as it always was"),
-        ("detector", "raw", "a detector that writes as fast as it can"),
-        ("classes", "zstd", "land classes, a few values in no particular order"),
-    )
-    snapshot = ""
-    for name, kind, message in steps:
-        snapshot = intarsia.append(repo, "record", data[name], codecs=ALTERNATIVES[kind], message=message)
-        yield _tell(f"We append {size_text(data[name].nbytes)} encoded as {kind}: {message}.")
-    first, last = SHAPE[0], 2 * SHAPE[0]
-    with intarsia.transaction(repo, message="compress what the detector wrote in haste") as transaction:
-        array = transaction.open("record")
-        array.recode([(first, last), *((0, n) for n in SHAPE[1:])], codecs=ALTERNATIVES["shuffle+zstd"])
-    yield _tell("Later we compress the detector's part with shuffle and zstd; nothing else is touched.")
-    return repo, snapshot
+def _speed(values: Values, seconds: float) -> str:
+    return f"{values.nbytes / 1e6 / seconds:,.0f} MB/s"
 
 
-def _expect(array: LogicalArray, values: np.ndarray[Any, Any], what: str) -> None:
-    if not np.array_equal(array[...].view("u4"), values.view("u4")):
-        raise intarsia.errors.ReadError(f"{what} does not hold the values that were written")
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _verdict(array: LogicalArray, values: np.ndarray[Any, Any]) -> list[tuple[str, int, float]]:
-    """Name, stored bytes and seconds to read: as stored, then with one encoding for everything."""
-    results = [("three encodings", survey(array).total_stored or 0, _seconds(lambda: array[...]))]
-    for name, codecs in ALTERNATIVES.items():
-        repo = intarsia.open_repository("memory://", create=True)
-        with intarsia.transaction(repo, message=name) as transaction:
-            single = transaction.create("one", shape=(0, *SHAPE[1:]), chunks=LATTICE, dtype="float32")
-            single.append(values, codecs=codecs)
-        alone = intarsia.open(repo, "one")
-        results.append(
-            (f"all {name}", survey(alone).total_stored or 0, _seconds(partial(alone.__getitem__, ...)))
-        )
-    return results
-
-
-def _haste(values: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """Seconds to append some values in memory, raw and compressed."""
-
-    def append(codecs: list[Any]) -> None:
-        array = intarsia.create({}, "one", shape=(0, *SHAPE[1:]), chunks=LATTICE, dtype="float32")
-        array.append(values, codecs=codecs)
-
-    raw, compressed = (partial(append, ALTERNATIVES[name]) for name in ("raw", "shuffle+zstd"))
-    return _seconds(raw), _seconds(compressed)
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    """The best of three runs."""
-    best = float("inf")
-    for _ in range(3):
-        begun = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - begun)
-    return best
+def _timed[T](work: Callable[[], T]) -> tuple[float, T]:
+    begun = time.perf_counter()
+    result = work()
+    return time.perf_counter() - begun, result

@@ -17,7 +17,6 @@ from intarsia.manifest.region_table import Ints
 # Tol's "muted" scheme, reordered so that neighbours in a legend differ most, and made a little lighter or
 # darker where text in the page's colour must be legible on it.
 COLOURS = ("#4477aa", "#ddaa33", "#228833", "#cc6677", "#66ccee", "#aa3377", "#999933", "#8c7a6b")
-LETTERS = "ABCDEFGH"
 
 STYLE = """
 .intarsia{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--hole:#eef1f4;--page:#fff;color:var(--ink);
@@ -256,11 +255,11 @@ def ink_on(colour: str) -> str:
     return "#111" if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else "#fff"
 
 
-def swatch(place: int, words: str) -> Markup:
-    """A legend entry: the colour with its letter, and what it stands for."""
-    at = min(place, len(COLOURS) - 1)
-    style = f"background:{COLOURS[at]};color:{ink_on(COLOURS[at])};padding:0 .4em;margin-right:.2em"
-    return Markup(f'<span style="{style}">{LETTERS[at]}</span> {markup(words)}')
+def swatch(place: int, words: str, letter: str = "\xa0") -> Markup:
+    """A legend entry: the colour, with a letter if the picture has letters, and what it stands for."""
+    colour = COLOURS[min(place, len(COLOURS) - 1)]
+    style = f"background:{colour};color:{ink_on(colour)};padding:0 .4em;margin-right:.2em"
+    return Markup(f'<span style="{style}">{letter}</span> {markup(words)}')
 
 
 type Floats = np.ndarray[Any, np.dtype[np.float64]]

@@ -60,6 +60,9 @@ from intarsia.logical.verify import Problem
 from intarsia.manifest.region_table import NONE, Ints
 from intarsia.shards.inspection import SlotStats, slot_stats
 
+SAID_ABOVE = ("Type", "Path")
+"""Facts about an array that the heading of its section tells."""
+
 MAX_ROWS = 200
 MAX_PROBLEMS = 200
 
@@ -208,7 +211,7 @@ def _slider_labels(moments: Sequence[ArrayVersion]) -> list[str]:
 
 def _section(number: int, report: ArrayReport, cells: list[Any]) -> str:
     now = report.now
-    facts = [*report.fields, *now.totals()]
+    facts = [field for field in (*report.fields, *now.totals()) if field[0] not in SAID_ABOVE]
     tiles = "".join(f"<div><dt>{markup(name)}</dt><dd>{markup(value)}</dd></div>" for name, value in facts)
     attributes = (
         "<details><summary>Attributes</summary>" + table_html(("", ""), report.attributes) + "</details>"

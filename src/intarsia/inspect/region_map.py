@@ -197,7 +197,7 @@ def _draw_cell(survey: Survey, pane: drawing.Pane, cell: drawing.Cell) -> str:
 
 def _names(survey: Survey, group: int) -> tuple[str, str]:
     """The possible names of a pipeline's block, the longest first."""
-    return f"{drawing.LETTERS[group]}: {survey.labels[group]}", drawing.LETTERS[group]
+    return f"{survey.letters[group]}: {survey.labels[group]}", survey.letters[group]
 
 
 def _block(x: float, y: float, width: float, height: float, fill: str, names: Sequence[str]) -> str:
@@ -217,7 +217,7 @@ def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
     parts = []
     y = top
     for pipeline in survey.pipelines():
-        colour, letter = drawing.COLOURS[pipeline.place], drawing.LETTERS[pipeline.place]
+        colour, letter = drawing.COLOURS[pipeline.place], survey.letters[pipeline.place]
         words = f"{pipeline.codecs}: {count_text(pipeline.regions, 'region')}, {size_text(pipeline.nbytes)}"
         if pipeline.nbytes_stored is not None:
             words += f" stored in {size_text(pipeline.nbytes_stored)}"
@@ -243,7 +243,7 @@ def legend_table(seen: Survey) -> str:
         return Markup(f'<span class="bar" style="{style}"></span> {percent_text(share)}')
 
     columns = PIPELINE_COLUMNS | {
-        "Codecs": lambda kind: drawing.swatch(kind.place, kind.codecs),
+        "Codecs": lambda kind: drawing.swatch(kind.place, kind.codecs, seen.letters[kind.place]),
         "Of all bytes": bar,
     }
     table = Table.of(seen.pipelines(), columns)

@@ -21,7 +21,10 @@ from intarsia.logical.member_metadata import MemberMetadata, read_member_metadat
 from intarsia.manifest.manifest import Manifest
 from intarsia.manifest.region_table import NONE, Ints
 
-MAX_PIPELINES = 8
+LETTERS = "ABCDEFGH"
+"""Beside the colours: a letter for each pipeline of a picture."""
+
+MAX_PIPELINES = len(LETTERS)
 """More kinds than this cannot be told apart by colour: they are named more coarsely, then combined."""
 
 SIZES = ("elementsize", "element_size", "typesize", "endian")
@@ -170,6 +173,11 @@ class Survey:
 
     def __len__(self) -> int:
         return len(self.group)
+
+    @cached_property
+    def letters(self) -> dict[int, str]:
+        """The letter of every pipeline that a region has, by the position of its label; without gaps."""
+        return {int(place): LETTERS[i] for i, place in enumerate(np.unique(self.group))}
 
     @property
     def itemsize(self) -> int:
