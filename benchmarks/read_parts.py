@@ -103,8 +103,8 @@ def _cut(wanted, origin, count, size):
 def _found(source, index, target, inside) -> Piece:
     """A chunk, or the piece of it that is enough."""
     per_shard = source.shards.per_shard if source.shards is not None else (1,) * len(index)
-    blob = tuple(i // n for i, n in zip(index, per_shard, strict=True))
-    (key,) = source.keys(np.array([np.ravel_multi_index(blob, source.blob_grid)]))
+    object_index = tuple(i // n for i, n in zip(index, per_shard, strict=True))
+    (key,) = source.keys(np.array([np.ravel_multi_index(object_index, source.object_grid)]))
     store, decoder = source.array.store, source.decoder
     if isinstance(store, MemoryStore):
         return Piece(key, 0, store._store_dict[key].to_bytes(), decoder, target, inside)

@@ -18,7 +18,7 @@ def source(**options):
 def test_plain_arrays_have_no_obstacle():
     found = source(dtype="float32")
     assert isinstance(found, EngineMember)
-    assert (found.grid, found.blob_grid, found.chunk_shape) == ((3, 2), (3, 2), (4, 3))
+    assert (found.grid, found.object_grid, found.chunk_shape) == ((3, 2), (3, 2), (4, 3))
     assert found.keys(np.array([0, 5])) == ["c/0/0", "c/2/1"]
     assert found.index(5) == (2, 1)
 
@@ -27,8 +27,8 @@ def test_shards_have_two_grids():
     found = PreparedMember.of(
         "m", zarr.create_array({}, shape=(10, 6), chunks=(2, 3), shards=(4, 6), dtype="u1")
     )
-    assert (found.grid, found.blob_grid) == ((6, 2), (3, 1))
-    assert found.blobs == 3
+    assert (found.grid, found.object_grid) == ((6, 2), (3, 1))
+    assert found.object_count == 3
 
 
 def test_a_resized_array_is_looked_at_again():

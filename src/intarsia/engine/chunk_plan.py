@@ -234,12 +234,12 @@ class ChunkPlan:
         request = None if self.request is None else self.request[positions]
         within = None if self.inner is None else self.inner[1][positions]
         if self.locations is None:
-            return ByteRanges(self.source, self.blob[positions], request=request, within=within)
-        blob, start, nbytes = (column[positions] for column in self.locations)
-        return ByteRanges(self.source, blob, start, nbytes, request, within)
+            return ByteRanges(self.source, self.object_index[positions], request=request, within=within)
+        object_index, start, nbytes = (column[positions] for column in self.locations)
+        return ByteRanges(self.source, object_index, start, nbytes, request, within)
 
     @property
-    def blob(self) -> Ints:
+    def object_index(self) -> Ints:
         """The stored objects: each chunk, or the shard in which the fetcher finds it."""
         return self.chunks if self.inner is None else self.inner[0]
 
@@ -313,11 +313,11 @@ class ChunkPlan:
         part = (count * itemsize < decoder.nbytes) & (self.nbytes == decoder.nbytes)
         if not part.any():
             return
-        blob, start, nbytes = self.locations or ChunkLocations(
-            self.blob, np.zeros_like(self.chunks), self.nbytes
+        object_index, start, nbytes = self.locations or ChunkLocations(
+            self.object_index, np.zeros_like(self.chunks), self.nbytes
         )
         nbytes = np.where(part, count * itemsize, nbytes)
-        self.locations = ChunkLocations(blob, np.where(part, start + first * itemsize, start), nbytes)
+        self.locations = ChunkLocations(object_index, np.where(part, start + first * itemsize, start), nbytes)
         self.nbytes = nbytes
 
     def placements(self, positions: Ints) -> Iterator[Placement]:

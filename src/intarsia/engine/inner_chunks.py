@@ -36,22 +36,22 @@ class Shards:
         """How the index of a shard is stored."""
         self._kept: dict[int, tuple[Any, Any]] = {}
 
-    def known_index(self, blob: int, stamp: Any = None) -> Any:
+    def known_index(self, object_index: int, stamp: Any = None) -> Any:
         """The offset and length of every inner chunk of a shard, if they were kept with the same stamp."""
-        known = self._kept.get(blob)
+        known = self._kept.get(object_index)
         return None if known is None or known[0] != stamp else known[1]
 
-    def remember_index(self, blob: int, entries: Any, stamp: Any = None) -> None:
+    def remember_index(self, object_index: int, entries: Any, stamp: Any = None) -> None:
         """Remember the index of a shard while its stamp is the same; without a stamp it never changes."""
         if len(self._kept) * len(entries) > MAX_ENTRIES_KEPT:
             self._kept.clear()
-        self._kept[blob] = stamp, entries
+        self._kept[object_index] = stamp, entries
 
 
 class ChunkLocations(NamedTuple):
     """Where the bytes of inner chunks are."""
 
-    blob: Ints
+    object_index: Ints
     """The shard, as a position in the grid of shards."""
 
     start: Ints
@@ -74,7 +74,7 @@ class _PartShards(NamedTuple):
 
     source: EngineMember
     shards: Shards
-    blob: Ints
+    object_index: Ints
     """The shard of each chunk."""
     within: Ints
     """The position of each chunk in its shard, in C order."""
@@ -87,9 +87,9 @@ class _PartShards(NamedTuple):
 
     @classmethod
     def by(cls, source: EngineMember, shards: Shards, chunks: Ints) -> _PartShards:
-        blob, within = shard_positions(source, shards, chunks)
-        touched, first, where = np.unique(blob, return_index=True, return_inverse=True)
-        return cls(source, shards, blob, within, touched, first, where.reshape(-1))
+        object_index, within = shard_positions(source, shards, chunks)
+        touched, first, where = np.unique(object_index, return_index=True, return_inverse=True)
+        return cls(source, shards, object_index, within, touched, first, where.reshape(-1))
 
 
 def shard_positions(source: EngineMember, shards: Shards, chunks: Ints) -> tuple[Ints, Ints]:
@@ -99,8 +99,8 @@ def shard_positions(source: EngineMember, shards: Shards, chunks: Ints) -> tuple
     index = np.unravel_index(chunks, source.grid)
     outer = tuple(i // n for i, n in zip(index, shards.per_shard, strict=True))
     inner = tuple(i % n for i, n in zip(index, shards.per_shard, strict=True))
-    blob = np.ravel_multi_index(outer, source.blob_grid).astype(np.int64)
-    return blob, np.ravel_multi_index(inner, shards.per_shard).astype(np.int64)
+    object_index = np.ravel_multi_index(outer, source.object_grid).astype(np.int64)
+    return object_index, np.ravel_multi_index(inner, shards.per_shard).astype(np.int64)
 
 
 def locate_inner_chunks(
@@ -127,12 +127,12 @@ def _locations(i: int, part: _PartShards, indexes: list[Any]) -> ChunkLocations:
     if bad.any():
         raise ShardIndexError(i, int(np.argmax(bad)), points_outside())
     start, nbytes = (np.where(stored, column, 0).astype(np.int64) for column in entry.T)
-    return ChunkLocations(part.blob, start, np.where(stored, nbytes, -1))
+    return ChunkLocations(part.object_index, start, np.where(stored, nbytes, -1))
 
 
 def _indexes(fetcher: StoreFetcher, parts: list[_PartShards]) -> list[list[Any]]:
     """The index of each shard as an array of offsets and lengths; None for shards that are not stored."""
-    indexes = [[part.shards.known_index(blob) for blob in part.touched.tolist()] for part in parts]
+    indexes = [[part.shards.known_index(shard) for shard in part.touched.tolist()] for part in parts]
     sizes = fetcher.sizes([(part.source, part.touched) for part in parts])
     wanted: dict[int, tuple[Fetcher, list[tuple[int, Ints]]]] = {}
     for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
@@ -156,9 +156,9 @@ def _indexes(fetcher: StoreFetcher, parts: list[_PartShards]) -> list[list[Any]]
 
 
 def _index_spans(part: _PartShards, positions: Ints) -> ByteRanges:
-    blob, nbytes = part.touched[positions], part.shards.form.nbytes
+    shards, nbytes = part.touched[positions], part.shards.form.nbytes
     start = part.shards.form.start(0)  # negative: counted from the end of the shard
-    return ByteRanges(part.source, blob, np.full(blob.shape, start), np.full(blob.shape, nbytes))
+    return ByteRanges(part.source, shards, np.full(shards.shape, start), np.full(shards.shape, nbytes))
 
 
 def _index(i: int, part: _PartShards, k: int, received: Generator[Encoded | None]) -> Any:

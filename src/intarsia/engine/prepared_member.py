@@ -158,7 +158,7 @@ class EngineMember(PreparedMember):
         self.fill_value = fill_value_of(array)
         self.chunk_shape = outer_shape
         """The shape of the smallest unit that can be read: an inner chunk, if there are shards."""
-        self.blob_grid = self.grid = chunk_grid(self.metadata.shape, outer_shape)
+        self.object_grid = self.grid = chunk_grid(self.metadata.shape, outer_shape)
         """How many objects can be stored along each axis, and how many chunks."""
         self.shards: Shards | None = None
         spec = self._spec(outer_shape)
@@ -167,7 +167,7 @@ class EngineMember(PreparedMember):
             codec = codecs[0]
             self.chunk_shape = tuple(codec.chunk_shape)
             per_shard = tuple(a // b for a, b in zip(outer_shape, self.chunk_shape, strict=True))
-            self.grid = tuple(a * b for a, b in zip(self.blob_grid, per_shard, strict=True))
+            self.grid = tuple(a * b for a, b in zip(self.object_grid, per_shard, strict=True))
             self.shards = Shards(codec, per_shard)
             spec = self._spec(self.chunk_shape)
             codecs = evolve_codecs(codec.codecs, spec)
@@ -206,9 +206,9 @@ class EngineMember(PreparedMember):
         return not self.decoder.is_raw and self.decode_cost < FAST_DECODE_COST
 
     @property
-    def blobs(self) -> int:
+    def object_count(self) -> int:
         """The number of chunks, or shards, that can be stored."""
-        return prod(self.blob_grid)
+        return prod(self.object_grid)
 
     def _spec(self, shape: tuple[int, ...]) -> ArraySpec:
         config, prototype = config_of(self.array), default_buffer_prototype()
@@ -218,12 +218,12 @@ class EngineMember(PreparedMember):
         """The index in the grid of the chunk at a position in C order."""
         return tuple(int(i) for i in np.unravel_index(chunk, self.grid)) if self.grid else ()
 
-    def keys(self, blob: Ints) -> list[str]:
+    def keys(self, object_index: Ints) -> list[str]:
         """The store keys of the chunks, or shards, at these positions in C order."""
         encode, separator, prefix = self.metadata.encode_chunk_key, self._separator, self._prefix
-        if not self.blob_grid:
-            return [prefix + encode(())] * blob.size
-        columns = [axis.tolist() for axis in np.unravel_index(blob, self.blob_grid)]
+        if not self.object_grid:
+            return [prefix + encode(())] * object_index.size
+        columns = [axis.tolist() for axis in np.unravel_index(object_index, self.object_grid)]
         if separator is None:
             return [prefix + encode(index) for index in zip(*columns, strict=True)]
         texts = [map(str, column) for column in columns]

@@ -356,10 +356,10 @@ class ChunkWriter:
         if encoded:
             self._async_writer.begin(encoded)
 
-    def _fetched(self, blobs: Ints) -> Generator[Encoded | None]:
+    def _fetched(self, objects: Ints) -> Generator[Encoded | None]:
         """The currently stored chunks, as they arrive."""
         with self._lock:
-            pending = self._fetcher().begin([ByteRanges(self._source, blobs)])
+            pending = self._fetcher().begin([ByteRanges(self._source, objects)])
             self._reading.add(pending)
         received = iter(pending)
         try:
@@ -455,17 +455,17 @@ class ShardWriter(ChunkWriter):
         self, work: ChunkPlan, values: Values, threads: int, window: int, look: Look | None, shards: Shards
     ) -> None:
         self._form, self._order = shards.form, written_order(shards)
-        self._blob, within = shard_positions(work.source, shards, work.chunks)
+        self._object_index, within = shard_positions(work.source, shards, work.chunks)
         every = list(np.ndindex(shards.per_shard))
         self._position = [every[i] for i in within.tolist()]
         # Shard after shard, so that few are open at a time.
-        work.present = np.argsort(self._blob, kind="stable")
-        blobs, where, counts = np.unique(self._blob, return_inverse=True, return_counts=True)
-        self._count = dict(zip(blobs.tolist(), counts.tolist(), strict=True))
+        work.present = np.argsort(self._object_index, kind="stable")
+        objects, where, counts = np.unique(self._object_index, return_inverse=True, return_counts=True)
+        self._count = dict(zip(objects.tolist(), counts.tolist(), strict=True))
         covered = work.covered(work.source.metadata.shape)
-        inside = np.bincount(where, weights=covered, minlength=blobs.size)
-        whole = inside >= _chunks_inside(work, shards, blobs)
-        self._whole = set(blobs[whole].tolist())
+        inside = np.bincount(where, weights=covered, minlength=objects.size)
+        whole = inside >= _chunks_inside(work, shards, objects)
+        self._whole = set(objects[whole].tolist())
         """Shards that are written as a whole, as far as they are in the array: nothing of them is kept."""
         # The others are held in memory as a whole, so each of their chunks counts for its share.
         kept = work.source.decoder.nbytes * prod(shards.per_shard) // counts
@@ -475,18 +475,18 @@ class ShardWriter(ChunkWriter):
         self._retains_buffers = True
 
     def write(self, positions: Ints) -> None:
-        blobs = self._blob[positions]
+        objects = self._object_index[positions]
         with self._lock:
             if self._stop.is_set():
                 return
-            new = self._opened(np.unique(blobs).tolist())
+            new = self._opened(np.unique(objects).tolist())
         self._load(new)
         done: Stored = []
-        each = zip(positions.tolist(), blobs.tolist(), self._work.placements(positions), strict=True)
-        for k, blob, (target, inside) in each:
+        each = zip(positions.tolist(), objects.tolist(), self._work.placements(positions), strict=True)
+        for k, object_index, (target, inside) in each:
             if self._stop.is_set():
                 return
-            shard, chunk, position = self._open[blob], int(self._work.chunks[k]), self._position[k]
+            shard, chunk, position = self._open[object_index], int(self._work.chunks[k]), self._position[k]
             values = None
             if not self._covered[k]:
                 values = self._decoded(chunk, partial(_chunk_before, shard, position))
@@ -496,7 +496,7 @@ class ShardWriter(ChunkWriter):
                 shard.left -= 1
                 last = not shard.left
             if last:
-                (key,), pieces = self._source.keys(np.array([blob])), self._pieces(blob)
+                (key,), pieces = self._source.keys(np.array([object_index])), self._pieces(object_index)
                 if self._writer is None:
                     done.append((key, b"".join(pieces) or None))
                 elif pieces:
@@ -506,25 +506,25 @@ class ShardWriter(ChunkWriter):
         if done:
             self._async_writer.begin(done)
 
-    def _opened(self, blobs: list[int]) -> list[int]:
+    def _opened(self, objects: list[int]) -> list[int]:
         """The shards among these that no thread has begun."""
-        new = [blob for blob in blobs if blob not in self._open]
-        self._open |= {blob: _OpenShard(self._count[blob]) for blob in new}
+        new = [object_index for object_index in objects if object_index not in self._open]
+        self._open |= {object_index: _OpenShard(self._count[object_index]) for object_index in new}
         return new
 
     def _load(self, new: list[int]) -> None:
         """Read shards of which something is kept; threads that come later wait until that is done."""
-        for blob in self._whole.intersection(new):
-            self._open[blob].before.set_result({})
-        reading = [blob for blob in new if blob not in self._whole]
+        for object_index in self._whole.intersection(new):
+            self._open[object_index].before.set_result({})
+        reading = [object_index for object_index in new if object_index not in self._whole]
         if not reading:
             return
         received = self._fetched(np.array(reading))
         try:
-            for blob in reading:
-                before = self._split(blob, received)
+            for object_index in reading:
+                before = self._split(object_index, received)
                 with suppress(InvalidStateError):  # another thread failed, and it was cancelled
-                    self._open[blob].before.set_result(before)
+                    self._open[object_index].before.set_result(before)
         finally:
             received.close()
 
@@ -535,7 +535,9 @@ class ShardWriter(ChunkWriter):
         for shard in shards:
             shard.before.cancel()  # so that nobody waits for what will not come
 
-    def _split(self, blob: int, received: Iterator[Encoded | None]) -> dict[tuple[int, ...], memoryview]:
+    def _split(
+        self, object_index: int, received: Iterator[Encoded | None]
+    ) -> dict[tuple[int, ...], memoryview]:
         try:
             stored = next(received)
             if stored is None:
@@ -543,25 +545,25 @@ class ShardWriter(ChunkWriter):
             view = memoryview(stored.read() if type(stored) is FileSpan else stored).cast("B")
             return {at: view[start:stop] for at, (start, stop) in self._form.locate_in(view).items()}
         except Exception as error:
-            first = int(self._work.chunks[np.flatnonzero(self._blob == blob)[0]])
+            first = int(self._work.chunks[np.flatnonzero(self._object_index == object_index)[0]])
             raise self._cannot_read(self._source.index(first), error) from error
 
-    def _pieces(self, blob: int) -> list[Any]:
+    def _pieces(self, object_index: int) -> list[Any]:
         """The bytes of a shard, piece by piece; none if nothing is in it."""
         with self._lock:
-            shard = self._open.pop(blob)
+            shard = self._open.pop(object_index)
         chunks = shard.before.result() | shard.chunks
         stored = {at: chunk for at in self._order if (chunk := chunks.get(at)) is not None}
         return self._form.pieces(stored) if stored else []
 
 
-def _chunks_inside(work: ChunkPlan, shards: Shards, blobs: Ints) -> Ints:
+def _chunks_inside(work: ChunkPlan, shards: Shards, objects: Ints) -> Ints:
     """How many chunks of each shard are in the array, at least in part."""
-    source, inside = work.source, np.ones(blobs.size, dtype=np.int64)
+    source, inside = work.source, np.ones(objects.size, dtype=np.int64)
     if not source.grid:
         return inside
     axes = zip(
-        np.unravel_index(blobs, source.blob_grid), source.metadata.shape, source.chunk_shape,
+        np.unravel_index(objects, source.object_grid), source.metadata.shape, source.chunk_shape,
         shards.per_shard, strict=True,
     )  # fmt: skip
     for at, length, size, chunks in axes:

@@ -15,10 +15,10 @@ def fetched(spans):
     found = []
     for item in spans:
         if item.start is None:
-            found += [BLOBS[blob] for blob in item.blob]
+            found += [BLOBS[object_index] for object_index in item.object_index]
             continue
-        for blob, start, nbytes in zip(item.blob, item.start, item.nbytes, strict=True):
-            data = BLOBS[blob]
+        for object_index, start, nbytes in zip(item.object_index, item.start, item.nbytes, strict=True):
+            data = BLOBS[object_index]
             found.append(data[start:] if start < 0 else data[start : start + nbytes])
     return found
 
@@ -30,10 +30,10 @@ ranges = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 150), st.integers(
 def spans(draw):
     kind = draw(st.sampled_from(["ranges", "whole", "suffix"]))
     chosen = draw(ranges)
-    blob, start, nbytes = np.array(chosen, dtype=np.int64).reshape(-1, 3).T
+    object_index, start, nbytes = np.array(chosen, dtype=np.int64).reshape(-1, 3).T
     if kind == "whole":
-        return ByteRanges(None, blob)
-    return ByteRanges(None, blob, start if kind == "ranges" else -nbytes, nbytes)
+        return ByteRanges(None, object_index)
+    return ByteRanges(None, object_index, start if kind == "ranges" else -nbytes, nbytes)
 
 
 @given(st.lists(spans(), max_size=3))
@@ -45,8 +45,8 @@ def test_the_pieces_are_what_was_asked_for(spans):
 def test_neighbours_are_asked_for_together_and_far_ones_alone():
     limits = byte_ranges.Limits(most_gap=10, share=10, free=16, most_bytes=1000)
     spans = ByteRanges(None, np.array([0, 0, 0, 1]), np.array([20, 0, 100, 25]), np.array([5, 15, 5, 5]))
-    ((_, blob, start, nbytes, *_),), _ = byte_ranges.coalesce_spans([spans], limits)
-    assert (blob.tolist(), start.tolist(), nbytes.tolist()) == ([0, 0, 1], [0, 100, 25], [25, 5, 5])
+    ((_, object_index, start, nbytes, *_),), _ = byte_ranges.coalesce_spans([spans], limits)
+    assert (object_index.tolist(), start.tolist(), nbytes.tolist()) == ([0, 0, 1], [0, 100, 25], [25, 5, 5])
 
 
 def test_a_joined_range_stays_small():

@@ -114,15 +114,17 @@ def coalesce_spans(
     for item in spans:
         if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
             # Whole objects have nothing to join; a range that counts from the end has no known neighbours.
-            cuts += [(requests + i, 0, None) for i in range(len(item.blob))]
+            cuts += [(requests + i, 0, None) for i in range(len(item.object_index))]
         else:
-            request, blob, first, last = coalesce_ranges(item.blob, item.start, item.nbytes, limits)
+            request, object_index, first, last = coalesce_ranges(
+                item.object_index, item.start, item.nbytes, limits
+            )
             begin = item.start - first[request]
             columns = requests + request, begin, begin + item.nbytes
             cuts += zip(*(column.tolist() for column in columns), strict=True)
-            item = item._replace(blob=blob, start=first, nbytes=last - first, request=None)
+            item = item._replace(object_index=object_index, start=first, nbytes=last - first, request=None)
         ranges.append(item)
-        requests += len(item.blob)
+        requests += len(item.object_index)
 
     def cut_out(received: list[Any]) -> list[Any]:
         return [_piece(received[request], first, last) for request, first, last in cuts]

@@ -105,7 +105,7 @@ _snapshots = BoundedCache[tuple[str, str], Snapshot](16 << 20, lambda snapshot: 
 class References:
     """One row for every stored chunk of an array, ordered by position."""
 
-    blob: Ints
+    object_index: Ints
     """The chunk's position in the grid of stored chunks, in C order."""
 
     kind: np.ndarray[Any, np.dtype[np.uint8]]
@@ -152,25 +152,25 @@ class References:
         """Whether some chunks are in object stores that may be read directly."""
         return self.has_checksums and any(not file.container.is_local for file in self.files)
 
-    def rows(self, blob: Ints) -> Ints:
+    def rows(self, object_index: Ints) -> Ints:
         """The row of each position in the grid, -1 for chunks that are not stored."""
         if self.is_complete:
-            return blob
-        if not self.blob.size:
-            return np.full(blob.shape, -1, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self.blob, blob), self.blob.size - 1)
-        return np.where(self.blob[at] == blob, at, -1)
+            return object_index
+        if not self.object_index.size:
+            return np.full(object_index.shape, -1, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self.object_index, object_index), self.object_index.size - 1)
+        return np.where(self.object_index[at] == object_index, at, -1)
 
-    def sizes(self, blob: Ints) -> Ints:
+    def sizes(self, object_index: Ints) -> Ints:
         """The stored size of each position, -1 for chunks that are not stored."""
-        rows = self.rows(blob)
-        if not self.blob.size:
+        rows = self.rows(object_index)
+        if not self.object_index.size:
             return rows
         return np.where(rows >= 0, self.nbytes[rows], -1)
 
-    def saves(self, blob: Ints) -> int:
+    def saves(self, object_index: Ints) -> int:
         """How many requests are saved by fetching neighbours among these chunks together."""
-        rows = self.rows(blob)
+        rows = self.rows(object_index)
         own = rows[(rows >= 0) & (self.file[rows] >= 0)] if self.files else rows[:0]
         if own.size < 2:
             return 0
@@ -179,10 +179,10 @@ class References:
 
     def with_checksums(self, checksums: dict[int, Checksum]) -> References:
         """The same, with the checksums of chunks by position; those without one are left to Icechunk."""
-        number = np.full(self.blob.shape, -1, dtype=np.int64)
+        number = np.full(self.object_index.shape, -1, dtype=np.int64)
         numbers: dict[ReferencedFile, int] = {}
         own = np.flatnonzero(self.file >= 0)
-        each = zip(own.tolist(), self.blob[own].tolist(), self.file[own].tolist(), strict=True)
+        each = zip(own.tolist(), self.object_index[own].tolist(), self.file[own].tolist(), strict=True)
         for row, position, file in each:
             if position in checksums:
                 known = self.files[file]._replace(checksum=checksums[position])
@@ -211,18 +211,18 @@ def _for_all[T, R](function: Callable[[T], R], items: Sequence[T], at_a_time: in
 
 def _positions(index: Ints, source: EngineMember) -> tuple[Ints, Ints]:
     """Which of these chunks lie inside the array's grid, and their positions in it."""
-    inside = np.flatnonzero((index < np.array(source.blob_grid, dtype=np.int64)).all(axis=1))
-    blob = np.zeros(inside.size, dtype=np.int64)  # it stays zero if there are no axes
-    if source.blob_grid:
-        blob = np.ravel_multi_index(tuple(index[inside].T), source.blob_grid).astype(np.int64)
-    return inside, blob
+    inside = np.flatnonzero((index < np.array(source.object_grid, dtype=np.int64)).all(axis=1))
+    object_index = np.zeros(inside.size, dtype=np.int64)  # it stays zero if there are no axes
+    if source.object_grid:
+        object_index = np.ravel_multi_index(tuple(index[inside].T), source.object_grid).astype(np.int64)
+    return inside, object_index
 
 
 def _table(chunks: ChunkTable, source: EngineMember, sources: ReferencedFiles | None) -> References:
     """The references, ordered by position; those outside the array's grid are left out."""
-    inside, blob = _positions(chunks.index, source)
-    order = np.argsort(blob, kind="stable")
-    rows, blob = inside[order], blob[order]
+    inside, object_index = _positions(chunks.index, source)
+    order = np.argsort(object_index, kind="stable")
+    rows, object_index = inside[order], object_index[order]
     kind = chunks.kind[rows]
     names = [
         chunks.location[row] if k == NATIVE else ""
@@ -243,8 +243,10 @@ def _table(chunks: ChunkTable, source: EngineMember, sources: ReferencedFiles | 
                 files.append(ReferencedFile(location, container))
         file[k] = numbers[location]
     columns = chunks.offset[rows], chunks.nbytes[rows]
-    is_complete = blob.size == source.blobs
-    return References(blob, kind, np.array(names, dtype="S"), *columns, inlined, file, files, is_complete)
+    is_complete = object_index.size == source.object_count
+    return References(
+        object_index, kind, np.array(names, dtype="S"), *columns, inlined, file, files, is_complete
+    )
 
 
 def _failures() -> tuple[type[Exception], ...]:
@@ -299,7 +301,7 @@ class IcechunkSession:
 
     def references(self, source: EngineMember) -> References | None:
         """Where the chunks of a member are, if that is known already; a read-only session keeps it."""
-        return self._references.get((source.path, source.blob_grid))
+        return self._references.get((source.path, source.object_grid))
 
     def sizes(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[Ints | None]:
         if not self.immutable:
@@ -310,22 +312,25 @@ class IcechunkSession:
             self._add_checksums(sources)
             tables = [self.references(source) for source, _ in sources]
         each = zip(tables, sources, strict=True)
-        return [None if table is None else table.sizes(blob) for table, (_, blob) in each]
+        return [None if table is None else table.sizes(object_index) for table, (_, object_index) in each]
 
     def _list_chunks(self, sources: Sequence[tuple[EngineMember, Ints]]) -> None:
         """Load the references of members, if enough of their chunks are needed."""
         unknown = {
-            (source.path, source.blob_grid): source
-            for source, blob in sources
+            (source.path, source.object_grid): source
+            for source, object_index in sources
             if self.references(source) is None
-            and (source.blobs <= MAX_CHUNKS_LISTED or blob.size * WORTH_LISTING >= source.blobs)
+            and (
+                source.object_count <= MAX_CHUNKS_LISTED
+                or object_index.size * WORTH_LISTING >= source.object_count
+            )
         }
         if unknown:
             check_store(self.store)
             self._know(unknown, _for_all(self._list, list(unknown.values()), self._listed_at_a_time))
 
     def _list(self, source: EngineMember) -> References:
-        chunks = chunk_table(self.store, source.path, len(source.blob_grid))
+        chunks = chunk_table(self.store, source.path, len(source.object_grid))
         return _table(chunks, source, None if self._repository is None else self.sources)
 
     def _add_checksums(self, sources: Sequence[tuple[EngineMember, Ints]]) -> None:
@@ -334,10 +339,10 @@ class IcechunkSession:
         Reading checksums takes a few requests itself if the repository is remote.
         """
         incomplete = {
-            (source.path, source.blob_grid): (source, table)
-            for source, blob in sources
+            (source.path, source.object_grid): (source, table)
+            for source, object_index in sources
             if (table := self.references(source)) is not None and table.files and not table.has_checksums
-            if self.is_near or table.saves(blob) >= WORTH_CHECKSUMS
+            if self.is_near or table.saves(object_index) >= WORTH_CHECKSUMS
         }
         if incomplete:
             tables = _for_all(self._with_checksums, list(incomplete.values()), self._listed_at_a_time)
@@ -347,12 +352,12 @@ class IcechunkSession:
         """The references with the checksums of virtual chunks, read from a file of the repository for each
         array. Unknown ones are left out: Icechunk will check those chunks."""
         source, table = item
-        known = self.checksums(source.path, len(source.blob_grid))
+        known = self.checksums(source.path, len(source.object_grid))
         if known is None:
             return table.with_checksums({})
-        inside, blob = _positions(known.chunk, source)
+        inside, object_index = _positions(known.chunk, source)
         found = (known.checksum[row] for row in inside.tolist())
-        return table.with_checksums(dict(zip(blob.tolist(), found, strict=True)))
+        return table.with_checksums(dict(zip(object_index.tolist(), found, strict=True)))
 
     def checksums(self, path: str, ndim: int) -> Checksums | None:
         """The checksums of an array's virtual chunks; None if the files of the repository do not show them:
@@ -386,7 +391,7 @@ class IcechunkSession:
             if CAN_READ_FILES and table.is_in_source_files:
                 return self._source_files
         if table is None or VIRTUAL in table.kinds:
-            self.check_links(source.path, many=source.blobs > MAX_CHUNKS_LISTED)
+            self.check_links(source.path, many=source.object_count > MAX_CHUNKS_LISTED)
         return self._source_objects if table is not None and table.is_partly_remote else self._batches
 
     def check_links(self, path: str, *, many: bool = False) -> None:
@@ -471,9 +476,9 @@ class FileRanges(NamedTuple):
         columns: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, dtype=np.int64),) * 3]
         for table, item in zip(tables, spans, strict=True):
             if table is None:
-                columns.append((np.full(item.blob.shape, -1), item.blob, item.blob))
+                columns.append((np.full(item.object_index.shape, -1), item.object_index, item.object_index))
                 continue
-            rows = table.rows(item.blob)
+            rows = table.rows(item.object_index)
             used, where = np.unique(np.where(rows >= 0, table.file[rows], -1), return_inverse=True)
             shared = np.full(used.shape, -1, dtype=np.int64)
             for k, file in enumerate(table.files[n] if n >= 0 else None for n in used.tolist()):
@@ -539,7 +544,7 @@ class _SessionFetcher:
         for item in spans:
             table = self._session.references(item.source)
             if table is not None:
-                rows = table.rows(item.blob)
+                rows = table.rows(item.object_index)
                 stored = np.flatnonzero((rows >= 0) & (table.kind[rows] != INLINE))
                 item = item.select(stored)
                 if item.nbytes is None:
@@ -550,7 +555,7 @@ class _SessionFetcher:
 
 def _split(column: Ints, spans: Sequence[ByteRanges]) -> list[Ints]:
     """A column of all that is requested, divided by member."""
-    return np.split(column, np.cumsum([item.blob.size for item in spans])[:-1])
+    return np.split(column, np.cumsum([item.object_index.size for item in spans])[:-1])
 
 
 class SessionFiles(_SessionFetcher):
@@ -573,7 +578,7 @@ class SessionFiles(_SessionFetcher):
         """Chunks in files of the repository, or inlined."""
         table = self._session.references(spans.source)
         assert table is not None
-        rows = table.rows(spans.blob)
+        rows = table.rows(spans.object_index)
         starts, lengths = (column.tolist() for column in table.places(rows, spans))
 
         def inlined(i: int) -> memoryview:
@@ -601,7 +606,7 @@ class SessionFiles(_SessionFetcher):
         request[positions] = requests.request
         pieces = np.bincount(requests.request, minlength=requests.owner.size).tolist()
         columns = (column.tolist() for column in (request, ranges.start, ranges.nbytes))
-        places = ((item, slice(i, i + 1)) for item in spans for i in range(item.blob.size))
+        places = ((item, slice(i, i + 1)) for item in spans for i in range(item.object_index.size))
         current, content, sources = -1, b"", OpenSource(ranges.files)
         try:
             for (item, at), number, first, length in zip(places, *columns, strict=True):

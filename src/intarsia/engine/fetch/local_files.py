@@ -151,16 +151,16 @@ class FileStamp(NamedTuple):
         return time.time_ns() - max(self.modified, self.changed) > SETTLED_NS
 
 
-def index_of(file: int, shards: Shards, blob: int) -> Any:
+def index_of(file: int, shards: Shards, object_index: int) -> Any:
     """The offset and length of every inner chunk of an open shard, either kept from before or read."""
     stamp = FileStamp.of(file)
-    entries = shards.known_index(blob, stamp)
+    entries = shards.known_index(object_index, stamp)
     if entries is None:
         is_safe = stamp.shows_changes  # before it is read: any later change is younger
         form = shards.form
         entries = form.decode(read_exactly(file, max(0, form.start(stamp.nbytes)), form.nbytes))
         if is_safe:
-            shards.remember_index(blob, entries, stamp)
+            shards.remember_index(object_index, entries, stamp)
     return entries
 
 
@@ -169,21 +169,22 @@ def inner_chunks(folders: CheckedFolders, item: ByteRanges) -> Iterator[Encoded 
 
     A file stays open for as long as its chunks follow one another.
     """
-    source, shards, blobs = item.source, item.source.shards, item.blob
+    source, shards, objects = item.source, item.source.shards, item.object_index
     assert shards is not None
-    ends = [*(np.flatnonzero(blobs[1:] != blobs[:-1]) + 1).tolist(), blobs.size] if blobs.size > 1 else [1]
+    changes = np.flatnonzero(objects[1:] != objects[:-1]) + 1
+    ends = [*changes.tolist(), objects.size] if objects.size > 1 else [1]
     start = 0
     for end in ends:
         some = item if len(ends) == 1 else item.select(slice(start, end))
         start = end
-        (key,) = source.keys(some.blob[:1])
+        (key,) = source.keys(some.object_index[:1])
         try:
             file = folders.open(key)
         except (FileNotFoundError, NotADirectoryError):
-            yield from (None for _ in range(some.blob.size))
+            yield from (None for _ in range(some.object_index.size))
             continue
         try:
-            entries = index_of(file, shards, int(some.blob[0]))
+            entries = index_of(file, shards, int(some.object_index[0]))
             yield from _in_shard(file, entries, some)
         finally:
             os.close(file)
@@ -252,8 +253,8 @@ class LocalFiles(OpaqueStore):
                 yield from self._files(item)
 
     def _files(self, item: ByteRanges) -> Generator[Encoded | None]:
-        source, blob, start, nbytes, *_ = item
-        keys, folders = source.keys(blob), self._folders
-        starts = [0] * blob.size if start is None else start.tolist()
-        lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
+        source, object_index, start, nbytes, *_ = item
+        keys, folders = source.keys(object_index), self._folders
+        starts = [0] * object_index.size if start is None else start.tolist()
+        lengths = [None] * object_index.size if nbytes is None else nbytes.tolist()
         return files_in_turn(lambda i: folders.open(keys[i]), starts, lengths, source.decoder, _not_stored)

@@ -37,7 +37,7 @@ class ByteRanges(NamedTuple):
     source: EngineMember
     """The member."""
 
-    blob: Ints
+    object_index: Ints
     """Which objects: positions in the member's grid of stored chunks (or shards), in C order."""
 
     start: Ints | None = None
@@ -57,7 +57,7 @@ class ByteRanges(NamedTuple):
         """Some of them."""
         columns = self.start, self.nbytes, self.request, self.within
         others = (None if column is None else column[which] for column in columns)
-        return ByteRanges(self.source, self.blob[which], *others)
+        return ByteRanges(self.source, self.object_index[which], *others)
 
 
 class Cost(NamedTuple):
@@ -133,8 +133,8 @@ type KeyRange = tuple[str, ByteRequest | None]
 
 def requests_of(spans: Sequence[ByteRanges]) -> Iterator[KeyRange]:
     """The key and byte range of everything that is wanted, in order."""
-    for source, blob, starts, nbytes, *_ in spans:
-        keys = source.keys(blob)
+    for source, object_index, starts, nbytes, *_ in spans:
+        keys = source.keys(object_index)
         if starts is None or nbytes is None:
             yield from ((key, None) for key in keys)
             continue
@@ -144,9 +144,10 @@ def requests_of(spans: Sequence[ByteRanges]) -> Iterator[KeyRange]:
 
 def cost_of(spans: Sequence[ByteRanges]) -> Cost:
     """What requesting each of these costs."""
-    sizes = [item.nbytes for item in spans if item.blob.size]
+    sizes = [item.nbytes for item in spans if item.object_index.size]
     known = [int(nbytes.sum()) for nbytes in sizes if nbytes is not None]
-    return Cost(sum(item.blob.size for item in spans), sum(known) if len(known) == len(sizes) else None)
+    requests = sum(item.object_index.size for item in spans)
+    return Cost(requests, sum(known) if len(known) == len(sizes) else None)
 
 
 class OpaqueStore:
