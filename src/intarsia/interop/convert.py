@@ -34,10 +34,9 @@ from intarsia.logical.advice import Objective, advise
 from intarsia.logical.encoding import Encoding
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.logical.staging import remove_empty_groups_on_failure
 from intarsia.progress import Progress, silent
 from intarsia.versions.authorization import with_containers_of
-from intarsia.versions.repository import check_name, open_repository, removed_if_creation_fails
+from intarsia.versions.repository import check_name, open_repository, remove_new_store_on_failure
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import ResolvedStore, Version, as_repository, open, resolve_store
 
@@ -110,7 +109,7 @@ def convert(
         target = transaction(repo, branch=branch, message=message or f"convert {path or 'a group'}")
     with target as tx:
         store = resolve_store(store).store if tx is None else tx.store
-        with remove_empty_groups_on_failure(store):
+        with remove_new_store_on_failure(store):
             copy_nodes(nodes, lambda path: open_group(store, path, "a"), convert_array, progress)
     if repo is not None:
         arrays = {name: open(repo, name, branch=branch) for name in arrays}
@@ -209,7 +208,7 @@ def export(
     if to != "zarr":
         raise ValueError(f"to={to!r} is not 'zarr' or 'virtual'")
     nodes = walk(open_source(source, source_path, version))
-    with remove_empty_groups_on_failure(store):
+    with remove_new_store_on_failure(store):
         place = _free_place(store, path.strip("/"), nodes[0].node, overwrite=overwrite)
 
         def open_target(path: str) -> zarr.Group:
@@ -262,7 +261,7 @@ def _export_virtual(
         raise TypeError("only a dataset in an Icechunk repository can be exported as virtual arrays")
     source_path, path = source_path.strip("/"), path.strip("/")
     parts = VirtualParts(source.store, source_path)  # refuses what cannot be expressed
-    with removed_if_creation_fails(store):
+    with remove_new_store_on_failure(store):
         repo = with_containers_of(open_repository(store, create=True), source.repo)
         replaces_source = overwrite and f"{source_path}/".startswith(f"{path}/" if path else "")
         if replaces_source and _has_snapshot(repo, source.snapshot_id):

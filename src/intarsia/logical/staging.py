@@ -7,13 +7,10 @@ the data.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intarsia._compat import store_supports_sync_io
@@ -290,47 +287,6 @@ def reserve_in_existing_regions(
             "  Give codecs for a new region where there is none, or bounds that regions cover"
         )
     return reservation
-
-
-@contextmanager
-def remove_empty_groups_on_failure(store: Any) -> Iterator[None]:
-    """If a change fails in a store at a local path that was not there before, remove its empty groups again.
-
-    Only groups without content and empty directories go: another process may write to the same place.
-    """
-    path = _local_path(store)
-    if path is None or path.exists():
-        yield
-        return
-    above = [folder for folder in path.parents if not folder.exists()]
-    try:
-        yield
-    except BaseException as error:
-        clean_up(store, error, lambda: _remove_empty(path, above))
-        raise
-
-
-def _local_path(store: Any) -> Path | None:
-    """The directory that a path or a `file://` URL names; None for anything else."""
-    if not isinstance(store, str | os.PathLike):
-        return None
-    text = os.fspath(store).removeprefix("file://")
-    return None if "://" in text else Path(text).absolute()
-
-
-def _remove_empty(path: Path, above: Sequence[Path]) -> None:
-    """Remove a directory tree that holds nothing but groups, and those of the directories above it that are
-    empty then."""
-    for folder, _, names in path.walk(top_down=False):
-        if names == ["zarr.json"] and len(list(folder.iterdir())) == 1:
-            file = folder / "zarr.json"
-            if json.loads(file.read_bytes()).get("node_type") == "group":
-                file.unlink()
-        with suppress(OSError):  # it holds something
-            folder.rmdir()
-    for folder in above:
-        with suppress(OSError):
-            folder.rmdir()
 
 
 def clean_up(store: Any, error: BaseException, remove: Callable[[], object]) -> None:

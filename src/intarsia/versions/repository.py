@@ -1,9 +1,10 @@
 """Icechunk repositories: opening one from a path or URL, and its errors in our words."""
 
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -254,25 +255,44 @@ def local_directory(text: str) -> Path | None:
 
 
 @contextmanager
-def removed_if_creation_fails(store: RepositoryLike) -> Iterator[None]:
-    """If a change fails that creates a local repository, remove it again, unless somebody committed to it."""
-    path = local_directory(os.fspath(store)) if isinstance(store, str | os.PathLike) else None
+def remove_new_store_on_failure(store: Any) -> Iterator[None]:
+    """If a change fails in a store at a local path that was not there before, remove what it made.
+
+    That is a repository without commits, or groups without content and empty directories: others may write to
+    the same place.
+    """
+    text = os.fspath(store) if isinstance(store, str | os.PathLike) else "://"
+    path = local_directory(text) if is_url(text) or "://" not in text else None
     if path is None or path.exists():
         yield
         return
     above = [folder for folder in path.parents if not folder.exists()]
     try:
         yield
-    except Exception:  # after Ctrl-C, writes may be on their way
-        if path.exists():
-            with lock_directory(path):
-                repo = open_repository(path)
-                if repo.list_branches() == {"main"} and len(list(repo.ancestry(branch="main"))) == 1:
-                    shutil.rmtree(path)
-            with suppress(OSError):  # somebody else uses one of the directories above
-                for folder in above:
-                    folder.rmdir()
+    except BaseException as error:
+        from intarsia.logical.staging import clean_up  # readers do not need it
+
+        clean_up(store, error, lambda: _remove_new_store(path, above))
         raise
+
+
+def _remove_new_store(path: Path, above: Iterable[Path]) -> None:
+    if is_repository(path):
+        with lock_directory(path):
+            repo = open_repository(path)
+            if repo.list_branches() == {"main"} and len(list(repo.ancestry(branch="main"))) == 1:
+                shutil.rmtree(path)
+    else:
+        for folder, _, names in path.walk(top_down=False):
+            file = folder / "zarr.json"
+            alone = names == ["zarr.json"] and len(list(folder.iterdir())) == 1
+            if alone and json.loads(file.read_bytes()).get("node_type") == "group":
+                file.unlink()
+            with suppress(OSError):  # it holds something
+                folder.rmdir()
+    for folder in above:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _storage(text: str, scheme: str, options: Mapping[str, Any]) -> icechunk.Storage:

@@ -19,13 +19,14 @@ from intarsia.logical.encoding import Encoding, choose_codecs
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
-from intarsia.logical.staging import Reservation, remove_empty_groups_on_failure
+from intarsia.logical.staging import Reservation
 from intarsia.manifest.data_types import as_values, to_user_array
 from intarsia.manifest.manifest import NewRegion
 from intarsia.parallel import fork_of
 from intarsia.progress import Progress, silent
 from intarsia.versions.append_recode import append_data
 from intarsia.versions.commit import Commit
+from intarsia.versions.repository import remove_new_store_on_failure
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import as_repository, resolve_store
 
@@ -141,7 +142,7 @@ def store_dask(
     repo = as_repository(store)
     if repo is None:
         target = resolve_store(store).store
-        with remove_empty_groups_on_failure(target):
+        with remove_new_store_on_failure(target):
             write_jobs.run_jobs([reserve(writable(target))], cluster)
         return None
     verb = "append to" if axis is not None else "store" if bounds is None else "fill a box of"

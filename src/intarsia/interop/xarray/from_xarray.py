@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from intarsia.extras import import_extra
 from intarsia.interop.dask.store_dask import writable
-from intarsia.logical.staging import remove_empty_groups_on_failure
 from intarsia.progress import Progress, silent
+from intarsia.versions.repository import remove_new_store_on_failure
 from intarsia.versions.transaction import retry, transaction
 from intarsia.versions.version import as_repository, resolve_store
 
@@ -93,7 +93,7 @@ def from_xarray(
     repo = as_repository(store)
     if repo is None:
         target = resolve_store(store).store
-        with remove_empty_groups_on_failure(target):
+        with remove_new_store_on_failure(target):
             write(writable(target))
         return None
     text = message or f"{'write' if append_dim is None else 'append to'} {path.strip('/') or '/'}"
