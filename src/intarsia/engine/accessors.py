@@ -40,6 +40,7 @@ LAZY = frozenset(
 
 
 def provided_by_higher_package(name: str, /, *args: Any, **options: Any) -> Any:
+    """Call one of `PROVIDERS`, which is imported now."""
     return resolve_name(PROVIDERS[name])(*args, **options)
 
 

@@ -306,6 +306,7 @@ class Read:
         self._layers = layers.avoiding(row, str(error))
 
     def _failure_at(self, work: ChunkPlan, position: int, error: Exception) -> ReadError:
+        """The error for a chunk that cannot be fetched or decoded; it names region, member and chunk."""
         index = work.source.index(int(work.chunks[position]))
         return self._failure(work.region_of(position), work.source, index, error)
 

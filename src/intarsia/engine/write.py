@@ -202,6 +202,7 @@ def _refuse(
 def _check_regions(
     state: ArrayState[Any], config: LogicalConfig, planned: SelectionPlan, parts: list[RegionPart]
 ) -> None:
+    """Refuse a write to elements without a region, or to several regions unless the handle allows it."""
     request = planned.request
     if not planned.is_complete:
         raise NoRegionError(

@@ -158,7 +158,7 @@ class SlotLayout:
 
     @property
     def slot(self) -> int:
-        """The bytes of one slot."""
+        """The bytes of one slot: the most that an encoded chunk takes, which `inner_codecs` knows."""
         return self.bound.slot
 
     @property

@@ -1,4 +1,4 @@
-"""The checksums of virtual chunks, read from Icechunk's own files: which version of its file each refers to.
+"""The checksums of virtual chunks, read from Icechunk's own files; `virtual` compares source files with them.
 
 Icechunk compares the checksum of a reference, an ETag or a time, with the file whenever it reads one chunk. A
 reader of several chunks in one request must compare the same, and no call of Icechunk returns a checksum. Its

@@ -1,7 +1,4 @@
-"""Errors of reads from Icechunk in helpful words: which chunk, which file, and what to authorise.
-
-`read_error()` serves every store.
-"""
+"""The errors of chunks that cannot be read, in any store: which chunk, which file, and what to authorise."""
 
 from __future__ import annotations
 
