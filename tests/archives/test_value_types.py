@@ -52,7 +52,7 @@ def test_a_file_whose_values_are_of_another_kind_is_refused_alone(tmp_path, othe
     ):
         intarsia.ingest(tmp_path / "*.nc", one.repository, concat_dim="time")
     alone = intarsia.ingest(tmp_path / "1.nc", "memory://", concat_dim="time")
-    with pytest.raises(IngestError, match=r"2\.nc: 'x' has values of type float64, .*\(rename="):
+    with pytest.raises(IngestError, match=r"2\.nc: 'x' has values of type float64, .*\(preprocess="):
         intarsia.ingest(tmp_path / "2.nc", alone.repository, concat_dim="time")
 
 

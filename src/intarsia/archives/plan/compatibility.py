@@ -295,8 +295,9 @@ class Expectations:
                 elif own != known.units:
                     text = f"its {name!r} has the units {own!r}, but that of {known.source} has "
                     text += repr(known.units)
+                    option = reconcile.conversion_option(own, known.units)
                     if not self.rules.convert_units:
-                        return f"{text} ({argument('convert_units', True)} converts them)"
+                        return f"{text} ({option})" if option else text
                     try:
                         reconcile.convert_coordinate(file, name, known.units)
                     except IngestError as error:
@@ -341,9 +342,10 @@ class Expectations:
                 text = reconcile.difference(variable.loaded, known.loaded)
                 if own != units:
                     text += f"; its units are {own!r} instead of {units!r}"
-                    if not self.rules.convert_units:
-                        text += f" ({argument('convert_units', True)} converts them)"
-                if not text.endswith(("accepts it)", "converts them)")) and name in axes:
+                    option = reconcile.conversion_option(own, units)
+                    if option and not self.rules.convert_units:
+                        text += f" ({option})"
+                elif not text.endswith("accepts it)") and name in axes:
                     text += f" (to concatenate files along it, name {name!r} in {argument('concat_dim')})"
                 return f"its {name!r} differs from that of {source}: {text}"
             self.dropped[name] = (
@@ -392,26 +394,23 @@ class Expectations:
             expected = _axes(known.dims, [known.sizes.get(dim, -1) for dim in known.dims])
             own = _axes(variable.sizes, variable.sizes.values())
             return f"{name!r} has the axes {own}, but {known.source} has {expected}"
-        units = units_of(variable.attrs)
-        differ = known.units is not None and units != known.units
-        if differ and self.rules.units == "ignore":
-            done = f"kept as they are ({argument('units', 'ignore')})"
-            self._note(file, "units", name, f"{units!r} instead of {known.units!r}", done)
-        elif differ:
-            text = f"{name!r} has the units {units!r}, but {known.source} has {known.units!r}"
-            if not self.rules.convert_units:
-                return (
-                    f"{text} ({argument('convert_units', True)} converts them, "
-                    f"{argument('units', 'ignore')} keeps the numbers as they are)"
-                )
-            try:
-                decoding = decoding.converted(reconcile.conversion(units, known.units))
-            except IngestError as error:
-                return f"{text}: {error}"
-            what = f"{units!r} instead of {known.units!r}"
-            self._note(file, "units", name, what, "converted on reading")
-            self._decodings[file.url, name] = decoding
-            self.converted.add((file.url, name))
+        units, target = units_of(variable.attrs), known.units
+        if target is not None and units != target:
+            ignore, done = argument("units", "ignore"), "converted on reading"
+            text = f"{name!r} has the units {units!r}, but {known.source} has {target!r}"
+            if self.rules.units == "ignore":
+                done = f"kept as they are ({ignore})"
+            elif self.rules.convert_units:
+                try:
+                    decoding = decoding.converted(reconcile.conversion(units, target))
+                except IngestError as error:
+                    return f"{text}: {error}"
+                self._decodings[file.url, name] = decoding
+                self.converted.add((file.url, name))
+            else:
+                convert = reconcile.conversion_option(units, target)
+                return f"{text} ({convert + ', ' if convert else ''}{ignore} keeps the numbers as they are)"
+            self._note(file, "units", name, f"{units!r} instead of {target!r}", done)
         if name in self.rules.dtypes and decoding.values.kind in "iuf":
             return ""  # values are rounded
         dtype, fixed = (

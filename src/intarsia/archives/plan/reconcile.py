@@ -7,6 +7,7 @@ udunits, through cf-units. Types of values can share an array if one type holds 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import numpy as np
 from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.plan.axis_union import ULPS, sortable
 from intarsia.archives.plan.coordinates import has_time_units
-from intarsia.errors import IngestError, argument
+from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.extras import import_extra
 
 if TYPE_CHECKING:
@@ -148,7 +149,9 @@ def difference(own: Values, expected: Values) -> str:
     i = int(np.argmax(apart))
     a, b = own.reshape(-1)[i], expected.reshape(-1)[i]
     steps = np.abs(np.diff(expected)) if expected.ndim == 1 and len(expected) > 1 else np.array([np.inf])
-    accepted = argument("tolerance", float(f"{apart[i]:.3g}"))
+    # in three digits, and not less than the difference
+    tolerance = next(t for scale in (1, 1.01) if (t := float(f"{apart[i] * scale:.3g}")) >= apart[i])
+    accepted = argument("tolerance", tolerance)
     option = f" ({accepted} accepts it)" if apart[i] < steps.min() / 2 else ""
     return (
         f"values from {own.min():g} to {own.max():g} instead of {expected.min():g} to {expected.max():g}; "
@@ -219,6 +222,16 @@ def conversion(own: str, target: str) -> Conversion:
     return found
 
 
+def conversion_option(own: str, target: str) -> str:
+    """The option that converts units, in words; empty if they cannot be converted."""
+    with suppress(MissingExtraError):
+        try:
+            conversion(own, target)
+        except IngestError:
+            return ""
+    return f"{argument('convert_units', True)} converts them"
+
+
 def units_of(attrs: Mapping[str, Any]) -> str:
     """The units that attributes name; empty if they name none."""
     return str(attrs.get("units", ""))
@@ -260,7 +273,7 @@ def type_problem(
 
     >>> type_problem("v", np.dtype("bool"), np.dtype("f4"), "a.nc", fixed=False)
     "'v' has values of type bool, but a.nc has float32, which cannot be combined \
-(rename={'v': …} makes it another variable)"
+(preprocess= may give it another name, and missing='fill' takes files without 'v')"
     >>> type_problem("v", np.dtype("f8"), np.dtype("f4"), "a.nc", fixed=False)
     ''
     """
@@ -269,7 +282,8 @@ def type_problem(
     if values.kind not in NUMBERS or array_dtype.kind not in NUMBERS:
         return (
             f"{name!r} has values of type {_text(values)}, but {source} has {_text(array_dtype)}, which "
-            f"cannot be combined ({argument('rename', {name: ...})} makes it another variable)"
+            f"cannot be combined ({argument('preprocess')} may give it another name, and "
+            f"{argument('missing', 'fill')} takes files without {name!r})"
         )
     if fixed and not np.can_cast(values, array_dtype, "safe"):
         return (
