@@ -138,7 +138,8 @@ def ingest(
             dry run needs none.
         concat_dim: The dimension along which files are joined, or several of them.
         combine: `"by_coords"` finds the dimensions whose coordinates differ between files. `"nested"`, the
-            default, joins files along `concat_dim`.
+            default, joins files along `concat_dim`; if you say it, a coordinate may repeat values within a
+            file, as radar sweeps do, and all steps then stay in the order of the files.
         dims: Where to find the coordinate of a dimension that the files lack, such as `{"member":
             from_attribute("realization")}` (from `intarsia.archives`).
         stack: Variables that become one array along a new dimension: `{"CMI": ("band", ["CMI_C01",
@@ -238,7 +239,7 @@ def ingest(
         raise IngestError(f"no file matches {', '.join(map(str, patterns)) or 'an empty list'}")
     rules = IngestRules(
         copy, missing, add_variables, units, convert_units, dtypes, nulls, combine_attrs,
-        stacks=stacks, overlap=overlap, tolerance=tolerance, indices=places,
+        stacks=stacks, overlap=overlap, tolerance=tolerance, file_order=combine == "nested", indices=places,
     )  # fmt: skip
     whole = DatasetIngestion(
         group, urls, sources, request, rules, parser, errors, replace, coordinate_sources, schema, engine

@@ -449,3 +449,45 @@ def test_months_that_share_a_step_with_the_next_are_all_taken(tmp_path):
         np.testing.assert_array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(kept))
         times = xr.open_dataset(report.repository, engine="intarsia", decode_times=False).time
         assert times.values.tolist() == list(range(13))
+
+
+def sweeps(folder, count=3):
+    """Files of radar sweeps: rays share a time, and sweeps go back in azimuth."""
+    paths = []
+    for number in range(count):
+        time = np.array([0.0, 0.5, 0.5, 0.25]) + number
+        data = {"v": (("time", "range"), np.arange(12, dtype="f4").reshape(4, 3) + 100 * number)}
+        coords = {"time": time, "azimuth": ("time", np.array([0, 90, 180, 0]) + number)}
+        xr.Dataset(data, coords).to_netcdf(folder / f"{number}.nc")
+        paths.append(folder / f"{number}.nc")
+    return paths
+
+
+@pytest.mark.parametrize("batch", [None, 1])
+def test_steps_that_repeat_in_a_file_stay_in_its_order_if_that_is_requested(tmp_path, batch):
+    paths = sweeps(tmp_path)
+    for options in ({"concat_dim": "time"}, {"combine": "by_coords"}):
+        with pytest.raises(IngestError, match=r"its time holds 0.5 more than once \(combine='nested' takes"):
+            intarsia.ingest(paths, tmp_path / "r", **options)
+    options = {"concat_dim": "time", "combine": "nested"}
+    intarsia.ingest(paths[:2], tmp_path / "r", **options, batch=batch)
+    report = intarsia.ingest(paths, tmp_path / "r", **options)
+    assert report.summary == "1 added, 2 unchanged"
+    ours = xr.open_dataset(report.repository, engine="intarsia").load()
+    theirs = xr.open_mfdataset(paths, **options)
+    xr.testing.assert_equal(ours, theirs.load())
+    assert not intarsia.verify(intarsia.open(report.repository, "v"), data=True)
+
+
+def test_a_file_comes_after_steps_in_file_order_or_is_refused_with_that_advice(tmp_path):
+    paths = sweeps(tmp_path, 2)
+    options = {"concat_dim": "time", "combine": "nested"}
+    intarsia.ingest(paths, tmp_path / "r", **options)
+    later = xr.Dataset({"v": (("time", "range"), np.ones((1, 3), "f4"))}, {"time": [1.3]})
+    later.assign_coords(azimuth=("time", [7])).to_netcdf(tmp_path / "later.nc")
+    with pytest.raises(IngestError, match=r"in no order.*combine='nested' puts them after the others"):
+        intarsia.ingest(tmp_path / "later.nc", tmp_path / "r", concat_dim="time")
+    report = intarsia.ingest(tmp_path / "later.nc", tmp_path / "r", **options)
+    assert intarsia.open(report.repository, "v").shape == (9, 3)
+    ours = xr.open_dataset(report.repository, engine="intarsia").load()
+    xr.testing.assert_equal(ours, xr.open_mfdataset([*paths, tmp_path / "later.nc"], **options).load())

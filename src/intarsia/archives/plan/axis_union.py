@@ -230,7 +230,8 @@ def union_axis(
     if (np.diff(places) <= 0).any():
         raise IngestError(
             f"the steps of {dim!r} in the dataset are in no order, or count as equal with "
-            f"{argument('tolerance', tolerance)}: files cannot be placed among them"
+            f"{argument('tolerance', tolerance)}: files cannot be placed among them "
+            f"({argument('combine', 'nested')} puts them after the others)"
         )
     existing = _existing_positions(len(before), removed, places)
     return GrownAxis(dim, origin + len(distinct), existing, positions, everything[first], origin=origin)
@@ -265,6 +266,20 @@ def append_axis(dim: str, before: int, lengths: Sequence[int], removed: Ints) ->
     ends = np.cumsum([stays, *lengths]).tolist()
     positions = [np.arange(a, b) for a, b in pairwise(ends)]
     return GrownAxis(dim, ends[-1], _existing_positions(before, removed, np.arange(stays)), positions)
+
+
+def file_order_axis(
+    dim: str, before: np.ndarray[Any, Any] | None, parts: Sequence[np.ndarray[Any, Any]], removed: Ints
+) -> GrownAxis:
+    """The axis of a coordinate that repeats values: files follow one another in the given order.
+
+    >>> file_order_axis("x", np.array([1, 1]), [np.array([3, 3, 2])], np.array([0])).values.tolist()
+    [1, 3, 3, 2]
+    """
+    before = parts[0][:0] if before is None else before
+    axis = append_axis(dim, len(before), list(map(len, parts)), removed)
+    axis.values = np.concatenate([np.delete(before, removed), *parts])
+    return axis
 
 
 def nested_list_axis(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> GrownAxis:

@@ -63,6 +63,9 @@ class IngestRules:
     tolerance: float | None = None
     """How far apart coordinates may be and still be equal; None for a few steps of their type."""
 
+    file_order: bool = False
+    """Whether steps stay in the order of the files if a coordinate has a value more than once."""
+
     indices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The places of files in nested lists, by URL."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from intarsia.archives.plan.axis_union import (
     GrownAxis,
     Span,
     append_axis,
+    file_order_axis,
     nested_list_axis,
+    sort_direction,
     span_boxes,
     spans,
     uncovered,
@@ -276,8 +278,21 @@ def _axis(
             coordinate = concat_coordinate(dim, variables, dataset)
         except IngestError:
             raise RefusedFilesError(_incompatible_files(dim, files, variables, dataset)) from None
-        _refuse(_value_problems(dim, files, coordinate))
-        axis = union_axis(dim, coordinate.before, coordinate.parts, removed, rules.tolerance, dataset.origin)
+        before, parts = coordinate.before, coordinate.parts
+        is_unordered = before is not None and len(before) > 1 and not sort_direction(before)
+        in_file_order = (
+            rules.file_order
+            and len(dims) == 1
+            and (is_unordered or any(_repeated_values(part).size for part in parts))
+        )
+        _refuse(_value_problems(dim, files, coordinate, may_repeat=in_file_order))
+        if in_file_order:
+            if dataset.origin:
+                raise WholeDatasetNeededError
+            axis = file_order_axis(dim, before, parts, removed)
+            axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
+            return axis
+        axis = union_axis(dim, before, parts, removed, rules.tolerance, dataset.origin)
         axis.attrs, axis.rewritten = coordinate.attrs, coordinate.rewritten
         if dataset.origin and not axis.goes_behind(END_STEPS):
             raise WholeDatasetNeededError
@@ -343,7 +358,9 @@ def _incompatible_files(
     return problems
 
 
-def _value_problems(dim: str, files: Sequence[ParsedFile], coordinate: ConcatCoordinate) -> dict[str, str]:
+def _value_problems(
+    dim: str, files: Sequence[ParsedFile], coordinate: ConcatCoordinate, *, may_repeat: bool
+) -> dict[str, str]:
     """What is wrong with the coordinates of individual files."""
     problems = {}
     for file, values in zip(files, coordinate.parts, strict=True):
@@ -351,13 +368,22 @@ def _value_problems(dim: str, files: Sequence[ParsedFile], coordinate: ConcatCoo
             problems[file.url] = f"its {dim} has {values.ndim} axes: a coordinate has only one"
         elif values.dtype.kind in "fc" and bool(np.isnan(values).any()):
             problems[file.url] = f"its {dim} holds missing values"
-        elif len(values) > 1 and not bool((values[1:] > values[:-1]).all()):
-            ranked = np.sort(values)
-            twice = np.flatnonzero(ranked[1:] == ranked[:-1])
-            if twice.size:
-                (text,) = labels(ranked[twice[:1]], coordinate.attrs)
-                problems[file.url] = f"its {dim} holds {text} more than once"
+        elif not may_repeat and len(repeated := _repeated_values(values)):
+            (text,) = labels(repeated[:1], coordinate.attrs)
+            problems[file.url] = (
+                f"its {dim} holds {text} more than once "
+                f"({argument('combine', 'nested')} takes all steps in the order of the files)"
+            )
     return problems
+
+
+def _repeated_values(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values that occur more than once."""
+    if values.ndim != 1 or bool((values[1:] > values[:-1]).all()):
+        return values[:0]
+    ranked = np.sort(values)
+    again: np.ndarray[Any, Any] = ranked[1:][ranked[1:] == ranked[:-1]]
+    return again
 
 
 def _make_cube(
