@@ -67,7 +67,7 @@ endef
 
 # Two stamps for one environment: the demo needs a third of what the tests need. constraints.txt pins what CI tests.
 $(DEMO): pyproject.toml constraints.txt
-	@echo "Installing intarsia and what the demo needs into $(VENV), once: about 700 MB, half a minute …"
+	@echo "Installing intarsia and what the demo needs into $(VENV), once: about 600 MB, half a minute …"
 	@$(call install,$(VENV),-e . --group demo -c constraints.txt)
 	@touch $@
 
