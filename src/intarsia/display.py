@@ -370,9 +370,10 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | 
     widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
     room = None if width is None else width - len(GAP) * (len(columns) - 1)
     if room is not None and sum(widths) > room:
-        short = [_shorten_ids(columns, row, widths, room) if i else row for i, row in enumerate(table)]
+        short = [_shorten_ids(columns, row) if i else row for i, row in enumerate(table)]
         widths = _fit_widths(columns, short, room)
-        if sum(widths) > room or any(_height(columns, row, widths) > MAX_LINES for row in short):
+        heights = (len(cell) for row in short for cell in _wrap_cells(columns, row, widths))
+        if sum(widths) > room or any(height > MAX_LINES for height in heights):
             return _records(columns, table[1:], width or 0)
         table = short
     lines: list[Line] = []
@@ -392,13 +393,12 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | 
     return lines
 
 
-def _shorten_ids(columns: Sequence[str], row: list[str], widths: Sequence[int], room: int) -> list[str]:
-    """A row whose identifiers are as short as necessary, and no shorter."""
-    ids = [i for i, name in enumerate(columns) if name in IDS]
-    spare = room - sum(size for i, size in enumerate(widths) if i not in ids)
-    most = max(SHORTEST_ID, spare // max(1, len(ids)))
-    cut = {i: row[i][: most - 1] + "…" for i in ids if len(row[i]) > most}
-    return [cut.get(i, cell) for i, cell in enumerate(row)]
+def _shorten_ids(columns: Sequence[str], row: list[str]) -> list[str]:
+    """A row with short identifiers."""
+    return [
+        cell[: SHORTEST_ID - 1] + "…" if name in IDS and len(cell) > SHORTEST_ID else cell
+        for name, cell in zip(columns, row, strict=True)
+    ]
 
 
 def _fit_widths(columns: Sequence[str], table: Sequence[Sequence[str]], room: int) -> list[int]:
@@ -423,10 +423,6 @@ def _fit_widths(columns: Sequence[str], table: Sequence[Sequence[str]], room: in
 def _wrap_cells(columns: Sequence[str], row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
     cells = zip(columns, row, widths, strict=True)
     return [wrapped(cell, None if name in WHOLE else size, name) for name, cell, size in cells]
-
-
-def _height(columns: Sequence[str], row: Sequence[str], widths: Sequence[int]) -> int:
-    return max(map(len, _wrap_cells(columns, row, widths)), default=0)
 
 
 def _parts(text: str, column: str = "") -> list[str]:
@@ -471,11 +467,7 @@ def fitted(text: str) -> str:
     '<Reader memory://1 shape=(4,)>'
     """
     width = terminal_width()
-    if width is None or len(text) <= width:
-        return text
-    whole = text.replace(", ", ",\0")  # a shape stays in one line
-    first, *rest = wrapped(whole, width)
-    return "\n  ".join([first, *(wrapped(" ".join(rest), width - 2) if rest else ())]).replace("\0", " ")
+    return text if width is None or len(text) <= width else "\n  ".join(wrapped(text, width - 2))
 
 
 def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Line]:

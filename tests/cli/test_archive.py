@@ -214,6 +214,8 @@ def test_relocate_finds_files_that_moved(tmp_path, ingested):
     store = ingested
     before = succeed("read", store, "sst", "0, 0", "--allow", "all")
     (tmp_path / "files").rename(tmp_path / "moved")
+    said = failure("read", store, "sst", "0, 0", "--allow", "all", code=5)
+    assert f"intarsia relocate STORE file://{tmp_path}/files=NEW_PLACE" in said
     assert "is not there" in failure("relocate", store, f"{tmp_path}/files={tmp_path}/nowhere", code=4)
     said = document("relocate", store, f"{tmp_path}/files={tmp_path}/moved")
     assert (said["files"], said["unmarked"]) == (4, 0)

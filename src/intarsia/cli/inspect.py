@@ -85,7 +85,7 @@ def _plain_info(array: Reader) -> Output:
         ("Chunks", array.chunks),
         *([] if array.shards is None else [("Shards", array.shards)]),
         ("Fill value", array.fill_value),
-        ("Codecs", short_codecs(array.zarr_array, settings=True)),
+        ("Codecs", short_codecs(array.zarr_array)),
         ("Size", size_text(array.nbytes)),
     ]
     unknown: dict[str, Any] = dict.fromkeys(

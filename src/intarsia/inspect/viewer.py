@@ -27,10 +27,10 @@ from icechunk import IcechunkStore
 from intarsia._compat import sync
 from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table
 from intarsia.codecs.base import in_thread_for
-from intarsia.display import Table, codecs_text, plain, size_text
+from intarsia.display import Table, plain, size_text
 from intarsia.engine.chunk_cache import BoundedCache
 from intarsia.engine.fetch import is_immutable
-from intarsia.engine.prepared_member import object_shape
+from intarsia.engine.prepared_member import object_shape, short_codecs
 from intarsia.engine.reader import chunk_shape
 from intarsia.engine.stored_array import StoredArray
 from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundError
@@ -251,8 +251,7 @@ class ViewerData:
             place = array.manifest.to_member(region.row, one).start
         else:
             member = array.zarr_array
-        codecs = [codec.to_dict() for codec in getattr(member.metadata, "codecs", ())]
-        answer["codecs"] = plain(codecs_text(codecs, settings=True), 200)
+        answer["codecs"] = plain(short_codecs(member), 200)
         answer["chunks"] = (
             list(member.chunks) if isinstance(array, LogicalArray) else list(chunk_shape(array))
         )

@@ -15,7 +15,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.display import common_prefix, storage_hint
 from intarsia.engine.fetch.store import run_on_event_loop
-from intarsia.errors import NotAuthorizedError, ReadError, signal_failure
+from intarsia.errors import NotAuthorizedError, ReadError, advice, signal_failure
 
 NOT_AUTHORISED = re.compile(r"resolves to the url prefix (\S+), to be able to fetch")
 
@@ -136,7 +136,10 @@ def read_failure_text(error: Exception, store: Any, path: str, index: tuple[int,
         text = f"{text} ({place})"
     if place is not None and any(words in text.lower() for words in GONE):
         folder = place.rpartition("/")[0]
-        text += f"\n  If it has moved, say so: intarsia.archives.relocate(store, {{{folder!r}: 'NEW_PLACE'}})"
+        text += "\n  If it has moved, say so: " + advice(
+            f"intarsia.archives.relocate(store, {{{folder!r}: 'NEW_PLACE'}})",
+            f"intarsia relocate STORE {folder}=NEW_PLACE",
+        )
     if not isinstance(error, icechunk.IcechunkError):
         return text
     prefix = refused_prefix(error, store)
