@@ -9,6 +9,7 @@ index in a shard, and is computed only if a codec asks for it. The names of the 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import batched
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import zarr
@@ -32,7 +34,7 @@ from zarr.storage import StorePath
 
 from intarsia import _compat, errors
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
-from intarsia.codecs.base import all_codecs, without_copies
+from intarsia.codecs.base import all_codecs, in_own_thread, without_copies
 from intarsia.errors import ChunkIndexUnknownError
 
 type Index = tuple[int, ...]
@@ -400,12 +402,16 @@ class ChunkIndexMixin:
             except Exception as error:
                 if not _concerns_a_chunk(error):
                     raise
-        return await self._chunkwise.write_one_by_one(batch, value, drop_axes)
+        return await self.write_one_by_one(batch, value, drop_axes)
 
     @property
     @abstractmethod
     def _chunkwise(self) -> BatchedPipeline:
         """A pipeline that goes chunk by chunk."""
+
+    async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
+        """Like `write`, with codecs that know which chunk they work on."""
+        await self._chunkwise.write_one_by_one(batch, value, drop_axes)
 
     @property
     def _codecs(self) -> list[Codec]:
@@ -549,6 +555,26 @@ class FusedPipeline(ChunkIndexMixin, _compat.FusedCodecPipeline):
             grid=self.grid,
             default=self.default,
         )
+
+    async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
+        """Like `write`, in a few threads of our own if codecs and store need no event loop."""
+        setter = batch[0][0]
+        in_threads = isinstance(setter, StorePath) and _compat.store_supports_sync_io(setter.store)
+        if not in_threads or self.sync_transform is None or isinstance(self.array_bytes_codec, ShardingCodec):
+            await self._chunkwise.write_one_by_one(batch, value, drop_axes)
+            return
+
+        def write_some(items: Sequence[tuple[Locate, Item]]) -> None:
+            for locate, item in items:
+                with at_position(locate):
+                    self.write_sync([item], value, drop_axes, max_workers=1)
+
+        items = list(zip(self.locators(batch), batch, strict=True))
+        share = -(-len(items) // int(zarr.config.get("async.concurrency")))
+        writes = (in_own_thread(write_some, some) for some in batched(items, share))
+        for failure in await asyncio.gather(*writes, return_exceptions=True):  # none is left at work
+            if failure is not None:
+                raise failure
 
 
 register_pipeline(BatchedPipeline)

@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Self, cast
 
-from zarr.abc.codec import BytesBytesCodec, Codec, CodecPipeline
+from zarr.abc.codec import BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
+from intarsia import _compat
 from intarsia.codecs.codec_path import MultiPartCodec
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import BatchedPipeline, names_chunks
-from intarsia.codecs.nested import run_coroutine
+from intarsia.codecs.context import at_position, current_position, inner_position, names_chunks
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import NoSlotBoundError
 
@@ -110,7 +112,11 @@ def with_chunk_positions(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
 
 
 class NestedShard(ShardingCodec):
-    """A shard that is an inner chunk of another one. A pipeline tells its codecs which chunk they work on."""
+    """A shard that is an inner chunk of another one, and tells its codecs which chunk they work on.
+
+    It does its work in the calling thread. The outer shard waits for it in a thread that others share, so it
+    must not need another one.
+    """
 
     @classmethod
     def of(cls, codec: ShardingCodec) -> Self:
@@ -118,21 +124,45 @@ class NestedShard(ShardingCodec):
         same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
         return cls(**same | {"codecs": with_chunk_positions(codec.codecs)})
 
-    @property
-    def codec_pipeline(self) -> CodecPipeline:
-        """One without threads of its own.
-
-        The outer pipeline waits for this one, in a thread of the pool that zarr's fused pipelines share: if
-        this one needed threads of that pool, too, all of them could be waiting.
-        """
-        pipeline: CodecPipeline = BatchedPipeline.from_codecs(self.codecs)
-        return pipeline
-
     def _encode_sync(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
-        return run_coroutine(self._encode_single(shard_array, shard_spec))
+        index, spec, chunks = ShardIndex.of(self, shard_spec.shape), self._chunk_spec(shard_spec), {}
+        transform = self._get_inner_chunk_transform(shard_spec)
+        for position in _compat.morton_order_coords(index.grid):
+            with self._at(position, spec):
+                encoded = _compat.merge_and_encode_chunk(
+                    None,
+                    shard_array,
+                    chunk_spec=spec,
+                    chunk_selection=(slice(None),) * len(position),
+                    out_selection=self._box(position),
+                    is_complete=True,
+                    decode=transform.decode_chunk,
+                    encode=transform.encode_chunk,
+                )
+            if encoded is not None:
+                chunks[position] = encoded
+        return index.join(chunks) if chunks else None
 
     def _decode_sync(self, shard_bytes: Buffer, shard_spec: ArraySpec) -> NDBuffer:
-        return run_coroutine(self._decode_single(shard_bytes, shard_spec))
+        index, spec = ShardIndex.of(self, shard_spec.shape), self._chunk_spec(shard_spec)
+        transform = self._get_inner_chunk_transform(shard_spec)
+        dtype = shard_spec.dtype.to_native_dtype()
+        out = shard_spec.prototype.nd_buffer.create(
+            shape=shard_spec.shape, dtype=dtype, order=shard_spec.order, fill_value=shard_spec.fill_value
+        )
+        for position, chunk in index.split(shard_bytes).items():
+            with self._at(position, spec):
+                out[self._box(position)] = transform.decode_chunk(chunk, spec)
+        return out
+
+    def _chunk_spec(self, shard_spec: ArraySpec) -> ArraySpec:
+        return replace(shard_spec, shape=self.chunk_shape)
+
+    def _box(self, position: tuple[int, ...]) -> tuple[slice, ...]:
+        return tuple(slice(i * n, (i + 1) * n) for i, n in zip(position, self.chunk_shape, strict=True))
+
+    def _at(self, position: tuple[int, ...], spec: ArraySpec) -> AbstractContextManager[None]:
+        return at_position(partial(inner_position, current_position.get(), position, spec, self.codecs))
 
 
 def raw(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
