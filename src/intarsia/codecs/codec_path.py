@@ -19,6 +19,7 @@ from zarr.storage import StorePath
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
 from intarsia.codecs.base import all_codecs
+from intarsia.codecs.compressors import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import (
     Grid,
@@ -29,7 +30,7 @@ from intarsia.codecs.context import (
     inner_position,
     to_array_axes,
 )
-from intarsia.codecs.nested import decode_through, encode_through
+from intarsia.codecs.nested import Chain
 from intarsia.codecs.runtime_options import config_of
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import CodecConfigurationError
@@ -252,9 +253,10 @@ class ChunkWalk:
             return self._parts(cast("MultiPartCodec", codec), data, own, locate, at)
         assert isinstance(codec, BytesBytesCodec)  # no other codec has a conditional one in or before it
         if has_conditional(before):
-            new = self._back(before, decode_through((codec,), data, own), spec, locate, path)
+            alone = Chain.of_one(codec, own)
+            new = self._back(before, alone.decode(0, data, likely_bound(own)), spec, locate, path)
             if new is not None:
-                return encode_through((codec,), new, own)
+                return alone.encode(0, new)
         return self.visit(codec, at, data, own) if isinstance(codec, ConditionalCodec) else None
 
     def _shard(

@@ -1,4 +1,4 @@
-"""The codecs nested in a `conditional` codec, or around it, called one at a time on one chunk."""
+"""Codecs nested in others, called one at a time on one chunk."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from zarr.abc.codec import BytesBytesCodec
 from zarr.core.buffer import Buffer
@@ -82,7 +82,7 @@ def _without_levels(data: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The nested codecs of one `conditional` codec, at work on one chunk."""
+    """The nested codecs of one `conditional` codec, or a codec around one, at work on one chunk."""
 
     owner: str | None
     """The name of the codec they are nested in, for error messages; None for codecs that are not nested."""
@@ -93,6 +93,11 @@ class Chain:
     spec: ArraySpec
     """What zarr tells every codec about the chunk."""
 
+    @classmethod
+    def of_one(cls, codec: BytesBytesCodec, spec: ArraySpec) -> Self:
+        """A codec that is not nested."""
+        return cls(None, (NamedCodec(codec),), spec)
+
     def __len__(self) -> int:
         return len(self.codecs)
 
@@ -102,14 +107,8 @@ class Chain:
 
     def encode(self, position: int, data: Buffer) -> Buffer:
         """`data` as the codec at `position` encodes it."""
-        named = self.codecs[position]
-        codec = named.codec
         try:
-            encoded = (
-                codec._encode_sync(data, self.spec)  # type: ignore[attr-defined]  # as it says
-                if named.synchronous
-                else run_coroutine(codec._encode_single(data, self.spec))
-            )
+            encoded = encode_with(self.codecs[position].codec, data, self.spec)
         except Exception as error:
             error.add_note(f"{NOTE} {self._say(position)}{named_chunk()}")
             raise
@@ -122,14 +121,8 @@ class Chain:
 
     def decode(self, position: int, data: Buffer, most: int | None) -> Buffer:
         """`data` as the codec at `position` decodes it; more than `most` bytes are an error."""
-        named = self.codecs[position]
-        codec = named.codec
         try:
-            decoded: Buffer = (
-                compressors.decode(codec, data, self.spec, most)
-                if named.synchronous
-                else run_coroutine(codec._decode_single(data, self.spec))
-            )
+            decoded: Buffer = decode_with(self.codecs[position].codec, data, self.spec, most)
         except BaseException as error:
             if not (isinstance(error, Exception) or has_panicked(error)):
                 raise
@@ -148,23 +141,23 @@ class Chain:
         )
 
 
-def decode_through(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> Buffer:
-    """`data` before `codecs` encoded it; damage is a `ChunkDecodeError`."""
-    chain = Chain(None, tuple(NamedCodec(codec) for codec in codecs), spec)
-    for position in reversed(range(len(chain))):
-        data = chain.decode(position, data, compressors.likely_bound(spec))
-    return data
+def encode_with(codec: Any, data: Any, spec: ArraySpec) -> Any:
+    """What a codec of any kind encodes."""
+    if codec_supports_sync(codec):
+        return codec._encode_sync(data, spec)
+    return _run(codec._encode_single(data, spec))
 
 
-def encode_through(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> Buffer:
-    """`data` after `codecs` encoded it."""
-    chain = Chain(None, tuple(NamedCodec(codec) for codec in codecs), spec)
-    for position in range(len(chain)):
-        data = chain.encode(position, data)
-    return data
+def decode_with(codec: Any, data: Any, spec: ArraySpec, most: int | None = None) -> Any:
+    """What a codec of any kind decodes; if it decompresses, more than `most` bytes are an error."""
+    if not codec_supports_sync(codec):
+        return _run(codec._decode_single(data, spec))
+    if isinstance(codec, BytesBytesCodec):
+        return compressors.decode(codec, data, spec, most)
+    return codec._decode_sync(data, spec)
 
 
-def run_coroutine[T](coroutine: Coroutine[Any, Any, T]) -> T:
+def _run[T](coroutine: Coroutine[Any, Any, T]) -> T:
     """The result of a codec that can only work asynchronously, in a thread that has no event loop yet."""
     with ThreadPoolExecutor(1, thread_name_prefix="intarsia-nested-codec") as pool:
         return pool.submit(copy_context().run, asyncio.run, coroutine).result()

@@ -26,7 +26,6 @@ from intarsia._compat import (
     ArrayConfig,
     ArraySpec,
     Stages,
-    codec_supports_sync,
     evolve_codecs,
     resolve_aa_specs,
     stages,
@@ -35,7 +34,7 @@ from intarsia.codecs import compressors
 from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs
 from intarsia.codecs.configuration import read_configuration
 from intarsia.codecs.context import named_chunk, needs_chunk_index
-from intarsia.codecs.nested import run_coroutine
+from intarsia.codecs.nested import decode_with, encode_with
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError, has_panicked
 from intarsia.nullable.buffer import CompactChunk, NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
@@ -309,9 +308,9 @@ class NestedCodecs:
         before, inner = resolve_aa_specs(arrays, spec)
         encoded: Any = data
         for codec, codec_spec in zip(arrays, before, strict=True):
-            encoded = call_codec(codec, "encode", encoded, codec_spec)
+            encoded = encode_with(codec, encoded, codec_spec)
         for codec in (serializer, *compressed):
-            encoded = call_codec(codec, "encode", encoded, inner)
+            encoded = encode_with(codec, encoded, inner)
         part: Buffer = encoded
         return part
 
@@ -325,16 +324,16 @@ class NestedCodecs:
         codec: Any = serializer
         try:
             for codec, bound in zip(reversed(compressed), reversed(bounds), strict=True):
-                decoded = _decompress(codec, decoded, inner, unknown if bound is None else bound)
+                decoded = decode_with(codec, decoded, inner, unknown if bound is None else bound)
             codec = serializer
             if serializer.is_fixed_size:
                 self._check_size(len(decoded), serializer, inner)
                 decoded = _align(decoded, inner)
             else:
                 compressors.check_count(serializer, decoded, prod(inner.shape))
-            decoded = call_codec(serializer, "decode", decoded, inner)
+            decoded = decode_with(serializer, decoded, inner)
             for codec, codec_spec in zip(reversed(arrays), reversed(before), strict=True):
-                decoded = call_codec(codec, "decode", decoded, codec_spec)
+                decoded = decode_with(codec, decoded, codec_spec)
         except BaseException as error:
             passes = not isinstance(error, Exception) and not has_panicked(error)
             if passes or isinstance(error, ChunkDecodeError):
@@ -360,19 +359,6 @@ class NestedCodecs:
                 f"codec 'optional': the {self.part} part{named_chunk()} has {nbytes} bytes, "
                 f"but {prod(spec.shape)} elements of {spec.dtype.to_native_dtype()} need {expected}"
             )
-
-
-def call_codec(codec: Any, verb: str, data: Any, spec: ArraySpec) -> Any:
-    """What a codec encodes or decodes; some only work inside an event loop."""
-    if codec_supports_sync(codec):
-        return getattr(codec, f"_{verb}_sync")(data, spec)
-    return run_coroutine(getattr(codec, f"_{verb}_single")(data, spec))
-
-
-def _decompress(codec: Any, data: Buffer, spec: ArraySpec, most: int) -> Any:
-    if codec_supports_sync(codec):
-        return compressors.decode(codec, data, spec, most)
-    return call_codec(codec, "decode", data, spec)
 
 
 def _join_parts(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:

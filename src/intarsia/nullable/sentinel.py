@@ -15,9 +15,9 @@ from intarsia._compat import JSON, ArraySpec, resolve_aa_specs
 from intarsia.codecs import base
 from intarsia.codecs.configuration import check_configuration, read_configuration
 from intarsia.codecs.context import named_chunk
+from intarsia.codecs.nested import decode_with, encode_with
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 from intarsia.nullable.buffer import OptionalNDBuffer, to_nullable
-from intarsia.nullable.codec import call_codec
 from intarsia.nullable.dtype import OptionalDType
 from intarsia.nullable.elements import Some
 from intarsia.nullable.nullable_values import NullableValues
@@ -100,7 +100,7 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
     def _decode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         specs, _ = self._specs(chunk_spec)
         for codec, spec in zip(reversed(self.codecs), reversed(specs), strict=True):
-            chunk_array = call_codec(codec, "decode", chunk_array, spec)
+            chunk_array = decode_with(codec, chunk_array, spec)
         inner = _inner(chunk_spec.dtype)
         values = chunk_array.as_numpy_array().astype(inner.to_native_dtype(), copy=False)
         return OptionalNDBuffer(NullableValues(values, self._is_sentinel(values, inner)))
@@ -127,7 +127,7 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
         filled = data.filled(self._scalars(inner)[0])
         encoded: NDBuffer = chunk_spec.prototype.nd_buffer.from_ndarray_like(filled)
         for codec, spec in zip(self.codecs, self._specs(chunk_spec)[0], strict=True):
-            encoded = call_codec(codec, "encode", encoded, spec)
+            encoded = encode_with(codec, encoded, spec)
         return encoded
 
 
