@@ -203,9 +203,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
         """Whether the decision about a chunk must know which one it is, or may wait for zarr."""
         decision = self.effective_decision(chunk_spec)
-        return (decision is not None and (decision.needs_index or decision.may_block)) or any(
-            needs_chunk_index(codec, chunk_spec) for codec in self.codecs
-        )
+        return decision is not None and (decision.needs_index or decision.may_block)
 
     def chain(self, chunk_spec: ArraySpec, decision: decisions.Decision | None = None) -> Chain:
         """The nested codecs, ready to work on a chunk."""
@@ -248,9 +246,8 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         decision = self.effective_decision(chunk_spec)
         if decision is None or isinstance(decision, decisions.NeverApply):  # one copy is not worth a thread
             return self.join(0, chunk_data, chunk_spec)
-        # So may a function of a nested codec that asks for the chunk index.
-        nested = self.holds_another or any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
-        run = base.in_own_thread if decision.may_block or nested else asyncio.to_thread
+        waits = self.holds_another or needs_chunk_index(self, chunk_spec)
+        run = base.in_own_thread if waits else asyncio.to_thread
         return await run(self._encode_sync, chunk_data, chunk_spec)
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:

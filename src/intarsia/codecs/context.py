@@ -247,10 +247,8 @@ def needs_chunk_index(codec: Codec, chunk_spec: ArraySpec) -> bool:
     >>> needs_chunk_index(ShuffleCodec(element_size=2), None)
     False
     """
-    if isinstance(codec, ShardingCodec):
-        return any(needs_chunk_index(inner, chunk_spec) for inner in codec.codecs)
-    needs: Callable[[ArraySpec], bool] | None = getattr(codec, "needs_chunk_index", None)
-    return needs is not None and needs(chunk_spec)
+    asking: list[Any] = [each for each in all_codecs([codec]) if hasattr(each, "needs_chunk_index")]
+    return any(each.needs_chunk_index(chunk_spec) for each in asking)
 
 
 def names_chunks(codec: Codec) -> bool:
@@ -261,8 +259,7 @@ def names_chunks(codec: Codec) -> bool:
     >>> names_chunks(ShuffleCodec(element_size=2)), names_chunks(ZstdCodec())
     (True, False)
     """
-    inside: Iterable[Codec] = getattr(codec, "codecs", ())
-    return bool(getattr(codec, "names_chunks", False)) or any(map(names_chunks, inside))
+    return any(getattr(each, "names_chunks", False) for each in all_codecs([codec]))
 
 
 def takes_keyword(function: Callable[..., object], keyword: str) -> bool:

@@ -94,11 +94,6 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         object.__setattr__(self, "data_codecs", data)
         object.__setattr__(self, "name", name)
 
-    def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
-        """Whether one of the inner codecs must know which chunk it encodes, or may wait for zarr."""
-        inner = (*self.mask_codecs, *(self.data_codecs or ()))
-        return any(needs_chunk_index(codec, chunk_spec) for codec in inner)
-
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
         name: Any = data.get("name")
@@ -198,7 +193,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     # -- encoding
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        run = in_own_thread if self.needs_chunk_index(chunk_spec) else asyncio.to_thread
+        run = in_own_thread if needs_chunk_index(self, chunk_spec) else asyncio.to_thread
         return await run(self._encode_sync, chunk_data, chunk_spec)
 
     def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:

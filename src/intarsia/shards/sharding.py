@@ -124,7 +124,7 @@ class SlottedSharding(ShardingCodec):
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         bound = inner_chunk_bound(self.codecs, chunk_spec)
         decides = has_conditional(self.codecs)
-        functions = any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
+        functions = needs_chunk_index(self, chunk_spec)
         return SlotSettings(
             index, bound, safe_readers=self.safe_readers, fsync=self.fsync, quick=not (decides or functions)
         )
