@@ -368,7 +368,7 @@ def test_what_layer_0_rounds_is_rounded_in_all_layers():
 def test_codecs_that_lose_something_are_refused(array):
     lossy = [zarr_numcodecs.BitRound(keepbits=2), BytesCodec()]
     array[0, 0] = 0.1
-    with pytest.raises(CodecConfigurationError, match="would not: at"):
+    with pytest.raises(CodecConfigurationError, match=r"with these codecs .* would be"):
         array.add_replica(chunks=(12, 1), codecs=lossy)
     assert array.replicas == ()
     assert set(array.group) == set(array.manifest.members)

@@ -106,7 +106,7 @@ def test_nothing_there_says_how_to_create_it(tmp_path):
 def test_a_directory_with_other_things_in_it_is_left_alone(tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "mine.txt").write_text("mine")
-    with pytest.raises(intarsia.errors.RepositoryError, match="holds something other than"):
+    with pytest.raises(intarsia.errors.RepositoryError, match="holds something else"):
         intarsia.open_repository(tmp_path / "r", create=True)
     assert [p.name for p in (tmp_path / "r").iterdir()] == ["mine.txt"]
 

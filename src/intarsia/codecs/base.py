@@ -221,7 +221,8 @@ def all_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
     for codec in codecs:
         yield codec
         for inside in ("codecs", "mask_codecs", "data_codecs"):
-            yield from all_codecs(getattr(codec, inside, None) or ())
+            if nested := getattr(codec, inside, None):
+                yield from all_codecs(nested)
 
 
 def parse_codecs(

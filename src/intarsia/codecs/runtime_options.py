@@ -55,8 +55,7 @@ class Options:
     """Whether `pad` and `offset` codecs compare the bytes around a chunk with those they would write."""
 
     def __bool__(self) -> bool:
-        values = (self.decision, self.padding, self.default)
-        return self.verify_header or any(each is not None for each in values)
+        return self.verify_header or (self.decision, self.padding, self.default) != (None, None, None)
 
     def over(self, others: "Options") -> "Options":
         """These options, completed by the others."""

@@ -25,6 +25,7 @@ from intarsia.manifest.region_table import NONE, Row
 if TYPE_CHECKING:
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
+    from intarsia.manifest.packing import Packing
 
 
 FLOATS_ROUND = 4
@@ -115,7 +116,7 @@ class AppendPlan:
         first = -(-self.old_length // self.before.chunk_shape[self.axis])
         return lattice.with_axis(self.axis, first, lattice.stop[self.axis])
 
-    @property
+    @cached_property
     def new_chunks_shape(self) -> tuple[int, ...] | None:
         """The shape of the data in wholly new logical chunks; None if there are none."""
         return self.grown.elements(self.new_chunks).shape if prod(self.new_chunks.shape) else None
@@ -207,11 +208,11 @@ class AppendPlan:
         reservation.manifest = before.changed(regions=replace(before.regions, stop=stop), shape=grown.shape)
         return reservation
 
-    def reserve(self, *, ready: str | None = None) -> Reservation:
+    def reserve(self, *, ready: str | None = None, packing: Packing | None = None) -> Reservation:
         """Room in the partial last chunk if regions have it, and in new members for new chunks.
 
-        If `ready`, the array of this name in the group already holds the new chunks, packed as the encoding
-        says: the reservation is for the part before them.
+        If `ready`, the array of this name in the group already holds the new chunks, with this packing: the
+        reservation is for the part before them.
         """
         reservation = Reservation(self.logical, self.origin)
         if not self.length:
@@ -229,17 +230,17 @@ class AppendPlan:
             name = reservation.in_new_member(grown.elements(box), encoded, plan.fresh(box))
             new.append(NewRegion(box, name, packing=encoded.packing))
         if ready is not None:
-            new.append(NewRegion(plan.new_chunks, ready, packing=plan.encoding.packing))
+            new.append(NewRegion(plan.new_chunks, ready, packing=packing))
         for row, part in plan.partial_last_regions:
             reservation.in_region(grown, row, plan.fresh(part), plan._options_for(row))
         reservation.manifest = before.replace_boxes([], new, shape=grown.shape)
         return reservation
 
-    def reserve_new_chunks(self) -> Reservation:
-        """Room for the data in wholly new logical chunks, in a member that no manifest shows yet."""
-        reservation = Reservation(self.logical, self.origin)
+    def reserve_new_chunks(self, apart: LogicalArrayHandle) -> Reservation:
+        """Room for the data in wholly new logical chunks, in a member in a fork, which no manifest shows."""
+        reservation = Reservation(apart, self.origin)
         if self.new_chunks_shape is not None:
-            reservation.in_new_member(self.grown.elements(self.new_chunks), self.encoding)
+            reservation.in_new_member(self.grown.elements(self.new_chunks), self.new_encoding)
         return reservation
 
     def _options_for(self, row: Row) -> Options:

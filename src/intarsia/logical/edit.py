@@ -67,9 +67,8 @@ def add_region(
         raise ShapeError("a view says how to look at an existing array: give member=… as well")
     if data is None and encoding.stored_fill(manifest) is None:
         raise PackingError(
-            f"{encoding.packing}: it holds neither the array's fill value, {manifest.fill_value!r}, nor "
-            "missing values, so a region without data has no value to read as.\n"
-            "  Give data, or a fill_value that it holds"
+            f"{encoding.packing}: it holds neither the array's fill value, {manifest.fill_value!r}, nor NaN, "
+            "so a region without data has no value to read as.\n  Give data, or a fill_value that it holds"
         )
     values: Any = None if data is None else as_values(manifest, data, casting, all_axes=True)
     if values is not None:

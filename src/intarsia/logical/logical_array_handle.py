@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from intarsia.codecs import Decision
-    from intarsia.engine.prepared_member import AnyMember, PreparedMember
+    from intarsia.engine.prepared_member import PreparedMember
     from intarsia.logical.encoding import Encoding
     from intarsia.logical.members import Live
     from intarsia.manifest.box import Box
@@ -230,7 +230,8 @@ class LogicalArrayHandle(ArrayHandle[Members]):
                 unreferenced.add(old_table)
             self.state = self.state.change(manifest, self.members.renamed(manifest.members))
             self._drafts = {}
-        self.discard(*sorted(unreferenced))
+        if unreferenced:
+            self.discard(*sorted(unreferenced))
 
     def extend(
         self, axis: int, shape: tuple[int, ...], regions: Sequence[NewRegion]
@@ -287,13 +288,9 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         """The member behind a region, checked against what the region needs."""
         return checked_member(self.members[self.manifest.members[row.member]], self.manifest, row)
 
-    def source(self, name: str) -> AnyMember:
-        """A member, prepared for reading."""
-        return self.state.source(name)
-
     def target(self, name: str, options: Options = NO_OPTIONS) -> PreparedMember:
         """A member, prepared for writing with run-time options."""
-        return self.source(name).with_options(self.options(options))
+        return self.state.source(name).with_options(self.options(options))
 
     def options(self, overrides: Options = NO_OPTIONS) -> Options:
         """What to write with: the overrides, and what the array remembers."""

@@ -63,8 +63,7 @@ class Members(Mapping[str, AnyArray]):
             return with_codecs(array, self.live.get(name))
         except FileNotFoundError as error:
             raise MissingMemberError(
-                f"the member {name!r} of {place_text(self._group.store_path)} is missing: the manifest names "
-                "it, but there is no array of that name.\n"
+                f"the member {name!r} of {place_text(self._group.store_path)} is missing.\n"
                 "  intarsia.verify lists everything that is wrong with the array"
             ) from error
         except Exception as error:

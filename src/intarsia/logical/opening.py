@@ -98,8 +98,8 @@ def create(
         group = open_group(_place_of(store), path, "w" if overwrite else "w-")
     except (FileExistsError, ContainsArrayError, ContainsGroupError) as error:
         raise OverwriteError(
-            f"there is already something at {path or '/'!r}.\n  Choose another path, or replace it: "
-            "overwrite=True",
+            f"there is already something at {path or '/'!r}.\n"
+            "  Choose another path, or replace it: overwrite=True",
             command="Choose another path",
         ) from error
     logical = LogicalArrayHandle(group, manifest)

@@ -307,9 +307,8 @@ def _check_copy(target: PreparedMember, piece: DataPiece, stored: Values) -> Non
     if index is not None:
         element = tuple(a + i for a, i in zip(piece.source.start, index, strict=True))
         raise CodecConfigurationError(
-            f"a replica must hold the same values as the array, but with these codecs it would not: at "
-            f"{element} "
-            f"it would be {back[index]!r} instead of {stored[index]!r}.\n  Choose codecs that lose nothing"
+            f"a replica must hold the same values as the array, but with these codecs {element} would be "
+            f"{back[index]!r} instead of {stored[index]!r}.\n  Choose codecs that lose nothing"
         )
 
 

@@ -194,22 +194,20 @@ class Upload:
         """Upload data to be appended: that in wholly new logical chunks, as a member of its own."""
         logical, path = first.logical, first.logical.group.path
         node, fork = node_at(session, path), None if first.new_chunks_shape is None else session.fork()
-        apart, chosen = logical if fork is None else group_in_fork(logical, fork), first.new_encoding
-        reservation = replace(first, logical=apart, encoding=chosen).reserve_new_chunks()
-        incoming.fill(reservation)
-        member = next(iter(reservation.new_members), None)
-        encoding = replace(first.encoding, packing=chosen.packing, keep_packing=False)
+        uploaded = first.reserve_new_chunks(logical if fork is None else group_in_fork(logical, fork))
+        incoming.fill(uploaded)
+        member = next(iter(uploaded.new_members), None)
 
         def attach(session: icechunk.Session, logical: LogicalArrayHandle) -> list[str]:
             plan = first
             if logical is not first.logical:  # others have committed since the upload
-                plan = incoming.plan(logical)
+                plan = replace(incoming.plan(logical), encoding=first.encoding)
                 if node_at(session, path) != node:  # a later group at the same path is not ours to write to
                     return [f"{path}: it was recreated"]
                 if plan.new_chunks_shape != first.new_chunks_shape:
                     return [f"{path}: the data would now be aligned differently to the chunks"]
             _merge(session, fork)
-            reservation = replace(plan, encoding=encoding).reserve(ready=member)
+            reservation = plan.reserve(ready=member, packing=first.new_encoding.packing)
             with reservation.shown_when_filled():
                 incoming.fill_partial_chunks(reservation)
             return []

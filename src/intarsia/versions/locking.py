@@ -108,8 +108,7 @@ def lock_directory(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
         lock = _held.locks[file] = _open_lock(path, file)
     except OSError as error:
         raise RepositoryError(
-            f"cannot write to the repository {path}: "
-            f"its lock file {file} cannot be made ({error.strerror}).\n"
+            f"cannot write to the repository {path}: {file} cannot be made ({error.strerror}).\n"
             "  Writers need write permission for the repository"
         ) from error
     try:
@@ -163,8 +162,7 @@ def _acquire(lock: _LockFile, path: Path, timeout: float) -> None:
         if not lock.acquired:
             if time.monotonic() >= deadline:
                 raise LockTimeoutError(
-                    f"no commit to {path} was possible for {timeout:g} seconds: "
-                    f"another process holds {lock.name}.\n"
+                    f"no commit to {path} in {timeout:g} seconds: another process holds {lock.name}.\n"
                     "  Find it (fuser, lsof) and see what it waits for; the lock ends with the process"
                 )
             time.sleep(POLL_SECONDS)

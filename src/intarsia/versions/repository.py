@@ -155,8 +155,7 @@ def open_repository(
             raise RepositoryError(f"cannot create a repository at {where}: {error}") from error
         if foreign:
             raise RepositoryError(
-                f"{where} holds something other than an Icechunk repository: a new one needs an empty "
-                "place.\n"
+                f"{where} holds something else: a new Icechunk repository needs an empty place.\n"
                 "  Files come first, the store last"
             )
         with lock_directory(path):  # two processes may try to be the first
