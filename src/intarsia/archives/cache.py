@@ -35,7 +35,7 @@ from intarsia.errors import IngestError, IntarsiaError, RepositoryError, Reposit
 from intarsia.logical.hierarchy import open_group
 from intarsia.versions.locking import lock_directory
 from intarsia.versions.repository import open_repository
-from intarsia.versions.storage_options import FILE, SECRETS
+from intarsia.versions.storage_options import SECRETS
 
 CACHE = "INTARSIA_CACHE"
 """The environment variable that says where the cache is."""
@@ -51,9 +51,6 @@ WAIT_SECONDS = 24 * 3600.0
 
 OF_ONE_CALL = ("client", "progress", "storage_options")
 """Options of `ingest` that do not change the result."""
-
-REMOTE_WORKERS = 16
-"""Threads that parse remote files; they mostly wait."""
 
 
 def cache_directory() -> Path:
@@ -254,28 +251,24 @@ class CacheEntry:
     def _ingest_changes(self, archive: CachedArchive, urls: list[str], record: CacheRecord | None) -> str:
         """Ingest what is new or changed and take out what is gone; returns the dataset's group."""
         group = "0" if record is None else record.group
-        options: dict[str, Any] = {} if urls[0].startswith(FILE) else {"client": REMOTE_WORKERS}
-        options |= dict(archive.options) | {"storage_options": archive.storage_options}
+        options = dict(archive.options) | {"storage_options": archive.storage_options}
         files: Any = archive.files if archive.is_nested else urls
         place = self.path / REPOSITORY
         try:
             repo = open_repository(place)
-        except RepositoryNotFoundError:
+        except (RepositoryNotFoundError, RepositoryError):
+            # a process may have been killed while creating it, or the disk lost something
+            shutil.rmtree(place, ignore_errors=True)
             ingest(files, place, group=group, **options)
             return group
-        except RepositoryError:  # a process was killed while creating it, or the disk lost something
-            shutil.rmtree(place)
-            ingest(files, place, group=group, **options)
-            return group
-        ledger = Dataset.read_ledger(repo.readonly_session("main").store, group)
-        gone = [url for url in ledger.locations if url not in set(urls)]
+        dataset = Dataset.read(repo.readonly_session("main").store, group)
+        known = dataset.ledger.locations
+        gone = [url for url in known if url not in set(urls)]
         if gone:
-            _tell_gone(gone, archive)
-        if (
-            not archive.is_nested
-            and len(gone) < len(ledger.locations)
-            and _has_axes(repo, group, ledger.dims)
-        ):
+            _warn_about_gone(gone, archive)
+        # whether every file goes where its coordinates say, whatever the order of files
+        has_axes = all(dim in dataset.plain for dim in dataset.ledger.dims)
+        if not archive.is_nested and len(gone) < len(known) and has_axes:
             try:
                 if gone:
                     remove(repo, gone, group=group)
@@ -283,18 +276,12 @@ class CacheEntry:
                 return group
             except IngestError:  # they do not fit the existing files; all together they may
                 pass
-        group = str(int(group) + 1) if ledger.locations else group
+        group = str(int(group) + 1) if known else group
         ingest(files, repo, group=group, **options)
         return group
 
 
-def _has_axes(repo: icechunk.Repository, group: str, dims: Sequence[str]) -> bool:
-    """Whether every file goes where its coordinates say, whatever the order of files."""
-    dataset = Dataset.read(repo.readonly_session("main").store, group)
-    return all(dim in dataset.plain for dim in dims)
-
-
-def _tell_gone(gone: list[str], archive: CachedArchive) -> None:
+def _warn_about_gone(gone: list[str], archive: CachedArchive) -> None:
     warnings.warn(
         f"{count_text(len(gone), 'file')} of {', '.join(archive.names()[:3])} "
         f"{'has' if len(gone) == 1 else 'have'} disappeared since the archive was last opened, such as "

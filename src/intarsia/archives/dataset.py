@@ -54,7 +54,7 @@ class Dataset:
     @classmethod
     def read(cls, store: Any, path: str) -> Dataset:
         """The dataset at a path of a store."""
-        group = _group(store, path)
+        group = dataset_group(store, path)
         if group is None:
             return cls()
         return cls._with_children(group, read_ledger(group))
@@ -77,8 +77,8 @@ class Dataset:
 
         None if files are not placed by a coordinate along one dimension, or some of these `urls` are known.
         """
-        group = _group(store, path)
-        ledger = Ledger() if group is None else read_ledger(group, rows=False)
+        group = dataset_group(store, path)
+        ledger = read_ledger(group, rows=False)
         if group is None or len(ledger.dims) != 1 or not ledger.unread.files or entries_of(group, urls):
             return None
         dataset, dim = cls._with_children(group, ledger, later=True), ledger.dims[0]
@@ -101,7 +101,7 @@ class Dataset:
 
     def in_session(self, store: Any, path: str) -> Dataset:
         """The same dataset in another session of the same snapshot: its arrays are written through that."""
-        group = _group(store, path)
+        group = dataset_group(store, path)
         if group is None:
             return self
         arrays = {
@@ -109,18 +109,6 @@ class Dataset:
             for name, known in self.logical_groups.items()
         }
         return replace(self, logical_groups=arrays)
-
-    @staticmethod
-    def entries(store: Any, path: str, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
-        """Which of these sources the dataset knows: their numbers, and what identified their content."""
-        group = _group(store, path)
-        return {} if group is None else entries_of(group, urls)
-
-    @staticmethod
-    def read_ledger(store: Any, path: str, *, rows: bool = True) -> Ledger:
-        """Only the ledger of the dataset, or without its `rows` only the small parts."""
-        group = _group(store, path)
-        return Ledger() if group is None else read_ledger(group, rows=rows)
 
     def all_attrs(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The attributes of everything in it, by name; an empty name stands for the dataset itself."""
@@ -163,7 +151,8 @@ def _own_attributes(group: zarr.Group) -> dict[str, Any]:
     return {key: value for key, value in group.attrs.items() if key != UNLIMITED_KEY}
 
 
-def _group(store: Any, path: str) -> zarr.Group | None:
+def dataset_group(store: Any, path: str) -> zarr.Group | None:
+    """The group of a dataset; None if there is nothing at this path."""
     try:
         group = open_group(store, path, "r" if getattr(store, "read_only", False) else "r+")
     except FileNotFoundError:

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import icechunk
 
 from intarsia._icechunk import safe_store
 from intarsia.archives import source_files
-from intarsia.archives.dataset import Dataset
+from intarsia.archives.dataset import Dataset, dataset_group
 from intarsia.archives.groups import ALL, Groups, GroupWithoutData, left_out_variables
 from intarsia.archives.ingest_arguments import (
     CoordinateSource,
@@ -45,6 +45,7 @@ from intarsia.archives.ingest_report import (
     with_drifts,
     with_group_paths,
 )
+from intarsia.archives.ledger import Ledger, entries_of, read_ledger
 from intarsia.archives.parse import add_coordinates, parse_all, parse_one
 from intarsia.archives.parse_pool import Engine, check_engine
 from intarsia.archives.parsed_file import Failure, ParsedFile, ParseRequest
@@ -73,9 +74,6 @@ from intarsia.progress import Progress, silent
 from intarsia.versions.authorization import reopen_without_cache, with_containers
 from intarsia.versions.commit import Commit, commit_with_retries
 from intarsia.versions.repository import check_name, open_repository
-
-if TYPE_CHECKING:
-    from intarsia.archives.ledger import Ledger
 
 
 def ingest(
@@ -721,18 +719,17 @@ class DatasetIngestion:
         """Compare files with the dataset as it is in a session; returns those to parse, and what is found."""
         dims: tuple[str, ...] = ()
         if session is not None:
-            self._compare(session)
-            dims = (
-                () if self.request.dims else Dataset.read_ledger(session.store, self.group, rows=False).dims
-            )
+            group = dataset_group(session.store, self.group)
+            self._compare(group, session.snapshot_id)
+            dims = () if self.request.dims else read_ledger(group, rows=False).dims
         known = set() if self.rules.add_variables else self.unchanged
         fresh = [url for url in self.urls if url not in known]
         return dict.fromkeys(fresh), self._parse(fresh, dims)
 
-    def _compare(self, session: icechunk.Session) -> None:
+    def _compare(self, group: Any, snapshot_id: str) -> None:
         """Find out which files are in the dataset, with the same or with different content."""
-        self.compared = session.snapshot_id
-        known = Dataset.entries(session.store, self.group, self.urls)
+        self.compared = snapshot_id
+        known = entries_of(group, self.urls)
         states = source_files.source_states(
             self.sources, {url: content for url, (_, content) in known.items()}
         )

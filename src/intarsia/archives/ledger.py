@@ -176,8 +176,10 @@ class LedgerHeader(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     dropped_attrs: dict[str, list[str]] = {}
 
 
-def read_ledger(group: zarr.Group, *, rows: bool = True) -> Ledger:
+def read_ledger(group: zarr.Group | None, *, rows: bool = True) -> Ledger:
     """The ledger of a dataset, or without its `rows` only the small parts; an empty one if it has none."""
+    if group is None:
+        return Ledger()
     with _named(group):
         node: Any = group.get(LEDGER, None)
         if node is None:
@@ -283,13 +285,15 @@ def _write_index(ledger: Ledger, node: Any, kept: int) -> None:
     set_rows(node, INDEX, valid, np.array(list(map(index_key, names)), dtype=np.uint64), False, INDEX_CHUNK)
 
 
-def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
+def entries_of(group: zarr.Group | None, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
     """Which of these sources a dataset knows: their numbers, and what identified their content.
 
     If there are few, they are looked up in the index.
     """
+    if group is None or not urls:
+        return {}
     with _named(group):
-        node: Any = group.get(LEDGER, None) if urls else None
+        node: Any = group.get(LEDGER, None)
         return {} if node is None else _entries(group, node, set(urls))
 
 

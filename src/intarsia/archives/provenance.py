@@ -11,7 +11,8 @@ import numpy as np
 
 from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.archives import source_files
-from intarsia.archives.dataset import Dataset
+from intarsia.archives.dataset import dataset_group
+from intarsia.archives.ledger import read_ledger
 from intarsia.archives.source_files import Sources, State
 from intarsia.display import Listing, bounds_text
 from intarsia.engine.plan import chunks_along, plan
@@ -176,7 +177,7 @@ def sources(
     store = resolve_store(store, Version(branch, tag, snapshot_id, as_of)).store
     path = path.strip("/")
     array, parent = _array_at(store, path)
-    ledger = Dataset.read_ledger(store, parent)
+    ledger = read_ledger(dataset_group(store, parent))
     if not ledger.locations:
         raise IngestError(f"{path or '/'} was not ingested: no source files are known")
     selection = _Selection.of(ledger, array, at)

@@ -22,11 +22,10 @@ import zarr
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table, safe_store
 from intarsia.archives.ingest_report import shown_items
 from intarsia.archives.ledger import Ledger, read_ledger, write_ledger
-from intarsia.archives.source_files import Identity, Sources, for_each, split_entry, url_of
+from intarsia.archives.source_files import Identity, Sources, find_identities, split_entry, url_of
 from intarsia.archives.write_plan import UncommittedChange
 from intarsia.display import count_text
 from intarsia.errors import IngestError
-from intarsia.extras import import_extra
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.versions.authorization import with_containers
@@ -122,23 +121,23 @@ def _relocated(
     message: str | None, restored: Mapping[str, Identity] | None = None,
 ) -> Relocation:  # fmt: skip
     commit = Commit(opened, branch, message or "relocate")
-    done: list[Relocation] = []
+    done = Relocation(0, 0, 0, "")
 
-    def prepare() -> UncommittedChange:
-        while True:
-            before = opened.readonly_session(branch)
-            move = _Move(safe_store(before.store), places, sources, restored or {})
-            move.look()
-            allowed, _ = with_containers(opened, move.now.values(), (), sources.options)
-            session = allowed.writable_session(branch)
-            if session.snapshot_id == before.snapshot_id:  # no other commit in the meantime
-                done.append(move.write(safe_store(session.store), allowed))
-                commit.message = message or f"relocate {done[-1]}"
-                return UncommittedChange(session)
+    def prepare() -> UncommittedChange | None:
+        nonlocal done
+        before = opened.readonly_session(branch)
+        move = _Move(safe_store(before.store), places, sources, restored or {})
+        move.look()
+        allowed, _ = with_containers(opened, move.now.values(), (), sources.options)
+        session = allowed.writable_session(branch)
+        if session.snapshot_id != before.snapshot_id:  # there was another commit in the meantime
+            return None
+        done = move.write(safe_store(session.store), allowed)
+        commit.message = message or f"relocate {done}"
+        return UncommittedChange(session)
 
-    snapshot = commit_with_retries(commit, prepare)
-    last = done[-1]
-    return Relocation(last.files, last.chunks, last.unmarked, snapshot, last.repository)
+    snapshot_id = commit_with_retries(commit, prepare)
+    return with_fields(done, snapshot_id=snapshot_id)
 
 
 def _place(name: Any) -> str:
@@ -220,36 +219,25 @@ class _Move:
     def _check(self, known: Mapping[str, str], needed: Mapping[str, int]) -> None:
         urls = list(dict.fromkeys((*known, *needed)))
         self.now = {url: moved for url in urls if (moved := self.moved(url)) is not None}
-        failures = import_extra("obstore.exceptions", "virtual").BaseError
-
-        def ask(url: str) -> Identity | str:
-            try:
-                return self.sources.identity(url)
-            except FileNotFoundError:
-                return "it is not there"
-            except (OSError, failures) as error:
-                return f"it cannot be reached: {error}"
-
-        found = for_each(self.now, lambda url: ask(self.now[url]))
+        found = find_identities(self.sources, self.now.values())
         problems = []
-        for url, identity in found.items():
-            size = int(known[url].split()[0]) if url in known else None
-            if isinstance(identity, str):
-                problems.append(f"{self.now[url]}: {identity}")
+        for url, now in self.now.items():
+            size, identity = int(known[url].split()[0]) if url in known else None, found[now]
+            if isinstance(identity, FileNotFoundError):
+                problems.append(f"{now}: it is not there")
+            elif isinstance(identity, Exception):
+                problems.append(f"{now}: it cannot be reached: {identity}")
             elif size is not None and identity.size != size:
-                problems.append(f"{self.now[url]}: it has {identity.size:,} bytes instead of {size:,}")
+                problems.append(f"{now}: it has {identity.size:,} bytes instead of {size:,}")
             elif identity != self.restored.get(url, identity):
-                problems.append(f"{self.now[url]}: it changed again")
+                problems.append(f"{now}: it changed again")
             elif identity.size < needed.get(url, 0):
-                problems.append(
-                    f"{self.now[url]}: it ends before byte {needed[url]:,}, which a reference needs"
-                )
+                problems.append(f"{now}: it ends before byte {needed[url]:,}, which a reference needs")
             else:
                 self.identities[url] = identity
         if problems:
-            head = (
-                f"{len(problems)} of {len(found)} files are not the ones that moved, so nothing was changed:"
-            )
+            count = f"{len(problems)} of {len(self.now)} files"
+            head = f"{count} are not the ones that moved, so nothing was changed:"
             raise IngestError("\n  ".join([head, *shown_items(problems)]))
 
     def write(self, store: Any, repo: icechunk.Repository) -> Relocation:

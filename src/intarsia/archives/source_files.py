@@ -486,7 +486,7 @@ def source_states(sources: Sources, known: Mapping[str, str]) -> dict[str, State
     texts = {url: split_entry(entry)[0] for url, entry in known.items()}
     listed = _listed(sources, texts)
     # a listing may be less exact than an answer about one source, so only an equal fingerprint counts
-    identities = _identities(sources, [url for url, text in texts.items() if listed.get(url) != text])
+    identities = find_identities(sources, [url for url, text in texts.items() if listed.get(url) != text])
 
     def state(url: str) -> State:
         found = identities.get(url)
@@ -497,7 +497,7 @@ def source_states(sources: Sources, known: Mapping[str, str]) -> dict[str, State
     return {url: state(url) for url in texts}
 
 
-def _identities(sources: Sources, urls: Iterable[str]) -> dict[str, Identity | Exception]:
+def find_identities(sources: Sources, urls: Iterable[str]) -> dict[str, Identity | Exception]:
     """What identifies the content of each source, or why it cannot be found out."""
     failures = import_extra("obstore.exceptions", "virtual").BaseError
 
@@ -574,7 +574,7 @@ def _local_fingerprint(sources: Sources, path: str) -> str | None:
 def _fingerprints_of(sources: Sources, urls: list[str]) -> dict[str, str]:
     """Fingerprints of individual objects; if many are in one place, from a listing."""
     fingerprints = _listed(sources, urls)
-    for url, identity in _identities(sources, [url for url in urls if url not in fingerprints]).items():
+    for url, identity in find_identities(sources, [url for url in urls if url not in fingerprints]).items():
         if isinstance(identity, Identity):
             fingerprints[url] = identity.text
         elif not isinstance(identity, FileNotFoundError):

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from zarr.storage import LocalStore
 
-from intarsia.archives.dataset import Dataset
+from intarsia.archives.dataset import dataset_group
+from intarsia.archives.ledger import read_ledger
 from intarsia.archives.plan.encodings import source_codecs_text
 from intarsia.codecs.stored_decisions import masks_by_codec
 from intarsia.display import (
@@ -623,7 +624,7 @@ def timelines(store: object, surveys: Mapping[str, Survey]) -> list[Timeline]:
         datasets.setdefault(parent, {})[name] = survey
     result = []
     for parent, arrays in datasets.items():
-        ledger = Dataset.read_ledger(store, parent)
+        ledger = read_ledger(dataset_group(store, parent))
         if not ledger.dims:
             continue
         dim = ledger.dims[0]

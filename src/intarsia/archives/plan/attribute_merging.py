@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.archives.cf import json_attributes
@@ -30,69 +29,86 @@ Rule = (
 """A rule of xarray's, or a function of a list of attributes."""
 
 
-@dataclass
-class CombinedAttrs:
-    """The attributes of one variable, or of the dataset, over all files so far.
+class AttributeMerger:
+    """The attributes of everything in a dataset over all files so far, if files may differ in them.
 
-    >>> combined = CombinedAttrs("drop_conflicts")
-    >>> for attrs in ({"units": "K", "title": "a", "by": "me"}, {"units": "K", "title": "b"}, {"title": "a"}):
-    ...     combined.add(attrs, "a.nc")
-    >>> combined.applied({"units": "K", "title": "a"}), combined.dropped
-    ({'units': 'K', 'by': 'me'}, {'title'})
+    A name stands for a variable, or if it is empty for the dataset.
     """
 
-    rule: Rule
-    dropped: set[str] = field(default_factory=set)
-    """Attributes on which files disagreed."""
+    def __init__(self, rule: Rule, dataset: Dataset, stacked: Iterable[str] = ()) -> None:
+        self._rule, self._stacked = rule, frozenset(stacked)
+        self._seen: dict[str, list[dict[str, Any]]] = {}
+        """What the rule made of the attributes; for a function, all of them."""
+        self._source: dict[str, str] = {}
+        """The first file whose attributes were added."""
+        self._dropped: dict[str, set[str]] = {}
+        """Attributes on which files disagreed."""
+        for name, attrs in dataset.all_attrs() if rule != OVERRIDE and not dataset.is_new else ():
+            self._dropped[name] = set(dataset.ledger.dropped_attrs.get(name, ()))
+            self._combine(name, _loose(attrs), "the dataset")
 
-    source: str = ""
-    """The first file whose attributes were added."""
+    def _of(self, file: ParsedFile) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What a file says; for stacked variables, what all of them say."""
+        yield WHOLE, _loose(file.attrs)
+        for name, variable in file.variables.items():
+            if name not in self._stacked:
+                yield name, _loose(variable.attrs)
 
-    _seen: list[dict[str, Any]] = field(default_factory=list)
-    """What the rule made of the attributes; for a function, all of them."""
-
-    def problem(self, attrs: Mapping[str, Any]) -> str:
-        """Why the rule refuses the attributes of another file; empty if it does not."""
-        if not self._seen or self.rule not in ("no_conflicts", "identical"):
-            return ""
-        (known,), own = self._seen, _loose(attrs)
-        for key in dict.fromkeys((*known, *own)):
-            if key in known and key in own and not _same(known[key], own[key]):
-                return f"attribute {key!r} is {own[key]!r}, but {known[key]!r} in {self.source}"
-            if self.rule == "identical" and (key not in known or key not in own):
-                where = self.source if key in known else "this file"
-                return f"only {where} has the attribute {key!r}"
+    def problem(self, file: ParsedFile) -> str:
+        """Why the rule refuses a file; empty if it does not."""
+        for name, own in self._of(file) if self._rule in ("no_conflicts", "identical") else ():
+            problem = self._difference(name, own) if name in self._seen else ""
+            if problem:
+                what = f"{name!r} differs" if name else "attributes differ"
+                option = argument("combine_attrs", "drop_conflicts")
+                return f"its {what}: {problem} ({option} leaves out what differs)"
         return ""
 
-    def add(self, attrs: Mapping[str, Any], source: str) -> None:
-        """Add the attributes of another file."""
-        own = _loose(attrs)
-        if callable(self.rule):
-            self._seen.append(own)
-        elif not self._seen:
-            self.source = source
-            self._seen = [{} if self.rule == "drop" else own]
-        elif self.rule == "drop_conflicts":
-            known = self._seen[0]
+    def _difference(self, name: str, own: Mapping[str, Any]) -> str:
+        (known,), source = self._seen[name], self._source[name]
+        for key in dict.fromkeys((*known, *own)):
+            if key in known and key in own and not _same(known[key], own[key]):
+                return f"attribute {key!r} is {own[key]!r}, but {known[key]!r} in {source}"
+            if self._rule == "identical" and (key not in known or key not in own):
+                return f"only {source if key in known else 'this file'} has the attribute {key!r}"
+        return ""
+
+    def add(self, file: ParsedFile) -> None:
+        """Add what a file says; if the first file's attributes stay, there is nothing to combine."""
+        for name, own in self._of(file) if self._rule != OVERRIDE else ():
+            self._combine(name, own, file.url)
+
+    def _combine(self, name: str, own: dict[str, Any], source: str) -> None:
+        if name not in self._seen:
+            self._source[name], self._seen[name] = source, [{} if self._rule == "drop" else own]
+        elif callable(self._rule):
+            self._seen[name].append(own)
+        elif self._rule == "no_conflicts":
+            self._seen[name] = [own | self._seen[name][0]]
+        elif self._rule == "drop_conflicts":
+            (known,), dropped = self._seen[name], self._dropped.setdefault(name, set())
             for key, value in own.items():
                 if key in known and not _same(known[key], value):
                     del known[key]
-                    self.dropped.add(key)
-                elif key not in self.dropped:
+                    dropped.add(key)
+                elif key not in dropped:
                     known.setdefault(key, value)
-        elif self.rule == "no_conflicts":
-            self._seen = [own | self._seen[0]]
 
-    def applied(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """These attributes, with those that the rule applies to replaced by its result."""
-        if callable(self.rule):
+    def applied(self, name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """The combined attributes of a variable or of the dataset; `attrs` are those before combining."""
+        if name not in self._seen:
+            return dict(attrs)
+        found = self._seen[name][0]
+        if callable(self._rule):
             try:
-                found = dict(self.rule(list(self._seen), context=None))
+                found = dict(self._rule(list(self._seen[name]), context=None))
             except Exception as error:
-                raise IngestError(f"{argument('combine_attrs', self.rule)} failed: {error}") from error
-        else:
-            (found,) = self._seen or [{}]
+                raise IngestError(f"{argument('combine_attrs', self._rule)} failed: {error}") from error
         return {key: value for key, value in attrs.items() if key in KEPT} | found
+
+    def dropped(self) -> dict[str, list[str]]:
+        """The attributes on which files disagreed, by name."""
+        return {name: sorted(keys) for name, keys in self._dropped.items() if keys}
 
 
 def _loose(attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,48 +118,3 @@ def _loose(attrs: Mapping[str, Any]) -> dict[str, Any]:
 def _same(a: Any, b: Any) -> bool:
     # as JSON, in which NaN equals NaN
     return json_attributes({"": a}) == json_attributes({"": b})
-
-
-class AttributeMerger:
-    """The attributes of everything in a dataset, if files may differ in them."""
-
-    def __init__(self, rule: Rule, dataset: Dataset, stacked: Iterable[str] = ()) -> None:
-        self._rule, self._stacked = rule, frozenset(stacked)
-        self._by_name: dict[str, CombinedAttrs] = {}
-        known = dataset.all_attrs() if rule != OVERRIDE and not dataset.is_new else ()
-        for name, attrs in known:
-            dropped = set(dataset.ledger.dropped_attrs.get(name, ()))
-            self._by_name[name] = CombinedAttrs(rule, dropped)
-            self._by_name[name].add(attrs, "the dataset")
-
-    def _of(self, file: ParsedFile) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """What a file says; for stacked variables, what all of them say."""
-        yield WHOLE, file.attrs
-        for name, variable in file.variables.items():
-            if name not in self._stacked:
-                yield name, variable.attrs
-
-    def problem(self, file: ParsedFile) -> str:
-        """Why the rule refuses a file; empty if it does not."""
-        for name, attrs in self._of(file) if self._rule in ("no_conflicts", "identical") else ():
-            known = self._by_name.get(name)
-            problem = "" if known is None else known.problem(attrs)
-            if problem:
-                what = f"{name!r} differs" if name else "attributes differ"
-                option = argument("combine_attrs", "drop_conflicts")
-                return f"its {what}: {problem} ({option} leaves out what differs)"
-        return ""
-
-    def add(self, file: ParsedFile) -> None:
-        """Add what a file says; if the first file's attributes stay, there is nothing to combine."""
-        for name, attrs in self._of(file) if self._rule != OVERRIDE else ():
-            self._by_name.setdefault(name, CombinedAttrs(self._rule)).add(attrs, file.url)
-
-    def applied(self, name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """The combined attributes of a variable or of the dataset; `attrs` are those before combining."""
-        known = self._by_name.get(name)
-        return dict(attrs) if known is None else known.applied(attrs)
-
-    def dropped(self) -> dict[str, list[str]]:
-        """The attributes on which files disagreed, by name."""
-        return {name: sorted(known.dropped) for name, known in self._by_name.items() if known.dropped}
