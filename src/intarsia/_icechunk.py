@@ -129,9 +129,9 @@ def _turns_of(store: Any) -> _Turns:
 
 
 def _find_turns(store: Any) -> _Turns | None:
-    _turns_of_sessions[:] = [known for known in _turns_of_sessions if known() is not None]
-    for known in _turns_of_sessions:
-        turns = known()
+    _turns_of_sessions[:] = [ref for ref in _turns_of_sessions if ref() is not None]
+    for ref in _turns_of_sessions:
+        turns = ref()
         if turns is not None and turns.store == store:
             return turns
     return None
@@ -203,7 +203,7 @@ class IcechunkStore(icechunk.IcechunkStore):
         """Ask the session once for what is needed often."""
         session = self._store.session
         self._is_immutable = session.read_only
-        self._place = session.snapshot_id if self._is_immutable else session.branch or "fork"
+        self._version_text = session.snapshot_id if self._is_immutable else session.branch or "fork"
         self._turns = None if self._is_immutable else _turns_of(self._store)
 
     @property
@@ -223,7 +223,7 @@ class IcechunkStore(icechunk.IcechunkStore):
         return self.shared.is_given_up
 
     def __str__(self) -> str:
-        return f"icechunk:{self._place}"
+        return f"icechunk:{self._version_text}"
 
     def __repr__(self) -> str:
         return f"IcechunkStore({str(self)!r})"

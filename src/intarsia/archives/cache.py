@@ -194,8 +194,8 @@ class CacheEntry:
     def open(self, archive: CachedArchive) -> tuple[icechunk.Repository, str]:
         """The repository, up to date, and the dataset's group."""
         record = self.bring_up_to_date(archive)
-        place = self.path / REPOSITORY
-        repo = open_repository(place, authorize=True, storage_options=archive.storage_options)
+        folder = self.path / REPOSITORY
+        repo = open_repository(folder, authorize=True, storage_options=archive.storage_options)
         open_group(repo.readonly_session("main").store, record.group, "r")
         return repo, record.group
 
@@ -209,14 +209,14 @@ class CacheEntry:
     def bring_up_to_date(self, archive: CachedArchive) -> CacheRecord:
         """List the files and bring the dataset up to date, if anything about them changed."""
         sources = Sources(archive.storage_options)
-        found = content_fingerprints(sources, archive.names())
-        if not found:
+        fingerprints = content_fingerprints(sources, archive.names())
+        if not fingerprints:
             raise IngestError(f"no file matches {', '.join(archive.names()[:3])}")
-        lost = [name for name in archive.names() if not WILDCARDS.search(name) and name not in found]
+        lost = [name for name in archive.names() if not WILDCARDS.search(name) and name not in fingerprints]
         if lost:
             raise IngestError(f"{count_text(len(lost), 'file')} that you named cannot be found: {lost[0]}")
         digest = blake2b(
-            "".join(f"{name}\0{fingerprint}\n" for name, fingerprint in found.items()).encode(),
+            "".join(f"{name}\0{fingerprint}\n" for name, fingerprint in fingerprints.items()).encode(),
             digest_size=16,
         ).hexdigest()
         record = self.record()
@@ -227,10 +227,10 @@ class CacheEntry:
             record = self.record()
             if record is not None and record.digest == digest:  # another process was faster
                 return record
-            group = self._ingest_changes(archive, list(map(url_of, found)), record)
+            group = self._ingest_changes(archive, list(map(url_of, fingerprints)), record)
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             options = {name: value for name, value in archive.options.items() if name not in OF_ONE_CALL}
-            record = CacheRecord(archive.files, options, len(found), digest, group, now)
+            record = CacheRecord(archive.files, options, len(fingerprints), digest, group, now)
             self._write(record)
             return record
 
@@ -253,13 +253,13 @@ class CacheEntry:
         group = "0" if record is None else record.group
         options = dict(archive.options) | {"storage_options": archive.storage_options}
         files: Any = archive.files if archive.is_nested else urls
-        place = self.path / REPOSITORY
+        folder = self.path / REPOSITORY
         try:
-            repo = open_repository(place)
+            repo = open_repository(folder)
         except (RepositoryNotFoundError, RepositoryError):
             # a process may have been killed while creating it, or the disk lost something
-            shutil.rmtree(place, ignore_errors=True)
-            ingest(files, place, group=group, **options)
+            shutil.rmtree(folder, ignore_errors=True)
+            ingest(files, folder, group=group, **options)
             return group
         dataset = Dataset.read(repo.readonly_session("main").store, group)
         known = dataset.ledger.locations
@@ -333,8 +333,8 @@ def cached_archives() -> list[CacheEntry]:
         entries = [CacheEntry(path) for path in cache_directory().iterdir() if path.is_dir()]
     except FileNotFoundError:
         return []
-    known = [(record.made, entry) for entry in entries if (record := entry.record()) is not None]
-    return [entry for _, entry in sorted(known, key=lambda pair: pair[0], reverse=True)]
+    finished = [(record.made, entry) for entry in entries if (record := entry.record()) is not None]
+    return [entry for _, entry in sorted(finished, key=lambda pair: pair[0], reverse=True)]
 
 
 def clear_cache(keys: Sequence[str] | None = None) -> int:

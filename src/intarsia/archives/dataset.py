@@ -92,9 +92,9 @@ class Dataset:
         for logical in dataset.logical_groups.values():
             manifest = logical.manifest
             names = list(manifest.dimension_names or ())
-            place = names.index(dim) if dim in names else None
-            known = None if place is None else (manifest.shape[place], manifest.chunk_shape[place])
-            if known not in (None, (axis.shape[0], 1)):
+            number = names.index(dim) if dim in names else None
+            lengths = None if number is None else (manifest.shape[number], manifest.chunk_shape[number])
+            if lengths not in (None, (axis.shape[0], 1)):
                 return None
         dataset.origin = axis.shape[0] - END_STEPS
         return dataset
@@ -105,8 +105,8 @@ class Dataset:
         if group is None:
             return self
         arrays = {
-            name: LogicalArrayHandle(open_group(group, name, "r+"), known.manifest)
-            for name, known in self.logical_groups.items()
+            name: LogicalArrayHandle(open_group(group, name, "r+"), handle.manifest)
+            for name, handle in self.logical_groups.items()
         }
         return replace(self, logical_groups=arrays)
 

@@ -136,20 +136,20 @@ def find_coordinate_sources(
     concat_dims: tuple[str, ...],
 ) -> tuple[dict[str, CoordinateSource], list[str]]:
     """Where coordinates come from that are not those of the files; and the variables needed for that."""
-    known = dict(dims or {})
+    sources = dict(dims or {})
     for option, source in (
         ("order_by", None if order_by is None else from_variable(order_by)),
         ("coordinate", None if coordinate is None else _FromURL(coordinate)),
     ):
         if source is None:
             continue
-        if len(concat_dims) != 1 or concat_dims[0] in known:
+        if len(concat_dims) != 1 or concat_dims[0] in sources:
             raise IngestError(
                 f"{argument(option)} is for one dimension that nothing else describes: "
                 f"{argument('dims', {'name': ...})} says which"
             )
-        known[concat_dims[0]] = source
-    return known, [each.name for each in known.values() if isinstance(each, from_variable)]
+        sources[concat_dims[0]] = source
+    return sources, [each.name for each in sources.values() if isinstance(each, from_variable)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +180,12 @@ def expand_files(files: Any, sources: Sources) -> tuple[list[str], dict[str, tup
     named = list(files)
     if not any(isinstance(each, list | tuple) for each in named):
         return sources.expand(named), {}
-    places: dict[str, tuple[int, ...]] = {}
-    for url, place in _walk_lists(named, sources, ()):
-        if url in places:
+    positions: dict[str, tuple[int, ...]] = {}
+    for url, position in _walk_lists(named, sources, ()):
+        if url in positions:
             raise IngestError(f"{url} appears twice in the lists")
-        places[url] = place
-    return list(places), places
+        positions[url] = position
+    return list(positions), positions
 
 
 def _walk_lists(files: Sequence[Any], sources: Sources, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
@@ -205,7 +205,7 @@ def find_concat_dims(
 ) -> tuple[str, ...]:
     """The dimensions that grow from file to file: those whose coordinates differ between files."""
     seen: dict[str, ParsedVariable] = {}
-    found: dict[str, None] = {}
+    dims: dict[str, None] = {}
     axes: dict[str, None] = {}
     for file in files:
         mentioned = {
@@ -229,9 +229,9 @@ def find_concat_dims(
                 not same
                 or indices_in_expected(own, other, tolerance, is_longitude(name, variable.attrs)) is None
             ):
-                found[name] = None
-    scalars = [name for name in found if name not in axes]
-    return (*scalars, *(dim for dim in axes if dim in found))
+                dims[name] = None
+    scalars = [name for name in dims if name not in axes]
+    return (*scalars, *(dim for dim in axes if dim in dims))
 
 
 def assign_roles(file: ParsedFile, request: ParseRequest) -> ParsedFile | None:
@@ -310,7 +310,7 @@ class StackedVariables:
 
 def known_stacks(dataset: Dataset) -> dict[str, StackedVariables]:
     """The stacks of a dataset, by the name of each variable in them."""
-    found: dict[str, StackedVariables] = {}
+    stacks: dict[str, StackedVariables] = {}
     for array in dict.fromkeys(array for array, _ in dataset.ledger.stacked.values()):
         names = dataset.logical_groups[array].manifest.dimension_names or ("",)
         labels = dataset.values(str(names[0]))
@@ -318,19 +318,19 @@ def known_stacks(dataset: Dataset) -> dict[str, StackedVariables]:
         parts = {f"{array}[{step}]": step for step in range(len(labels))}
         steps = {name: step for name, (owner, step) in dataset.ledger.stacked.items() if owner == array}
         parts = {name: i for name, i in parts.items() if i not in steps.values()} | steps
-        found |= dict.fromkeys(parts, StackedVariables(array, str(names[0]), parts, labels))
-    return found
+        stacks |= dict.fromkeys(parts, StackedVariables(array, str(names[0]), parts, labels))
+    return stacks
 
 
 def check_stacks(stacks: Mapping[str, Any] | None) -> dict[str, StackedVariables]:
     """The stacks that a caller asked for, by the name of each variable in them."""
-    found: dict[str, StackedVariables] = {}
+    by_variable: dict[str, StackedVariables] = {}
     for array, value in (stacks or {}).items():
         stack = StackedVariables.of(array, value)
         for part in stack.parts:
-            if part in found:
+            if part in by_variable:
                 raise IngestError(
-                    f"{argument('stack')}: {part!r} appears in both {found[part].array!r} and {array!r}"
+                    f"{argument('stack')}: {part!r} appears in both {by_variable[part].array!r} and {array!r}"
                 )
-            found[part] = stack
-    return found
+            by_variable[part] = stack
+    return by_variable

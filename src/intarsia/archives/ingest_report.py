@@ -339,8 +339,8 @@ def merge_reports(reports: Sequence[IngestReport]) -> IngestReport:
     for report in reports:
         notes.merge(report.notes)
         for file in report.files:
-            known = files.setdefault(file.url, file)
-            if file.status == "failed" or known.status == "unchanged":
+            earlier = files.setdefault(file.url, file)
+            if file.status == "failed" or earlier.status == "unchanged":
                 files[file.url] = file
     return IngestReport(
         runs=EncodingRuns(merge_runs([run for report in reports for run in report.runs])),

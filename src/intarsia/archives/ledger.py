@@ -94,8 +94,8 @@ class Ledger:
         return {name for a, b in ends for name in self.variables[a:b]}
 
 
-def is_moved(url: str, identity: Identity, known: str, content: str) -> bool:
-    """Whether a file looks like the source `known`, which had this content according to the ledger.
+def is_moved(url: str, identity: Identity, source: str, content: str) -> bool:
+    """Whether a file looks like the source `source`, which had this content according to the ledger.
 
     Both have the same size, and the same fingerprint, the same bytes or the same name.
 
@@ -111,7 +111,7 @@ def is_moved(url: str, identity: Identity, known: str, content: str) -> bool:
         return False
     if digest and identity.digest:
         return digest == identity.digest
-    return url.rpartition("/")[2] == known.rpartition("/")[2] or (rest != "" and text == identity.text)
+    return url.rpartition("/")[2] == source.rpartition("/")[2] or (rest != "" and text == identity.text)
 
 
 def prefixes_of_move(old: str, new: str) -> tuple[str, str]:
@@ -261,7 +261,7 @@ def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
 
 
 def _encode_header(ledger: Ledger) -> bytes:
-    members = {name: dict(list(known.items())[-MAX_MEMBERS:]) for name, known in ledger.members.items()}
+    members = {name: dict(list(names.items())[-MAX_MEMBERS:]) for name, names in ledger.members.items()}
     return msgspec.json.encode(LedgerHeader(ledger.variables, ledger.stacked, members, ledger.dropped_attrs))
 
 
@@ -270,12 +270,12 @@ def _source_rows(ledger: Ledger) -> list[tuple[str, str, str]]:
     return list(zip(ledger.locations, ledger.contents, times, strict=True))
 
 
-def _write_index(ledger: Ledger, node: Any, kept: int) -> None:
+def _write_index(ledger: Ledger, node: Any, unchanged: int) -> None:
     """Update the index now and then; entries for sources that changed are removed."""
     index = node.get(INDEX)
-    known = 0 if index is None else int(index.shape[0])
-    valid = min(known, kept)
-    if valid == known and ledger.count - known < INDEX_LAG:
+    indexed = 0 if index is None else int(index.shape[0])
+    valid = min(indexed, unchanged)
+    if valid == indexed and ledger.count - indexed < INDEX_LAG:
         if index is None:
             set_rows(node, INDEX, 0, np.empty(0, dtype=np.uint64), False, INDEX_CHUNK)
         return
@@ -304,15 +304,15 @@ def _entries(group: zarr.Group, node: Any, urls: set[str]) -> dict[str, tuple[in
     hits = np.flatnonzero(np.isin(keys, np.array([index_key(url) for url in urls], dtype=np.uint64))).tolist()
     if len(hits) > MAX_HITS:
         ledger = read_ledger(group)
-        known = zip(ledger.locations, ledger.contents, strict=True)
-        return {url: (i, content) for i, (url, content) in enumerate(known) if url in urls}
-    found, sources = {}, Reader.of(node[SOURCES])
+        contents = zip(ledger.locations, ledger.contents, strict=True)
+        return {url: (i, content) for i, (url, content) in enumerate(contents) if url in urls}
+    entries, sources = {}, Reader.of(node[SOURCES])
     unindexed = slice(len(keys), None)
     for some in (*(slice(i, i + 1) for i in hits), unindexed):  # two names may have the same key
         for number, (url, content, _) in enumerate(np.asarray(sources[some]).tolist(), start=some.start):
             if url in urls:
-                found[url] = number, content
-    return found
+                entries[url] = number, content
+    return entries
 
 
 def index_key(url: str) -> int:
@@ -331,11 +331,11 @@ def set_rows(
     array = None if is_new else node.get(name)
     if array is None or array.shape[1:] != rows.shape[1:]:
         texts = isinstance(rows.dtype, np.dtypes.StringDType)
-        made = node.create_array(
+        replacement = node.create_array(
             name, shape=rows.shape, dtype="string" if texts else rows.dtype, chunks=(chunk, *rows.shape[1:]),
             compressors=ZstdCodec(level=3), overwrite=True,
         )  # fmt: skip
-        made[...] = rows
+        replacement[...] = rows
         return
     total = first + len(rows)
     if array.shape[0] != total:

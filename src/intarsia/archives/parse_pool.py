@@ -129,10 +129,10 @@ def _in_processes(parse: Parse, urls: Sequence[str], count: int) -> Iterator[Any
 
 
 def _workers_of(engine: Any) -> int:
-    known = getattr(engine, "_max_workers", None)
-    if known is None and callable(getattr(engine, "nthreads", None)):  # from dask
-        known = sum(engine.nthreads().values())
-    return max(1, known or USUAL_WORKERS)
+    count = getattr(engine, "_max_workers", None)
+    if count is None and callable(getattr(engine, "nthreads", None)):  # from dask
+        count = sum(engine.nthreads().values())
+    return max(1, count or USUAL_WORKERS)
 
 
 def _submit_ahead(client: Any, parse: Parse, tasks: Any, ahead: int) -> Iterator[Any]:
@@ -155,7 +155,7 @@ def _submit_ahead(client: Any, parse: Parse, tasks: Any, ahead: int) -> Iterator
 
 def _result(future: Any, task: Sequence[str]) -> list[Any]:
     try:
-        found: list[Any] = result_of(future)
+        results: list[Any] = result_of(future)
     except BrokenExecutor as error:
         raise IngestError(f"a process that parsed files died ({error}). {_words(task)}") from error
     except Exception as error:
@@ -163,7 +163,7 @@ def _result(future: Any, task: Sequence[str]) -> list[Any]:
         if distributed is None or isinstance(future, Future) or type(error).__name__ != "KilledWorker":
             raise
         raise IngestError(f"workers died again and again. {_words(task)}") from error
-    return found
+    return results
 
 
 def _words(task: Sequence[str]) -> str:
@@ -214,9 +214,9 @@ class ParseWorkers:
         try:
             if worker is not None:
                 send(worker.stdin, urls)
-                found: list[Any] | None = receive(worker.stdout)
-                if found is not None:
-                    return found
+                results: list[Any] | None = receive(worker.stdout)
+                if results is not None:
+                    return results
         except OSError:
             pass
         finally:

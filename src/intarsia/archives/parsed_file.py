@@ -77,8 +77,8 @@ class ParseRequest:
                 "the same name"
             )
 
-        def back(known: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(own.get(name, name) for name in known)
+        def back(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(own.get(name, name) for name in names)
 
         chosen = None if self.variables is None else back(self.variables)
         return replace(self, dims=back(self.dims), variables=chosen, load=back(self.load))
@@ -278,13 +278,13 @@ class ParsedFile:
         return lengths.get(dim, max(lengths.values(), default=0))
 
 
-def without_data(file: ParsedFile, known: Iterable[str]) -> ParsedFile:
-    """A file without those of its data variables that are in `known`."""
-    names = set(known)
+def without_data(file: ParsedFile, names: Iterable[str]) -> ParsedFile:
+    """A file without those of its data variables that are in `names`."""
+    omitted = set(names)
     variables = {
         name: variable
         for name, variable in file.variables.items()
-        if variable.role != "data" or name not in names
+        if variable.role != "data" or name not in omitted
     }
     return replace(file, variables=variables)
 
@@ -375,9 +375,9 @@ def roles(variables: Mapping[str, ParsedVariable], request: ParseRequest) -> Rol
         for name in names:
             if is_misspelt(name, variables, alike=0.6):
                 raise IngestError(f"it has no variable {name!r}: {names_text(name, variables)}")
-    known = {dim for variable in variables.values() for dim in variable.axes}
-    there = [dim for dim in request.dims if dim in known]
-    new_dims = tuple(dim for dim in request.dims if dim not in known)
+    dims = {dim for variable in variables.values() for dim in variable.axes}
+    there = [dim for dim in request.dims if dim in dims]
+    new_dims = tuple(dim for dim in request.dims if dim not in dims)
     loaded = {name for name, variable in variables.items() if variable.axes == (name,) or variable.is_text}
     loaded |= _mentioned(variables.values()) | {*request.dims, *request.load}
     data = [
@@ -426,5 +426,5 @@ def _mentioned(variables: Iterable[ParsedVariable]) -> set[str]:
 def _needed(variables: Mapping[str, ParsedVariable], data: list[str], request: ParseRequest) -> set[str]:
     """Coordinates, bounds and the like that the chosen data variables refer to."""
     names = {dim for name in data for dim in variables[name].axes} | {*request.dims, *request.load}
-    known = [variables[name] for name in names | set(data) if name in variables]
-    return names | _mentioned(known) | set(request.variables or ())
+    chosen = [variables[name] for name in names | set(data) if name in variables]
+    return names | _mentioned(chosen) | set(request.variables or ())

@@ -179,7 +179,7 @@ class _Move:
     def look(self) -> None:
         """Find all references to moved files, and the files in their new places; refuse what does not fit."""
         root = open_group(self.store, "", "r")
-        known: dict[str, str] = {}
+        contents: dict[str, str] = {}
         for group in groups_below(root, inside_arrays=True):
             if LEDGER in group and not is_logical(group):
                 ledger = read_ledger(group)
@@ -187,7 +187,7 @@ class _Move:
                 moved = {url: text for url, text in own.items() if self.moved(url) is not None}
                 if moved:
                     self.ledgers[group.path] = ledger
-                    known |= moved
+                    contents |= moved
         needed: dict[str, int] = {}
         for path, ndim in _arrays(root):
             table = chunk_table(self.store, path, ndim)
@@ -195,34 +195,34 @@ class _Move:
             if rows:
                 self.tables[path] = table
             for i in rows:
-                url = self._source_of(table.location[i], known)
+                url = self._source_of(table.location[i], contents)
                 end = int(table.offset[i] + table.nbytes[i])
                 needed[url] = max(needed.get(url, 0), end if url == table.location[i] else 0)
-        if not known and not needed:
+        if not contents and not needed:
             raise IngestError(
                 f"the repository refers to nothing below {', '.join(self.places)}.\n"
                 "  intarsia.archives.sources(repo) lists what it refers to",
                 command="intarsia sources STORE lists what it refers to",
             )
-        self._check(known, needed)
+        self._check(contents, needed)
 
     @staticmethod
-    def _source_of(url: str, known: Mapping[str, str]) -> str:
+    def _source_of(url: str, sources: Mapping[str, str]) -> str:
         """The source that a file belongs to: a directory above it, such as a Zarr store, or the file."""
         above = url
         while "/" in above.split("://", 1)[-1]:
-            if above in known:
+            if above in sources:
                 return above
             above = above.rsplit("/", 1)[0]
         return url
 
-    def _check(self, known: Mapping[str, str], needed: Mapping[str, int]) -> None:
-        urls = list(dict.fromkeys((*known, *needed)))
+    def _check(self, contents: Mapping[str, str], needed: Mapping[str, int]) -> None:
+        urls = list(dict.fromkeys((*contents, *needed)))
         self.now = {url: moved for url in urls if (moved := self.moved(url)) is not None}
-        found = find_identities(self.sources, self.now.values())
+        identities = find_identities(self.sources, self.now.values())
         problems = []
         for url, now in self.now.items():
-            size, identity = int(known[url].split()[0]) if url in known else None, found[now]
+            size, identity = int(contents[url].split()[0]) if url in contents else None, identities[now]
             if isinstance(identity, FileNotFoundError):
                 problems.append(f"{now}: it is not there")
             elif isinstance(identity, Exception):
@@ -242,17 +242,17 @@ class _Move:
 
     def write(self, store: Any, repo: icechunk.Repository) -> Relocation:
         """Rewrite the references and the ledgers."""
-        known: dict[str, str] = {}
+        contents: dict[str, str] = {}
         for path, ledger in self.ledgers.items():
-            known |= {
+            contents |= {
                 url: text
                 for url, text in zip(ledger.locations, ledger.contents, strict=True)
                 if url in self.identities
             }
             self._put(ledger)
             write_ledger(ledger, open_group(store, path, "r+"))
-        chunks = sum(self._rewrite(store, path, table, known) for path, table in self.tables.items())
-        unmarked = sum(self.identities[url].text != split_entry(entry)[0] for url, entry in known.items())
+        chunks = sum(self._rewrite(store, path, table, contents) for path, table in self.tables.items())
+        unmarked = sum(self.identities[url].text != split_entry(entry)[0] for url, entry in contents.items())
         return Relocation(len(self.identities), chunks, unmarked, "", repo)
 
     def _put(self, ledger: Ledger) -> None:
@@ -270,14 +270,14 @@ class _Move:
         ledger.contents = [content for _, content, _ in rows]
         ledger.modified_times = [time for _, _, time in rows]
 
-    def _rewrite(self, store: Any, path: str, table: ChunkTable, known: Mapping[str, str]) -> int:
+    def _rewrite(self, store: Any, path: str, table: ChunkTable, sources: Mapping[str, str]) -> int:
         specs = []
         for i in np.flatnonzero(table.kind == VIRTUAL).tolist():
             url = table.location[i]
             moved = self.moved(url)
             if moved is None:
                 continue
-            mark = self.identities[self._source_of(url, known)].checksum
+            mark = self.identities[self._source_of(url, sources)].checksum
             specs.append(
                 icechunk.VirtualChunkSpec(
                     table.index[i].tolist(), moved, int(table.offset[i]), int(table.nbytes[i]),

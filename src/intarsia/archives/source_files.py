@@ -481,18 +481,18 @@ LISTED_BESIDE, LISTED_PAGES = 4, 10_000
 """A listing is abandoned after this many objects per requested one, plus this many."""
 
 
-def source_states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:
+def source_states(sources: Sources, entries: Mapping[str, str]) -> dict[str, State]:
     """Whether sources still have their known content, by URL."""
-    texts = {url: split_entry(entry)[0] for url, entry in known.items()}
+    texts = {url: split_entry(entry)[0] for url, entry in entries.items()}
     listed = _listed(sources, texts)
     # a listing may be less exact than an answer about one source, so only an equal fingerprint counts
     identities = find_identities(sources, [url for url, text in texts.items() if listed.get(url) != text])
 
     def state(url: str) -> State:
-        found = identities.get(url)
-        if isinstance(found, Exception):
-            return "gone" if isinstance(found, FileNotFoundError) else "unreachable"
-        return "present" if found is None or found.text == texts[url] else "changed"
+        identity = identities.get(url)
+        if isinstance(identity, Exception):
+            return "gone" if isinstance(identity, FileNotFoundError) else "unreachable"
+        return "present" if identity is None or identity.text == texts[url] else "changed"
 
     return {url: state(url) for url in texts}
 
@@ -514,30 +514,30 @@ def for_each[R](urls: Iterable[str], function: Callable[[str], R]) -> dict[str, 
     """The result of a function that waits for a store, for every URL; in a few threads."""
     names = list(urls)
     shares = [names[i::HEADS_AT_ONCE] for i in range(min(HEADS_AT_ONCE, len(names)))]
-    found: dict[str, R] = {}
+    results: dict[str, R] = {}
     with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
-        results = pool.map(lambda share: [function(url) for url in share], shares)
-        for share, values in zip(shares, results, strict=True):
-            found |= dict(zip(share, values, strict=True))
-    return {name: found[name] for name in names}
+        batches = pool.map(lambda share: [function(url) for url in share], shares)
+        for share, values in zip(shares, batches, strict=True):
+            results |= dict(zip(share, values, strict=True))
+    return {name: results[name] for name in names}
 
 
-def find_restored(sources: Sources, known: Mapping[str, str]) -> dict[str, Identity]:
+def find_restored(sources: Sources, entries: Mapping[str, str]) -> dict[str, Identity]:
     """Changed sources that hold the same bytes as before, with what identifies them now."""
     failures = import_extra("obstore.exceptions", "virtual").BaseError
 
     def same(url: str) -> Identity | None:
-        text, digest = split_entry(known[url])
+        text, digest = split_entry(entries[url])
         try:
             identity = sources.identity(url)
             if not digest or text.split(" ")[0] != str(identity.size):
                 return None
-            found = sources.digest(url, identity)
-            return identity if found == digest and sources.identity(url) == identity else None
+            now = sources.digest(url, identity)
+            return identity if now == digest and sources.identity(url) == identity else None
         except (OSError, failures):
             return None
 
-    return {url: identity for url, identity in for_each(known, same).items() if identity is not None}
+    return {url: identity for url, identity in for_each(entries, same).items() if identity is not None}
 
 
 def content_fingerprints(sources: Sources, files: Iterable[str]) -> dict[str, str]:
@@ -582,18 +582,18 @@ def _fingerprints_of(sources: Sources, urls: list[str]) -> dict[str, str]:
     return fingerprints
 
 
-def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:
+def _listed(sources: Sources, sought: Iterable[str]) -> dict[str, str]:
     """What identifies the content of sources according to listings: a thousand in one request.
 
     Empty if a store has no listing or does not return it, or if most of it would be other objects: then every
     source is asked for separately.
     """
     by_root: dict[str, list[str]] = {}
-    for url in known:
+    for url in sought:
         if scheme_of(url) in LISTED_SCHEMES:
             by_root.setdefault("/".join(url.split("/", 3)[:3]), []).append(url)
     failures = import_extra("obstore.exceptions", "virtual").BaseError
-    found: dict[str, str] = {}
+    fingerprints: dict[str, str] = {}
     for urls in by_root.values():
         if len(urls) < MIN_LISTED:
             continue
@@ -606,10 +606,10 @@ def _listed(sources: Sources, known: Iterable[str]) -> dict[str, str]:
                 for meta in batch:
                     path = meta["path"]
                     if path in places:
-                        found[places[path]] = identity_in(places[path], meta).text
+                        fingerprints[places[path]] = identity_in(places[path], meta).text
                 seen += len(batch)
                 if seen > limit:
                     break
         except (OSError, failures):
             continue
-    return found
+    return fingerprints

@@ -222,8 +222,8 @@ class Writer:
         if ranges.inlined:
             chunks = []
             for index, data in ranges.inlined.items():
-                place = "/".join(str(a + b) for a, b in zip(index, offset, strict=True))
-                chunks.append((f"{path}/c/{place}", default_buffer_prototype().buffer.from_bytes(data)))
+                key = "/".join(str(a + b) for a, b in zip(index, offset, strict=True))
+                chunks.append((f"{path}/c/{key}", default_buffer_prototype().buffer.from_bytes(data)))
             _put(self.store, chunks)
 
     def _refer(
@@ -289,13 +289,13 @@ def _with_wider_type(manifest: Manifest, array: ArrayPlan) -> Manifest:
 
 def _put_attributes(node: Any, attrs: dict[str, Any]) -> None:
     """Replace the attributes of a node; those of manifests stay."""
-    known = dict(node.attrs)
+    before = dict(node.attrs)
     new = dict(attrs)
     if "_FillValue" in new:  # plain arrays have it in xarray's form
-        new["_FillValue"] = known.get("_FillValue", new["_FillValue"])
+        new["_FillValue"] = before.get("_FillValue", new["_FillValue"])
     ours = RESERVED | {UNLIMITED_KEY}
-    attributes = {key: value for key, value in known.items() if key in ours} | json_attributes(new)
-    if attributes != known:
+    attributes = {key: value for key, value in before.items() if key in ours} | json_attributes(new)
+    if attributes != before:
         node.attrs.put(attributes)
 
 
@@ -417,14 +417,14 @@ def with_splitting(
     Existing rules stay: splitting differently would rewrite all manifests.
     """
     manifest = config.manifest or ManifestConfig()
-    known = [] if manifest.splitting is None else list(manifest.splitting.split_sizes or ())
-    rules = {condition: dict(sizes) for condition, sizes in known}
-    rules |= _rules_of_arrays(group, list(arrays), [condition for condition, _ in known])
+    existing = [] if manifest.splitting is None else list(manifest.splitting.split_sizes or ())
+    rules = {condition: dict(sizes) for condition, sizes in existing}
+    rules |= _rules_of_arrays(group, list(arrays), [condition for condition, _ in existing])
     rules.setdefault(
         ManifestSplitCondition.path_matches(TABLES), {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS}
     )
     rules.setdefault(_path(group, "[^/]+"), _along("|".join(map(re.escape, dims)), TABLE_CHUNKS))
-    if len(rules) == len(known):
+    if len(rules) == len(existing):
         return False
     manifest.splitting = ManifestSplittingConfig.from_dict(rules)
     if manifest.preload is None:  # otherwise every session would read some of the many small ones
@@ -444,7 +444,7 @@ def with_whole_members(
     others stay split, including the one after a full one, which the next file adds to.
     """
     manifest = config.manifest or ManifestConfig()
-    known = {} if manifest.splitting is None else manifest.splitting.to_dict()
+    existing = {} if manifest.splitting is None else manifest.splitting.to_dict()
     # the last file may have made it longer; a part is written as a whole
     names = _by_size(arrays, 2 * FULL)
     members = {array.name: array.full_members for array in arrays}
@@ -454,7 +454,7 @@ def with_whole_members(
         )
         for each in names
     }
-    manifest.splitting = ManifestSplittingConfig.from_dict(rules | known)
+    manifest.splitting = ManifestSplittingConfig.from_dict(rules | existing)
     config.manifest = manifest
     return config
 
@@ -474,13 +474,13 @@ def _along(dims: str, size: int) -> dict[Any, int]:
 
 
 def _rules_of_arrays(
-    group: str, arrays: Sequence[ArrayPlan], known: Sequence[ManifestSplitCondition]
+    group: str, arrays: Sequence[ArrayPlan], existing: Sequence[ManifestSplitCondition]
 ) -> dict[ManifestSplitCondition, dict[Any, int]]:
     """A rule for each size among the arrays without a known rule; the last rule names no array.
 
     Icechunk applies the first rule that fits. The last one is for most arrays.
     """
-    patterns = [pattern for condition in known if (pattern := _pattern(condition))]
+    patterns = [pattern for condition in existing if (pattern := _pattern(condition))]
     new = [
         array
         for array in arrays

@@ -22,10 +22,10 @@ from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.data_types import values_dtype
 
 
-def variable_problems(store: Any, path: str, known: Iterable[str], new: Iterable[str]) -> dict[str, str]:
+def variable_problems(store: Any, path: str, existing: Iterable[str], new: Iterable[str]) -> dict[str, str]:
     """Variables that keep the dataset at a path of a store from opening, and why.
 
-    Those in `known` existed before: a new variable that conflicts with them is to blame.
+    Those in `existing` existed before: a new variable that conflicts with them is to blame.
 
     >>> import intarsia, zarr
     >>> store = zarr.storage.MemoryStore()
@@ -63,7 +63,7 @@ def variable_problems(store: Any, path: str, known: Iterable[str], new: Iterable
             sift(names[:half])
             sift(names[half:])
 
-    sift(list(dict.fromkeys((*known, *new))))
+    sift(list(dict.fromkeys((*existing, *new))))
     return problems
 
 

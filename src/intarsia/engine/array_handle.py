@@ -84,9 +84,9 @@ class ArrayState[M: MemberArrays]:
 
     def source_of(self, part: RegionPart) -> AnyMember:
         """The member behind a part of a plan, checked and prepared."""
-        known = self._fitting.get(part.row)
-        if known is not None and part.strip is None:
-            return known
+        source = self._fitting.get(part.row)
+        if source is not None and part.strip is None:
+            return source
         manifest, table = self.manifest, self.manifest.regions_and_replicas
         source = self.source(manifest.members[table.member[part.row]])
         rows = (part.row,)

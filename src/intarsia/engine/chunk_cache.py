@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 class BoundedCache[K: Hashable, V]:
     """Values by name, up to a number of bytes (or of what `size` counts); the least recently used go first.
 
-    >>> cache = BoundedCache(most=3, size=len)
+    >>> cache = BoundedCache(limit=3, size=len)
     >>> cache.put("a", b"xx")
     >>> cache.put("b", b"yy")
     >>> cache.get("a"), cache.get("b")
     (None, b'yy')
     """
 
-    def __init__(self, most: int, size: Callable[[V], int]) -> None:
-        self._most, self._size = most, size
+    def __init__(self, limit: int, size: Callable[[V], int]) -> None:
+        self._limit, self._size = limit, size
         self._values: OrderedDict[K, V] = OrderedDict()
         self._lock = threading.Lock()
         self.nbytes = 0
@@ -54,14 +54,14 @@ class BoundedCache[K: Hashable, V]:
         with self._lock:
             before = self._values.pop(name, None)
             self.nbytes -= 0 if before is None else self._size(before)
-            if size > self._most:
+            if size > self._limit:
                 return
             self._values[name] = value
             self.nbytes += size
             self._make_room()
 
     def _make_room(self) -> None:
-        while self.nbytes > self._most:
+        while self.nbytes > self._limit:
             self.nbytes -= self._size(self._values.popitem(last=False)[1])
 
 
@@ -95,11 +95,11 @@ class ChunkCache:
 
     def place(self, work: ChunkPlan) -> None:
         """Put the kept chunks of a part into its output; they need not be fetched any more."""
-        found = {k: self.get(work.source, int(work.chunks[k])) for k in work.present.tolist()}
-        here = np.array([k for k, values in found.items() if values is not None], dtype=np.int64)
+        chunks = {k: self.get(work.source, int(work.chunks[k])) for k in work.present.tolist()}
+        here = np.array([k for k, values in chunks.items() if values is not None], dtype=np.int64)
         if not here.size:
             return
         each = here.tolist(), work.placements(here), work.packings(here)
         for k, (target, inside), packing in zip(*each, strict=True):
-            work.put(found[k], target, inside, packing)
+            work.put(chunks[k], target, inside, packing)
         work.present = work.present[~np.isin(work.present, here)]  # in the order they are fetched in

@@ -89,7 +89,7 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
 
     def __init__(self, array: AnyArray) -> None:
         self.state = _state(_on_safe_store(array))
-        self._known: tuple[bytes, ArrayState[OneMember]] = b"", self.state
+        self._last_seen: tuple[bytes, ArrayState[OneMember]] = b"", self.state
 
     @property
     def array(self) -> AnyArray:
@@ -114,10 +114,10 @@ class SingleArrayHandle(ArrayHandle[OneMember]):
         document = read_key(self.store, f"{self.path}/{name}".lstrip("/"))
         if document is None:
             return False
-        if self._known != (document, state):
+        if self._last_seen != (document, state):
             if not _describes(document, metadata):
                 return False
-            self._known = document, state
+            self._last_seen = document, state
         return True
 
     def still_backs(self, state: ArrayState[OneMember], rows: Sequence[int]) -> bool:

@@ -331,11 +331,11 @@ class ViewStore(Store):
         self, path: str, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
     ) -> Buffer | None:
         """The stored value of a key inside the plain array at a path."""
-        place = _below(self._root, path).rstrip("/")
+        target = _below(self._root, path).rstrip("/")
         if path not in self._checked:
-            await in_thread_for("views", check_links, self._store, place)
+            await in_thread_for("views", check_links, self._store, target)
             self._checked.add(path)
-        with explain_refusals(self._store, place):
+        with explain_refusals(self._store, target):
             return await _on_zarrs_loop(self._store.get(_below(self._root, key), prototype, byte_range))
 
     async def _chunk(self, path: str, view: ArrayView, key: str) -> bytes | None:

@@ -158,8 +158,8 @@ class Explanation(Result):
     @property
     def stored_bytes(self) -> int | None:
         """The encoded bytes that are fetched; None if they are not known for every part."""
-        known = [part.stored_bytes for part in self.parts]
-        return None if None in known else sum(size for size in known if size is not None)
+        sizes = [part.stored_bytes for part in self.parts]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def summary(self) -> tuple[str, str]:
         """The read as a whole, in two lines."""
@@ -226,26 +226,26 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
 def _cost(batches: Iterable[Batch]) -> Cost:
     """The cost of fetching these batches."""
     requests, nbytes = 0, 0
-    known = True
+    sizes_are_known = True
     for batch in batches:
         fetcher = batch[0][0].fetcher
         assert fetcher is not None
         cost = fetcher.cost([work.spans(positions) for work, positions in batch])
         requests += cost.requests
         nbytes += cost.nbytes or 0
-        known &= cost.nbytes is not None
-    return Cost(requests, nbytes if known else None)
+        sizes_are_known &= cost.nbytes is not None
+    return Cost(requests, nbytes if sizes_are_known else None)
 
 
 def _explain_work(handle: ArrayHandle[Any], work: ChunkPlan) -> PartExplanation:
-    known = work.stored_sizes_are_known
+    sizes_are_known = work.stored_sizes_are_known
     return _explain_part(
         handle,
         work.part,
         work.source,
         chunks=int(work.chunks.size),
         fetched=int(work.present.size),
-        stored_bytes=int(work.nbytes[work.present].sum()) if known else None,
+        stored_bytes=int(work.nbytes[work.present].sum()) if sizes_are_known else None,
         straight=work.straight(),
         fetcher=work.fetcher.name if work.fetcher is not None else "",
     )

@@ -201,19 +201,19 @@ def _children(
         return
     except ValueError as error:  # also for a name that zarr does not take
         problem = error
-    found, unsound = [], dict[str, list[str]]()
+    nodes, unsound = [], dict[str, list[str]]()
     for name in names_below(group):
         path, kind = f"{group.path}/{name}".lstrip("/"), node_type(group, name)
         try:
             if kind is not None:
-                found.append((name, open_node(group.store, path)))
+                nodes.append((name, open_node(group.store, path)))
         except (ManifestError, MetadataError, ValueError) as error:
             unsound[path] = list(getattr(error, "problems", ())) or [one_line(error)]
             if kind == "damaged":
                 unsound[path] = [f"the metadata of {path!r} is not a JSON object that can be read"]
     if damaged is not None:
         damaged.update(unsound)
-        yield from found
+        yield from nodes
     elif unsound and isinstance(problem, ManifestError):
         raise ManifestError([text for texts in unsound.values() for text in texts]) from problem
     else:

@@ -67,7 +67,7 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         # both in one turn: otherwise a slow reader could replace the state that a writer is working on by an
         # old one.
         self._turn = threading.RLock()
-        self._known: tuple[bytes, Manifest] = b"", manifest
+        self._last_seen: tuple[bytes, Manifest] = b"", manifest
 
     @property
     def store_path(self) -> StorePath:
@@ -169,11 +169,11 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         document = (stored or StoredMetadata(read_key(self.group.store, self._document_key))).document
         if document is None:
             return False
-        seen, manifest = self._known
+        seen, manifest = self._last_seen
         if document != seen or manifest is not state.manifest:
             if not state.manifest.matches(document):
                 return False
-            self._known = document, state.manifest
+            self._last_seen = document, state.manifest
         return True
 
     def still_backs(self, state: ArrayState[Members], rows: Sequence[int]) -> bool:
@@ -215,11 +215,11 @@ class LogicalArrayHandle(ArrayHandle[Members]):
             old_table = old.get("regions") if isinstance(old, dict) else None
             table_name = None
             if len(manifest.regions_and_replicas) > max_inline_regions(self.group.store, INLINE_REGIONS):
-                known = self._open_table(self.group, old, "r+")
+                table = self._open_table(self.group, old, "r+")
                 # Replicas come after regions here, but anywhere in the stored table: then all are written.
-                as_stored = known is not None and not len(self.manifest.replicas)
+                as_stored = table is not None and not len(self.manifest.replicas)
                 before = self.manifest.table() if as_stored else manifest.table()[:0]
-                table_name = store_table(self.group.store_path, manifest.table(), known, before)
+                table_name = store_table(self.group.store_path, manifest.table(), table, before)
             attributes[MANIFEST_KEY] = manifest.to_json(table_name)
             entry = convention(manifest.version)
             others = [c for c in attributes.get(CONVENTIONS_KEY, []) if c.get("uuid") != entry["uuid"]]
@@ -242,13 +242,13 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         """
         with self._turn:
             attributes: dict[str, Any] = dict(self.group.metadata.attributes)
-            known: Any = attributes.get(MANIFEST_KEY)
-            table = self._open_table(self.group, known, "r+")
+            document: Any = attributes.get(MANIFEST_KEY)
+            table = self._open_table(self.group, document, "r+")
             extended = extend_table(self.manifest, table, axis, shape, regions)
             if extended is None:
                 return None
             part, changes = extended
-            attributes[MANIFEST_KEY] = {**known, **changes, "generation": known["generation"] + 1}
+            attributes[MANIFEST_KEY] = {**document, **changes, "generation": document["generation"] + 1}
             self.group = self.group.update_attributes(attributes)
             manifest = self._read_manifest(self.group, later=True)
             self.state = self.state.change(manifest, self.members.renamed(manifest.members))

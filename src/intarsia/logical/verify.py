@@ -205,11 +205,11 @@ def _layer_problems(logical: LogicalArrayHandle) -> Iterator[Problem]:
         region = Region.of(logical, i)
         where = f"{logical.group.path}/{region.name}".lstrip("/")
         try:
-            found = _first_difference(logical, region)
+            difference = _first_difference(logical, region)
         except Exception:
             continue  # unreadable chunks are reported with the data
-        if found is not None:
-            index, bounds, element, values = found
+        if difference is not None:
+            index, bounds, element, values = difference
             yield Problem(
                 "layer",
                 where,

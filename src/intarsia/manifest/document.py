@@ -103,14 +103,14 @@ def parse_document(document: object) -> Document:
         raise ManifestVersionError(version, max(VERSIONS))
     try:
         parsed: Document | None = decode(document, Document, ValueError)
-        found = []
+        problems = []
     except ValueError:
-        parsed, found = None, [*_problems_of_fields(document)]
-    found += problems_of_names(document.get("members"), document.get("regions"))
-    if parsed is not None and not found:
-        found = [*_problems_of_version(parsed), *_problems_of_axes(parsed)]
-    if parsed is None or found:
-        raise ManifestError(found[:MAX_SHOWN_PROBLEMS])
+        parsed, problems = None, [*_problems_of_fields(document)]
+    problems += problems_of_names(document.get("members"), document.get("regions"))
+    if parsed is not None and not problems:
+        problems = [*_problems_of_version(parsed), *_problems_of_axes(parsed)]
+    if parsed is None or problems:
+        raise ManifestError(problems[:MAX_SHOWN_PROBLEMS])
     return parsed
 
 
@@ -133,12 +133,12 @@ def problems_of_names(members: Any, table: Any = None) -> list[str]:
     listed = members if isinstance(members, list | tuple) else ()
     named = [(f"members[{i}]", name) for i, name in enumerate(listed)]
     named += [("regions", table)] if isinstance(table, str) else []
-    found = [
+    problems = [
         f"{what}: {name!r:.300} is not a name of one path segment"
         for what, name in named
         if not (isinstance(name, str) and NAME.match(name))
     ]
-    return found or ["members: a name is listed twice"] * (len(set(listed)) != len(listed))
+    return problems or ["members: a name is listed twice"] * (len(set(listed)) != len(listed))
 
 
 def _problems_of_version(document: Document) -> Iterator[str]:
@@ -240,10 +240,10 @@ def _read_table(document: Document, table: Any) -> Ints:
         what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
         raise ManifestError([f"regions: the table {name!r} {what}; expected int64 with {width} columns"])
     if table.shape[0] > min(cells, MAX_REGIONS):
-        most = f", but there is room for {cells} regions"
+        limit = f", but there is room for {cells} regions"
         if cells > MAX_REGIONS:
-            most = f"; at most {MAX_REGIONS} are possible"
-        raise ManifestError([f"regions: the table {name!r} has {table.shape[0]} rows{most}"])
+            limit = f"; at most {MAX_REGIONS} are possible"
+        raise ManifestError([f"regions: the table {name!r} has {table.shape[0]} rows{limit}"])
     try:
         rows: Ints = np.asarray(table[...])
     except Exception as error:
@@ -284,19 +284,19 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
     []
     """
     table = manifest.regions_and_replicas
-    found: list[str] = []
+    problems: list[str] = []
     lists = ("member", manifest.members), ("packing", manifest.packings), ("view", manifest.views)
     for name, entries in lists:
-        found += _problems_of_numbers(name, getattr(table, name), entries)
-    if found or not len(table):
-        return found
-    found = [*_problems_of_boxes(manifest)]
+        problems += _problems_of_numbers(name, getattr(table, name), entries)
+    if problems or not len(table):
+        return problems
+    problems = [*_problems_of_boxes(manifest)]
     odd = np.flatnonzero((table.layer < 0) | (table.layer >= MAX_LAYERS))
     if odd.size:
-        found.append(_rows("layer", odd, f"is in no layer: they are numbered from 0 to {MAX_LAYERS - 1}"))
-    if not found and manifest.version > 1:  # the rest computes with bounds that must be possible
-        found = [*_problems_of_packings(manifest), *_problems_of_views(manifest)]
-    return found or [*_problems_of_layers(manifest)]
+        problems.append(_rows("layer", odd, f"is in no layer: they are numbered from 0 to {MAX_LAYERS - 1}"))
+    if not problems and manifest.version > 1:  # the rest computes with bounds that must be possible
+        problems = [*_problems_of_packings(manifest), *_problems_of_views(manifest)]
+    return problems or [*_problems_of_layers(manifest)]
 
 
 def _problems_of_layers(manifest: Manifest) -> Iterator[str]:

@@ -153,14 +153,14 @@ class Manifest:
         >>> Manifest.empty((250,), (100,), "i4").changed(regions=table, members=("m",)).place_of(0)
         (Box(start=(100,), stop=(250,)), (-100,))
         """
-        known = self._places
-        found = known.get(i)
-        if found is None:
-            if len(known) >= MAX_PLACES:
-                known.clear()
+        places = self._places
+        place = places.get(i)
+        if place is None:
+            if len(places) >= MAX_PLACES:
+                places.clear()
             row = self.regions_and_replicas.row(i)
-            found = known[i] = self.elements(row.box), self.member_shift(row)
-        return found
+            place = places[i] = self.elements(row.box), self.member_shift(row)
+        return place
 
     @property
     def layers(self) -> tuple[int, ...]:

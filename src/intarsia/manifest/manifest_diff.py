@@ -140,9 +140,9 @@ def _table_diffs(
     before: Manifest, after: Manifest, old: RegionTable, new: RegionTable
 ) -> Iterator[RegionDiff]:
     """Every box that two tables back differently; within each table, no two regions overlap."""
-    known, knows = set(_keys(before, old)), set(_keys(after, new))
+    old_keys, new_keys = set(_keys(before, old)), set(_keys(after, new))
     for i, key in enumerate(_keys(after, new)):
-        if key in known:
+        if key in old_keys:
             continue
         row = new.row(i)
         for j in old.touching(row.box).tolist():
@@ -154,19 +154,19 @@ def _table_diffs(
         for box in old.free(row.box):
             yield RegionDiff("added", box, None, row)
     for i, key in enumerate(_keys(before, old)):
-        if key not in knows:
+        if key not in new_keys:
             row = old.row(i)
             for box in new.free(row.box):
                 yield RegionDiff("dropped", box, row, None)
 
 
 def _keys(manifest: Manifest, table: RegionTable) -> Iterator[tuple[Any, ...]]:
-    places = np.ascontiguousarray(np.concatenate([table.start, table.stop, table.member_start], axis=1))
+    all_bounds = np.ascontiguousarray(np.concatenate([table.start, table.stop, table.member_start], axis=1))
     # `NONE` is -1, and so means the last entry.
     packings, views = (*manifest.packings.keys, None), (*manifest.views, None)
     numbers = zip(table.member.tolist(), table.packing.tolist(), table.view.tolist(), strict=True)
-    for (member, packing, view), place in zip(numbers, places, strict=True):
-        yield manifest.members[member], packings[packing], views[view], place.tobytes()
+    for (member, packing, view), bounds in zip(numbers, all_bounds, strict=True):
+        yield manifest.members[member], packings[packing], views[view], bounds.tobytes()
 
 
 def _backing(manifest: Manifest, row: Row) -> tuple[Any, ...]:

@@ -72,14 +72,14 @@ class Packings(LazyColumns):
         >>> [packing.scale.item() for packing in packings.some(np.array([1, 0, 1]))]
         [0.25, 0.5, 0.25]
         """
-        found: dict[int, Packing] = {}
+        packings: dict[int, Packing] = {}
         kinds = self.kind[numbers]
         for number in np.unique(kinds).tolist():
-            kind, places = self.kinds[number], np.flatnonzero(kinds == number)
-            scales, offsets = (column[numbers[places]] for column in (self.scale, self.offset))
+            kind, rows = self.kinds[number], np.flatnonzero(kinds == number)
+            scales, offsets = (column[numbers[rows]] for column in (self.scale, self.offset))
             factors = zip(_numbers(scales, kind.scale), _numbers(offsets, kind.offset), strict=True)
-            found.update(zip(places.tolist(), (kind.with_factors(*each) for each in factors), strict=True))
-        return [found[place] for place in range(numbers.size)]
+            packings.update(zip(rows.tolist(), (kind.with_factors(*each) for each in factors), strict=True))
+        return [packings[row] for row in range(numbers.size)]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Packings):
@@ -104,9 +104,9 @@ class Packings(LazyColumns):
         [-1, 0]
         """
         keys = list(self.keys)
-        known: dict[Any, int] = {}
+        numbers_by_key: dict[Any, int] = {}
         for i, key in enumerate(keys):  # of two that are equal, the first
-            known.setdefault(key, i)
+            numbers_by_key.setdefault(key, i)
         kinds: dict[tuple[Any, ...], Packing] = {}
         numbers = []
         for packing in more:
@@ -118,10 +118,10 @@ class Packings(LazyColumns):
             if of_kind not in kinds:
                 kinds[of_kind] = packing.with_factors(_zero(packing.scale), _zero(packing.offset))
             key = kinds[of_kind], _bits(packing.scale), _bits(packing.offset)
-            if key not in known:
-                known[key] = len(keys)
+            if key not in numbers_by_key:
+                numbers_by_key[key] = len(keys)
                 keys.append(key)
-            numbers.append(known[key])
+            numbers.append(numbers_by_key[key])
         return self if len(keys) == len(self) else _of(keys), numbers
 
     def select(self, numbers: Ints) -> Packings:
@@ -132,9 +132,9 @@ class Packings(LazyColumns):
 
     def columns(self, rows: int) -> Ints:
         """Kind, scale and offset side by side, filled up to a number of rows with zeros."""
-        found = np.zeros((rows, 3), dtype=np.int64)
-        found[: len(self)] = np.stack([self.kind, self.scale, self.offset], axis=1)
-        return found
+        columns = np.zeros((rows, 3), dtype=np.int64)
+        columns[: len(self)] = np.stack([self.kind, self.scale, self.offset], axis=1)
+        return columns
 
     def to_json(self, *, in_table: bool = False) -> dict[str, Any]:
         """The packings as they are in the manifest; without the columns if those are in a table.
@@ -170,12 +170,12 @@ class Packings(LazyColumns):
         if table is None:
             listed: ListedPackings = decode(document, ListedPackings, PackingError)
             kinds = _parse_kinds(listed.kinds)
-            found = cls(kinds, *_parse_columns(listed, kinds))
+            packings = cls(kinds, *_parse_columns(listed, kinds))
         else:
             kinds, count = _parse_description(document, len(table))
-            found = cls(kinds, *np.ascontiguousarray(table[:count].T))
-        found._check()
-        return found
+            packings = cls(kinds, *np.ascontiguousarray(table[:count].T))
+        packings._check()
+        return packings
 
     @classmethod
     def described(cls, document: object, read: Callable[[], Packings]) -> Packings:

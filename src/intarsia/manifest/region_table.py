@@ -90,22 +90,22 @@ class LazyColumns:
     """
 
     @classmethod
-    def later(cls, read: Callable[[], Self], **known: Any) -> Self:
-        """The columns that `read` will return; those in `known` need no read."""
-        made = object.__new__(cls)
-        vars(made).update(known, _read=read)
-        return made
+    def later(cls, read: Callable[[], Self], **columns_at_hand: Any) -> Self:
+        """The columns that `read` will return; those in `columns_at_hand` need no read."""
+        columns = object.__new__(cls)
+        vars(columns).update(columns_at_hand, _read=read)
+        return columns
 
     if not TYPE_CHECKING:  # otherwise a type checker would accept any name as an attribute
 
         def __getattr__(self, name: str) -> Any:
-            known, names = vars(self), [column.name for column in fields(self)]
-            if name in names and (read := known.get("_read")) is not None:
-                found = read()
-                known.update({name: getattr(found, name) for name in names})
-                known.pop("_read", None)
-            if name in known:  # perhaps because another thread has read it in the meantime
-                return known[name]
+            values, names = vars(self), [column.name for column in fields(self)]
+            if name in names and (read := values.get("_read")) is not None:
+                columns = read()
+                values.update({name: getattr(columns, name) for name in names})
+                values.pop("_read", None)
+            if name in values:  # perhaps because another thread has read it in the meantime
+                return values[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:

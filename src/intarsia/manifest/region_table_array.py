@@ -42,14 +42,14 @@ def max_inline_regions(store: Any, usual: int) -> int:
     return min(usual, INLINE_IN_TRANSACTIONS) if isinstance(store, icechunk.IcechunkStore) else usual
 
 
-def store_table(place: StorePath, columns: Ints, known: zarr.Array[Any] | None, before: Ints) -> str:
+def store_table(parent: StorePath, columns: Ints, table: zarr.Array[Any] | None, before: Ints) -> str:
     """Store the columns of a table in a new array, or in the one that holds `before`; returns its name."""
-    if known is not None and can_change(known, columns.shape[1]):
-        change_rows(known, before, columns)
-        return known.path.rpartition("/")[2]
+    if table is not None and can_change(table, columns.shape[1]):
+        change_rows(table, before, columns)
+        return table.path.rpartition("/")[2]
     name = new_name("t")
-    table = zarr.create_array(
-        place,
+    new_table = zarr.create_array(
+        parent,
         name=name,
         shape=columns.shape,
         dtype=columns.dtype,
@@ -59,7 +59,7 @@ def store_table(place: StorePath, columns: Ints, known: zarr.Array[Any] | None, 
         compressors=ZstdCodec(level=3),
         fill_value=0,
     )
-    table[...] = columns
+    new_table[...] = columns
     return name
 
 
@@ -101,8 +101,8 @@ def extend_table(
     Returns the array with only its last regions, and changes to the manifest; None, and nothing is done, if
     the table can only be changed as a whole.
     """
-    ndim, known = whole.ndim, whole.packings
-    packed = bool(known.kinds) or bool(whole.views)
+    ndim, stored_packings = whole.ndim, whole.packings
+    packed = bool(stored_packings.kinds) or bool(whole.views)
     own = 1 + 3 * ndim + FACTORS * packed
     width = own + FACTORS * packed
     if table is None or not can_change(table, width) or whole.chunk_shape[axis] != 1:
@@ -116,7 +116,7 @@ def extend_table(
     numbers = np.unique(last.packing[last.packing != NONE])
     if numbers.size:
         stored = np.asarray(table.oindex[numbers, slice(own, width)])
-        packings = Packings(known.kinds, *np.ascontiguousarray(stored.T))
+        packings = Packings(stored_packings.kinds, *np.ascontiguousarray(stored.T))
     # Of the last regions alone, packings are numbered from 0.
     last = replace(last, packing=np.where(last.packing == NONE, NONE, np.searchsorted(numbers, last.packing)))
     part = replace(whole, regions=last, packings=packings, replicas=regions.select(slice(0)))
@@ -127,20 +127,21 @@ def extend_table(
     part = replace(part, shape=shape)
     part = part.changed(regions=regions, members=names, packings=packings, views=views)
     part.check()
-    kinds = tuple(dict.fromkeys((*known.kinds, *packings.kinds)))
+    kinds = tuple(dict.fromkeys((*stored_packings.kinds, *packings.kinds)))
     added = packings.select(np.arange(len(numbers), len(packings)))
-    count = len(known) + len(added)
-    numbers = np.concatenate([numbers, np.arange(len(known), count), [NONE]])
+    count = len(stored_packings) + len(added)
+    numbers = np.concatenate([numbers, np.arange(len(stored_packings), count), [NONE]])
     columns = replace(regions, packing=numbers[regions.packing]).columns()[:, :own]
     block = _put_rows(block, columns, {tuple(block[i, 1 : 1 + ndim].tolist()): i for i in rows.tolist()})
     factors = _factors(added, kinds)
-    earlier = max(0, min(first - len(known), len(factors)))  # a packing may belong to a row before the chunk
+    # A packing may belong to a row before the chunk.
+    earlier = max(0, min(first - len(stored_packings), len(factors)))
     if len(factors) > earlier:
-        block[len(known) + earlier - first :, own:][: len(factors) - earlier] = factors[earlier:]
+        block[len(stored_packings) + earlier - first :, own:][: len(factors) - earlier] = factors[earlier:]
     table.resize((first + len(block), width))
     table[first:] = block
     if earlier:
-        table[len(known) : len(known) + earlier, own:] = factors[:earlier]
+        table[len(stored_packings) : len(stored_packings) + earlier, own:] = factors[:earlier]
     changes: dict[str, Any] = {"shape": list(shape), "members": list(names)}
     if count:
         changes["packings"] = replace(packings, kinds=kinds).to_json(in_table=True) | {"count": count}
@@ -149,15 +150,15 @@ def extend_table(
     return part, changes
 
 
-def _put_rows(block: Ints, columns: Ints, known: Mapping[tuple[int, ...], int]) -> Ints:
+def _put_rows(block: Ints, columns: Ints, rows_by_start: Mapping[tuple[int, ...], int]) -> Ints:
     """The rows of a chunk with these regions: in their place if it is known by their start, or at the end."""
-    ndim = len(next(iter(known), ()))
-    places = [known.get(tuple(row[1 : 1 + ndim].tolist())) for row in columns]
+    ndim = len(next(iter(rows_by_start), ()))
+    numbers = [rows_by_start.get(tuple(row[1 : 1 + ndim].tolist())) for row in columns]
     grown = block.copy()
-    for place, row in zip(places, columns, strict=True):
-        if place is not None:  # one of the last regions, which may be longer now
-            grown[place, : len(row)] = row
-    fresh = columns[[place is None for place in places]]
+    for number, row in zip(numbers, columns, strict=True):
+        if number is not None:  # one of the last regions, which may be longer now
+            grown[number, : len(row)] = row
+    fresh = columns[[number is None for number in numbers]]
     more = np.zeros((len(fresh), block.shape[1]), dtype=np.int64)
     more[:, : columns.shape[1]] = fresh
     return np.concatenate([grown, more])

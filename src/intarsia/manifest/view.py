@@ -210,10 +210,10 @@ class View:
         [[1], [2], [3]]
         """
         # The ellipsis keeps an array without axes an array.
-        kept = block[(*(0 if a.source is None else slice(None, None, a.stride) for a in self.axes), ...)]
+        array = block[(*(0 if a.source is None else slice(None, None, a.stride) for a in self.axes), ...)]
         sources = [axis.source for axis in self.axes if axis.source is not None]
-        kept = kept.transpose(sorted(range(len(sources)), key=sources.__getitem__))
-        return np.expand_dims(kept, self.new_axes)
+        array = array.transpose(sorted(range(len(sources)), key=sources.__getitem__))
+        return np.expand_dims(array, self.new_axes)
 
     def unseen(self, block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """A block of the logical array in the member's axes; a NumPy view that can be written to.
@@ -221,9 +221,9 @@ class View:
         >>> View.identity(2).transpose(1, 0).unseen(np.array([[1], [2], [3]])).tolist()
         [[1, 2, 3]]
         """
-        kept = self.onto(block, dict.fromkeys(self.new_axes, 0))
+        onto = self.onto(block, dict.fromkeys(self.new_axes, 0))
         directions: Any = (*(slice(None, None, axis.stride) for axis in self.axes), ...)
-        turned: np.ndarray[Any, Any] = kept[directions]
+        turned: np.ndarray[Any, Any] = onto[directions]
         return turned
 
     def onto(self, out: np.ndarray[Any, Any], at: Mapping[int, int]) -> np.ndarray[Any, Any]:
@@ -236,10 +236,10 @@ class View:
         >>> np.argwhere(out).tolist()
         [[1, 0, 3]]
         """
-        kept = out[(*(at[i] if i in at else slice(None) for i in range(self.ndim)), ...)]
+        array = out[(*(at[i] if i in at else slice(None) for i in range(self.ndim)), ...)]
         ranks = {source: i for i, source in enumerate(sorted(set(range(self.ndim)) - set(self.new_axes)))}
-        kept = kept.transpose([ranks[axis.source] for axis in self.axes if axis.source is not None])
-        return kept[(*(None if a.source is None else slice(None) for a in self.axes), ...)]
+        array = array.transpose([ranks[axis.source] for axis in self.axes if axis.source is not None])
+        return array[(*(None if a.source is None else slice(None) for a in self.axes), ...)]
 
     def grid(self, chunks: Sequence[int]) -> tuple[tuple[int, int], ...]:
         """The member's chunk grid in the axes of the logical array: size and first border for every axis.
@@ -249,13 +249,13 @@ class View:
         >>> View.identity(1).flip(0, length=721).grid((100,))  # the member's last chunk, of 21, comes first
         ((100, 21),)
         """
-        found = [(1, 0)] * self.ndim
+        axes = [(1, 0)] * self.ndim
         for (source, offset, stride), chunk in zip(self.axes, chunks, strict=True):
             if source is not None:
                 # A chunk begins where offset + p is a multiple of its size; reversed, where offset - p is its
                 # last element, so that offset - p + 1 is a multiple.
-                found[source] = chunk, (-offset if stride > 0 else offset + 1) % chunk
-        return tuple(found)
+                axes[source] = chunk, (-offset if stride > 0 else offset + 1) % chunk
+        return tuple(axes)
 
     def __str__(self) -> str:
         """The member's axes in the order of the array; a minus means reversed.

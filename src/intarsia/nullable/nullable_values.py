@@ -247,8 +247,8 @@ class NullableValues(NDArrayOperatorsMixin):
         half = _SHOWN // 2  # of a long axis, both ends, and an element between them that NumPy shows as dots
         axes = [[*range(n)] if n <= _SHOWN else [*range(half + 1), *range(n - half, n)] for n in self.shape]
         texts = np.empty(tuple(map(len, axes)), dtype=object)
-        for place in np.ndindex(texts.shape):
-            texts[place] = self._element_text(tuple(axis[i] for axis, i in zip(axes, place, strict=True)))
+        for index in np.ndindex(texts.shape):
+            texts[index] = self._element_text(tuple(axis[i] for axis, i in zip(axes, index, strict=True)))
         return np.array2string(
             texts,
             max_line_width=width,
@@ -259,8 +259,8 @@ class NullableValues(NDArrayOperatorsMixin):
             edgeitems=half,
         )
 
-    def _element_text(self, place: tuple[int, ...]) -> str:
-        scalar = self[place].item() if place else self.item()
+    def _element_text(self, index: tuple[int, ...]) -> str:
+        scalar = self[index].item() if index else self.item()
         if not isinstance(scalar, np.generic):
             return repr(scalar)
         text = str(scalar.item())

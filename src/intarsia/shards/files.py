@@ -167,17 +167,17 @@ def create_shard_file(path: Path, layout: SlotLayout) -> None:
         close_file(fd)
 
 
-def sync_names(path: Path, known: dict[Path, tuple[int, int]]) -> None:
+def sync_names(path: Path, durable: dict[Path, tuple[int, int]]) -> None:
     """Make the name of a file survive a power loss, and everything that is needed to find and read it.
 
     That is the directories around it, up to the root of the file system, and the `zarr.json` in them, no
-    matter who made them. `known` remembers what is durable: a directory has no new names as long as its
+    matter who made them. `durable` has those that are: a directory has no new names as long as its
     time of change is the same.
 
     >>> import tempfile; from pathlib import Path
-    >>> known = {}
+    >>> durable = {}
     >>> with tempfile.TemporaryDirectory() as directory:
-    ...     sync_names(Path(directory) / "c/0", known)
+    ...     sync_names(Path(directory) / "c/0", durable)
     """
     device = None
     for directory in path.absolute().parents:
@@ -189,14 +189,14 @@ def sync_names(path: Path, known: dict[Path, tuple[int, int]]) -> None:
             return
         device, state = status.st_dev, (status.st_ino, status.st_mtime_ns)
         # None of our processes made names in a directory that we may not write to.
-        if known.get(directory) == state or not os.access(directory, os.W_OK):
+        if durable.get(directory) == state or not os.access(directory, os.W_OK):
             continue
         with open_existing(directory / "zarr.json", write=False) as fd:
             if fd is not None:
                 os.fsync(fd)
         sync_directory(directory)
         if time.time_ns() - status.st_mtime_ns > CLOCK_TICK:
-            known[directory] = state
+            durable[directory] = state
 
 
 def sync_directory(directory: Path) -> None:

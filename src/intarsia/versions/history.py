@@ -260,13 +260,13 @@ def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str
     source = f"{path}/{name}".lstrip("/")
     exists = same_node(tx.session, session, "/" + source)
     target = name if exists else new_name()
-    goal = f"{path}/{target}".lstrip("/")
+    target_path = f"{path}/{target}".lstrip("/")
     target_refs = chunk_refs(session.store, source)
-    present = chunk_refs(tx.store, goal) if exists else {}
-    sync(_drop(tx.store, goal, sorted(present.keys() - target_refs.keys())))
-    sync(_copy_metadata(session.store, source, tx.store, goal))
+    present = chunk_refs(tx.store, target_path) if exists else {}
+    sync(_drop(tx.store, target_path, sorted(present.keys() - target_refs.keys())))
+    sync(_copy_metadata(session.store, source, tx.store, target_path))
     moves = [Move(index, index) for index in sorted(target_refs) if target_refs[index] != present.get(index)]
-    copy_chunks(_array(session.store, source, "r"), _array(tx.store, goal, "r+"), moves)
+    copy_chunks(_array(session.store, source, "r"), _array(tx.store, target_path, "r+"), moves)
     return target
 
 
@@ -275,14 +275,14 @@ def _array(store: icechunk.IcechunkStore, path: str, mode: Any) -> zarr.Array[An
 
 
 async def _copy_metadata(
-    source: icechunk.IcechunkStore, place: str, target: icechunk.IcechunkStore, goal: str
+    source: icechunk.IcechunkStore, path: str, target: icechunk.IcechunkStore, target_path: str
 ) -> None:
     """Copy the array's metadata, byte by byte; does nothing if it is the same."""
-    old = await source.get(f"{place}/zarr.json", default_buffer_prototype())
-    new = await target.get(f"{goal}/zarr.json", default_buffer_prototype())
+    old = await source.get(f"{path}/zarr.json", default_buffer_prototype())
+    new = await target.get(f"{target_path}/zarr.json", default_buffer_prototype())
     assert old is not None
     if new is None or new.to_bytes() != old.to_bytes():
-        await target.set(f"{goal}/zarr.json", old)
+        await target.set(f"{target_path}/zarr.json", old)
 
 
 async def _drop(store: icechunk.IcechunkStore, path: str, chunks: list[tuple[int, ...]]) -> None:

@@ -212,8 +212,8 @@ def is_repository(path: str | os.PathLike[str]) -> bool:
     False
     """
     folder = Path(path)
-    known = (folder / "repo").is_file() or (folder / "refs").is_dir()
-    return known and (folder / "snapshots").is_dir()
+    has_refs = (folder / "repo").is_file() or (folder / "refs").is_dir()
+    return has_refs and (folder / "snapshots").is_dir()
 
 
 def is_plain_zarr(path: str | os.PathLike[str]) -> bool:
@@ -398,8 +398,8 @@ def translate_error(error: icechunk.IcechunkError, repo: icechunk.Repository | s
         return VersionNotFoundError(f"{where}: {cause}")
     if isinstance(error, icechunk.ReadOnlyError):
         return ReadOnlyError(f"{where} can only be read: {cause}")
-    known = " ".join([error.message, *getattr(error, "__notes__", ())])
-    return RepositoryError(f"{where}: {cause}{storage_hint(known)}")
+    message = " ".join([error.message, *getattr(error, "__notes__", ())])
+    return RepositoryError(f"{where}: {cause}{storage_hint(message)}")
 
 
 @contextmanager

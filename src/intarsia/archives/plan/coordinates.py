@@ -82,8 +82,8 @@ def concat_values(
 
     One day after 1 June and 36 hours after 2 June become 24 and 60 hours after 1 June.
     """
-    known = [(variable.loaded, variable.attrs) for variable in variables]
-    numbers, meanings = zip(*(known if before is None else [before, *known]), strict=True)
+    in_files = [(variable.loaded, variable.attrs) for variable in variables]
+    numbers, meanings = zip(*(in_files if before is None else [before, *in_files]), strict=True)
     attrs = dict(meanings[0])
     same = all(_meaning(meaning) == _meaning(attrs) for meaning in meanings)
     if same or any(part.dtype.kind not in "biuf" for part in numbers):
@@ -187,9 +187,9 @@ def are_comparable(calendars: Iterable[str]) -> bool:
 
 
 def _finer(step: str) -> list[str]:
-    known = step.strip().lower()
-    known = known if known.endswith("s") else known + "s"
-    start = FINER.index(known) if known in FINER else 0
+    unit = step.strip().lower()
+    unit = unit if unit.endswith("s") else unit + "s"
+    start = FINER.index(unit) if unit in FINER else 0
     return list(FINER[start:])
 
 

@@ -53,8 +53,8 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         """True for Icechunk objects and local repositories; directories of plain Zarr are left to zarr."""
         if isinstance(filename_or_obj, str | os.PathLike):
             return is_repository(filename_or_obj)
-        known = (LogicalArray, icechunk.IcechunkStore, icechunk.Repository, icechunk.Session)
-        return isinstance(filename_or_obj, known)
+        kinds = (LogicalArray, icechunk.IcechunkStore, icechunk.Repository, icechunk.Session)
+        return isinstance(filename_or_obj, kinds)
 
     def open_dataset(
         self,
