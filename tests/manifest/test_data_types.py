@@ -303,4 +303,4 @@ def test_damage_names_region_member_and_chunk(tmp_path, data):
 
 def test_nullable_members_are_read_by_the_engine(array):
     for name in array.members:
-        assert isinstance(array._logical.source(name), EngineMember)
+        assert isinstance(array._logical.state.source(name), EngineMember)

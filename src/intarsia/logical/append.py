@@ -196,9 +196,8 @@ class AppendPlan:
         if row is None or not self.length or not (self._is_like(row) and self._takes(row)):
             return None
         beyond = row.box.with_axis(axis, row.box.stop[axis], end)
-        if all(beyond.shape) and grown.is_shown(
-            row.member, grown.to_member(row, grown.elements(beyond)), besides=row
-        ):
+        in_member = grown.to_member(row, grown.elements(beyond))
+        if all(beyond.shape) and grown.is_shown(in_member, besides=row):
             return None
         reservation = Reservation(self.logical, self.origin)
         longer = row.box.with_axis(axis, row.box.start[axis], end)

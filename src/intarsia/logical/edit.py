@@ -253,7 +253,7 @@ def _fits(logical: LogicalArrayHandle, base: Row, row: Row) -> bool:
     # Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
     chunks = _chunks(logical, one, moved)
     target = Box(*(tuple(i * n for i, n in zip(edge, object_shape(one), strict=True)) for edge in chunks))
-    return not manifest.is_shown(moved.member, target, besides=base)
+    return not manifest.is_shown(target, besides=base)
 
 
 def _place(base: Row, row: Row) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
+import icechunk
 import zarr
 from zarr.abc.store import Store
 from zarr.storage import StorePath
@@ -39,6 +40,12 @@ LEDGER = "intarsia-sources"
 
 AnyStore = (Store, StorePath, dict, str, os.PathLike)
 """What zarr takes as a store."""
+
+
+def session_store(place: Any) -> Any:
+    """The store of an Icechunk session, or of something that has one, like a transaction; else the place."""
+    is_session = isinstance(getattr(place, "session", place), icechunk.Session)
+    return place.store if is_session and not isinstance(place, icechunk.IcechunkStore) else place
 
 
 def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (3,)) -> zarr.Group:

@@ -322,7 +322,7 @@ class LogicalArray(Accessors, StoredArray):
         from intarsia.logical.recode import recode, recode_encoding
         from intarsia.logical.staging import lattice_box
 
-        box = lattice_box(self.manifest, Box.sized(self.shape).bounds if bounds is None else bounds)
+        box = lattice_box(self.manifest, bounds)
         encoding = recode_encoding(self, box, codecs, chunks, shards, packing)
         recode(self._logical, box, encoding, client=client, progress=progress)
 

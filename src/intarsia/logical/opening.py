@@ -30,6 +30,7 @@ from intarsia.logical.hierarchy import (
     not_logical,
     open_group,
     open_node,
+    session_store,
 )
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -94,8 +95,12 @@ def create(
         raise KeyError(f"the attribute {min(reserved)!r} belongs to intarsia's manifest and cannot be set")
     manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
     manifest = Manifest.from_json(manifest.to_json())  # anything that a reader would refuse is refused
+    if isinstance(store, icechunk.Repository):
+        raise TypeError(
+            "a repository is changed in a transaction: with intarsia.transaction(repo) as tx: tx.create(…)"
+        )
     try:
-        group = open_group(_place_of(store), path, "w" if overwrite else "w-")
+        group = open_group(session_store(store), path, "w" if overwrite else "w-")
     except (FileExistsError, ContainsArrayError, ContainsGroupError) as error:
         raise OverwriteError(
             f"there is already something at {path or '/'!r}.\n"
@@ -106,16 +111,6 @@ def create(
     logical.group = group.update_attributes(dict(attributes or {}))
     logical.commit(manifest)
     return LogicalArray(logical)
-
-
-def _place_of(store: Any) -> Any:
-    """What zarr takes for this place: for a transaction or a session, its store."""
-    if isinstance(store, icechunk.Repository):
-        raise TypeError(
-            "a repository is changed in a transaction: with intarsia.transaction(repo) as tx: tx.create(…)"
-        )
-    is_session = isinstance(getattr(store, "session", store), icechunk.Session)
-    return store.store if is_session and not isinstance(store, icechunk.IcechunkStore) else store
 
 
 def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:

@@ -211,7 +211,7 @@ def plan_replica(
             "the array holds nothing yet, so there is nothing to replicate.\n"
             "  Say what to replicate as it grows: arr.set_policy(replica={…})"
         )
-    box = lattice_box(manifest, Box.sized(manifest.shape).bounds if bounds is None else bounds)
+    box = lattice_box(manifest, bounds)
     if not manifest.regions.touching(box).size:
         raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to replicate")
     elements = manifest.elements(box).bounds

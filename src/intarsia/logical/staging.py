@@ -30,15 +30,16 @@ if TYPE_CHECKING:
     from intarsia.manifest.manifest import Manifest
 
 
-def lattice_box(manifest: Manifest, bounds: BoundsLike) -> Box:
-    """Element bounds as a box of logical chunks; an error unless they lie on the lattice and in the array.
+def lattice_box(manifest: Manifest, bounds: BoundsLike | None) -> Box:
+    """Element bounds as a box of logical chunks, by default all of them; an error unless they lie on the
+    lattice and in the array.
 
     >>> from intarsia.manifest.manifest import Manifest
     >>> lattice_box(Manifest.empty((250,), (100,), "i4"), [(100, 250)])
     Box(start=(1,), stop=(3,))
     """
     try:
-        pairs = element_bounds(bounds, manifest.shape)
+        pairs = element_bounds(... if bounds is None else bounds, manifest.shape)
     except (TypeError, ValueError):  # single numbers, floats, steps
         pairs = []
     if len(pairs) != manifest.ndim:

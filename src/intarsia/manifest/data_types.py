@@ -137,7 +137,7 @@ def as_values(
     value = _by_name(manifest, value, all_axes=all_axes)
     data_type = manifest.data_type
     if isinstance(data_type, OptionalDType):
-        return as_nullable_values(data_type, value, casting)
+        return as_nullable(value, data_type.element.dtype, data_type.depth, casting=casting)
     dtype = data_type.to_native_dtype()
     # NumPy would turn lists of texts into texts of one width, that of the longest, and cut off trailing NULs.
     if not (dtype.kind in "TUSO" and isinstance(value, list | tuple | str | bytes)):
@@ -179,11 +179,6 @@ def _unmasked(values: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
             '  Fill them first (values.filled(…)), or create the array with dtype="optional[…]"'
         )
     return np.asarray(values)
-
-
-def as_nullable_values(data_type: OptionalDType, value: Any, casting: Casting) -> NullableValues:
-    """What a user writes, as nullable data; an error if present values would change their meaning."""
-    return as_nullable(value, data_type.element.dtype, data_type.depth, casting=casting)
 
 
 def broadcast(values: Values, shape: tuple[int, ...]) -> Values:

@@ -186,8 +186,8 @@ class Manifest:
         >>> Manifest.empty((250,), (100,), "i4").elements(Box((1,), (3,)))
         Box(start=(100,), stop=(250,))
         """
-        stop = tuple(map(min, self._times_chunk(box.stop), self.shape))
-        return Box(self._times_chunk(box.start), stop)
+        stop = tuple(map(min, map(mul, box.stop, self.chunk_shape), self.shape))
+        return Box(tuple(map(mul, box.start, self.chunk_shape)), stop)
 
     def cells(self, elements: Box) -> Box:
         """The logical chunks that a box of elements lies in.
@@ -203,7 +203,7 @@ class Manifest:
         >>> Manifest.empty((250,), (100,), "i4").member_shift(Row(0, Box((1,), (3,)), (0,)))
         (-100,)
         """
-        return self._times_chunk(row.shift)
+        return tuple(map(mul, row.shift, self.chunk_shape))
 
     def in_member(self, row: Row) -> Box:
         """The box of the member that a region shows, in elements.
@@ -231,17 +231,17 @@ class Manifest:
         view = self.view_of(row)
         return (box if view is None else view.places(box)).seen_from(self.member_shift(row))
 
-    def is_shown(self, member: int, box: Box, *, besides: Row) -> bool:
-        """Whether any region or replica but one shows some of a box of a member's elements.
+    def is_shown(self, box: Box, *, besides: Row) -> bool:
+        """Whether another region or replica of a region's member shows some of a box of its elements.
 
         >>> manifest = Manifest.empty((4,), (2,), "u1").replace_boxes([], [NewRegion(Box((0,), (1,)), "m-1")])
-        >>> other = Row(1, Box((1,), (2,)), (0,))
-        >>> [manifest.is_shown(0, Box((start,), (9,)), besides=other) for start in (1, 2)]
+        >>> other = Row(0, Box((1,), (2,)), (0,))
+        >>> [manifest.is_shown(Box((start,), (9,)), besides=other) for start in (1, 2)]
         [True, False]
         """
         table = self.regions_and_replicas
         other = (table.start != besides.box.start).any(axis=1) | (table.layer != besides.layer)
-        rows = np.flatnonzero((table.member == member) & other)
+        rows = np.flatnonzero((table.member == besides.member) & other)
         views = table.view[rows]
         if any(self.in_member(table.row(i)).intersect(box) for i in rows[views != NONE].tolist()):
             return True
@@ -263,9 +263,6 @@ class Manifest:
     def view_of(self, row: Row) -> View | None:
         """How a region sees its member; None if it sees it as it is."""
         return None if row.view == NONE else self.views[row.view]
-
-    def _times_chunk(self, cells: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(map(mul, cells, self.chunk_shape))
 
     def region_bounds(self, table: RegionTable | None = None) -> tuple[Ints, Ints]:
         """The first and last (excluded) element of every region, or of those in another of its tables."""
@@ -419,13 +416,10 @@ class Manifest:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Manifest):
             return NotImplemented
-        mine, theirs = self._document(None), other._document(None)
-        mine |= {"packings": self.packings, "views": self.views, "regions": self.regions_and_replicas}
-        return mine == theirs | {
-            "packings": other.packings,
-            "views": other.views,
-            "regions": other.regions_and_replicas,
-        }
+        own, others = (
+            (each._document(each.regions_and_replicas), each.packings, each.views) for each in (self, other)
+        )
+        return own == others
 
     __hash__ = None  # type: ignore[assignment]  # compared by fields that may change
 

@@ -444,7 +444,8 @@ class Packing:
         # type that scale and offset ask for.
         kind = values.dtype.newbyteorder("=")
         chosen = value_type(numbers, self.scale, self.offset, masked=False)
-        if not self.missing and self.values == chosen and self._is_scaled:
+        is_scaled = self.scale is not None or self.offset is not None
+        if not self.missing and self.values == chosen and is_scaled:
             kind = float_type(kind, self.scale, self.offset)
         data = values.astype(kind)
         if self.offset is not None:
@@ -495,10 +496,6 @@ class Packing:
         error = PackingError(f"{self}: cannot hold {value!r} (at {place}): {why}")
         error.index = index
         raise error
-
-    @property
-    def _is_scaled(self) -> bool:
-        return self.scale is not None or self.offset is not None
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:

@@ -323,7 +323,7 @@ def recode(
         logical = group_to_edit(session, path)
         # Kept in logical chunks: the last one may be partial, and others may fill it.
         if box is None or bounds is None:
-            box = lattice_box(logical.manifest, bounds or Box.sized(logical.manifest.shape).bounds)
+            box = lattice_box(logical.manifest, bounds)
         encoding = recode_encoding(LogicalArray(logical), box, codecs, chunks, shards, packing)
         reserve = partial(reserve_recode, boxes=[box], encoding=encoding)
         return Upload.copy(commit, session, logical, box, reserve, client, progress)

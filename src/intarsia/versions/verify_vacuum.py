@@ -18,7 +18,7 @@ from zarr.errors import GroupNotFoundError
 from intarsia._compat import event_loop
 from intarsia.codecs.compressors import ZSTD_LARGEST_BLOCK, zstd_content
 from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, RepositoryError
-from intarsia.logical.hierarchy import logical_arrays, logical_paths, open_group
+from intarsia.logical.hierarchy import logical_arrays, logical_paths, open_group, session_store
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.vacuum import vacuum as vacuum_array
 from intarsia.logical.verify import Problem
@@ -245,8 +245,7 @@ def vacuum(
     ...
     intarsia.errors.CutOffError: ... is less than 24 hours ago: ...
     """
-    if isinstance(store, icechunk.Session):
-        store = store.store
+    store = session_store(store)
     repo = None if isinstance(store, LogicalArray) else as_repository(store)
     if repo is None:
         for name, value in (("branch", branch), ("forget_before", forget_before)):

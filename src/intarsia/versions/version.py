@@ -20,7 +20,7 @@ from intarsia._icechunk import safe_store
 from intarsia.codecs.runtime_options import default_decision
 from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryNotFoundError, VersionNotFoundError
-from intarsia.logical.hierarchy import open_group
+from intarsia.logical.hierarchy import open_group, session_store
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.opening import Readers
@@ -132,16 +132,8 @@ def resolve_store(
         )
         this = source if isinstance(source, str | os.PathLike) else repr(type(source).__name__)
         raise TypeError(f"{what} need an Icechunk repository, but this is {this}")
-    if isinstance(source, icechunk.Session) or _is_transaction(source):
-        source = source.store
+    source = session_store(source)
     return ResolvedStore(os.fspath(source) if isinstance(source, os.PathLike) else safe_store(source))
-
-
-def _is_transaction(source: Any) -> bool:
-    """Whether it has a session, without importing transactions, which reading does not need."""
-    if isinstance(source, icechunk.IcechunkStore):
-        return False
-    return isinstance(getattr(source, "session", None), icechunk.Session)
 
 
 def open(
@@ -181,8 +173,6 @@ def open(
     >>> intarsia.open(repo, "t", snapshot_id=tx.snapshot_id)[...].tolist()
     [1, 2]
     """
-    if mode not in ("r", "r+"):
-        raise ValueError(f"mode {mode!r} is not 'r' or 'r+'; to make a new array use intarsia.create")
     opened = resolve_store(store, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
     if opened.repo is None:
         return logical.open(opened.store, path, mode=mode)
