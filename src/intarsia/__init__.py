@@ -10,7 +10,7 @@ write              write, append               values into an array in a reposit
                    store_dask, from_xarray     dask arrays and xarray datasets
                    Region, View, Packing       a part of an array, and how it sees what is stored
 
-archives           ingest       files (HDF5, NetCDF, TIFF, Zarr, N5, kerchunk) as one array, in place
+archives           ingest       files (HDF5, NetCDF, GRIB, TIFF, Zarr, N5, kerchunk) as one array, in place
                    archives     what else there is for archives of files
 
 versions           history, diff, restore      what changed, and back to an earlier version

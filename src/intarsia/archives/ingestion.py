@@ -130,7 +130,7 @@ def ingest(
     `dims` gives. Axes that are reversed, rolled or transposed are shown like those of the first file.
 
     Args:
-        files: Paths, URLs (s3://, gs://, https://) or globs of NetCDF, HDF5, Zarr, N5, TIFF or kerchunk
+        files: Paths, URLs (s3://, gs://, https://) or globs of NetCDF, HDF5, GRIB, Zarr, N5, TIFF or kerchunk
             references. If there are no coordinates, nested lists give the order.
         store: An `icechunk.Repository`, or the path or URL of one, which is created if it does not exist. A
             dry run needs none.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.archives.cf import PACKING, packing_of
-from intarsia.archives.formats import hdf5, kerchunk, n5, netcdf3, tiff, zarr
+from intarsia.archives.formats import grib, hdf5, kerchunk, n5, netcdf3, tiff, zarr
 from intarsia.archives.formats.format import Format
 from intarsia.archives.formats.virtualizarr import VirtualFormat
 from intarsia.archives.parse_pool import Engine, parse_with
@@ -27,7 +27,7 @@ from intarsia.display import is_misspelt, names_text
 from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.versions.storage_options import scheme_of
 
-FORMATS = (hdf5, netcdf3, tiff, kerchunk, zarr, n5)
+FORMATS = (hdf5, netcdf3, tiff, grib, kerchunk, zarr, n5)
 """Modules that recognise a format, in this order; `recognise` returns what parses it."""
 
 MAX_SHOWN_GROUPS = 8
@@ -62,7 +62,7 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
         listed = ", ".join(probe.names[:6])
         raise IngestError(f"the directory is neither Zarr nor N5 (it holds {listed})")
     raise IngestError(
-        "it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references: it starts with "
+        "it is none of HDF5, NetCDF, GRIB, Zarr, N5, TIFF and kerchunk references: it starts with "
         f"{probe.head[:8]!r} (a parser of VirtualiZarr may read it)"
     )
 

@@ -165,7 +165,7 @@ ARCHIVE: dict[str, args.OptionSyntax] = {
 Files = Annotated[
     list[str],
     args.OptionSyntax(
-        None, "FILES", list[str], help="Paths, URLs or globs of NetCDF, HDF5, Zarr, N5, TIFF files."
+        None, "FILES", list[str], help="Paths, URLs or globs of NetCDF, HDF5, GRIB, Zarr, N5, TIFF files."
     ),
 ]
 

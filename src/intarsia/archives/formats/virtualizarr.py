@@ -89,14 +89,15 @@ class VirtualGroup:
                 raise IngestError(f"it has no group {group!r}")
             self._node = self._node.groups[part]
         typed: Mapping[str, Any] = getattr(parser, "attributes", {})
-        self.variables = {
-            name: _described(name, array, typed.get(self._inside(name)))
-            for name, array in self._node.arrays.items()
-        }
-        self.attrs = dict(typed.get(group, self._node.metadata.attributes or {}))
         unread: Mapping[str, str] = getattr(parser, "unread", {})
         parts = {path: path.rpartition("/") for path in unread}
         self.unreadable = {name: unread[path] for path, (above, _, name) in parts.items() if above == group}
+        self.variables = {
+            name: _described(name, array, typed.get(self._inside(name)))
+            for name, array in self._node.arrays.items()
+            if name not in self.unreadable
+        }
+        self.attrs = dict(typed.get(group, self._node.metadata.attributes or {}))
         self.elsewhere: Mapping[str, str] = {}
 
     def _inside(self, name: str) -> str:
