@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from sys import intern
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from intarsia.archives.plan.lint_findings import DriftNotes, LintFinding, LintFindings, refusals
 from intarsia.display import MAX_SHOWN_ROWS, Listing, Result, Table, count_text, size_text
@@ -185,10 +186,10 @@ class IngestReport(Result):
     @property
     def summary(self) -> str:
         """One line: what happened to the files, how much was copied, which variables were left out."""
-        text = ", ".join(f"{count} {status}" for status, count in self._counts) or "no files"
-        if not any(map(self.of, CHANGES)):
-            text = f"{'nothing added' if self.failed else 'nothing to do'}: {text}"
-        return "; ".join([text, *self._besides("copied")])
+        text = self._line({status: status for status in FORECASTS}, "copied")
+        if any(map(self.of, CHANGES)):
+            return text
+        return f"{'nothing added' if self.failed else 'nothing to do'}: {text}"
 
     @property
     def forecast(self) -> str:
@@ -198,24 +199,19 @@ class IngestReport(Result):
         >>> IngestReport(EncodingRuns(()), (FileReport("file:///a.nc", "added", 0, 1), refused)).forecast
         '1 file would be added, 1 would be refused'
         """
-        parts = [f"{count} {FORECASTS[status]}" for status, count in self._counts]
-        if parts:
-            count, words = parts[0].split(" ", 1)
-            parts[0] = f"{count_text(int(count), 'file')} {words}"
-        return "; ".join([", ".join(parts) or "no files", *self._besides("would be copied")])
+        count, _, rest = self._line(FORECASTS, "would be copied").partition(" ")
+        return f"{count_text(int(count), 'file')} {rest}" if count.isdigit() else f"{count} {rest}"
 
-    @property
-    def _counts(self) -> list[tuple[Status, int]]:
-        counts = ((status, len(self.of(status))) for status in get_args(Status.__value__))
-        return [(status, count) for status, count in counts if count]
-
-    def _besides(self, copied: str) -> list[str]:
-        """How much was copied, and what was left out."""
-        parts = [f"{size_text(self.copied)} {copied}"] if self.copied else []
+    def _line(self, words: Mapping[Status, str], copied: str) -> str:
+        counts = Counter(file.status for file in self.files)
+        files = ", ".join(f"{counts[status]} {word}" for status, word in words.items() if counts[status])
+        parts = [files or "no files"]
+        if self.copied:
+            parts.append(f"{size_text(self.copied)} {copied}")
         if self.left_out:
             names, more = list(self.left_out)[:MAX_SHOWN_NAMES], len(self.left_out) - MAX_SHOWN_NAMES
             parts.append(f"left out: {', '.join(names)}" + (f" and {more} more" if more > 0 else ""))
-        return parts
+        return "; ".join(parts)
 
     @property
     def _headline(self) -> str:

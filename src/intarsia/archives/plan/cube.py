@@ -85,9 +85,6 @@ class Cube:
     variables: list[str]
     """What the last axis of the regions counts."""
 
-    before: RegionTable
-    """What the files that stay show before new ones come, on the new axes."""
-
     removed_regions: RegionTable
     """What the files that go showed, on the new axes."""
 
@@ -125,11 +122,7 @@ class Cube:
         number = self.variables.index(variable)
         winners = [each.number for each in self.file_positions if each.number in self.overlapping]
         new = self.file_regions.select(np.isin(self.file_regions.member, winners))
-        return _boxes_of(self.removed_regions, number) + [
-            box
-            for box in _boxes_of(new, number)
-            if self.before.touching(Box((*box.start, number), (*box.stop, number + 1))).size
-        ]
+        return _boxes_of(self.removed_regions, number) + _boxes_of(new, number)
 
     def ledger(self, old: Ledger) -> Ledger:
         """The sources after the commit; members are filled in when they are written."""
@@ -425,9 +418,7 @@ def _make_cube(
     new = RegionTable.from_rows(rows, len(axes) + 1)
     file_regions, overlaps, more = resolve_overlaps(stays, new, rules.overlap, modified_times)
     file_positions.sort(key=lambda each: each.box.start)
-    cube = Cube(
-        tuple(axes), file_positions, file_regions, overlapping | more, names, stays, leaves, kept_entries
-    )
+    cube = Cube(tuple(axes), file_positions, file_regions, overlapping | more, names, leaves, kept_entries)
     _refuse(
         {
             each.file.url: _overlap_text(each, overlaps[each.number], cube, ledger)

@@ -23,6 +23,7 @@ from intarsia.display import codecs_text
 from intarsia.errors import IngestError, argument
 from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.data_types import zarr_type
+from intarsia.manifest.region_table import RegionTable
 from intarsia.nullable import NULL, OptionalDType, Some
 
 
@@ -330,25 +331,13 @@ class ChunkSet:
 def boxes_of(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Box]:
     """A small number of boxes that cover exactly the chosen cells of a grid.
 
-    Boxes of one row that are also in the next row grow into it. These are not the fewest boxes, but few for
-    filter masks, where whole rows are alike.
+    These are not the fewest boxes, but few for filter masks, where whole rows are alike.
     """
-    if not chosen.ndim:
-        return [Box((), ())] if chosen else []
-    if chosen.all():
-        return [Box.sized(chosen.shape)]
-    if chosen.ndim == 1:  # a run begins or ends where the cells change between chosen and not chosen
-        edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]])))
-        return [Box((a,), (b,)) for a, b in edges.reshape(-1, 2).tolist()]
-    boxes: list[Box] = []
-    open_boxes: dict[Box, int] = {}  # boxes of the previous row that still grow, and the row they began in
-    for row in range(len(chosen) + 1):
-        here = boxes_of(chosen[row]) if row < len(chosen) else []
-        ended = [box for box in open_boxes if box not in here]
-        boxes += [Box((open_boxes.pop(box), *box.start), (row, *box.stop)) for box in ended]
-        for box in here:
-            open_boxes.setdefault(box, row)
-    return sorted(boxes)
+    cells = np.argwhere(chosen)
+    table = RegionTable.of(np.zeros(len(cells), dtype=np.int64), cells, cells + 1, cells)
+    for axis in reversed(range(chosen.ndim)):
+        table = table.merge_neighbours(axis)
+    return [table.row(i).box for i in range(len(table))]
 
 
 def chunk_sets_of(
