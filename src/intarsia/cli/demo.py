@@ -86,8 +86,10 @@ def write_day(folder: Path, day: datetime.date, era: Era) -> tuple[Path, Values]
     """Write one day as NetCDF-4, and return its file and the values that it holds."""
     h5py = import_extra("h5py", "virtual")
     values = temperature(day)
-    low, high = (float(values.min()), float(values.max())) if era.own_scale else (253.0, 323.0)
-    scale, offset = (high - low) / 60_000, (high + low) / 2
+    scale, offset = 0.001, 288.0
+    if era.own_scale:
+        low, high = float(values.min()), float(values.max())
+        scale, offset = round((high - low) / 60_000, 8), round((high + low) / 2, 2)
     numbers = np.rint((values - offset) / scale).astype("i2")
     path = folder / f"sst-{day:%Y%m%d}.nc"
     axes = {

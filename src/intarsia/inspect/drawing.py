@@ -200,7 +200,7 @@ def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[st
             y = pane.y + place / pane.shape[down] * pane.height
             parts.append(_tick(pane.x - 4, y, pane.x, y))
             parts.append(svg_text(pane.x - 7, y + 4, words, "soft", "end", 11))
-        x, y = (10.0 if survey.dates(down) else 14.0), pane.y + pane.height / 2  # dates need the space
+        x, y = (7.0 if survey.dates(down) else 14.0), pane.y + pane.height / 2  # dates need the space
         parts.append(
             f'<text x="{x:g}" y="{y:.5g}" transform="rotate(-90 {x:g} {y:.5g})" text-anchor="middle" '
             f'fill="var(--ink,#1b1f24)">{markup(axis_name(survey, down), 60)}</text>'
@@ -255,9 +255,18 @@ def ink_on(colour: str) -> str:
     return "#111" if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else "#fff"
 
 
-def swatch(place: int, words: str, letter: str = "\xa0") -> Markup:
+def shade(colour: str, times: int) -> str:
+    """A lighter shade of a colour, for another kind of the same thing; the lighter, the more kinds there are.
+
+    >>> shade("#228833", 0), shade("#228833", 1)
+    ('#228833', '#7ab885')
+    """
+    weight = 0.6**times
+    return "#" + "".join(f"{round(255 - (255 - int(colour[i : i + 2], 16)) * weight):02x}" for i in (1, 3, 5))
+
+
+def swatch(colour: str, words: str, letter: str = "\xa0") -> Markup:
     """A legend entry: the colour, with a letter if the picture has letters, and what it stands for."""
-    colour = COLOURS[min(place, len(COLOURS) - 1)]
     style = f"background:{colour};color:{ink_on(colour)};padding:0 .4em;margin-right:.2em"
     return Markup(f'<span style="{style}">{letter}</span> {markup(words)}')
 

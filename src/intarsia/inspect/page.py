@@ -47,6 +47,7 @@ from intarsia.inspect.drawing import (
     plane_axes,
     project,
     rect,
+    shade,
     share_boxes,
     svg,
     svg_text,
@@ -374,7 +375,8 @@ class MaskUse:
         rows = []
         for i, (mask, number) in enumerate(counts.items()):
             bits = f"{mask:0{len(self.nested)}b}"
-            rows.append((swatch(i, self.words(mask)), bits, f"{number:,}", percent_text(number / total)))
+            colour = COLOURS[min(i, len(COLOURS) - 1)]
+            rows.append((swatch(colour, self.words(mask)), bits, f"{number:,}", percent_text(number / total)))
         if not rows:
             return f"<h3>Conditional codecs of {markup(self.member)}</h3><p>Nothing is stored yet.</p>"
         return "".join(
@@ -510,11 +512,16 @@ class Timeline:
         encodings = {name: _encodings(survey) for name, survey in rows.items()}
         names = _ranked(rows, encodings)
         rank = {words: i for i, words in enumerate(names)}
-        # The colour is that of the codecs, as on the maps below; chunks and packings have none.
-        colours = dict.fromkeys(names, 0)
+        # The colour is that of the codecs, as on the maps below; chunks and packings have shades of it.
+        places = dict.fromkeys(names, 0)
         for name, survey in rows.items():
-            colours |= dict(zip(encodings[name], survey.group.tolist(), strict=True))
-        places = list(colours.values())
+            places |= dict(zip(encodings[name], survey.group.tolist(), strict=True))
+        before: list[int] = []
+        colours = {}
+        for words, place in places.items():
+            colours[words] = shade(COLOURS[place], before.count(place))
+            before.append(place)
+        fills = list(colours.values())
 
         def draw(plane: float) -> str:
             bars_width = plane - (NAMES - LEFT)  # as wide as the maps, whose labels need less
@@ -522,7 +529,7 @@ class Timeline:
                 part
                 for i, (name, survey) in enumerate(rows.items())
                 for part in self._bar(
-                    i, name, survey, np.array([rank[each] for each in encodings[name]]), places, bars_width
+                    i, name, survey, np.array([rank[each] for each in encodings[name]]), fills, bars_width
                 )
             ]
             below = TOP + len(rows) * (BAR + GAP) + 12
@@ -556,7 +563,7 @@ class Timeline:
         )
 
     def _bar(
-        self, number: int, name: str, survey: Survey, group: Ints, colours: Sequence[int], bars_width: float
+        self, number: int, name: str, survey: Survey, group: Ints, fills: Sequence[str], bars_width: float
     ) -> Iterator[str]:
         """One variable: its name, and what it is made of from left to right."""
         top = TOP + number * (BAR + GAP)
@@ -571,7 +578,7 @@ class Timeline:
             shares = [(encoding, share / whole) for encoding, share in cell.shares]
             box = x, y, max(0.8, width - 0.5), height
             for encoding, part in share_boxes(box, shares, layered=True):
-                yield rect(*part, COLOURS[colours[encoding]], ' class="region"', title)
+                yield rect(*part, fills[encoding], ' class="region"', title)
 
     def _words(self, name: str, survey: Survey, cell: Cell) -> str:
         """What there is to know about some steps of a variable."""

@@ -90,8 +90,8 @@ def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
     return "Values at " + ", ".join(words) if words else "Values"
 
 
-def preview_html(array: LogicalArray, survey: Survey, *, phones: bool = False) -> str:
-    """The picture with its caption, also in a size for `phones`; empty if there are no elements.
+def preview_html(array: LogicalArray, survey: Survey) -> str:
+    """The picture with its caption, also in a size for phones; empty if there are no elements.
 
     >>> import intarsia
     >>> from intarsia.inspect.survey import survey
@@ -115,7 +115,7 @@ def preview_html(array: LogicalArray, survey: Survey, *, phones: bool = False) -
     if damaged:
         notes.append("red: cannot be read")
     draw = partial(_draw, survey, preview) if preview.axes else partial(_text, preview)
-    picture = drawing.for_both_sizes(draw) if phones else draw(drawing.PLANE_WIDTH)
+    picture = drawing.for_both_sizes(draw)
     return f'<figure class="preview">{picture}<figcaption>{markup("; ".join(notes))}</figcaption></figure>'
 
 

@@ -243,7 +243,9 @@ def legend_table(seen: Survey) -> str:
         return Markup(f'<span class="bar" style="{style}"></span> {percent_text(share)}')
 
     columns = PIPELINE_COLUMNS | {
-        "Codecs": lambda kind: drawing.swatch(kind.place, kind.codecs, seen.letters[kind.place]),
+        "Codecs": lambda kind: drawing.swatch(
+            drawing.COLOURS[kind.place], kind.codecs, seen.letters[kind.place]
+        ),
         "Of all bytes": bar,
     }
     table = Table.of(seen.pipelines(), columns)

@@ -161,7 +161,7 @@ def report_of(
         masks,
         slots,
         left_out,
-        preview_html(array, now, phones=True),
+        preview_html(array, now),
         tuple(survey(array, layer=layer) for layer in array.manifest.layers[1:]),
     )
 
