@@ -238,9 +238,8 @@ class _Selection:
     def touches(self, axis: int, start: Any, stop: Any) -> Any:
         """Whether anything between `start` and `stop` is asked for; for columns, row by row."""
         assert self.request.axes is not None  # it is an orthogonal selection
-        own = self.request.axes[axis]
-        steps = own.start + own.step * np.arange(own.count) if own.indices is None else own.indices
-        return np.searchsorted(np.unique(steps), start) < np.searchsorted(np.unique(steps), stop)
+        steps = np.unique(np.asarray(self.request.axes[axis], dtype=np.int64))
+        return np.searchsorted(steps, start) < np.searchsorted(steps, stop)
 
 
 def _parts(ledger: Ledger, array: LogicalArray | None, selection: _Selection) -> dict[int, list[SourcePart]]:

@@ -105,16 +105,17 @@ def shard_positions(source: EngineMember, shards: Shards, chunks: Ints) -> tuple
 
 def locate_inner_chunks(
     fetcher: StoreFetcher, parts: Sequence[tuple[EngineMember, Shards, Ints]]
-) -> list[ChunkLocations]:
-    """Locate inner chunks, given for each member with its shards as positions in its chunk grid.
+) -> list[tuple[Fetcher, ChunkLocations]]:
+    """Locate inner chunks, given for each member with its shards as positions in its chunk grid, and say how
+    to fetch them.
 
     The indexes of all shards are fetched together.
     """
     touched = [_PartShards.by(*part) for part in parts]
-    indexes = _indexes(fetcher, touched)
-    return [
-        _locations(i, part, tables) for i, (part, tables) in enumerate(zip(touched, indexes, strict=True))
-    ]
+    located = fetcher.locate([(part.source, part.touched) for part in touched])
+    indexes = _indexes(touched, located, keep=fetcher.immutable)
+    each = zip(touched, indexes, located, strict=True)
+    return [(via, _locations(i, part, tables)) for i, (part, tables, (via, _)) in enumerate(each)]
 
 
 def _locations(i: int, part: _PartShards, indexes: list[Any]) -> ChunkLocations:
@@ -130,17 +131,17 @@ def _locations(i: int, part: _PartShards, indexes: list[Any]) -> ChunkLocations:
     return ChunkLocations(part.object_index, start, np.where(stored, nbytes, -1))
 
 
-def _indexes(fetcher: StoreFetcher, parts: list[_PartShards]) -> list[list[Any]]:
+def _indexes(
+    parts: list[_PartShards], located: Sequence[tuple[Fetcher, Ints | None]], *, keep: bool
+) -> list[list[Any]]:
     """The index of each shard as an array of offsets and lengths; None for shards that are not stored."""
     indexes = [[part.shards.known_index(shard) for shard in part.touched.tolist()] for part in parts]
-    sizes = fetcher.sizes([(part.source, part.touched) for part in parts])
     wanted: dict[int, tuple[Fetcher, list[tuple[int, Ints]]]] = {}
-    for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+    for i, (via, sizes) in enumerate(located):
         unknown = np.array([entries is None for entries in indexes[i]])
-        if size is not None:
-            unknown &= size >= 0
+        if sizes is not None:
+            unknown &= sizes >= 0
         if unknown.any():
-            via = fetcher.for_member(part.source)
             wanted.setdefault(id(via), (via, []))[1].append((i, np.flatnonzero(unknown)))
     for via, members in wanted.values():
         received = iter(via.begin([_index_spans(parts[i], positions) for i, positions in members]))
@@ -148,7 +149,7 @@ def _indexes(fetcher: StoreFetcher, parts: list[_PartShards]) -> list[list[Any]]
             for i, positions in members:
                 for k in positions.tolist():
                     table = indexes[i][k] = _index(i, parts[i], k, received)
-                    if fetcher.immutable and table is not None:
+                    if keep and table is not None:
                         parts[i].shards.remember_index(int(parts[i].touched[k]), table)
         finally:
             received.close()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.engine.request import Axis, Request, points_in_member, to_member_axes
+from intarsia.engine.request import AxisIndices, Request, points_in_member, to_member_axes
 from intarsia.errors import BoundsError
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import NONE, Ints, runs_along
@@ -26,36 +27,42 @@ type AxisSelector = slice | Ints
 """Where on one axis: a slice with a positive step, or indices."""
 
 
-def chunks_along(selector: AxisSelector, size: int) -> Sequence[int]:
-    """The chunks of an axis that a selector touches, in ascending order.
+def chunks_along(indices: AxisSelector | range, size: int) -> Sequence[int]:
+    """The chunks of an axis that hold some of these indices, in ascending order.
 
-    >>> chunks_along(slice(3, 12), 4), chunks_along(slice(3, 12, 8), 4), chunks_along(np.array([9, 1, 8]), 4)
+    >>> chunks_along(slice(3, 12), 4), chunks_along(range(11, 2, -8), 4), chunks_along(np.array([9, 1, 8]), 4)
     (range(0, 3), [0, 2], [0, 2])
     """
-    if not isinstance(selector, slice):
-        chunks: list[int] = np.unique(selector // size).tolist()
+    if isinstance(indices, slice):
+        indices = range(indices.start, indices.stop, indices.step or 1)
+    if not isinstance(indices, range):
+        chunks: list[int] = np.unique(indices // size).tolist()
         return chunks
-    if (selector.step or 1) > size:
-        return [index // size for index in range(selector.start, selector.stop, selector.step)]
-    return range(selector.start // size, (selector.stop - 1) // size + 1)
+    upwards = indices if indices.step > 0 else indices[::-1]
+    if upwards.step > size:
+        return [index // size for index in upwards]
+    return range(upwards[0] // size, upwards[-1] // size + 1)
 
 
-def chunks_of_points(points: Sequence[AxisSelector], sizes: Sequence[int]) -> list[list[int]]:
-    """The chunks that hold these points, each once.
+def touched_chunks(
+    selection: Sequence[AxisSelector | range], sizes: Sequence[int], *, points: bool
+) -> Iterable[tuple[int, ...]]:
+    """The chunks that a selection takes something from, each once: of all axes, or of single points.
 
-    >>> chunks_of_points((np.array([5, 0, 1]), np.array([0, 9, 8])), (4, 4))
-    [[0, 2], [1, 0]]
+    >>> list(touched_chunks((np.array([5, 0, 1]), np.array([0, 9, 8])), (4, 4), points=True))
+    [(0, 2), (1, 0)]
     """
-    columns = [np.asarray(along) // size for along, size in zip(points, sizes, strict=True)]
-    chunks: list[list[int]] = np.unique(np.stack(columns, axis=1), axis=0).tolist()
-    return chunks
+    if points and selection:
+        columns = [np.asarray(along) // size for along, size in zip(selection, sizes, strict=True)]
+        return map(tuple, np.unique(np.stack(columns, axis=1), axis=0).tolist())
+    return product(*map(chunks_along, selection, sizes))
 
 
-def count_chunks(source: Sequence[AxisSelector], sizes: Sequence[int], *, points: bool) -> int:
-    """How many chunks of a member a part touches."""
-    if points and source:
-        return len(chunks_of_points(source, sizes))
-    return prod(len(chunks_along(*axis)) for axis in zip(source, sizes, strict=True))
+def count_chunks(selection: Sequence[AxisSelector], sizes: Sequence[int], *, points: bool) -> int:
+    """How many chunks a selection takes something from."""
+    if points:
+        return sum(1 for _ in touched_chunks(selection, sizes, points=True))
+    return prod(len(chunks_along(*axis)) for axis in zip(selection, sizes, strict=True))
 
 
 class RegionRun(NamedTuple):
@@ -159,18 +166,17 @@ def plan(
     """
     if not request.size:
         return SelectionPlan(request, (), 0)
-    bounds = request.bounds
-    if any(high > n for (_, high), n in zip(bounds, manifest.shape, strict=True)):
+    box = request.box
+    if any(map(operator.gt, box.stop, manifest.shape)):
         raise BoundsError(
-            f"the selection reaches over {Box.of(bounds).text()}, "
-            f"but the array now has the shape {manifest.shape}"
+            f"the selection reaches over {box.text()}, but the array now has the shape {manifest.shape}"
         )
     if not len(manifest.regions):
         return SelectionPlan(request, (), 0)
     is_plain = request.is_slices and not manifest.views
     if is_plain and choose is None and len(manifest.regions_and_replicas) == 1:
         return from_region(request, 0, *manifest.place_of(0))
-    cells = manifest.cells(Box.of(bounds))
+    cells = manifest.cells(box)
     rows = manifest.regions.touching(cells)
     if is_plain and rows.size == 1:
         region = int(rows[0])
@@ -254,7 +260,7 @@ def _outer_parts(manifest: Manifest, request: Request, touched: TouchedRegions) 
     assert request.axes is not None
     axes = request.axes
     rows, start, stop, shift, strips = touched
-    orders = [None if axis.indices is None else np.argsort(axis.indices, kind="stable") for axis in axes]
+    orders = [None if isinstance(axis, range) else np.argsort(axis, kind="stable") for axis in axes]
     spans = [
         _span(axis, order, start[:, d], stop[:, d])
         for d, (axis, order) in enumerate(zip(axes, orders, strict=True))
@@ -271,14 +277,14 @@ def _outer_parts(manifest: Manifest, request: Request, touched: TouchedRegions) 
         for axis, order, (first, last), offset in zip(axes, orders, columns, offsets, strict=True):
             i, j = first[k], last[k]
             size *= j - i
-            if order is not None and axis.indices is not None:
-                places = order[i:j]
-                target.append(places)
-                source.append(axis.indices[places] + offset)
-            else:
+            if isinstance(axis, range):
                 inside, goes = _slices(axis, i, j, offset)
                 source.append(inside)
                 target.append(goes)
+            elif order is not None:
+                places = order[i:j]
+                target.append(places)
+                source.append(axis[places] + offset)
         view = _view(manifest, row) if manifest.views else None
         if view is None:
             yield RegionPart(row, tuple(source), tuple(target), size, strip=strip)
@@ -289,14 +295,13 @@ def _outer_parts(manifest: Manifest, request: Request, touched: TouchedRegions) 
                 yield RegionPart(row, taken_there, put_there, size // len(ways), view, at, strip)
 
 
-def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
+def _slices(axis: range, i: int, j: int, offset: int) -> tuple[slice, slice]:
     """Where the indices `i` to `j` of an evenly spaced axis lie in a member, and where they go."""
-    if axis.step > 0:
-        at = axis.start + i * axis.step + offset
-        return slice(at, at + (j - 1 - i) * axis.step + 1, axis.step), slice(i, j, 1)
+    first, last, step = axis[i] + offset, axis[j - 1] + offset, axis.step
+    if step > 0:
+        return slice(first, last + 1, step), slice(i, j, 1)
     # members are read upwards, so the output is filled downwards
-    at = axis.start + (j - 1) * axis.step + offset
-    return slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step), slice(j - 1, i - 1 if i else None, -1)
+    return slice(last, first + 1, -step), slice(j - 1, i - 1 if i else None, -1)
 
 
 def from_region(request: Request, row: int, box: Box, shift: Sequence[int]) -> SelectionPlan:
@@ -306,8 +311,9 @@ def from_region(request: Request, row: int, box: Box, shift: Sequence[int]) -> S
     target: list[slice] = []
     size = 1
     for axis, start, stop, offset in zip(request.axes or (), *box, shift, strict=True):
+        assert isinstance(axis, range)
         first, last = _between(axis, start, stop)
-        i, j = max(first, 0), min(last, axis.count)
+        i, j = max(first, 0), min(last, len(axis))
         if i >= j:
             return SelectionPlan(request, (), 0)
         size *= j - i
@@ -322,16 +328,16 @@ def _view(manifest: Manifest, row: int) -> View | None:
     return None if number == NONE else manifest.views[number]
 
 
-def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+def _span(axis: AxisIndices, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
     """The first and last (excluded) of the axis' indices, in ascending order, that lie in each range."""
-    if order is not None and axis.indices is not None:
-        ordered = axis.indices[order]
+    if not isinstance(axis, range):
+        ordered = axis[order]
         return np.searchsorted(ordered, start), np.searchsorted(ordered, stop)
     first, last = _between(axis, start, stop)
-    return np.maximum(first, 0), np.minimum(last, axis.count)
+    return np.maximum(first, 0), np.minimum(last, len(axis))
 
 
-def _between[N: (int, Ints)](axis: Axis, start: N, stop: N) -> tuple[N, N]:
+def _between[N: (int, Ints)](axis: range, start: N, stop: N) -> tuple[N, N]:
     """The first and last (excluded) of an evenly spaced axis' indices in each range, as if the axis had no
     ends."""
     # Index k lies at start + k * step. It is in [a, b) from the first k with start + k * step >= a, which is

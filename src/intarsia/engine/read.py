@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import icechunk
@@ -49,16 +49,15 @@ def read_request(
     cache: ChunkCache | None = None,
 ) -> Values:
     """The values of a request, in its shape."""
-    config = config or LogicalConfig()
-    return handle.retry_on_change(lambda state: read_state(handle, state, request, config, cache))
+    return handle.retry_on_change(partial(read_state, handle, request, config or LogicalConfig(), cache))
 
 
 def read_state(
     handle: ArrayHandle[Any],
-    state: ArrayState[Any],
     request: Request,
     config: LogicalConfig,
-    cache: ChunkCache | None = None,
+    cache: ChunkCache | None,
+    state: ArrayState[Any],
 ) -> tuple[Values, list[int], None]:
     """The values according to one state, and the regions in which chunks are missing."""
     read = Read(handle, state, request, config, cache)
@@ -143,7 +142,12 @@ class Read:
         if len(parts) > 1:
             state.members.open_together(state.member_names(parts))
         for part in parts:
-            source = self._source_of(part)
+            try:
+                source = state.source_of(part)
+                source = source if self._options is None else source.with_options(self._options)
+            except IntarsiaError as error:
+                error.row = part.row
+                raise
             if isinstance(source, EngineMember):
                 packing = state.packings_of(part) if has_packings else None
                 self.chunk_plans.append(ChunkPlan(part, source, points, self._shape, packing))
@@ -160,35 +164,27 @@ class Read:
             if len(self.chunk_plans) > 1 or self.chunk_plans[0].present.size > 1:
                 _join(self.chunk_plans)
 
-    def _source_of(self, part: RegionPart) -> EngineMember | ZarrMember:
-        try:
-            source = self._state.source_of(part)
-            return source if self._options is None else source.with_options(self._options)
-        except IntarsiaError as error:
-            error.row = part.row
-            raise
-
     def _locate(self, look_up_later: bool) -> None:
         fetcher, whole = self._fetcher, [work for work in self.chunk_plans if work.source.shards is None]
         try:
-            sized = fetcher.sizes([(work.source, work.chunks) for work in whole])
+            located = fetcher.locate([(work.source, work.chunks) for work in whole])
         except icechunk.IcechunkError as error:
             store, path = self._handle.store, self._handle.path
             what = f"cannot tell where the chunks of {path!r} are stored"
             raise read_error(what, error, store, path, None) from error
-        for work, sizes in zip(whole, sized, strict=True):
+        for work, (via, sizes) in zip(whole, located, strict=True):
+            work.fetcher = via
             if sizes is not None:
                 work.set_sizes(sizes)
         if len(whole) < len(self.chunk_plans):
             self._locate_in_shards(fetcher, look_up_later)
-        for work in self.chunk_plans:
-            work.fetcher = fetcher.for_member(work.source)
 
     def _locate_in_shards(self, fetcher: StoreFetcher, look_up_later: bool) -> None:
         sharded = [(work, shards) for work in self.chunk_plans if (shards := work.source.shards) is not None]
         if look_up_later:
             for work, shards in sharded:
                 work.look_up_later(*shard_positions(work.source, shards, work.chunks))
+                ((work.fetcher, _),) = fetcher.locate([(work.source, work.object_index)])
             return
         try:
             places = locate_inner_chunks(
@@ -197,8 +193,8 @@ class Read:
         except ShardIndexError as failure:
             work, _ = sharded[failure.part]
             raise self._failure_at(work, failure.position, failure.cause) from failure.cause
-        for (work, _), locations in zip(sharded, places, strict=True):
-            work.locations = locations
+        for (work, _), (via, locations) in zip(sharded, places, strict=True):
+            work.fetcher, work.locations = via, locations
             work.set_sizes(locations.nbytes)
 
     def read_chunks(self) -> None:
@@ -288,7 +284,9 @@ class Read:
                     source, part, self._out, points=points, window=self._config.window, packing=packing
                 )
             except Exception as error:
-                raise self._failure(part.row, source, find_failing_chunk(source, part), error) from error
+                raise self._failure(
+                    part.row, source, find_failing_chunk(source, part, points=points), error
+                ) from error
         incomplete = [row for work in self.chunk_plans for row in work.incomplete_regions()]
         incomplete += [part.row for part, _ in self.by_zarr]  # zarr does not say
         return self._out.reshape(request.shape), incomplete, None

@@ -148,8 +148,8 @@ class LayerChooser:
         rows = near if near and choice.layer is not None else [region, *near]
         if len(rows) == 1 and rows[0] == region:
             return region
-        bounds = Box.of(request.bounds)
-        if any(manifest.place_of(row)[0].intersect(bounds) != bounds for row in rows):
+        box = request.box
+        if any(manifest.place_of(row)[0].intersect(box) != box for row in rows):
             return None
         return min(rows, key=lambda row: self._cost_of(request, row))
 
@@ -229,7 +229,7 @@ def layer_costs(state: ArrayState[Any], planned: SelectionPlan, *, near: bool) -
     manifest, request = state.manifest, planned.request
     if not len(manifest.replicas) or not request.size:
         return ()
-    table, cells, found = manifest.regions_and_replicas, manifest.cells(Box.of(request.bounds)), []
+    table, cells, found = manifest.regions_and_replicas, manifest.cells(request.box), []
     taken: dict[int, int] = {}
     for part in planned.parts:
         layer = int(table.layer[part.row])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from intarsia.manifest.box import Box
 from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
@@ -29,35 +30,8 @@ if TYPE_CHECKING:
 type Mode = Literal["basic", "orthogonal", "vectorized"]
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """The indices that an outer selection takes from one axis, in the order of the output.
-
-    >>> Axis(start=8, step=-3, count=3).bounds
-    (2, 9)
-    """
-
-    start: int = 0
-    """The first index, if they are evenly spaced."""
-
-    step: int = 1
-    """The distance between them; it may be negative, but never zero."""
-
-    count: int = 0
-    """How many there are."""
-
-    indices: Ints | None = None
-    """The indices themselves, if they are not evenly spaced."""
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The lowest index, and the highest plus one."""
-        if not self.count:
-            return 0, 0
-        if self.indices is not None:
-            return int(self.indices.min()), int(self.indices.max()) + 1
-        last = self.start + self.step * (self.count - 1)
-        return min(self.start, last), max(self.start, last) + 1
+type AxisIndices = range | Ints
+"""The indices that an outer selection takes from one axis, in the order of the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +45,7 @@ class Request:
     shape: tuple[int, ...]
     """The shape of the result."""
 
-    axes: tuple[Axis, ...] | None
+    axes: tuple[AxisIndices, ...] | None
     """An outer selection: what it takes from each axis."""
 
     points: tuple[Ints, ...] | None
@@ -84,20 +58,23 @@ class Request:
     @property
     def is_slices(self) -> bool:
         """Whether it takes evenly spaced indices from every axis."""
-        return self.axes is not None and all(axis.indices is None for axis in self.axes)
+        return self.axes is not None and set(map(type, self.axes)) <= {range}
 
     @property
-    def bounds(self) -> list[tuple[int, int]]:
-        """The lowest index on each axis, and the highest plus one."""
-        if self.axes is not None:
-            return [axis.bounds for axis in self.axes]
-        return [(int(p.min()), int(p.max()) + 1) if p.size else (0, 0) for p in self.points or ()]
+    def box(self) -> Box:
+        """The smallest box that holds all of its elements; it must have some."""
+        start, stop = [], []
+        for along in self.points or () if self.axes is None else self.axes:
+            ends = (along[0], along[-1]) if isinstance(along, range) else (along.min(), along.max())
+            start.append(int(min(ends)))
+            stop.append(int(max(ends)) + 1)
+        return Box(tuple(start), tuple(stop))
 
     @property
     def working_shape(self) -> tuple[int, ...]:
         """The shape of the buffer that parts address: a length per axis, or one for all points."""
         if self.axes is not None:
-            return tuple(axis.count for axis in self.axes)
+            return tuple(map(len, self.axes))
         return (self.size,)
 
 
@@ -111,10 +88,11 @@ def parse_selection(shape: tuple[int, ...], selection: Any, mode: Mode | None = 
     >>> parse_selection((10, 10), ([1, 2], [3, 4])).points
     (array([1, 2]), array([3, 4]))
     """
-    if mode is None:
+    if mode is None or mode == "basic":
         plain = _plain(shape, selection)
         if plain is not None:
             return plain
+    if mode is None:
         mode, selection = _dialect(selection, len(shape))
     if selection is None or (isinstance(selection, tuple) and any(entry is None for entry in selection)):
         raise IndexError("a selection of a stored array makes no new axes, as in zarr: use array[...][None]")
@@ -145,11 +123,11 @@ def _plain(shape: tuple[int, ...], selection: Any) -> Request | None:
         entries, missing = entries[:-1], missing + 1
     if missing < 0:
         return None
-    axes: list[Axis] = []
+    axes: list[range] = []
     kept: list[int] = []
     for entry, size in zip((*entries, *(slice(None),) * missing), shape, strict=True):
         if type(entry) is int and -size <= entry < size:
-            axes.append(Axis(entry % size, 1, 1))
+            axes.append(range(entry % size, entry % size + 1))
         elif type(entry) is slice:
             try:
                 places = range(*entry.indices(size))
@@ -157,7 +135,7 @@ def _plain(shape: tuple[int, ...], selection: Any) -> Request | None:
                 return None
             if not places:
                 return None
-            axes.append(Axis(places.start, places.step, len(places)))
+            axes.append(places)
             kept.append(len(places))
         else:
             return None
@@ -220,17 +198,17 @@ def _axes_in_order(transform: IndexTransform) -> bool:
     return used == sorted(set(used))
 
 
-def _axis(transform: IndexTransform, output: ConstantMap | DimensionMap | ArrayMap) -> Axis:
+def _axis(transform: IndexTransform, output: ConstantMap | DimensionMap | ArrayMap) -> AxisIndices:
     from zarr_indexing import ConstantMap, DimensionMap
 
     if isinstance(output, ConstantMap):
-        return Axis(output.offset, 1, 1)
+        return range(output.offset, output.offset + 1)
     if isinstance(output, DimensionMap):
         d = output.input_dimension
         low, high = transform.domain.inclusive_min[d], transform.domain.exclusive_max[d]
-        return Axis(output.offset + output.stride * low, output.stride, high - low)
-    indices = (output.offset + output.stride * output.index_array.reshape(-1)).astype(np.int64)
-    return Axis(0, 1, indices.size, indices)
+        return range(output.offset + output.stride * low, output.offset + output.stride * high, output.stride)
+    indices: Ints = (output.offset + output.stride * output.index_array.reshape(-1)).astype(np.int64)
+    return indices
 
 
 class _PlannedReader:

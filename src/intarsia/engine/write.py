@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.engine.chunk_plan import ChunkPlan, outer_index
 from intarsia.engine.config import LogicalConfig
-from intarsia.engine.plan import AxisSelector, RegionPart, SelectionPlan, chunks_along, chunks_of_points, plan
+from intarsia.engine.plan import AxisSelector, RegionPart, SelectionPlan, chunks_along, plan, touched_chunks
 from intarsia.engine.prepared_member import EngineMember, PreparedMember
 from intarsia.engine.read import read_state
 from intarsia.engine.replica_choice import LayerChoice
@@ -37,7 +37,7 @@ from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia.engine.array_handle import ArrayState, StoredMetadata
-    from intarsia.engine.request import Axis, Request
+    from intarsia.engine.request import AxisIndices, Request
     from intarsia.logical.logical_array_handle import LogicalArrayHandle
     from intarsia.manifest.manifest import Manifest
     from intarsia.manifest.packing import Packing
@@ -76,7 +76,7 @@ def write_request(logical: LogicalArrayHandle, config: LogicalConfig, request: R
                 own = own[part.output_selection if points else outer_index(part.output_selection, own.shape)]
                 as_member_values(source.array, own, f"region {state.region_text(row)}")
         written = [part.row for part in parts]
-        if len(state.manifest.replicas):
+        if len(state.manifest.replicas) and parts:
             boxes = written_cells(state.manifest, request)
             if config.replicas == "drop" and logical.cut_replicas(*boxes):
                 return None, written, None  # the state has changed, so all of it is done again
@@ -103,22 +103,20 @@ def written_cells(manifest: Manifest, request: Request) -> list[Box]:
     >>> written_cells(Manifest.empty((8,), (2,), "u1"), parse_selection((8,), [0, 1, 7]))
     [Box(start=(0,), stop=(1,)), Box(start=(3,), stop=(4,))]
     """
-    around = manifest.cells(Box.of(request.bounds))
     if request.points is not None:
-        cells = chunks_of_points(request.points, manifest.chunk_shape) if request.points else [[]]
+        cells = list(touched_chunks(request.points, manifest.chunk_shape, points=True))
         if len(cells) <= MAX_WRITTEN_BOXES:
-            return [Box(tuple(cell), tuple(i + 1 for i in cell)) for cell in cells]
+            return [Box(cell, tuple(i + 1 for i in cell)) for cell in cells]
     elif request.axes is not None:
         runs = [_runs(axis, c) for axis, c in zip(request.axes, manifest.chunk_shape, strict=True)]
         if prod(map(len, runs)) <= MAX_WRITTEN_BOXES:
             return [Box.of(bounds) for bounds in product(*runs)]
-    return [around]
+    return [manifest.cells(request.box)]
 
 
-def _runs(axis: Axis, chunk: int) -> list[tuple[int, int]]:
+def _runs(axis: AxisIndices, chunk: int) -> list[tuple[int, int]]:
     """The logical chunks that the indices of an axis are in, as ranges."""
-    every = slice(*axis.bounds, abs(axis.step)) if axis.indices is None else axis.indices
-    touched = chunks_along(every, chunk)
+    touched = chunks_along(axis, chunk)
     if isinstance(touched, range):
         return [(touched.start, touched.stop)]
     cells = np.array(touched)
@@ -137,7 +135,7 @@ def _write_replicas(
     """
     manifest, rows = state.manifest, []
     base, points = len(manifest.regions), request.axes is None
-    values, _, _ = read_state(logical, state, request, replace(config, layer=0, fallback=False))
+    values, _, _ = read_state(logical, request, replace(config, layer=0, fallback=False), None, state)
     values = values.reshape(request.working_shape)
     for layer in manifest.layers[1:]:
         choose = LayerChoice(layer).chooser_for(state)
@@ -221,7 +219,7 @@ def _check_regions(
 
 
 def _request_text(request: Request) -> str:
-    return Box.of(request.bounds).text()
+    return request.box.text()
 
 
 def write_box(source: PreparedMember, box: Box, value: Any, config: LogicalConfig | None = None) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable,
 from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import chain, count, product
+from itertools import chain, count
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
@@ -43,7 +43,7 @@ from intarsia.engine.fetch.store import (
     run_on_event_loop,
 )
 from intarsia.engine.inner_chunks import Shards, shard_positions
-from intarsia.engine.plan import chunks_along, chunks_of_points
+from intarsia.engine.plan import touched_chunks
 from intarsia.engine.thread_pool import BATCHES_PER_THREAD, Batch, batches
 from intarsia.errors import ReadError
 from intarsia.file_io import write_all
@@ -233,9 +233,7 @@ def _touched(source: PreparedMember, part: RegionPart, points: bool) -> Iterable
     object_shape = source.stored_object_shape
     if object_shape is None or source.array.shards is None:
         return ()
-    if points and object_shape:
-        return map(tuple, chunks_of_points(part.member_selection, object_shape))
-    return product(*(chunks_along(*axis) for axis in zip(part.member_selection, object_shape, strict=True)))
+    return touched_chunks(part.member_selection, object_shape, points=points)
 
 
 class _Locks:
@@ -316,7 +314,9 @@ class ChunkWriter:
         self._batches: Iterator[Batch] = chain([first] if second is None else [first, second], cut)
         # When the only batch is stored, so is everything.
         self._async_writer = AsyncWriter(store, look if second is None else None)
-        self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store).for_member(work.source)
+        self._fetcher: Callable[[], Fetcher] = lambda: fetcher_for(store).locate(
+            [(work.source, work.chunks)]
+        )[0][0]
         self._reading: set[PendingBytes] = set()
         self._stop = threading.Event()
         self._lock = threading.Lock()

@@ -35,7 +35,7 @@ from intarsia._compat import ArraySpec, sync
 from intarsia.codecs.compressors import COUNT, check_count, decode_as, is_known, likely_bound
 from intarsia.engine.chunk_plan import AxisCuts, outer_index
 from intarsia.engine.fetch import check_links
-from intarsia.engine.plan import chunks_along
+from intarsia.engine.plan import chunks_along, touched_chunks
 from intarsia.engine.request import moved
 from intarsia.engine.write_chunks import lock_shards
 from intarsia.manifest.box import block_shape
@@ -299,13 +299,13 @@ def _point_pieces(
         )
 
 
-def find_failing_chunk(source: ZarrMember, part: RegionPart) -> tuple[int, ...] | None:
+def find_failing_chunk(source: ZarrMember, part: RegionPart, *, points: bool) -> tuple[int, ...] | None:
     """Which chunk of the part fails, found by reading them one by one; only used after a failed read."""
     if source.stored_object_shape is None:
         return None
     member = source.size_checked
     sizes = member.chunks
-    for index in product(*(chunks_along(*axis) for axis in zip(part.member_selection, sizes, strict=True))):
+    for index in touched_chunks(part.member_selection, sizes, points=points):
         box = tuple(slice(i * size, (i + 1) * size) for i, size in zip(index, sizes, strict=True))
         try:
             member.get_basic_selection(box or ...)

@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import icechunk
@@ -12,7 +12,7 @@ import zarr
 
 from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
-from intarsia.engine.plan import RegionPart, chunks_along, chunks_of_points, plan
+from intarsia.engine.plan import RegionPart, plan, touched_chunks
 from intarsia.engine.prepared_member import object_shape
 from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import ForkError
@@ -167,9 +167,7 @@ def _outside(array: LogicalArray, request: Request, chunks: Chunks) -> str:
 
 
 def _touched(member: zarr.Array[Any], request: Request, part: RegionPart) -> set[tuple[int, ...]]:
-    if request.axes is None:
-        return {tuple(index) for index in chunks_of_points(part.member_selection, object_shape(member))}
-    return set(product(*map(chunks_along, part.member_selection, object_shape(member))))
+    return set(touched_chunks(part.member_selection, object_shape(member), points=request.axes is None))
 
 
 def merge_forks(

@@ -35,9 +35,9 @@ def only_member(store):
 @pytest.mark.parametrize("per_call", [1, 2, 20])
 def test_chunks_come_in_the_order_asked_for(repository, per_call, monkeypatch):
     monkeypatch.setattr(icechunk_batch, "KEYS_PER_CALL", per_call)
-    store = repository.readonly_session("main").store
+    store = repository.writable_session("main").store
     source = only_member(store)
-    fetcher = IcechunkSession(safe_store(store)).for_member(source)
+    ((fetcher, _),) = IcechunkSession(safe_store(store)).locate([(source, np.arange(5))])
     found = list(fetcher.begin([ByteRanges(source, np.array([3, 4, 0])), ByteRanges(source, np.array([1]))]))
     assert found[1] is None
     for data, first in zip((found[0], found[2], found[3]), (300, 0, 100), strict=True):
@@ -51,10 +51,11 @@ def test_chunks_come_in_the_order_asked_for(repository, per_call, monkeypatch):
 def test_sizes_are_known_of_a_snapshot_alone(repository):
     store = repository.readonly_session("main").store
     source = only_member(store)
-    (sizes,) = IcechunkSession(safe_store(store)).sizes([(source, np.arange(5))])
+    ((_, sizes),) = IcechunkSession(safe_store(store)).locate([(source, np.arange(5))])
     assert sizes.tolist() == [800] * 4 + [-1]
     writable = safe_store(repository.writable_session("main").store)
-    assert IcechunkSession(writable).sizes([(source, np.arange(5))]) == [None]
+    ((_, sizes),) = IcechunkSession(writable).locate([(source, np.arange(5))])
+    assert sizes is None
 
 
 def test_the_references_of_a_huge_member_are_not_listed_for_a_few_chunks(repository, monkeypatch):
@@ -63,12 +64,12 @@ def test_the_references_of_a_huge_member_are_not_listed_for_a_few_chunks(reposit
     monkeypatch.setattr(icechunk_batch, "MAX_CHUNKS_LISTED", 4)
     fetcher = IcechunkSession(safe_store(store))
     monkeypatch.setattr(icechunk_batch, "WORTH_LISTING", 2)
-    assert fetcher.sizes([(source, np.array([1]))]) == [None]
+    assert fetcher.locate([(source, np.array([1]))])[0][1] is None
     assert fetcher.references(source) is None
     array = intarsia.open(store, "a")
     np.testing.assert_array_equal(array[150:160], VALUES[150:160])
     assert array[450] == 0
-    assert fetcher.sizes([(source, np.arange(3))])[0].tolist() == [800] * 3
+    assert fetcher.locate([(source, np.arange(3))])[0][1].tolist() == [800] * 3
 
 
 def test_a_chunk_that_cannot_be_read_is_no_missing_chunk(repository, tmp_path):

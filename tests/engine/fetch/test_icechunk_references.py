@@ -35,7 +35,7 @@ def table(store, name, **options):
 def listed(store, sources):
     """The tables of some members."""
     session = IcechunkSession(_icechunk.safe_store(store))
-    session.sizes([(source, np.arange(source.object_count)) for source in sources])
+    session.locate([(source, np.arange(source.object_count)) for source in sources])
     return [session.references(source) for source in sources]
 
 

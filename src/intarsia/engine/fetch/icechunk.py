@@ -124,33 +124,34 @@ class References:
     """The bytes of inlined chunks, by row."""
 
     file: Ints
-    """Number of the file in `files`; -1 for chunks that are not virtual, or that only Icechunk may read."""
+    """Number of the file in `files`; -1 for chunks that are not virtual."""
 
-    files: list[ReferencedFile] = field(repr=False)
-    """Files elsewhere that may be read without Icechunk."""
+    files: list[tuple[str, Checksum]] = field(repr=False)
+    """The URLs of files elsewhere; with their checksums, once those are known."""
 
     is_complete: bool
     """Whether every chunk of the grid is stored, so that its position is its row."""
 
-    has_checksums: bool = False
-    """Whether the checksums of these files are known, without which they are not read."""
+    checksums_are_known: bool | None = None
+    """Whether `files` has all checksums; without them, only Icechunk reads these files. None if it was not
+    tried yet to find them out."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether there is nothing more to find out."""
+        return self.checksums_are_known is not None or not self.files
 
     @cached_property
     def kinds(self) -> frozenset[int]:
         """Where chunks are: in files of the repository, elsewhere, or inlined."""
         return frozenset(np.unique(self.kind).tolist())
 
-    @cached_property
-    def is_in_source_files(self) -> bool:
-        """Whether all virtual chunks are in files of this machine that may be read directly."""
-        if not self.has_checksums or not all(file.container.is_local for file in self.files):
-            return False
-        return bool((self.file[self.kind == VIRTUAL] >= 0).all())
-
-    @cached_property
-    def is_partly_remote(self) -> bool:
-        """Whether some chunks are in object stores that may be read directly."""
-        return self.has_checksums and any(not file.container.is_local for file in self.files)
+    def urls(self, object_index: Ints) -> list[str]:
+        """The URLs of the files that hold the virtual ones of these chunks."""
+        rows = self.rows(object_index)
+        rows = rows[rows >= 0]
+        numbers = np.unique(self.file[rows[self.kind[rows] == VIRTUAL]])
+        return [self.files[number][0] for number in numbers.tolist()]
 
     def rows(self, object_index: Ints) -> Ints:
         """The row of each position in the grid, -1 for chunks that are not stored."""
@@ -171,23 +172,22 @@ class References:
     def saves(self, object_index: Ints) -> int:
         """How many requests are saved by fetching neighbours among these chunks together."""
         rows = self.rows(object_index)
-        own = rows[(rows >= 0) & (self.file[rows] >= 0)] if self.files else rows[:0]
-        if own.size < 2:
-            return 0
+        own = rows[(rows >= 0) & (self.file[rows] >= 0)]
         columns = self.file[own], self.offset[own], self.nbytes[own]
         return int(own.size - coalesce_ranges(*columns, REMOTE).owner.size)
 
     def with_checksums(self, checksums: dict[int, Checksum]) -> References:
-        """The same, with the checksums of chunks by position; those without one are left to Icechunk."""
+        """The same, with the checksums of chunks by position."""
         number = np.full(self.object_index.shape, -1, dtype=np.int64)
-        numbers: dict[ReferencedFile, int] = {}
+        numbers: dict[tuple[str, Checksum], int] = {}
         own = np.flatnonzero(self.file >= 0)
         each = zip(own.tolist(), self.object_index[own].tolist(), self.file[own].tolist(), strict=True)
         for row, position, file in each:
-            if position in checksums:
-                known = self.files[file]._replace(checksum=checksums[position])
-                number[row] = numbers.setdefault(known, len(numbers))
-        return replace(self, file=number, files=list(numbers), has_checksums=True)
+            if position not in checksums:
+                return replace(self, checksums_are_known=False)
+            known = self.files[file][0], checksums[position]
+            number[row] = numbers.setdefault(known, len(numbers))
+        return replace(self, file=number, files=list(numbers), checksums_are_known=True)
 
     def places(self, rows: Ints, spans: ByteRanges) -> tuple[Ints, Ints]:
         """The first byte and the length, within their files, of what the spans need of these rows."""
@@ -218,7 +218,7 @@ def _positions(index: Ints, source: EngineMember) -> tuple[Ints, Ints]:
     return inside, object_index
 
 
-def _table(chunks: ChunkTable, source: EngineMember, sources: ReferencedFiles | None) -> References:
+def _table(chunks: ChunkTable, source: EngineMember) -> References:
     """The references, ordered by position; those outside the array's grid are left out."""
     inside, object_index = _positions(chunks.index, source)
     order = np.argsort(object_index, kind="stable")
@@ -232,16 +232,10 @@ def _table(chunks: ChunkTable, source: EngineMember, sources: ReferencedFiles | 
     row_of[rows] = np.arange(rows.size)
     inlined = {int(row_of[row]): content for row, content in chunks.inlined.items() if row_of[row] >= 0}
     file = np.full(rows.shape, -1, dtype=np.int64)
-    files: list[ReferencedFile] = []
     numbers: dict[str, int] = {}
     for k in np.flatnonzero(kind == VIRTUAL).tolist():
-        location = chunks.location[rows[k]]
-        if location not in numbers:
-            container = None if sources is None else sources.container_of(location)
-            numbers[location] = -1 if container is None else len(files)
-            if container is not None:
-                files.append(ReferencedFile(location, container))
-        file[k] = numbers[location]
+        file[k] = numbers.setdefault(chunks.location[rows[k]], len(numbers))
+    files: list[tuple[str, Checksum]] = [(location, None) for location in numbers]
     columns = chunks.offset[rows], chunks.nbytes[rows]
     is_complete = object_index.size == source.object_count
     return References(
@@ -293,6 +287,7 @@ class IcechunkSession:
         self._source_objects = SessionRequests(self, "source objects, neighbours joined")
         self.object_gate = asyncio.Semaphore(requests)
         self._is_checked: set[str] = set()
+        self._is_own_checked = False
 
     @cached_property
     def sources(self) -> ReferencedFiles:
@@ -303,16 +298,20 @@ class IcechunkSession:
         """Where the chunks of a member are, if that is known already; a read-only session keeps it."""
         return self._references.get((source.path, source.object_grid))
 
-    def sizes(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[Ints | None]:
-        if not self.immutable:
-            return [None] * len(sources)
+    def locate(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[tuple[Fetcher, Ints | None]]:
         tables = [self.references(source) for source, _ in sources]
-        if not all(table is not None and (table.has_checksums or not table.files) for table in tables):
+        if self.immutable and not all(table is not None and table.is_final for table in tables):
             self._list_chunks(sources)
             self._add_checksums(sources)
             tables = [self.references(source) for source, _ in sources]
-        each = zip(tables, sources, strict=True)
-        return [None if table is None else table.sizes(object_index) for table, (_, object_index) in each]
+        located: list[tuple[Fetcher, Ints | None]] = []
+        for table, (source, object_index) in zip(tables, sources, strict=True):
+            if table is None:
+                self.check_links(source.path, many=source.object_count > MAX_CHUNKS_LISTED)
+                located.append((self._batches, None))
+            else:
+                located.append((self._fetcher_for(table, object_index), table.sizes(object_index)))
+        return located
 
     def _list_chunks(self, sources: Sequence[tuple[EngineMember, Ints]]) -> None:
         """Load the references of members, if enough of their chunks are needed."""
@@ -330,8 +329,7 @@ class IcechunkSession:
             self._know(unknown, _for_all(self._list, list(unknown.values()), self._listed_at_a_time))
 
     def _list(self, source: EngineMember) -> References:
-        chunks = chunk_table(self.store, source.path, len(source.object_grid))
-        return _table(chunks, source, None if self._repository is None else self.sources)
+        return _table(chunk_table(self.store, source.path, len(source.object_grid)), source)
 
     def _add_checksums(self, sources: Sequence[tuple[EngineMember, Ints]]) -> None:
         """Load the checksums of virtual chunks for those members where that will save requests.
@@ -341,8 +339,10 @@ class IcechunkSession:
         incomplete = {
             (source.path, source.object_grid): (source, table)
             for source, object_index in sources
-            if (table := self.references(source)) is not None and table.files and not table.has_checksums
-            if self.is_near or table.saves(object_index) >= WORTH_CHECKSUMS
+            if (table := self.references(source)) is not None
+            and not table.is_final
+            and any(self._containers(table, object_index))
+            and (self.is_near or table.saves(object_index) >= WORTH_CHECKSUMS)
         }
         if incomplete:
             tables = _for_all(self._with_checksums, list(incomplete.values()), self._listed_at_a_time)
@@ -380,19 +380,27 @@ class IcechunkSession:
         with self._knowing:
             for key, table in zip(keys, tables, strict=True):
                 known = self._references.get(key)
-                if known is None or (table.has_checksums and not known.has_checksums):
+                if known is None or (table.is_final and not known.is_final):
                     self._references[key] = table
 
-    def for_member(self, source: EngineMember) -> Fetcher:
-        table = self.references(source)
-        if table is not None and (self.folder is not None or NATIVE not in table.kinds):
-            if VIRTUAL not in table.kinds:
-                return self._chunk_files if NATIVE in table.kinds else self._inlined
-            if CAN_READ_FILES and table.is_in_source_files:
-                return self._source_files
-        if table is None or VIRTUAL in table.kinds:
-            self.check_links(source.path, many=source.object_count > MAX_CHUNKS_LISTED)
-        return self._source_objects if table is not None and table.is_partly_remote else self._batches
+    def _containers(self, table: References, object_index: Ints) -> set[Container | None]:
+        """The containers of virtual chunks; None is among them if some may not be read directly."""
+        if self._repository is None:
+            return {None}
+        return {self.sources.container_of(url) for url in table.urls(object_index)}
+
+    def _fetcher_for(self, table: References, object_index: Ints) -> Fetcher:
+        """The way to get these chunks: files and memory before requests."""
+        can_read = self.folder is not None or NATIVE not in table.kinds
+        if VIRTUAL not in table.kinds:
+            own = self._chunk_files if NATIVE in table.kinds else self._inlined
+            return own if can_read else self._batches
+        containers = self._containers(table, object_index) if table.checksums_are_known else {None}
+        direct = [container for container in containers if container is not None]
+        if can_read and CAN_READ_FILES and None not in containers and all(each.is_local for each in direct):
+            return self._source_files
+        self._check_links_of(table.urls(object_index))
+        return self._batches if all(each.is_local for each in direct) else self._source_objects
 
     def check_links(self, path: str, *, many: bool = False) -> None:
         """Raise `ReadError` if a link leads out of the repository, or if an array refers to a file behind a
@@ -403,11 +411,19 @@ class IcechunkSession:
         """
         if path in self._is_checked or may_follow():
             return
-        chunks = None if self.folder is None else self.folder / "chunks"
-        if chunks is not None and not self._is_checked and chunks.is_dir():
-            refuse_links_out(chunks)  # small chunks are inlined, so there may be no chunk files
-        self.sources.check_links(lambda: chunk_table(self.store, path).location, MAX_ENTRIES if many else 0)
+        is_free = not self.sources.are_local or (many and self.sources.are_free_of_links(MAX_ENTRIES))
+        self._check_links_of(() if is_free else chunk_table(self.store, path).location)
         self._is_checked.add(path)
+
+    def _check_links_of(self, urls: Iterable[str]) -> None:
+        """The same for some of the files that an array refers to."""
+        if may_follow():
+            return
+        chunks = None if self.folder is None else self.folder / "chunks"
+        if chunks is not None and not self._is_own_checked and chunks.is_dir():
+            refuse_links_out(chunks)  # small chunks are inlined, so there may be no chunk files
+        self._is_own_checked = True
+        self.sources.check_links(urls)
 
     async def get_all(self, requests: list[KeyRange]) -> list[Any]:
         """Values in the requested order, exceptions among them; None for what is not stored."""
@@ -467,7 +483,12 @@ class FileRanges(NamedTuple):
 
     @classmethod
     def of(
-        cls, tables: Sequence[References | None], spans: Sequence[ByteRanges], *, local: bool
+        cls,
+        tables: Sequence[References | None],
+        spans: Sequence[ByteRanges],
+        sources: ReferencedFiles,
+        *,
+        local: bool,
     ) -> FileRanges:
         """What is read from files of this machine, or from elsewhere. Files are numbered afresh: members
         that share a file share its number."""
@@ -475,17 +496,19 @@ class FileRanges(NamedTuple):
         files: list[ReferencedFile] = []
         columns: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, dtype=np.int64),) * 3]
         for table, item in zip(tables, spans, strict=True):
-            if table is None:
+            if table is None or not table.checksums_are_known:
                 columns.append((np.full(item.object_index.shape, -1), item.object_index, item.object_index))
                 continue
             rows = table.rows(item.object_index)
             used, where = np.unique(np.where(rows >= 0, table.file[rows], -1), return_inverse=True)
             shared = np.full(used.shape, -1, dtype=np.int64)
-            for k, file in enumerate(table.files[n] if n >= 0 else None for n in used.tolist()):
-                if file is not None and file.container.is_local == local:
-                    shared[k] = numbers.setdefault((file.url, file.checksum), len(files))
+            for k, number in enumerate(used.tolist()):
+                url, checksum = table.files[number] if number >= 0 else ("", None)
+                container = sources.container_of(url) if number >= 0 else None
+                if container is not None and container.is_local == local:
+                    shared[k] = numbers.setdefault((url, checksum), len(files))
                     if shared[k] == len(files):
-                        files.append(file)
+                        files.append(ReferencedFile(url, container, checksum))
             columns.append((shared[where], *table.places(rows, item)))
         owner, start, nbytes = (np.concatenate(column) for column in zip(*columns, strict=True))
         return cls(owner, start, nbytes, files)
@@ -515,9 +538,9 @@ class _SessionFetcher:
     def _ranges(self, spans: Sequence[ByteRanges]) -> FileRanges | None:
         """What is read from source files; None if nothing is."""
         tables = [self._session.references(item.source) for item in spans]
-        if not any(table is not None and table.files for table in tables):
+        if not any(table is not None and table.checksums_are_known for table in tables):
             return None
-        return FileRanges.of(tables, spans, local=self.in_threads)
+        return FileRanges.of(tables, spans, self._session.sources, local=self.in_threads)
 
     def request_numbers(self, spans: Sequence[ByteRanges]) -> list[Ints] | None:
         ranges = self._ranges(spans)
@@ -584,7 +607,7 @@ class SessionFiles(_SessionFetcher):
         def inlined(i: int) -> memoryview:
             return memoryview(table.inlined[int(rows[i])])[starts[i] : starts[i] + lengths[i]]
 
-        if NATIVE not in table.kinds:
+        if table.kinds == {INLINE}:
             return map(inlined, range(rows.size))
         names, native = table.name[rows].tolist(), (table.kind[rows] == NATIVE).tolist()
         folder = os.fsencode(self._session.folder or "") + b"/chunks/"
@@ -595,7 +618,8 @@ class SessionFiles(_SessionFetcher):
             return open_file(folder + names[i], folder)
 
         def otherwise(i: int, _: OSError) -> Encoded | None:
-            return self._session.get_now(spans.select(slice(i, i + 1))) if native[i] else inlined(i)
+            is_inlined = int(rows[i]) in table.inlined
+            return inlined(i) if is_inlined else self._session.get_now(spans.select(slice(i, i + 1)))
 
         return files_in_turn(opened, starts, lengths, spans.source.decoder, otherwise)
 

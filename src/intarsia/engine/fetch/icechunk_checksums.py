@@ -48,6 +48,9 @@ REF_INDEX, REF_ETAG, REF_MODIFIED = 0, 6, 7
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
+OUTSIDE = "an offset points outside the file"
+
+
 class FormatError(Exception):
     """A file does not follow the format, or has a version that is not known here."""
 
@@ -94,16 +97,10 @@ class _Tables:
         """The one table that a file begins with."""
         return cls(body, np.array([int.from_bytes(body[:4], "little")]))
 
-    def __len__(self) -> int:
-        return self._at.size
-
-    def _check(self, at: Ints, length: Ints | int) -> None:
-        if at.size and (at.min() < 0 or (at + length).max() > self._bytes.size):
-            raise FormatError("an offset points outside the file")
-
     def _numbers(self, at: Ints, length: int) -> Ints:
         """Little-endian numbers at these places."""
-        self._check(at, length)
+        if at.size and (at.min() < 0 or at.max() + length > self._bytes.size):
+            raise FormatError(OUTSIDE)
         number = np.zeros(at.shape, dtype=np.int64)
         for k in range(length):
             number |= self._bytes[at + k].astype(np.int64) << 8 * k
@@ -131,23 +128,24 @@ class _Tables:
 
     def contents(self, field: int, length: int) -> list[bytes]:
         """A field of fixed size, which every table must have."""
-        places = self._required(field)
-        self._check(places, length)
-        return [self._body[at : at + length] for at in places.tolist()]
+        return self._cut(self._required(field), np.array(length))
 
     def _vectors(self, places: Ints) -> tuple[Ints, Ints]:
         """Where the elements begin of the vectors that fields point to, and how many there are."""
         at = places + self._numbers(places, 4)
         return at + 4, self._numbers(at, 4)
 
+    def _cut(self, first: Ints, length: Ints) -> list[bytes]:
+        last = first + length
+        if last.size and last.max() > self._bytes.size:
+            raise FormatError(OUTSIDE)
+        return [self._body[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+
     def texts(self, field: int) -> dict[int, bytes]:
         """A text of each table that has it, by position."""
         places = self._places(field)
         has = np.flatnonzero(places)
-        at, length = self._vectors(places[has])
-        self._check(at, length)
-        each = zip(has.tolist(), at.tolist(), (at + length).tolist(), strict=True)
-        return {k: self._body[first:last] for k, first, last in each}
+        return dict(zip(has.tolist(), self._cut(*self._vectors(places[has])), strict=True))
 
     def tuples(self, field: int, length: int) -> Ints:
         """A vector of this many numbers, which every table must have; one row for each."""
@@ -164,8 +162,7 @@ class _Tables:
     def tables(self, field: int) -> _Tables:
         """The tables in the vector of the only table."""
         ((at,), (count,)) = self._vectors(self._required(field))
-        self._check(np.array([at]), 4 * count)
-        places = at + 4 * np.arange(count)
+        places = at + 4 * np.arange(min(count, self._bytes.size))  # more than that are outside
         return _Tables(self._body, places + self._numbers(places, 4))
 
     def select(self, k: int) -> _Tables:

@@ -120,12 +120,9 @@ class StoreFetcher(Protocol):
     supports_ranges: bool
     """Whether a piece of an object costs less than the whole; not if both are views of memory."""
 
-    def sizes(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[Ints | None]:
-        """The stored sizes of these objects of each member in bytes, -1 for what is not stored; None if they
-        are not known without reading."""
-
-    def for_member(self, source: EngineMember) -> Fetcher:
-        """The way for this member, whose sizes were requested: this one, or a faster one."""
+    def locate(self, sources: Sequence[tuple[EngineMember, Ints]]) -> Sequence[tuple[Fetcher, Ints | None]]:
+        """How to get these objects of each member, and their stored sizes in bytes, -1 for what is not
+        stored; None if sizes are not known without reading."""
 
 
 type KeyRange = tuple[str, ByteRequest | None]
@@ -158,11 +155,8 @@ class OpaqueStore:
     looks_into_shards = False
     supports_ranges = True
 
-    def sizes(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[Ints | None]:
-        return [None] * len(sources)
-
-    def for_member(self, source: EngineMember) -> Self:
-        return self
+    def locate(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[tuple[Self, None]]:
+        return [(self, None)] * len(sources)
 
     def request_numbers(self, spans: Sequence[ByteRanges]) -> None:
         return None

@@ -11,7 +11,7 @@ with every answer.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -88,6 +88,7 @@ class ReferencedFiles:
     def __init__(self, declared: Iterable[str], access: SourceAccess | None) -> None:
         self._prefixes = sorted(declared, key=len, reverse=True)  # Icechunk takes the longest that matches
         self._direct = {} if access is None else access.containers
+        self._known: dict[str, Container | None] = {}
         # If it is not known what Icechunk may read, it might be anything that is declared.
         local = self._prefixes if access is None else self._direct
         self._local = {prefix: Container(prefix) for prefix in local if prefix.startswith("file://")}
@@ -97,19 +98,23 @@ class ReferencedFiles:
 
     def container_of(self, url: str) -> Container | None:
         """The container of a virtual chunk, if it may be read directly; None leaves it to Icechunk."""
-        container = self._direct.get(self._prefix_of(url))
-        return container if container is not None and is_plain(url) else None
+        if url not in self._known:
+            container = self._direct.get(self._prefix_of(url))
+            self._known[url] = container if container is not None and is_plain(url) else None
+        return self._known[url]
 
-    def check_links(self, urls: Callable[[], Iterable[str]], most_entries: int) -> None:
-        """Raise `ReadError` if one of these is behind a link that leads out of its prefix.
+    @property
+    def are_local(self) -> bool:
+        """Whether some of them may be on this machine."""
+        return bool(self._local)
 
-        Nothing is done if no link at all leads out of the local prefixes, which is found out only if there
-        are no more than `most_entries` files below them.
-        """
-        local = self._local.values()
-        if not local or (most_entries and all(each.folders.is_free(most_entries) for each in local)):
-            return
-        for url in dict.fromkeys(urls()):
+    def are_free_of_links(self, most_entries: int) -> bool:
+        """Whether no link leads out of the local prefixes; False if there are too many files to look at."""
+        return all(each.folders.is_free(most_entries) for each in self._local.values())
+
+    def check_links(self, urls: Iterable[str]) -> None:
+        """Raise `ReadError` if one of these is behind a link that leads out of its prefix."""
+        for url in dict.fromkeys(urls) if self._local else ():
             container = self._local.get(self._prefix_of(url))
             if container is not None:
                 container.folders.check_file(container.key(url))
