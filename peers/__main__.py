@@ -2,7 +2,8 @@
 
 `python -m peers` runs all suites, `python -m peers "zarr: indexing, reader"` that one; `--write` puts the
 table into the page. The tests of zarr come from its source distribution, in the version that is installed;
-those of xarray are in its wheel. `differences.toml` has the tests that do not hold here, with a reason each.
+those of xarray and VirtualiZarr are in their wheels. `differences.toml` has the tests that do not hold here,
+with a reason each.
 """
 
 import json
@@ -28,7 +29,7 @@ asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 faulthandler_timeout = 600
 faulthandler_exit_on_timeout = true
-python_files = test_*.py xarray_backend.py
+python_files = test_*.py xarray_backend.py virtualizarr_files.py
 markers =
     flaky
     network
@@ -46,10 +47,7 @@ class Suite:
     tests: tuple[str, ...]
     door: str = ""
     differences: tuple[str, ...] = ()
-
-    @property
-    def of_zarr(self) -> bool:
-        return self.name.startswith("zarr")
+    plugins: tuple[str, ...] = ()
 
 
 INDEXING = ("tests/test_indexing.py",)
@@ -87,6 +85,14 @@ SUITES = (
         (str(HERE / "xarray_backend.py"),),
         "xarray",
         ("xarray: CF encodings",),
+        ("xarray.tests.conftest",),
+    ),
+    Suite(
+        "virtualizarr: files",
+        "`ingest`: values equal those that xarray reads",
+        (str(HERE / "virtualizarr_files.py"),),
+        differences=("virtualizarr: files",),
+        plugins=("virtualizarr.tests.test_parsers.conftest",),
     ),
 )
 
@@ -121,9 +127,10 @@ def run(suite: Suite, sources: Path) -> Counter[str]:
         "PEERS_DIFFERENCES": json.dumps(differences),
         "PEERS_RESULT": str(result),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-c", str(WORK / "pytest.ini")]
-    command += ["--rootdir", str(sources if suite.of_zarr else HERE), "-p", "through_intarsia"]
-    command += [] if suite.of_zarr else ["-p", "xarray.tests.conftest"]
+    command = [sys.executable, "-m", "pytest", "-q", "-c", str(WORK / "pytest.ini")]
+    for plugin in ("through_intarsia", *suite.plugins):
+        command += ["-p", plugin]
+    command += ["--rootdir", str(HERE)] if suite.plugins else ["--rootdir", str(sources), "-n", "2"]
     print(f"{suite.name} …", flush=True)
     done = subprocess.run(
         [*command, *suite.tests], cwd=sources, env=environment, capture_output=True, text=True
@@ -152,7 +159,7 @@ def table(results: dict[Suite, Counter[str]]) -> str:
         lines.append(
             f"| {peer} | {suite.what} | {counts['passed']:,} | {counts['difference']} | {counts['skipped']} |"
         )
-    versions = ", ".join(f"{name} {version(name)}" for name in ("zarr", "xarray"))
+    versions = ", ".join(f"{name} {version(name)}" for name in ("zarr", "xarray", "virtualizarr"))
     return "\n".join([*lines, "", f"Made by `make peers`, with {versions}.", ""])
 
 
