@@ -46,7 +46,7 @@ from benchmarks.ingest import by_virtualizarr
 from benchmarks.measure import headed, table, with_limits
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
 from intarsia.archives.plan.ingest_plan import FULL
-from intarsia.archives.source_files import Identity, Sources
+from intarsia.archives.source_files import ContentIdentity, Sources
 from intarsia.versions.repository import LOG_ENTRIES
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -142,9 +142,9 @@ class Inventor:
         raise NotImplementedError
 
 
-def invented_identity(sources: Sources, url: str) -> Identity:
+def invented_identity(sources: Sources, url: str) -> ContentIdentity:
     """Of files that are not there: all have one size and one age."""
-    return Identity(10_000_000, datetime(2020, 1, 1, tzinfo=UTC))
+    return ContentIdentity(10_000_000, datetime(2020, 1, 1, tzinfo=UTC))
 
 
 type Written = dict[str, tuple[int, int, int]]

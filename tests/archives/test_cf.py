@@ -10,7 +10,13 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.archives.cf import PACKING, Decoding, decoded_fill_attribute, encoded_fill_attribute, packing_of
+from intarsia.archives.cf import (
+    PACKING,
+    CFDecoding,
+    decoded_fill_attribute,
+    encoded_fill_attribute,
+    packing_of,
+)
 from intarsia.errors import IngestError, PackingError
 from intarsia.manifest.packing import Packing
 
@@ -58,7 +64,7 @@ def packed_variables(draw):
 @given(packed_variables())
 def test_values_types_and_gaps_are_xarrays(variable):
     numbers, attrs = variable
-    decoding = Decoding.of(numbers.dtype, attrs)
+    decoding = CFDecoding.of(numbers.dtype, attrs)
     theirs = decoded_by_xarray(numbers, attrs)
     assert decoding.values == theirs.dtype
     packing = decoding.packing_in(theirs.dtype)
@@ -69,7 +75,7 @@ def test_values_types_and_gaps_are_xarrays(variable):
 @given(packed_variables())
 def test_a_wider_array_holds_the_values_of_the_narrow_one(variable):
     numbers, attrs = variable
-    decoding = Decoding.of(numbers.dtype, attrs)
+    decoding = CFDecoding.of(numbers.dtype, attrs)
     packing = decoding.packing_in(np.dtype("f8"))
     assert not decoding.needs_filters(np.dtype("f8"))
     wide = np.empty(numbers.shape)
@@ -100,7 +106,7 @@ def test_a_wider_array_holds_the_values_of_the_narrow_one(variable):
     ],
 )
 def test_what_a_packing_cannot_do_filters_have_to(dtype, attrs, logical, filters):
-    decoding = Decoding.of(np.dtype(dtype), attrs)
+    decoding = CFDecoding.of(np.dtype(dtype), attrs)
     assert decoding.needs_filters(np.dtype(logical)) == filters
     packing = decoding.packing_in(np.dtype(logical))
     assert (packing is None) == filters
@@ -115,23 +121,23 @@ def test_what_a_packing_cannot_do_filters_have_to(dtype, attrs, logical, filters
 
 
 def test_bools_of_xarray_files_are_bools():
-    assert Decoding.of(np.dtype("i1"), {"dtype": "bool"}).values == np.dtype(bool)
+    assert CFDecoding.of(np.dtype("i1"), {"dtype": "bool"}).values == np.dtype(bool)
 
 
 @pytest.mark.parametrize("attrs", [{"scale_factor": 0.0}, {"scale_factor": "one"}, {"add_offset": np.inf}])
 def test_a_packing_that_cannot_be_undone_is_refused(attrs):
     with pytest.raises(IngestError, match=r"scale_factor|add_offset"):
-        Decoding.of(np.dtype("i2"), attrs)
+        CFDecoding.of(np.dtype("i2"), attrs)
 
 
 def test_a_packing_of_numbers_that_are_too_long_is_refused():
     with pytest.raises(IngestError, match="up to 64 bits"):
-        Decoding.of(np.dtype(np.longdouble), {"scale_factor": 0.5})
+        CFDecoding.of(np.dtype(np.longdouble), {"scale_factor": 0.5})
 
 
 def test_a_fill_value_that_the_type_cannot_hold_never_matches():
-    assert Decoding.of(np.dtype("i2"), {"_FillValue": np.float64(1e20)}).missing == ()
-    assert Decoding.of(np.dtype("i2"), {"missing_value": "none"}).missing == ()
+    assert CFDecoding.of(np.dtype("i2"), {"_FillValue": np.float64(1e20)}).missing == ()
+    assert CFDecoding.of(np.dtype("i2"), {"missing_value": "none"}).missing == ()
 
 
 @pytest.mark.parametrize("value", [np.float32("nan"), np.float32(1e20), np.float32(-9999)])
@@ -154,7 +160,7 @@ def test_the_list_of_packing_attributes_is_what_packing_reads():
 
 def test_big_endian_attributes_are_numbers_like_others():
     scale, offset = np.array([0.5], ">f4")[0], np.array([1.5], ">f4")[0]
-    decoding = Decoding.of(np.dtype("i2"), {"scale_factor": scale, "add_offset": offset})
+    decoding = CFDecoding.of(np.dtype("i2"), {"scale_factor": scale, "add_offset": offset})
     assert decoding.values == np.dtype("f4")
     assert decoding.packing.decode(np.array([4], "i2")) == 3.5
 

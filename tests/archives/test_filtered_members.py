@@ -10,7 +10,7 @@ from zarr.core.buffer.cpu import Buffer
 
 import intarsia
 from intarsia._compat import sync
-from intarsia.archives.cf import Decoding
+from intarsia.archives.cf import CFDecoding
 from intarsia.archives.ledger import read_ledger, write_ledger
 from intarsia.archives.plan.encodings import filters_of
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -31,7 +31,7 @@ def as_it_was(repo, attrs):
             {"name": "shuffle", "configuration": {"element_size": 2}} if "shuffle" in codec["name"] else codec
             for codec in document["codecs"]
         ]
-        filters = filters_of(Decoding.of(np.dtype("i2"), attrs), np.dtype("f8"))
+        filters = filters_of(CFDecoding.of(np.dtype("i2"), attrs), np.dtype("f8"))
         document |= {"data_type": "float64", "fill_value": "NaN", "codecs": [*filters, *own]}
         sync(store.set(f"sst/{name}/zarr.json", Buffer.from_bytes(json.dumps(document).encode())))
         plain = replace(manifest.regions, packing=np.full(len(manifest.regions), NONE))

@@ -5,7 +5,7 @@ import zarr
 from hypothesis import assume, given
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
-from intarsia.archives.cf import Decoding
+from intarsia.archives.cf import CFDecoding
 from intarsia.archives.plan.encodings import SourceEncoding, decoded_number, filters_of
 from intarsia.manifest.data_types import zarr_type
 from tests.archives.test_cf import decoded_by_xarray, packed_variables
@@ -32,7 +32,7 @@ def decoded_by_filters(numbers, decoding, logical=None):
 @given(packed_variables())
 def test_values_types_and_gaps_are_xarrays(variable):
     numbers, attrs = variable
-    decoding = Decoding.of(numbers.dtype, attrs)
+    decoding = CFDecoding.of(numbers.dtype, attrs)
     # xarray looks for fill values after narrowing to float32, where a wide number may no longer be itself
     narrow = decoding.numbers.itemsize < 4 or decoding.numbers == np.dtype("f4")
     assume(narrow or decoding.values == np.dtype("f8"))
@@ -55,7 +55,7 @@ def test_values_types_and_gaps_are_xarrays(variable):
 @given(packed_variables())
 def test_a_single_value_is_decoded_as_the_filters_decode_it(variable):
     numbers, attrs = variable
-    decoding = Decoding.of(numbers.dtype, attrs)
+    decoding = CFDecoding.of(numbers.dtype, attrs)
     whole = decoded_by_filters(numbers, decoding)
     single = np.array([decoded_number(decoding, number) for number in numbers.view(decoding.numbers)])
     assert np.array_equal(whole, single, equal_nan=True)
@@ -64,7 +64,7 @@ def test_a_single_value_is_decoded_as_the_filters_decode_it(variable):
 def test_a_wider_logical_type_keeps_the_roundings_of_the_narrow_one():
     attrs = {"scale_factor": np.float32(0.01), "add_offset": np.float32(273.15), "_FillValue": np.int16(-1)}
     numbers = np.arange(-5, 400, dtype="i2")
-    decoding = Decoding.of(numbers.dtype, attrs)
+    decoding = CFDecoding.of(numbers.dtype, attrs)
     assert decoding.values == np.dtype("f4")
     narrow = decoded_by_filters(numbers, decoding)
     assert np.array_equal(decoded_by_filters(numbers, decoding, "f8"), narrow.astype("f8"), equal_nan=True)

@@ -373,9 +373,9 @@ def test_progress_counts_files_and_the_commit(tmp_path):
 def test_two_that_ingest_at_once_both_succeed(tmp_path, monkeypatch):
     paths, values = series(tmp_path, range(4))
     repo = intarsia.ingest(paths[0], tmp_path / "r", concat_dim="time").repository
-    from intarsia.archives.write_plan import Writer
+    from intarsia.archives.write_plan import PlanWriter
 
-    original, meanwhile = Writer.write, iter([paths[2:]])
+    original, meanwhile = PlanWriter.write, iter([paths[2:]])
 
     def interrupted(writer):
         problems = original(writer)
@@ -383,7 +383,7 @@ def test_two_that_ingest_at_once_both_succeed(tmp_path, monkeypatch):
             intarsia.ingest(others, tmp_path / "r", concat_dim="time")
         return problems
 
-    monkeypatch.setattr(Writer, "write", interrupted)
+    monkeypatch.setattr(PlanWriter, "write", interrupted)
     report = intarsia.ingest([paths[1], paths[3]], repo, concat_dim="time")
     assert [file.status for file in report.files] == ["added", "unchanged"]
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))

@@ -10,7 +10,7 @@ import pytest
 
 import intarsia
 from intarsia.archives import source_files
-from intarsia.archives.source_files import Identity, Sources, url_of
+from intarsia.archives.source_files import ContentIdentity, Sources, url_of
 from intarsia.errors import IngestError, ReadError
 from intarsia.versions.storage_options import for_obstore, source_options
 from tests.archives.files import netcdf
@@ -81,8 +81,8 @@ def test_a_checksum_never_lies_before_the_last_change(tmp_path):
 
 def test_equal_content_has_equal_texts_only():
     moment = Sources().identity(url_of(__file__)).modified
-    assert Identity(1, moment).text != Identity(2, moment).text
-    assert Identity(1, moment, "a").text != Identity(1, moment, "b").text
+    assert ContentIdentity(1, moment).text != ContentIdentity(2, moment).text
+    assert ContentIdentity(1, moment, "a").text != ContentIdentity(1, moment, "b").text
 
 
 def spoilt(how, path):

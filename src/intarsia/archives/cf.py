@@ -31,11 +31,11 @@ FILE_MATTERS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Decoding:
+class CFDecoding:
     """How the stored numbers of one variable become values.
 
     >>> attrs = {"scale_factor": 0.01, "add_offset": 273.15, "_FillValue": -32768}
-    >>> decoding = Decoding.of(np.dtype("i2"), attrs)
+    >>> decoding = CFDecoding.of(np.dtype("i2"), attrs)
     >>> decoding.values, str(decoding)
     (dtype('float64'), '* 0.01 + 273.15; missing -32768')
     """
@@ -91,7 +91,7 @@ class Decoding:
         They are multiplied out in float64. Floats stay what they are, integers become float64.
 
         >>> from intarsia.archives.plan.reconcile import Conversion
-        >>> str(Decoding.of(np.dtype("i2"), {"scale_factor": 0.5}).converted(Conversion(100.0, 5.0)))
+        >>> str(CFDecoding.of(np.dtype("i2"), {"scale_factor": 0.5}).converted(Conversion(100.0, 5.0)))
         '* 50 + 5'
         """
         if not conversion.changes:

@@ -48,7 +48,7 @@ from intarsia.archives.ingest_report import (
 from intarsia.archives.ledger import Ledger, entries_of, read_ledger
 from intarsia.archives.parse import add_coordinates, parse_all, parse_one
 from intarsia.archives.parse_pool import Engine, check_engine
-from intarsia.archives.parsed_file import Failure, ParsedFile, ParseRequest
+from intarsia.archives.parsed_file import ParsedFile, ParseFailure, ParseRequest
 from intarsia.archives.plan.attribute_merging import Rule
 from intarsia.archives.plan.compatibility import IngestRules
 from intarsia.archives.plan.cube import WholeDatasetNeededError
@@ -59,13 +59,13 @@ from intarsia.archives.relocation import accept_restored
 from intarsia.archives.source_files import (
     WILDCARDS,
     Authorized,
-    Identity,
+    ContentIdentity,
     ReferencePermissions,
     Sources,
     local_path,
     url_of,
 )
-from intarsia.archives.write_plan import UncommittedChange, Writer, with_splitting, with_whole_members
+from intarsia.archives.write_plan import PlanWriter, UncommittedChange, with_splitting, with_whole_members
 from intarsia.archives.xarray_check import tree_problem, variable_problems
 from intarsia.display import count_text
 from intarsia.errors import IngestError, RepositoryNotFoundError, VersionNotFoundError, argument
@@ -345,7 +345,7 @@ def default_batch_size(before: int) -> int:
     return max(BATCH_FILES, before // BATCH_SHARE)
 
 
-def bytes_held(result: ParsedFile | Failure) -> int:
+def bytes_held(result: ParsedFile | ParseFailure) -> int:
     """Roughly how much memory a parsed file takes until it is committed."""
     if not isinstance(result, ParsedFile):
         return len(result.reason)
@@ -692,7 +692,7 @@ class DatasetIngestion:
     changed: set[str] = field(init=False, default_factory=set)
     """Files already in the dataset, with different content."""
 
-    restored: dict[str, Identity] = field(init=False, default_factory=dict)
+    restored: dict[str, ContentIdentity] = field(init=False, default_factory=dict)
     """Files with another modification time but the same bytes, and what identifies them now."""
 
     compared: str = field(init=False, default="")
@@ -715,7 +715,7 @@ class DatasetIngestion:
 
     def begin(
         self, session: icechunk.Session | None
-    ) -> tuple[dict[str, None], Iterator[ParsedFile | Failure]]:
+    ) -> tuple[dict[str, None], Iterator[ParsedFile | ParseFailure]]:
         """Compare files with the dataset as it is in a session; returns those to parse, and what is found."""
         dims: tuple[str, ...] = ()
         if session is not None:
@@ -739,7 +739,7 @@ class DatasetIngestion:
         self.unchanged |= self.restored.keys()
         self.changed = set(states) - self.unchanged
 
-    def _parse(self, urls: list[str], known_dims: tuple[str, ...]) -> Iterator[ParsedFile | Failure]:
+    def _parse(self, urls: list[str], known_dims: tuple[str, ...]) -> Iterator[ParsedFile | ParseFailure]:
         """Parse every file; if no dimensions were named, their coordinates determine them."""
         results = parse_all(urls, self.sources, self.request, self.parser, self.engine)
         if self.request.dims or not urls:
@@ -752,7 +752,7 @@ class DatasetIngestion:
             return
         dims = known_dims or find_concat_dims(files, self.rules.tolerance, self.rules.convert_units)
         if not dims:
-            failed = next((each for each in found if isinstance(each, Failure)), None)
+            failed = next((each for each in found if isinstance(each, ParseFailure)), None)
             why = "the files do not differ in any coordinate" if len(files) > 1 else "there is only one file"
             if failed is not None:
                 why = f"{failed.url}: {failed.reason}.\n  Without it, {why}"
@@ -763,13 +763,13 @@ class DatasetIngestion:
             self.request, dims=(*dims, *(dim for dim in self.coordinate_sources if dim not in dims))
         )
         for each in found:
-            again = each if isinstance(each, Failure) else assign_roles(each, self.request)
+            again = each if isinstance(each, ParseFailure) else assign_roles(each, self.request)
             yield again or parse_one(each.url, self.sources, self.request, self.parser)
 
-    def take(self, parsed: ParsedFile | Failure) -> int:
+    def take(self, parsed: ParsedFile | ParseFailure) -> int:
         """Put a parsed file where it belongs; returns roughly how much memory it takes."""
         if parsed.url in self.unreadable:
-            parsed = Failure(parsed.url, self.unreadable[parsed.url])
+            parsed = ParseFailure(parsed.url, self.unreadable[parsed.url])
         result = add_coordinates(parsed, self.request.dims, self.coordinate_sources)
         if isinstance(result, ParsedFile) and result.url in self.unchanged:
             self.again.append(result)
@@ -810,7 +810,7 @@ class DatasetIngestion:
     def write(self, store: Any) -> bool:
         """Write the plan; returns whether everything in it opens. What does not is removed from the files."""
         plan, dataset = self.planned, self.dataset
-        writer = Writer(store, self.group, plan, dataset, self.sources, self.parser, self.request.group)
+        writer = PlanWriter(store, self.group, plan, dataset, self.sources, self.parser, self.request.group)
         problems = writer.write()
         before = [*dataset.plain, *dataset.logical_groups]
         written = dict.fromkeys((*plan.coordinates, *plan.static, *plan.arrays))
@@ -883,7 +883,7 @@ def remove(
             )
         request, rules = ParseRequest(dataset.ledger.dims), IngestRules(stacks=known_stacks(dataset))
         plan = plan_ingest((), dataset, request, rules, removed=gone)
-        problems = Writer(safe_store(session.store), group, plan, dataset, Sources()).write()
+        problems = PlanWriter(safe_store(session.store), group, plan, dataset, Sources()).write()
         if problems:
             raise IngestError(f"without these files the dataset cannot be written: {problems}")
         commit.message = message or f"remove {count_text(len(gone), 'file')}"

@@ -26,7 +26,7 @@ from intarsia.logical.hierarchy import LEDGER
 from intarsia.manifest.region_table import RegionTable
 
 if TYPE_CHECKING:
-    from intarsia.archives.source_files import Identity
+    from intarsia.archives.source_files import ContentIdentity
     from intarsia.manifest.region_table import Ints
 
 
@@ -94,15 +94,15 @@ class Ledger:
         return {name for a, b in ends for name in self.variables[a:b]}
 
 
-def is_moved(url: str, identity: Identity, source: str, content: str) -> bool:
+def is_moved(url: str, identity: ContentIdentity, source: str, content: str) -> bool:
     """Whether a file looks like the source `source`, which had this content according to the ledger.
 
     Both have the same size, and the same fingerprint, the same bytes or the same name.
 
-    >>> from intarsia.archives.source_files import Identity
-    >>> is_moved("s3://new/a.nc", Identity(7, None), "s3://old/a.nc", "7 2002-06-01T00:00:00+00:00")
+    >>> from intarsia.archives.source_files import ContentIdentity
+    >>> is_moved("s3://new/a.nc", ContentIdentity(7, None), "s3://old/a.nc", "7 2002-06-01T00:00:00+00:00")
     True
-    >>> is_moved("s3://new/b.nc", Identity(7, None), "s3://old/a.nc", "7 2002-06-01T00:00:00+00:00")
+    >>> is_moved("s3://new/b.nc", ContentIdentity(7, None), "s3://old/a.nc", "7 2002-06-01T00:00:00+00:00")
     False
     """
     text, digest = split_entry(content)

@@ -18,7 +18,13 @@ from intarsia.archives.formats import grib, hdf5, kerchunk, n5, netcdf3, tiff, z
 from intarsia.archives.formats.format import Format
 from intarsia.archives.formats.virtualizarr import VirtualFormat
 from intarsia.archives.parse_pool import Engine, parse_with
-from intarsia.archives.parsed_file import Failure, ParsedFile, ParsedVariable, ParseRequest, rename_variables
+from intarsia.archives.parsed_file import (
+    ParsedFile,
+    ParsedVariable,
+    ParseFailure,
+    ParseRequest,
+    rename_variables,
+)
 from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.preprocess import encode_coordinates, run_preprocess
@@ -77,12 +83,14 @@ def _format_for(parser: Any, group: str) -> Format:
     return VirtualFormat(type(parser).__name__, parser, group)
 
 
-def parse_one(url: str, sources: Sources, request: ParseRequest, parser: Any = None) -> ParsedFile | Failure:
+def parse_one(
+    url: str, sources: Sources, request: ParseRequest, parser: Any = None
+) -> ParsedFile | ParseFailure:
     """Parse one file; what is wrong with it is returned, not raised."""
     try:
         before = sources.identity(url)
         if before.size == 0:
-            return Failure(url, "the file is empty")
+            return ParseFailure(url, "the file is empty")
         with sources.held(url, before.size if parser is None else sys.maxsize):
             format = format_of(url, sources, parser, request.group)
             digest = sources.digest(url, before) if parser is None else ""
@@ -97,13 +105,13 @@ def parse_one(url: str, sources: Sources, request: ParseRequest, parser: Any = N
 
             parsed = parse(request) if request.preprocess is None else run_preprocess(parse, request)
         if parsed.identity != before:
-            return Failure(url, "the file changed while it was read")
+            return ParseFailure(url, "the file changed while it was read")
         problem = _beyond_the_end(parsed) or _unwritable_names(parsed) or _bottomless(parsed)
         problem = problem or _immense(parsed)
         parsed.identity = replace(parsed.identity, digest=digest)
-        return Failure(url, problem) if problem else parsed
+        return ParseFailure(url, problem) if problem else parsed
     except Exception as error:
-        return Failure(url, failure_text(error))
+        return ParseFailure(url, failure_text(error))
 
 
 def _parse_group(url: str, sources: Sources, request: ParseRequest, path: str) -> ParsedFile:
@@ -209,7 +217,7 @@ def _containers(values: Iterable[Any]) -> list[Any]:
 
 def parse_all(
     urls: list[str], sources: Sources, request: ParseRequest, parser: Any = None, engine: Engine = None
-) -> Iterator[ParsedFile | Failure]:
+) -> Iterator[ParsedFile | ParseFailure]:
     """Parse every file, in the order of `urls`.
 
     By default, remote files are parsed in threads, and many local ones in processes. What the caller wrote, a
@@ -228,7 +236,7 @@ def parse_all(
 
 def _parse_some(
     urls: Sequence[str], sources: Sources, request: ParseRequest, parser: Any
-) -> list[ParsedFile | Failure]:
+) -> list[ParsedFile | ParseFailure]:
     """Parse some files; grids that they share are one object, which is sent once."""
     known: dict[bytes, Any] = {}
     results = [parse_one(url, sources, request, parser) for url in urls]
@@ -255,11 +263,11 @@ def _keep_once(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
 
 
 def add_coordinates(
-    result: ParsedFile | Failure, dims: tuple[str, ...],
+    result: ParsedFile | ParseFailure, dims: tuple[str, ...],
     coordinate_sources: Mapping[str, Callable[[ParsedFile], Any]],
-) -> ParsedFile | Failure:  # fmt: skip
+) -> ParsedFile | ParseFailure:  # fmt: skip
     """Give a file that is one step of a dimension the axis that it lacks; and every file its coordinates."""
-    if isinstance(result, Failure):
+    if isinstance(result, ParseFailure):
         return result
     _name_units_of_bounds(result)
     _unpack_narrow(result)
@@ -268,7 +276,7 @@ def add_coordinates(
             known = [each for variable in result.variables.values() for each in variable.dims]
             has_coordinate = dim in coordinate_sources or dim in result.variables
             if not has_coordinate and is_misspelt(dim, known):
-                return Failure(result.url, f"it has no dimension {dim!r}: {names_text(dim, known)}")
+                return ParseFailure(result.url, f"it has no dimension {dim!r}: {names_text(dim, known)}")
             for variable in result.variables.values():
                 if variable.role == "data":
                     _with_new_axis(variable, dim)
@@ -280,11 +288,11 @@ def add_coordinates(
         try:
             value = source(result)
         except Exception as error:
-            return Failure(result.url, f"its {dim!r} cannot be determined: {error}")
+            return ParseFailure(result.url, f"its {dim!r} cannot be determined: {error}")
         if value is not None:
             result.variables[dim] = _coordinate(dim, value)
         elif dim not in result.variables:
-            return Failure(
+            return ParseFailure(
                 result.url,
                 f"its {dim!r} cannot be determined: it has none, and None was given for it",
             )

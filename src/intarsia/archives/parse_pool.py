@@ -29,7 +29,7 @@ from intarsia.errors import IngestError
 from intarsia.parallel import Client, check_client, result_of
 
 if TYPE_CHECKING:
-    from intarsia.archives.parsed_file import Failure, ParsedFile
+    from intarsia.archives.parsed_file import ParsedFile, ParseFailure
 
 type Engine = int | Client | None
 """A number of threads, a `dask.distributed.Client`, or an executor of `concurrent.futures`."""
@@ -75,7 +75,7 @@ dask.distributed.Client, or an executor of concurrent.futures
     return engine
 
 
-type Parse = Callable[[Sequence[str]], list[ParsedFile | Failure]]
+type Parse = Callable[[Sequence[str]], list[ParsedFile | ParseFailure]]
 
 
 def parse_with(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool) -> Iterator[Any]:
@@ -171,7 +171,7 @@ def _words(task: Sequence[str]) -> str:
     return f"It was parsing {task[0]}{more}.\n  What is committed stays; ingest again to continue"
 
 
-def _do(_run: str, parse: Parse, urls: Sequence[str]) -> list[ParsedFile | Failure]:
+def _do(_run: str, parse: Parse, urls: Sequence[str]) -> list[ParsedFile | ParseFailure]:
     return parse(urls)
 
 

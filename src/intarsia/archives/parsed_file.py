@@ -13,7 +13,7 @@ from intarsia.display import is_misspelt, names_text
 from intarsia.errors import IngestError, argument
 
 if TYPE_CHECKING:
-    from intarsia.archives.source_files import Identity
+    from intarsia.archives.source_files import ContentIdentity
 
 
 type Role = Literal["data", "concat", "static"]
@@ -233,7 +233,7 @@ class ParsedFile:
     """One source file."""
 
     url: str
-    identity: Identity
+    identity: ContentIdentity
     """Identifies the content that it had when it was parsed."""
 
     format: str
@@ -252,7 +252,7 @@ class ParsedFile:
     groups: tuple[str, ...] = ()
     """The groups below that hold variables; listed if there is no data along the dimensions."""
 
-    referenced: Identity | None = None
+    referenced: ContentIdentity | None = None
     """Identifies the content of the files that a file of references points to."""
 
     def lengths(self, dim: str) -> dict[str, int]:
@@ -316,7 +316,7 @@ def rename_mentions(attrs: Mapping[str, Any], now: Mapping[str, str]) -> dict[st
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ParseFailure:
     """A file that could not be parsed."""
 
     url: str
@@ -354,7 +354,7 @@ def with_names_of(variable: ParsedVariable, dims: tuple[str, ...], kept: Iterabl
         variable.seen = dims
 
 
-class Roles(NamedTuple):
+class VariableRoles(NamedTuple):
     """What becomes of the variables of a file."""
 
     roles: dict[str, Role]
@@ -365,7 +365,7 @@ class Roles(NamedTuple):
     """The dimensions that grow from file to file and that this file lacks: it is one step of each."""
 
 
-def roles(variables: Mapping[str, ParsedVariable], request: ParseRequest) -> Roles:
+def roles(variables: Mapping[str, ParsedVariable], request: ParseRequest) -> VariableRoles:
     """The role of every variable of a file; the request has the names of the file.
 
     Variables along all dimensions are data, unless they are coordinates or are named in CF attributes.
@@ -414,7 +414,9 @@ def roles(variables: Mapping[str, ParsedVariable], request: ParseRequest) -> Rol
             taken[name] = "concat"
         else:
             taken[name] = "static"
-    return Roles(taken, {name: reason for name, reason in left_out.items() if name in needed}, new_dims)
+    return VariableRoles(
+        taken, {name: reason for name, reason in left_out.items() if name in needed}, new_dims
+    )
 
 
 def _mentioned(variables: Iterable[ParsedVariable]) -> set[str]:

@@ -22,7 +22,7 @@ import zarr
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table, safe_store
 from intarsia.archives.ingest_report import shown_items
 from intarsia.archives.ledger import Ledger, read_ledger, write_ledger
-from intarsia.archives.source_files import Identity, Sources, find_identities, split_entry, url_of
+from intarsia.archives.source_files import ContentIdentity, Sources, find_identities, split_entry, url_of
 from intarsia.archives.write_plan import UncommittedChange
 from intarsia.display import count_text
 from intarsia.errors import IngestError
@@ -107,7 +107,7 @@ def relocate(
 
 
 def accept_restored(
-    repo: icechunk.Repository, restored: Mapping[str, Identity], branch: str, sources: Sources
+    repo: icechunk.Repository, restored: Mapping[str, ContentIdentity], branch: str, sources: Sources
 ) -> icechunk.Repository:
     """Make a repository accept sources with another time and the same bytes as before."""
     places = {url: url for url in restored}
@@ -118,7 +118,7 @@ def accept_restored(
 
 def _relocated(
     opened: icechunk.Repository, places: Mapping[str, str], branch: str, sources: Sources,
-    message: str | None, restored: Mapping[str, Identity] | None = None,
+    message: str | None, restored: Mapping[str, ContentIdentity] | None = None,
 ) -> Relocation:  # fmt: skip
     commit = Commit(opened, branch, message or "relocate")
     done = Relocation(0, 0, 0, "")
@@ -152,13 +152,13 @@ class _Move:
     store: Any
     places: Mapping[str, str]
     sources: Sources
-    restored: Mapping[str, Identity] = field(default_factory=dict)
+    restored: Mapping[str, ContentIdentity] = field(default_factory=dict)
     """Files whose bytes were all compared, and what identified them then."""
 
     now: dict[str, str] = field(default_factory=dict)
     """The new URL of every source, and of every other referenced file."""
 
-    identities: dict[str, Identity] = field(default_factory=dict)
+    identities: dict[str, ContentIdentity] = field(default_factory=dict)
     """The identities of the files at their new URLs."""
 
     tables: dict[str, ChunkTable] = field(default_factory=dict)

@@ -86,7 +86,7 @@ def local_path(url: str) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ContentIdentity:
     """What distinguishes one content of a source from another."""
 
     size: int
@@ -135,11 +135,11 @@ def split_entry(entry: str) -> tuple[str, str]:
     return text, digest
 
 
-def identity_in(url: str, meta: Any) -> Identity:
+def identity_in(url: str, meta: Any) -> ContentIdentity:
     """What identifies an object, from what its store says about it."""
     # Icechunk strips the quotes from an ETag: only S3 accepts it like that
     etag = (meta["e_tag"] or "").strip('"') if scheme_of(url) == "s3" else ""
-    return Identity(meta["size"], meta["last_modified"], etag or None)
+    return ContentIdentity(meta["size"], meta["last_modified"], etag or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +286,7 @@ class Sources:
                 "file, or use a server that answers with 206 Partial Content"
             ) from None
 
-    def identity(self, url: str) -> Identity:
+    def identity(self, url: str) -> ContentIdentity:
         """What identifies the content of a file, or of everything under a directory."""
         path = local_path(url)
         if path is not None:
@@ -295,7 +295,7 @@ class Sources:
                 return self._identity_of_tree(url)
             moment = datetime.fromtimestamp(status.st_mtime_ns // 10**9, tz=UTC)
             moment += timedelta(microseconds=status.st_mtime_ns % 10**9 // 1000)
-            return Identity(status.st_size, moment)
+            return ContentIdentity(status.st_size, moment)
         store, inside = self.resolve(url)
         try:
             meta = import_extra("obstore", "virtual").head(store, inside)
@@ -303,7 +303,7 @@ class Sources:
             return self._identity_of_tree(url)
         return identity_in(url, meta)
 
-    def _identity_of_tree(self, url: str) -> Identity:
+    def _identity_of_tree(self, url: str) -> ContentIdentity:
         store, inside = self.resolve(url)
         sizes, moments = 0, []
         for batch in import_extra("obstore", "virtual").list(store, inside):
@@ -311,9 +311,9 @@ class Sources:
             moments += [meta["last_modified"] for meta in batch]
         if not moments:
             raise FileNotFoundError(f"there is nothing at {url}")
-        return Identity(sizes, max(moments))
+        return ContentIdentity(sizes, max(moments))
 
-    def digest(self, url: str, identity: Identity) -> str:
+    def digest(self, url: str, identity: ContentIdentity) -> str:
         """The digest of a small file's bytes if only its time tells it from others; otherwise empty."""
         path = local_path(url)
         if identity.etag is not None or identity.size > WHOLE_BYTES or (path is not None and path.is_dir()):
@@ -497,11 +497,11 @@ def source_states(sources: Sources, entries: Mapping[str, str]) -> dict[str, Sta
     return {url: state(url) for url in texts}
 
 
-def find_identities(sources: Sources, urls: Iterable[str]) -> dict[str, Identity | Exception]:
+def find_identities(sources: Sources, urls: Iterable[str]) -> dict[str, ContentIdentity | Exception]:
     """What identifies the content of each source, or why it cannot be found out."""
     failures = import_extra("obstore.exceptions", "virtual").BaseError
 
-    def ask(url: str) -> Identity | Exception:
+    def ask(url: str) -> ContentIdentity | Exception:
         try:
             return sources.identity(url)
         except (OSError, failures) as error:
@@ -522,11 +522,11 @@ def for_each[R](urls: Iterable[str], function: Callable[[str], R]) -> dict[str, 
     return {name: results[name] for name in names}
 
 
-def find_restored(sources: Sources, entries: Mapping[str, str]) -> dict[str, Identity]:
+def find_restored(sources: Sources, entries: Mapping[str, str]) -> dict[str, ContentIdentity]:
     """Changed sources that hold the same bytes as before, with what identifies them now."""
     failures = import_extra("obstore.exceptions", "virtual").BaseError
 
-    def same(url: str) -> Identity | None:
+    def same(url: str) -> ContentIdentity | None:
         text, digest = split_entry(entries[url])
         try:
             identity = sources.identity(url)
@@ -575,7 +575,7 @@ def _fingerprints_of(sources: Sources, urls: list[str]) -> dict[str, str]:
     """Fingerprints of individual objects; if many are in one place, from a listing."""
     fingerprints = _listed(sources, urls)
     for url, identity in find_identities(sources, [url for url in urls if url not in fingerprints]).items():
-        if isinstance(identity, Identity):
+        if isinstance(identity, ContentIdentity):
             fingerprints[url] = identity.text
         elif not isinstance(identity, FileNotFoundError):
             raise IngestError(f"{url} cannot be reached: {identity}") from identity

@@ -78,7 +78,7 @@ class UncommittedChange:
 
 
 @dataclass(frozen=True)
-class Writer:
+class PlanWriter:
     """Puts everything in a plan into one session; the caller commits it."""
 
     store: Any

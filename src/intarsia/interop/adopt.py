@@ -24,7 +24,7 @@ from intarsia import logical
 from intarsia._compat import ArrayV3Metadata, is_regular, manifest_table, sync
 from intarsia.archives.formats.virtualizarr import specified_codec
 from intarsia.archives.formats.zarr import v2_to_v3_metadata
-from intarsia.archives.source_files import Identity, Sources, local_path, url_of
+from intarsia.archives.source_files import ContentIdentity, Sources, local_path, url_of
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.display import bounds_text
 from intarsia.engine.fetch.symlinks import refuse_links_out
@@ -40,7 +40,7 @@ from intarsia.errors import (
 )
 from intarsia.extras import import_extra
 from intarsia.interop.node_copies import ArrayDescription, open_source, removed_on_failure
-from intarsia.logical.chunk_copies import Move, copy_chunks
+from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.staging import clean_up
 from intarsia.manifest.box import BoundsLike, chunk_grid, element_bounds
@@ -131,7 +131,7 @@ class _References(NamedTuple):
     locations: list[str]
     offsets: np.ndarray[Any, Any]
     lengths: np.ndarray[Any, Any]
-    identity: Identity | None
+    identity: ContentIdentity | None
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def _from_manifest(source: Any, sources: Sources) -> _SourceArray:
     locations = [str(path) if n else "" for path, n in zip(paths.ravel().tolist(), lengths, strict=True)]
     identities = [sources.identity(url) for url in dict.fromkeys(locations) if url]
     moments = [one.modified for one in identities if one.modified is not None]
-    identity = Identity(0, max(moments)) if moments and len(moments) == len(identities) else None
+    identity = ContentIdentity(0, max(moments)) if moments and len(moments) == len(identities) else None
     references = _References(locations, np.ascontiguousarray(offsets.ravel()), lengths, identity)
     description = ArrayDescription.of_metadata(source.metadata)
     document = _as_member(source.metadata)
@@ -380,7 +380,7 @@ def _write_member(array: LogicalArray, origin: _SourceArray, name: str) -> None:
     indices: Iterable[tuple[int, ...]] = np.ndindex(origin.grid)
     if origin.stored.metadata.zarr_format == 3:
         indices = stored_indices(origin.stored)
-    copy_chunks(origin.stored, member, [Move(index, index) for index in indices])
+    copy_chunks(origin.stored, member, [ChunkMove(index, index) for index in indices])
 
 
 def _refer(store_path: StorePath, references: _References, origin: _SourceArray) -> None:

@@ -22,7 +22,7 @@ from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.reader import Reader
 from intarsia.errors import CodecConfigurationError
 from intarsia.interop.node_copies import ArrayDescription, removed_on_failure
-from intarsia.logical.chunk_copies import Move, copy_chunks
+from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.box import Box
@@ -87,7 +87,7 @@ def _copy_with_header(
     """Copy the chunks of a region, each behind the header that names its codecs; returns those not stored."""
     codec = next(c for c in _codecs(fused) if isinstance(c, ConditionalCodec))
     header = default_buffer_prototype().buffer.from_bytes(mask.to_bytes(codec.header_bytes, "little"))
-    moves = [Move(*pair) for pair in zip(row.member_box.indices(), row.box.indices(), strict=True)]
+    moves = [ChunkMove(*pair) for pair in zip(row.member_box.indices(), row.box.indices(), strict=True)]
     return copy_chunks(member, fused, moves, lambda chunk: header + chunk)
 
 
@@ -136,7 +136,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
             chain = [*codecs[:-1], *(c for i, c in enumerate(codec.codecs) if mask >> i & 1)]
             name, member = logical.create_member(array.shape, Encoding(chain))
             chunks = (bitmasks == mask).filled(False)
-            moves = [Move(cell, cell) for cell in map(tuple, np.argwhere(chunks).tolist())]
+            moves = [ChunkMove(cell, cell) for cell in map(tuple, np.argwhere(chunks).tolist())]
             copy_chunks(array, member, moves, lambda chunk: chunk[codec.header_bytes :])
             rows += [Row(len(names), box, box.start) for box in _boxes(chunks)]
             names.append(name)

@@ -18,7 +18,7 @@ from intarsia.errors import ReadError
 type Index = tuple[int, ...]
 
 
-class Move(NamedTuple):
+class ChunkMove(NamedTuple):
     """One stored chunk to be moved."""
 
     source: Index
@@ -48,7 +48,7 @@ def chunk_refs(store: icechunk.IcechunkStore, path: str) -> dict[Index, ChunkRef
 def copy_chunks(
     source: zarr.Array[Any],
     target: zarr.Array[Any],
-    moves: Sequence[Move],
+    moves: Sequence[ChunkMove],
     change: Callable[[Buffer], Buffer] | None = None,
 ) -> list[Index]:
     """Copy stored chunks; where the source has none, the target has none afterwards. Returns those places.
@@ -59,7 +59,7 @@ def copy_chunks(
     >>> a = zarr.create_array({}, shape=4, chunks=2, dtype="u1")
     >>> a[:] = [1, 2, 3, 4]
     >>> b = zarr.create_array({}, shape=4, chunks=2, dtype="u1")
-    >>> copy_chunks(a, b, [Move((0,), (1,))])
+    >>> copy_chunks(a, b, [ChunkMove((0,), (1,))])
     []
     >>> b[:].tolist()
     [0, 0, 1, 2]
@@ -78,13 +78,13 @@ def copy_chunks(
 async def _copy(
     source: zarr.Array[Any],
     target: zarr.Array[Any],
-    moves: list[Move],
+    moves: list[ChunkMove],
     change: Callable[[Buffer], Buffer] | None,
 ) -> list[Index]:
     reader, writer = source.store, target.store
     missing: list[Index] = []
 
-    async def copy(move: Move) -> None:
+    async def copy(move: ChunkMove) -> None:
         value = await reader.get(_key(source, move.source), default_buffer_prototype())
         if value is None:
             missing.append(move.target)
@@ -101,7 +101,7 @@ def _key(array: zarr.Array[Any], index: Index) -> str:
 
 
 def _refer(
-    source: zarr.Array[Any], target: zarr.Array[Any], moves: list[Move], refs: dict[Index, Any]
+    source: zarr.Array[Any], target: zarr.Array[Any], moves: list[ChunkMove], refs: dict[Index, Any]
 ) -> None:
     """Copy references. Icechunk does not give out checksums, so each source is read once, which checks the
     old reference, and the new one is valid from now on."""

@@ -22,7 +22,7 @@ from intarsia.errors import (
     ShapeError,
 )
 from intarsia.logical.append import AppendPlan
-from intarsia.logical.chunk_copies import Move, copy_chunks
+from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.logical.encoding import Encoding, encoding_of
 from intarsia.logical.staging import Reservation, check_shape, lattice_box, reserve_regions
 from intarsia.manifest.box import BoundsLike, Box, parse_shape
@@ -278,5 +278,5 @@ def _copy_over(logical: LogicalArrayHandle, base: Row, row: Row) -> None:
     if needed != target.shape:
         target.resize(needed)
     origin, goal = _chunks(logical, source, row), _chunks(logical, target, there)
-    moves = [Move(index, place) for index, place in zip(origin.indices(), goal.indices(), strict=True)]
+    moves = [ChunkMove(index, place) for index, place in zip(origin.indices(), goal.indices(), strict=True)]
     copy_chunks(source, target, moves)

@@ -65,7 +65,7 @@ def convention(version: int) -> dict[str, str]:
 Size = Annotated[int, Meta(ge=0)]
 
 
-class Columns(Struct, forbid_unknown_fields=True):
+class RegionColumns(Struct, forbid_unknown_fields=True):
     """The regions as columns in the attributes."""
 
     member: list[int]
@@ -77,7 +77,7 @@ class Columns(Struct, forbid_unknown_fields=True):
     layer: list[int] | UnsetType = UNSET
 
 
-class Document(Struct, forbid_unknown_fields=True):
+class ManifestDocument(Struct, forbid_unknown_fields=True):
     """The grammar of a manifest; only version 2 has the fields that may be absent."""
 
     version: int
@@ -88,12 +88,12 @@ class Document(Struct, forbid_unknown_fields=True):
     fill_value: Any
     dimension_names: Annotated[list[str | None], Meta(max_length=MAX_AXES)] | None
     members: list[Any]
-    regions: str | Columns
+    regions: str | RegionColumns
     packings: dict[str, Any] | UnsetType = UNSET
     views: list[Any] | UnsetType = UNSET
 
 
-def parse_document(document: object) -> Document:
+def parse_document(document: object) -> ManifestDocument:
     """The fields of a manifest; raises everything that is wrong with them at once."""
     if not isinstance(document, Mapping):
         problem = f"the attribute {MANIFEST_KEY!r} holds {type(document).__name__}, not an object"
@@ -102,7 +102,7 @@ def parse_document(document: object) -> Document:
     if type(version) is int and version not in VERSIONS:
         raise ManifestVersionError(version, max(VERSIONS))
     try:
-        parsed: Document | None = decode(document, Document, ValueError)
+        parsed: ManifestDocument | None = decode(document, ManifestDocument, ValueError)
         problems = []
     except ValueError:
         parsed, problems = None, [*_problems_of_fields(document)]
@@ -116,7 +116,7 @@ def parse_document(document: object) -> Document:
 
 def _problems_of_fields(document: Mapping[str, Any]) -> Iterator[str]:
     """Fields that are unknown, missing, or of another type."""
-    fields = {field.name: field for field in structs.fields(Document)}
+    fields = {field.name: field for field in structs.fields(ManifestDocument)}
     yield from (f"{name!s:.200}: there is no such field" for name in document if name not in fields)
     for name, field in fields.items():
         if name in document:
@@ -141,17 +141,17 @@ def problems_of_names(members: Any, table: Any = None) -> list[str]:
     return problems or ["members: a name is listed twice"] * (len(set(listed)) != len(listed))
 
 
-def _problems_of_version(document: Document) -> Iterator[str]:
+def _problems_of_version(document: ManifestDocument) -> Iterator[str]:
     if document.version == 1:
         later = [(name, getattr(document, name)) for name in ("packings", "views")]
-        if isinstance(document.regions, Columns):
+        if isinstance(document.regions, RegionColumns):
             later += [(f"regions.{name}", getattr(document.regions, name)) for name in MORE_COLUMNS]
         for name, value in later:
             if value is not UNSET:
                 yield f"{name}: only a manifest of version 2 has this field"
 
 
-def _problems_of_axes(document: Document) -> Iterator[str]:
+def _problems_of_axes(document: ManifestDocument) -> Iterator[str]:
     """Fields that disagree about the axes, or have more elements than can be counted."""
     for name in ("chunk_shape", "dimension_names"):
         axes = getattr(document, name)
@@ -181,7 +181,7 @@ def parse_fields(
     if read is not None:
         regions = RegionTable.later(lambda: read().regions)
         replicas = RegionTable.later(lambda: read().replicas)
-    elif isinstance(parsed.regions, Columns):
+    elif isinstance(parsed.regions, RegionColumns):
         columns, problems = _listed_columns(parsed.regions, len(parsed.shape))
         if not problems:
             regions = RegionTable.of(**columns)
@@ -230,7 +230,7 @@ def parse_fields(
     }
 
 
-def _read_table(document: Document, table: Any) -> Ints:
+def _read_table(document: ManifestDocument, table: Any) -> Ints:
     """The rows of the array beside the members; its shape is checked before it is read."""
     width, name = 1 + 3 * len(document.shape), document.regions
     cells = prod(-(-n // c) for n, c in zip(document.shape, document.chunk_shape, strict=True))
@@ -253,7 +253,7 @@ def _read_table(document: Document, table: Any) -> Ints:
     return rows
 
 
-def _listed_columns(regions: Columns, ndim: int) -> tuple[dict[str, Ints], list[str]]:
+def _listed_columns(regions: RegionColumns, ndim: int) -> tuple[dict[str, Ints], list[str]]:
     """The columns of the region table as arrays; those of version 2 only if they are present."""
     columns: dict[str, Ints] = {}
     problems = []

@@ -14,7 +14,7 @@ from intarsia._compat import sync
 from intarsia._icechunk import safe_store
 from intarsia.display import Listing
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
-from intarsia.logical.chunk_copies import Move, chunk_refs, copy_chunks
+from intarsia.logical.chunk_copies import ChunkMove, chunk_refs, copy_chunks
 from intarsia.logical.hierarchy import open_group
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.manifest.document import MANIFEST_KEY, new_name
@@ -265,7 +265,9 @@ def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str
     present = chunk_refs(tx.store, target_path) if exists else {}
     sync(_drop(tx.store, target_path, sorted(present.keys() - target_refs.keys())))
     sync(_copy_metadata(session.store, source, tx.store, target_path))
-    moves = [Move(index, index) for index in sorted(target_refs) if target_refs[index] != present.get(index)]
+    moves = [
+        ChunkMove(index, index) for index in sorted(target_refs) if target_refs[index] != present.get(index)
+    ]
     copy_chunks(_array(session.store, source, "r"), _array(tx.store, target_path, "r+"), moves)
     return target
 

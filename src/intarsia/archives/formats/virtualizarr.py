@@ -15,7 +15,7 @@ from intarsia._compat import manifest_table, parsed_group
 from intarsia.archives.cf import decoded_fill_attribute, load_values
 from intarsia.archives.formats.format import Format
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
-from intarsia.archives.source_files import Identity, Sources, folder_of, local_path, local_url
+from intarsia.archives.source_files import ContentIdentity, Sources, folder_of, local_path, local_url
 from intarsia.engine.fetch.symlinks import links_below
 from intarsia.errors import IngestError
 from intarsia.manifest.box import chunk_grid
@@ -167,7 +167,7 @@ def parser_error_text(error: Exception) -> str:
     return f"one of its arrays has a chunk outside of its shape ({text})" if outside else text
 
 
-def _elsewhere(parsed: ParsedFile, sources: Sources) -> Identity | None:
+def _elsewhere(parsed: ParsedFile, sources: Sources) -> ContentIdentity | None:
     """What identifies the files that a file of references points to; None if it points only to itself."""
     urls = {
         location
@@ -179,7 +179,7 @@ def _elsewhere(parsed: ParsedFile, sources: Sources) -> Identity | None:
     identities = [sources.identity(location) for location in sorted(urls)]
     moments = [identity.modified for identity in identities if identity.modified is not None]
     complete = len(moments) == len(identities)
-    return Identity(sum(identity.size for identity in identities), max(moments) if complete else None)
+    return ContentIdentity(sum(identity.size for identity in identities), max(moments) if complete else None)
 
 
 def _is_directly_below(url: str, folder: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.archives.cf import Decoding, json_attributes
+from intarsia.archives.cf import CFDecoding, json_attributes
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping, with_names_of
 from intarsia.archives.plan import reconcile
 from intarsia.archives.plan.attribute_merging import AttributeMerger
@@ -136,7 +136,7 @@ class Expectations:
         """Where the steps of axes are that are in another order than expected, by URL and dimension."""
         self.converted: set[tuple[str, str]] = set()
         """What is converted to the dataset's units, by URL and variable."""
-        self._decodings: dict[tuple[str, str], Decoding] = {}
+        self._decodings: dict[tuple[str, str], CFDecoding] = {}
         for name, logical in dataset.logical_groups.items():
             manifest = logical.manifest
             dims = tuple(str(each) for each in manifest.dimension_names or ())
@@ -422,12 +422,12 @@ class Expectations:
         )
         return reconcile.type_problem(name, decoding.values, dtype, known.source, fixed=fixed)
 
-    def decode(self, url: str, name: str, variable: ParsedVariable) -> Decoding:
+    def decode(self, url: str, name: str, variable: ParsedVariable) -> CFDecoding:
         """How the numbers of a file's variable become values, in the units of the dataset."""
         if (url, name) not in self._decodings:
             known = self.data.get(name) or self._sibling(name)
             nulls = self.rules.nulls if known is None else known.nulls
-            self._decodings[url, name] = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
+            self._decodings[url, name] = CFDecoding.of(variable.dtype, variable.attrs, nulls=nulls)
         return self._decodings[url, name]
 
     def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:

@@ -17,7 +17,7 @@ from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
 from zarr.dtype import ZDType
 from zarr.registry import get_codec_class
 
-from intarsia.archives.cf import Decoding
+from intarsia.archives.cf import CFDecoding
 from intarsia.archives.parsed_file import ParsedVariable
 from intarsia.display import codecs_text
 from intarsia.errors import IngestError, argument
@@ -27,24 +27,24 @@ from intarsia.manifest.region_table import RegionTable
 from intarsia.nullable import NULL, OptionalDType, Some
 
 
-def _unpacked(decoding: Decoding) -> np.dtype[Any]:
+def _unpacked(decoding: CFDecoding) -> np.dtype[Any]:
     """The type in which filters compute."""
     values = decoding.values
     return np.dtype("f8") if decoding.is_scaled and values.kind != "f" else values
 
 
-def _factors(decoding: Decoding) -> tuple[float | None, float | None]:
+def _factors(decoding: CFDecoding) -> tuple[float | None, float | None]:
     packing = decoding.packing
     factors = (None, None) if packing is None else (packing.scale, packing.offset)
     scale, offset = (None if factor is None else float(factor) for factor in factors)
     return scale, offset
 
 
-def filters_of(decoding: Decoding, logical: np.dtype[Any]) -> list[dict[str, Any]]:
+def filters_of(decoding: CFDecoding, logical: np.dtype[Any]) -> list[dict[str, Any]]:
     """The array → array codecs of a member whose values have the type `logical`.
 
     >>> attrs = {"scale_factor": 0.5, "_FillValue": np.int16(-1)}
-    >>> [codec["name"] for codec in filters_of(Decoding.of(np.dtype("i2"), attrs), np.dtype("f8"))]
+    >>> [codec["name"] for codec in filters_of(CFDecoding.of(np.dtype("i2"), attrs), np.dtype("f8"))]
     ['scale_offset', 'cast_value']
     """
     codecs: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ def filters_of(decoding: Decoding, logical: np.dtype[Any]) -> list[dict[str, Any
     return [{"name": "intarsia.sentinel", "configuration": sentinel}]
 
 
-def decoded_number(decoding: Decoding, number: Any) -> Any:
+def decoded_number(decoding: CFDecoding, number: Any) -> Any:
     """The value of one stored number as the filters decode it; None for null."""
     if number in decoding.missing:
         return None if decoding.nulls else _unpacked(decoding).type(np.nan)
@@ -212,7 +212,7 @@ def is_bytes_codec(name: str) -> bool:
     return issubclass(get_codec_class(name), BytesBytesCodec)
 
 
-def _stored_fill(decoding: Decoding, fill: Any, stored: np.dtype[Any]) -> Any:
+def _stored_fill(decoding: CFDecoding, fill: Any, stored: np.dtype[Any]) -> Any:
     """The stored number that stands for chunks that were never stored."""
     if stored.kind not in "biufc":
         return zarr_type(stored).default_scalar() if fill is None else fill
@@ -221,7 +221,7 @@ def _stored_fill(decoding: Decoding, fill: Any, stored: np.dtype[Any]) -> Any:
     return decoding.missing[0].view(stored) if decoding.missing else stored.type(0)
 
 
-def _filtered_fill(decoding: Decoding, fill: Any, logical: np.dtype[Any]) -> Any:
+def _filtered_fill(decoding: CFDecoding, fill: Any, logical: np.dtype[Any]) -> Any:
     """The value of chunks that were never stored, if filters unpack."""
     value = None
     if fill is not None:
@@ -234,7 +234,7 @@ def _filtered_fill(decoding: Decoding, fill: Any, logical: np.dtype[Any]) -> Any
 
 
 def _referenced(
-    variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], skipped: int = 0
+    variable: ParsedVariable, decoding: CFDecoding, logical: np.dtype[Any], skipped: int = 0
 ) -> SourceEncoding:
     """The encoding of a variable whose chunks are read in place.
 
@@ -249,7 +249,7 @@ def _referenced(
 
 
 def _copied(
-    variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], reason: str
+    variable: ParsedVariable, decoding: CFDecoding, logical: np.dtype[Any], reason: str
 ) -> SourceEncoding:
     """The encoding of a variable whose stored numbers are copied: the same numbers, compressed again."""
     serializer: dict[str, Any] = {"name": "bytes"}
@@ -263,7 +263,7 @@ def _copied(
 def _encoding(
     variable: ParsedVariable,
     codecs: list[dict[str, Any]],
-    decoding: Decoding,
+    decoding: CFDecoding,
     logical: np.dtype[Any],
     reason: str,
 ) -> SourceEncoding:
@@ -341,7 +341,7 @@ def boxes_of(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Box]:
 
 
 def chunk_sets_of(
-    variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], copy: str
+    variable: ParsedVariable, decoding: CFDecoding, logical: np.dtype[Any], copy: str
 ) -> list[ChunkSet]:
     """How the chunks of one file are backed: by reference, by a copy, or some each way. There may be none."""
     if 0 in variable.shape:

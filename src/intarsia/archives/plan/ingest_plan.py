@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, Decoding, json_attributes
+from intarsia.archives.cf import PACKING, CFDecoding, json_attributes
 from intarsia.archives.parsed_file import without_data
 from intarsia.archives.plan.attribute_merging import OVERRIDE, WHOLE, AttributeMerger
 from intarsia.archives.plan.axis_union import Span, spans
@@ -345,7 +345,7 @@ class Contribution:
     shown: list[Box] | None
     """The boxes of the array that it shows; None if it shows everything it has."""
 
-    decoding: Decoding
+    decoding: CFDecoding
     """How its numbers become values…"""
 
     packing: Packing | None
@@ -562,7 +562,7 @@ def _turned(places: Sequence[Span]) -> str:
 
 
 def _wider(
-    name: str, dtype: np.dtype[Any], nulls: bool, rules: IngestRules, decodings: Sequence[Decoding]
+    name: str, dtype: np.dtype[Any], nulls: bool, rules: IngestRules, decodings: Sequence[CFDecoding]
 ) -> np.dtype[Any] | None:
     """The new type of an existing array, if it changes."""
     target = rules.dtypes.get(name)
@@ -638,7 +638,7 @@ def _refine_lattice(array: ArrayPlan, contribution: Contribution) -> None:
             array.lattice = tuple(gcd(cell, *ends) for cell, ends in zip(array.lattice, borders, strict=True))
 
 
-def _common_type(decodings: Sequence[Decoding]) -> np.dtype[Any]:
+def _common_type(decodings: Sequence[CFDecoding]) -> np.dtype[Any]:
     kinds = {decoding.values for decoding in decodings}
     if any(isinstance(kind, np.dtypes.StringDType) for kind in kinds):
         return np.dtypes.StringDType()

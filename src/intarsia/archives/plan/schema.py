@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.archives.cf import Decoding
+from intarsia.archives.cf import CFDecoding
 from intarsia.archives.parse import add_coordinates, parse_one
 from intarsia.archives.parsed_file import (
     ParsedFile,
@@ -17,7 +17,7 @@ from intarsia.archives.parsed_file import (
     ParseRequest,
     roles,
 )
-from intarsia.archives.source_files import Identity, Sources
+from intarsia.archives.source_files import ContentIdentity, Sources
 from intarsia.errors import IngestError
 from intarsia.extras import import_extra
 
@@ -64,7 +64,7 @@ def read_schema(
         if not isinstance(parsed, ParsedFile):
             raise IngestError(f"the schema {url} cannot be read: {parsed.reason}")
         data = {name: v for name, v in parsed.variables.items() if v.role == "data"}
-        return Schema(parsed, {name: Decoding.of(v.dtype, v.attrs).values for name, v in data.items()})
+        return Schema(parsed, {name: CFDecoding.of(v.dtype, v.attrs).values for name, v in data.items()})
     if isinstance(declaration, Mapping) and not hasattr(declaration, "data_vars"):
         attrs = dict(declaration.get("attrs", {}))
         return _declared(list(_of_document(declaration, request)), attrs, request)
@@ -90,7 +90,9 @@ def _declared(named: list[Named], attrs: dict[str, Any], request: ParseRequest) 
         variables[name] = replace(described[name], role=role, values=None if role == "data" else values)
         if role == "data" and dtype is not None:
             dtypes[name] = dtype
-    file = ParsedFile(THE_SCHEMA, Identity(0, None), "schema", variables, attrs, new_dims=found.new_dims)
+    file = ParsedFile(
+        THE_SCHEMA, ContentIdentity(0, None), "schema", variables, attrs, new_dims=found.new_dims
+    )
     completed = add_coordinates(file, request.dims, {})
     assert isinstance(completed, ParsedFile)
     return Schema(completed, dtypes)

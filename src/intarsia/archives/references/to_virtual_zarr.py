@@ -21,7 +21,7 @@ from intarsia.archives.write_plan import write_plain
 from intarsia.engine.fetch.icechunk import IcechunkSession
 from intarsia.engine.fetch.icechunk_checksums import Checksum
 from intarsia.errors import UnreachableMembersError
-from intarsia.logical.chunk_copies import Move, copy_chunks
+from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
 from intarsia.progress import Progress
 
 
@@ -65,7 +65,7 @@ class VirtualParts:
             if chunk.location and checksums is not None:
                 specs.append(_reference(chunk, checksums.get(chunk.member_index)))
             else:  # copies check each source, and refer to it as it is now
-                moves.append(Move(chunk.member_index, chunk.index))
+                moves.append(ChunkMove(chunk.member_index, chunk.index))
         store: Any = target.store
         failed = specs and store.set_virtual_refs(target.path, specs, validate_containers=True)
         if failed:
