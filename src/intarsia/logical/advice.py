@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from operator import add, mul
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from intarsia.display import Column, Result, Table, names_text, size_text
 from intarsia.errors import DataTypeError, ShapeError
 from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.logical_array import LogicalArray
-from intarsia.manifest.box import Bounds, BoundsLike, element_bounds
+from intarsia.manifest.box import Bounds, BoundsLike, Box, block_shape, element_bounds
 from intarsia.manifest.manifest import Manifest
 from intarsia.nullable import NullableValues
 
@@ -267,36 +268,27 @@ def is_small(chunks: tuple[int, ...], dtype: Any) -> bool:
 def sample_blocks(
     data: Any, bounds: Bounds | None = None, chunks: tuple[int, ...] | None = None
 ) -> list[np.ndarray[Any, Any]]:
-    """Contiguous blocks of an array, or of a box of it, evenly spaced over its first axis.
+    """Contiguous blocks of an array, or of a box of it, evenly spaced.
 
     If the values are stored in chunks that are not too large, blocks are made of whole chunks.
 
-    >>> [block.shape for block in sample_blocks(np.zeros((10, 4)))]
-    [(2, 4), (2, 4), (2, 4), (2, 4)]
+    >>> [block.shape for block in sample_blocks(np.zeros((10_000, 400), "f4"))]
+    [(655, 400), (655, 400), (655, 400), (175, 400)]
     """
     array = data if hasattr(data, "shape") and hasattr(data, "dtype") else np.asarray(data)
-    box = tuple((0, n) for n in array.shape) if bounds is None else bounds
-    shape = [b - a for a, b in box]
-    if not prod(shape):
+    box = Box.sized(array.shape) if bounds is None else Box.of(bounds)
+    if not prod(box.shape):
         return []
-    if not shape:
-        return [_block(array[...])]
+    unit = chunks if chunks is not None and is_small(chunks, array.dtype) else (1,) * len(box.shape)
     itemsize = max(1, np.dtype(array.dtype).itemsize)
-    # Trailing axes are cut only if a single row is larger than a block.
-    budget = SAMPLE_BYTES // BLOCKS // itemsize
-    keep = list(shape)
-    for axis in range(1, len(keep)):
-        while prod(keep[1:]) > budget and keep[axis] > 1:
-            keep[axis] = -(-keep[axis] // 2)
-    rows = max(1, min(budget // max(1, prod(keep[1:])), shape[0] // BLOCKS or 1))
-    step = 1
-    if chunks is not None and is_small(chunks, array.dtype):
-        keep = [min(n, -(-k // c) * c) for n, k, c in zip(shape, keep, chunks, strict=True)]
-        step, rows = chunks[0], min(shape[0], -(-rows // chunks[0]) * chunks[0])
-    count = min(BLOCKS, max(1, shape[0] // rows))
-    starts = [box[0][0] + (shape[0] - rows) * i // max(1, count - 1) // step * step for i in range(count)]
-    rest = tuple(slice(a, a + n) for (a, _), n in zip(box[1:], keep[1:], strict=True))
-    return [_block(array[(slice(at, at + rows), *rest)]) for at in sorted(set(starts))]
+    step = block_shape(unit, box.in_units(unit).shape, itemsize, SAMPLE_BYTES // BLOCKS)
+    origin = tuple(a // n * n for a, n in zip(box.start, unit, strict=True))
+    grid = box.seen_from(origin).in_units(step).stop
+    last, parts = prod(grid) - 1, []
+    for i in sorted({last * i // (BLOCKS - 1) for i in range(BLOCKS)}):
+        corner = map(mul, map(int, np.unravel_index(i, grid)), step)
+        parts.append(Box.sized(step, tuple(map(add, corner, origin))).intersect(box))
+    return [_block(array[part.slices or ...]) for part in parts if part is not None]
 
 
 def _block(part: Any) -> Any:
