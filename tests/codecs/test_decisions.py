@@ -136,9 +136,9 @@ def test_a_decision_that_raises_writes_nothing_for_its_chunk(sharded, our_pipeli
 
 
 def _config(z, decision):
-    from intarsia.codecs.runtime_options import Options, with_options
+    from intarsia.codecs.runtime_options import RuntimeOptions, with_options
 
-    return with_options(z.async_array.config, Options(parse_decision(decision)))
+    return with_options(z.async_array.config, RuntimeOptions(parse_decision(decision)))
 
 
 class Callable:

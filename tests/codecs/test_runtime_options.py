@@ -12,7 +12,7 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 from intarsia import nullable
 from intarsia.codecs import ConditionalCodec, OffsetCodec, PadCodec, masks, with_decision
 from intarsia.codecs.decisions import Sampled, parse_decision
-from intarsia.codecs.runtime_options import Options, PicklableOptions, default_decision, with_options
+from intarsia.codecs.runtime_options import PicklableOptions, RuntimeOptions, default_decision, with_options
 
 
 def configuration():
@@ -20,7 +20,9 @@ def configuration():
 
 
 def runtime_config(config, decision):
-    return with_options(config, Options(decision=None if decision is None else parse_decision(decision)))
+    return with_options(
+        config, RuntimeOptions(decision=None if decision is None else parse_decision(decision))
+    )
 
 
 def module_level(chunk_index):
@@ -128,7 +130,7 @@ def test_luggage_brings_an_array_that_was_opened_anew_up_to_date(tmp_path):
     chain = [BytesCodec(), ConditionalCodec(codecs=[ZstdCodec()]), PAD]
     z = zarr.create(store=tmp_path, shape=100, dtype="u1", codecs=chain)
     with zarr.config.set({"intarsia.decision": "always_apply"}):
-        luggage = pickle.loads(pickle.dumps(PicklableOptions.of(z.metadata.codecs, Options())))
+        luggage = pickle.loads(pickle.dumps(PicklableOptions.of(z.metadata.codecs, RuntimeOptions())))
     luggage.on(zarr.open_array(tmp_path))[:] = 7
     assert masks(z).tolist() == [1]
     assert (tmp_path / "c/0").read_bytes()[:4] == b"HEAD"

@@ -132,9 +132,9 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         return runtime_options.remembering({"name": self.name, "configuration": fields}, self.options)
 
     @property
-    def options(self) -> runtime_options.Options:
+    def options(self) -> runtime_options.RuntimeOptions:
         """The options that zarr.json does not hold."""
-        return runtime_options.Options(decision=self.decision)
+        return runtime_options.RuntimeOptions(decision=self.decision)
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         super().evolve_from_array_spec(array_spec)

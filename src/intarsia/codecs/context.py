@@ -430,9 +430,9 @@ class ChunkIndexMixin:
         """The items, with codecs that are told what the array remembers."""
         if self.default is None:
             return list(batch_info)
-        from intarsia.codecs.runtime_options import Options, options_in, with_options
+        from intarsia.codecs.runtime_options import RuntimeOptions, options_in, with_options
 
-        options = Options(default=self.default)
+        options = RuntimeOptions(default=self.default)
         return [
             (
                 setter,

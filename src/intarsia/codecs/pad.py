@@ -13,7 +13,13 @@ from zarr.core.buffer import Buffer
 from intarsia._compat import JSON
 from intarsia.codecs import base, configuration
 from intarsia.codecs.context import current_chunk_index, named_chunk, takes_keyword
-from intarsia.codecs.runtime_options import Options, PaddingFunction, options_in, remembered, remembering
+from intarsia.codecs.runtime_options import (
+    PaddingFunction,
+    RuntimeOptions,
+    options_in,
+    remembered,
+    remembering,
+)
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
 
 type Octets = np.ndarray[Any, np.dtype[np.uint8]]
@@ -107,9 +113,11 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         return remembering({"name": codec, "configuration": fields}, self.options)
 
     @property
-    def options(self) -> Options:
+    def options(self) -> RuntimeOptions:
         """The options that zarr.json does not hold."""
-        return Options(padding=self._own if callable(self._own) else None, verify_header=self.verify_header)
+        return RuntimeOptions(
+            padding=self._own if callable(self._own) else None, verify_header=self.verify_header
+        )
 
     def _source(self, chunk_spec: ArraySpec) -> PaddingFunction | bytes | None:
         """What to put around a chunk: the padding of the array, else the codec's own."""

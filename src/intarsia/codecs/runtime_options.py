@@ -35,11 +35,12 @@ REMEMBERED = "intarsia_decision"
 
 
 @dataclass(frozen=True)
-class Options:
+class RuntimeOptions:
     """Options that exist at run time only.
 
-    >>> Options(padding=b"head").over(Options(padding=b"HEAD", default=parse_decision("never_apply")))
-    Options(decision=None, padding=b'head', default=NeverApply())
+    >>> others = RuntimeOptions(padding=b"HEAD", default=parse_decision("never_apply"))
+    >>> RuntimeOptions(padding=b"head").over(others)
+    RuntimeOptions(decision=None, padding=b'head', default=NeverApply())
     """
 
     decision: Decision | None = None
@@ -57,16 +58,16 @@ class Options:
     def __bool__(self) -> bool:
         return self.verify_header or (self.decision, self.padding, self.default) != (None, None, None)
 
-    def over(self, others: "Options") -> "Options":
+    def over(self, others: "RuntimeOptions") -> "RuntimeOptions":
         """These options, completed by the others."""
-        return Options(
+        return RuntimeOptions(
             others.decision if self.decision is None else self.decision,
             others.padding if self.padding is None else self.padding,
             others.default if self.default is None else self.default,
             self.verify_header or others.verify_header,
         )
 
-    def without(self, others: "Options") -> "Options":
+    def without(self, others: "RuntimeOptions") -> "RuntimeOptions":
         """These options, except for the kinds that the others have."""
         return replace(
             self,
@@ -83,7 +84,7 @@ class Options:
         return array.with_config(with_options(config, self.over(options_in(config))))
 
 
-NO_OPTIONS = Options()
+NO_OPTIONS = RuntimeOptions()
 
 
 def check_padding(padding: object) -> None:
@@ -105,17 +106,17 @@ class RuntimeConfig(ArrayConfig):
 
     >>> import zarr
     >>> z = zarr.create(store={}, shape=4, dtype="u1")
-    >>> with_options(z.async_array.config, Options(padding=b"head")).options.padding
+    >>> with_options(z.async_array.config, RuntimeOptions(padding=b"head")).options.padding
     b'head'
     """
 
-    options: Options
+    options: RuntimeOptions
     """The options of the array."""
 
     inherited: Decision | None = field(default=None)
     """For a `conditional` codec inside another one: the decision of the outer one."""
 
-    def __init__(self, *, options: Options, inherited: Decision | None = None, **fields: Any) -> None:
+    def __init__(self, *, options: RuntimeOptions, inherited: Decision | None = None, **fields: Any) -> None:
         super().__init__(**fields)
         object.__setattr__(self, "options", options)
         object.__setattr__(self, "inherited", inherited)
@@ -126,17 +127,17 @@ class RuntimeConfig(ArrayConfig):
         return hash((kinds, *self.to_dict().values()))
 
 
-def options_in(config: ArrayConfig) -> Options:
+def options_in(config: ArrayConfig) -> RuntimeOptions:
     """The options that a configuration carries.
 
     >>> import zarr
     >>> options_in(zarr.create(store={}, shape=4, dtype="u1").async_array.config)
-    Options(decision=None, padding=None, default=None)
+    RuntimeOptions(decision=None, padding=None, default=None)
     """
     return config.options if isinstance(config, RuntimeConfig) else NO_OPTIONS
 
 
-def with_options(config: ArrayConfig, options: Options) -> RuntimeConfig:
+def with_options(config: ArrayConfig, options: RuntimeOptions) -> RuntimeConfig:
     """`config` with other options."""
     inherited = config.inherited if isinstance(config, RuntimeConfig) else None
     return RuntimeConfig(options=options, inherited=inherited, **config.to_dict())
@@ -155,10 +156,10 @@ def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
 class _CodecObject(dict[str, JSON]):
     """A codec object of zarr.json that remembers options: they are lost in JSON and kept when pickled."""
 
-    options: Options
+    options: RuntimeOptions
 
 
-def remembering(data: dict[str, JSON], options: Options) -> dict[str, JSON]:
+def remembering(data: dict[str, JSON], options: RuntimeOptions) -> dict[str, JSON]:
     """The codec object `data`, made to remember these options for the codec that is made from it."""
     if not options:
         return data
@@ -167,16 +168,16 @@ def remembering(data: dict[str, JSON], options: Options) -> dict[str, JSON]:
     return data
 
 
-def remembered(data: Mapping[str, Any]) -> Options:
+def remembered(data: Mapping[str, Any]) -> RuntimeOptions:
     """The options that a codec object remembers.
 
     >>> remembered({"name": "pad"})
-    Options(decision=None, padding=None, default=None)
+    RuntimeOptions(decision=None, padding=None, default=None)
     """
     return data.options if isinstance(data, _CodecObject) else NO_OPTIONS
 
 
-def options_of(codecs: Iterable[Codec]) -> Options:
+def options_of(codecs: Iterable[Codec]) -> RuntimeOptions:
     """The options that codecs were made with; the first if there are several of one kind.
 
     >>> from zarr.codecs import BytesCodec
@@ -205,21 +206,21 @@ class PicklableOptions:
 
     >>> import zarr
     >>> z = zarr.create(store={}, shape=4, dtype="u1")
-    >>> PicklableOptions(None, Options(padding=b"head")).on(z).async_array.config.options.padding
+    >>> PicklableOptions(None, RuntimeOptions(padding=b"head")).on(z).async_array.config.options.padding
     b'head'
     """
 
     codecs: tuple[Codec, ...] | None
     """The array's codecs, if they carry options."""
 
-    options: Options
+    options: RuntimeOptions
     """The options of the array, including the default decision of this process."""
 
     @classmethod
-    def of(cls, codecs: tuple[Codec, ...] | None, options: Options) -> Self:
+    def of(cls, codecs: tuple[Codec, ...] | None, options: RuntimeOptions) -> Self:
         """What these codecs and options need."""
         carry = codecs is not None and options_of(codecs)
-        return cls(codecs if carry else None, options.over(Options(default=default_decision())))
+        return cls(codecs if carry else None, options.over(RuntimeOptions(default=default_decision())))
 
     def on(self, array: AnyArray) -> AnyArray:
         """The array with these codecs and options."""
@@ -281,4 +282,4 @@ def config_of(array: AnyArray) -> ArrayConfig:
     decision = remembered_decision(array.metadata.attributes)
     if decision is None:
         return config
-    return with_options(config, options_in(config).over(Options(default=decision)))
+    return with_options(config, options_in(config).over(RuntimeOptions(default=decision)))

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from intarsia.casting import CASTINGS, Casting
 from intarsia.codecs.decisions import DecisionLike, MaskPerChunk, parse_decision
-from intarsia.codecs.runtime_options import Options, PaddingFunction, check_padding
+from intarsia.codecs.runtime_options import PaddingFunction, RuntimeOptions, check_padding
 from intarsia.errors import CodecConfigurationError
 
 WINDOW_BYTES_PER_CORE = 16 << 20
@@ -82,7 +82,7 @@ class LogicalConfig:
     preview: bool = False
     """Whether a notebook shows a picture of some of the values, which have to be read for it."""
 
-    options: Options = field(init=False, repr=False, compare=False)
+    options: RuntimeOptions = field(init=False, repr=False, compare=False)
     """`decision`, `padding` and `verify_header`, as codecs get them."""
 
     def __post_init__(self) -> None:
@@ -101,7 +101,9 @@ class LogicalConfig:
             )
         check_padding(self.padding)
         object.__setattr__(self, "decision", decision)
-        object.__setattr__(self, "options", Options(decision, self.padding, verify_header=self.verify_header))
+        object.__setattr__(
+            self, "options", RuntimeOptions(decision, self.padding, verify_header=self.verify_header)
+        )
         defaults = {"threads": "one per core", "window_bytes": "16 MiB per core", "cache": "no cache"}
         for name, default in defaults.items():
             value = getattr(self, name)

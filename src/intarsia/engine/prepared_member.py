@@ -21,7 +21,7 @@ from intarsia._compat import (
     is_regular,
 )
 from intarsia.codecs.coding_costs import decode_cost
-from intarsia.codecs.runtime_options import Options, config_of, options_in, options_of, with_codecs
+from intarsia.codecs.runtime_options import RuntimeOptions, config_of, options_in, options_of, with_codecs
 from intarsia.display import codecs_text
 from intarsia.engine.chunk_codecs import Decoder, Encoder
 from intarsia.engine.inner_chunks import Shards
@@ -62,7 +62,7 @@ class PreparedMember:
         self.path = array.path
         self.is_plain = is_plain
         """Whether its values are plain NumPy memory, so that they can be read straight into an output."""
-        self._with_options: tuple[Options, AnyMember] | None = None
+        self._with_options: tuple[RuntimeOptions, AnyMember] | None = None
 
     @staticmethod
     def of(name: str, array: zarr.Array[Any]) -> AnyMember:
@@ -82,7 +82,7 @@ class PreparedMember:
         except _ObstacleError as obstacle_met:
             return ZarrMember(name, array, str(obstacle_met), is_plain=_is_plain(array))
 
-    def with_options(self, options: Options) -> AnyMember:
+    def with_options(self, options: RuntimeOptions) -> AnyMember:
         """The member, to be read or written with run-time options; the latest result is kept."""
         if not options:
             assert isinstance(self, EngineMember | ZarrMember)

@@ -19,7 +19,7 @@ import icechunk
 import numpy as np
 
 from intarsia.codecs.context import working_on
-from intarsia.codecs.runtime_options import Options
+from intarsia.codecs.runtime_options import RuntimeOptions
 from intarsia.engine.chunk_codecs import Scratch
 from intarsia.engine.chunk_plan import ChunkPlan
 from intarsia.engine.config import LogicalConfig, cores
@@ -106,7 +106,7 @@ class Read:
         cache: ChunkCache | None = None,
     ) -> None:
         self._handle, self._state, self._request, self._config = handle, state, request, config
-        self._options: Options | None = config.options if config.verify_header else None
+        self._options: RuntimeOptions | None = config.options if config.verify_header else None
         self._layers = LayerChoice(config.layer, config.fallback)
         self._fetcher = handle.fetcher()
         # If others may write, no chunk is kept.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.casting import Casting
-from intarsia.codecs.runtime_options import Options, with_codecs
+from intarsia.codecs.runtime_options import RuntimeOptions, with_codecs
 from intarsia.display import names_text
 from intarsia.errors import BoundsError, ShapeError
 from intarsia.logical.encoding import Encoding, encoding_like, encoding_of, planned_metadata
@@ -242,7 +242,7 @@ class AppendPlan:
             reservation.in_new_member(self.grown.elements(self.new_chunks), self.new_encoding)
         return reservation
 
-    def _options_for(self, row: Row) -> Options:
+    def _options_for(self, row: Row) -> RuntimeOptions:
         """The options with which to write into an existing member.
 
         If the codecs of the call are those of the member, they write, with their own options; otherwise their
@@ -253,7 +253,7 @@ class AppendPlan:
             return encoding.options
         if take_over_codecs(self.logical, row, encoding):
             return encoding.other_options
-        return encoding.options.over(Options(default=encoding.own_options.decision))
+        return encoding.options.over(RuntimeOptions(default=encoding.own_options.decision))
 
 
 def axis_number(manifest: Manifest, axis: int | str) -> int:

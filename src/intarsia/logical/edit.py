@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 from intarsia.casting import Casting
-from intarsia.codecs.runtime_options import NO_OPTIONS, Options
+from intarsia.codecs.runtime_options import NO_OPTIONS, RuntimeOptions
 from intarsia.engine.prepared_member import member_problem, object_shape
 from intarsia.errors import (
     AlignmentError,
@@ -142,7 +142,7 @@ def drop_region(logical: LogicalArrayHandle, bounds: BoundsLike) -> None:
     logical.commit(manifest.replace_boxes([box]))
 
 
-def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: Options = NO_OPTIONS) -> None:
+def resize(logical: LogicalArrayHandle, shape: Sequence[int], options: RuntimeOptions = NO_OPTIONS) -> None:
     """Give the array another shape; what is cut off is gone, and new parts are holes.
 
     A packed region whose packing cannot hold the fill value gets its last chunk copied to an unpacked member

@@ -19,7 +19,7 @@ from intarsia.codecs import CodecLike, PackBitsCodec, ReshapeCodec, parse_codecs
 from intarsia.codecs.base import codec_list
 from intarsia.codecs.runtime_options import (
     NO_OPTIONS,
-    Options,
+    RuntimeOptions,
     options_of,
     remembered,
     remembering,
@@ -70,7 +70,7 @@ class Encoding:
     fill_value: Any = None
     """What its unwritten chunks read as; None means the logical array's."""
 
-    options: Options = NO_OPTIONS
+    options: RuntimeOptions = NO_OPTIONS
     """Run-time options of the handle that writes."""
 
     packing: Packing | None = None
@@ -84,12 +84,12 @@ class Encoding:
             object.__setattr__(self, "codecs", codec_list(self.codecs))
 
     @property
-    def own_options(self) -> Options:
+    def own_options(self) -> RuntimeOptions:
         """The options of the codecs themselves."""
         return NO_OPTIONS if self.codecs is None else options_of(parse_codecs(self.codecs))
 
     @property
-    def other_options(self) -> Options:
+    def other_options(self) -> RuntimeOptions:
         """The handle's options, except those that the codecs have themselves."""
         return self.options.without(self.own_options) if self.options else NO_OPTIONS
 

@@ -12,7 +12,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
-from intarsia.codecs.runtime_options import NO_OPTIONS, Options, PicklableOptions, remembered_decision
+from intarsia.codecs.runtime_options import NO_OPTIONS, PicklableOptions, RuntimeOptions, remembered_decision
 from intarsia.display import one_line, place_text
 from intarsia.engine.array_handle import ArrayHandle, ArrayState, StoredMetadata
 from intarsia.engine.fetch import is_immutable
@@ -288,16 +288,16 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         """The member behind a region, checked against what the region needs."""
         return checked_member(self.members[self.manifest.members[row.member]], self.manifest, row)
 
-    def target(self, name: str, options: Options = NO_OPTIONS) -> PreparedMember:
+    def target(self, name: str, options: RuntimeOptions = NO_OPTIONS) -> PreparedMember:
         """A member, prepared for writing with run-time options."""
         return self.state.source(name).with_options(self.options(options))
 
-    def options(self, overrides: Options = NO_OPTIONS) -> Options:
+    def options(self, overrides: RuntimeOptions = NO_OPTIONS) -> RuntimeOptions:
         """What to write with: the overrides, and what the array remembers."""
         default = remembered_decision(self.group.metadata.attributes) or self.default
-        return overrides.over(Options(default=default))
+        return overrides.over(RuntimeOptions(default=default))
 
-    def runtime_options(self, name: str, overrides: Options = NO_OPTIONS) -> PicklableOptions:
+    def runtime_options(self, name: str, overrides: RuntimeOptions = NO_OPTIONS) -> PicklableOptions:
         """What another process needs to write into a member as this group would."""
         return PicklableOptions.of(self.members.live.get(name), self.options(overrides))
 

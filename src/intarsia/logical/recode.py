@@ -15,7 +15,7 @@ from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec, VLenBytesCode
 
 from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.codecs.reshape import ReshapeCodec
-from intarsia.codecs.runtime_options import Options, PicklableOptions
+from intarsia.codecs.runtime_options import PicklableOptions, RuntimeOptions
 from intarsia.engine.config import LogicalConfig
 from intarsia.engine.prepared_member import AnyArray, PreparedMember, object_shape
 from intarsia.engine.read import read_request
@@ -94,7 +94,7 @@ def recode_encoding(
 
 
 def copy_to_unpacked_member(
-    logical: LogicalArrayHandle, parts: Iterable[tuple[Row, Box]], options: Options
+    logical: LogicalArrayHandle, parts: Iterable[tuple[Row, Box]], options: RuntimeOptions
 ) -> None:
     """Copy boxes of regions, whose members cannot take what comes after them, to members of plain values.
 

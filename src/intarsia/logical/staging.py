@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from intarsia._compat import store_supports_sync_io
-from intarsia.codecs.runtime_options import NO_OPTIONS, Options
+from intarsia.codecs.runtime_options import NO_OPTIONS, RuntimeOptions
 from intarsia.engine.write import write_box
 from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.logical.encoding import Encoding
@@ -165,7 +165,7 @@ class Reservation:
     grown: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Members that were made larger, with the previous shape of each."""
 
-    options: dict[str, Options] = field(default_factory=dict)
+    options: dict[str, RuntimeOptions] = field(default_factory=dict)
     """Run-time options for writing into members, if their codecs do not have them."""
 
     copied: Manifest | None = None
@@ -191,7 +191,9 @@ class Reservation:
             self._add(DataPiece(name, box, box.seen_from(elements.start), packing))
         return name
 
-    def in_region(self, manifest: Manifest, row: Row, fresh: Box, options: Options = NO_OPTIONS) -> None:
+    def in_region(
+        self, manifest: Manifest, row: Row, fresh: Box, options: RuntimeOptions = NO_OPTIONS
+    ) -> None:
         """Reserve elements that a region of this or the next manifest backs; its member may grow."""
         name, target = manifest.members[row.member], manifest.to_member(row, fresh)
         with self.discarded_on_failure():
