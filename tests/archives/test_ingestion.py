@@ -18,6 +18,7 @@ import xarray as xr
 import zarr
 
 import intarsia
+from intarsia.archives import ingestion
 from intarsia.archives.formats import hdf5
 from intarsia.errors import IngestError, MissingExtraError
 from tests.archives.files import netcdf
@@ -387,6 +388,26 @@ def test_two_that_ingest_at_once_both_succeed(tmp_path, monkeypatch):
     report = intarsia.ingest([paths[1], paths[3]], repo, concat_dim="time")
     assert [file.status for file in report.files] == ["added", "unchanged"]
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
+
+
+def test_a_commit_while_the_repository_is_configured_makes_another_plan(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    (first, third), values = series(tmp_path, (0, 2))
+    (second,), more = series(tmp_path / "other", (1,))  # of a folder that the repository does not know yet
+    repo = intarsia.ingest(first, tmp_path / "r", concat_dim="time").repository
+    original, meanwhile = ingestion.with_containers, iter([third])
+
+    def interrupted(*arguments):
+        configured = original(*arguments)
+        for other in meanwhile:  # another process is faster
+            intarsia.ingest(other, tmp_path / "r", concat_dim="time")
+        return configured
+
+    monkeypatch.setattr(ingestion, "with_containers", interrupted)
+    report = intarsia.ingest(second, repo, concat_dim="time")
+    assert [(file.status, file.start) for file in report.files] == [("added", 1)]
+    expected = np.concatenate([values[0], more[0], values[1]])
+    assert np.array_equal(intarsia.open(report.repository, "sst")[...], expected)
 
 
 def test_a_failure_while_writing_commits_nothing(tmp_path, monkeypatch):

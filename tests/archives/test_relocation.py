@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.archives import parse
+from intarsia.archives import parse, relocation
 from intarsia.errors import IngestError, ReadError
 from tests.archives.conftest import BUCKET
 from tests.archives.files import netcdf
@@ -42,6 +42,25 @@ def test_a_moved_archive_is_read_again_after_one_commit_that_parses_nothing(arch
     assert all("/new/" in file.url for file in files)
     with pytest.raises(ReadError):
         intarsia.open(repo, "sst", snapshot_id=before, authorize=True)[...]
+
+
+def test_a_commit_meanwhile_is_looked_at_again(archive, tmp_path, monkeypatch):
+    repo, values = archive
+    later = netcdf(tmp_path / "old/b/2.nc", 2)
+    (tmp_path / "old").rename(tmp_path / "new")
+    original, meanwhile = relocation.with_containers, iter([tmp_path / "new/b/2.nc"])
+
+    def interrupted(*arguments):
+        configured = original(*arguments)
+        for other in meanwhile:  # another process is faster
+            intarsia.ingest(other, repo, concat_dim="time")
+        return configured
+
+    monkeypatch.setattr(relocation, "with_containers", interrupted)
+    done = intarsia.archives.relocate(repo, {tmp_path / "old": tmp_path / "new"})
+    assert (done.files, done.chunks) == (2, 2)
+    found = intarsia.open(done.repository, "sst")[...]
+    assert np.array_equal(found, np.concatenate([values, later]))
 
 
 def test_ingest_goes_on_after_a_move(archive, tmp_path):
