@@ -6,7 +6,7 @@ import pytest
 from benchmarks.packed_archive import NAMES, Parser, series
 
 import intarsia
-from intarsia.archives import dataset
+from intarsia.archives import dataset, ingestion
 from intarsia.versions.authorization import reopen_without_cache
 from tests.archives.files import netcdf
 
@@ -43,9 +43,10 @@ def test_one_more_file_opens_the_repository_once_and_is_looked_up_once(tmp_path,
     files = sorted(tmp_path.glob("*.nc"))
     intarsia.ingest(files[:3], tmp_path / "repository", concat_dim="time")
     asked, entries_of, opened, open_one = [], dataset.entries_of, [], icechunk.Repository.open
-    monkeypatch.setattr(
-        dataset, "entries_of", lambda group, urls: asked.extend(urls) or entries_of(group, urls)
-    )
+    for module in (dataset, ingestion):
+        monkeypatch.setattr(
+            module, "entries_of", lambda group, urls: asked.extend(urls) or entries_of(group, urls)
+        )
     monkeypatch.setattr(
         icechunk.Repository, "open", lambda *args, **more: opened.append(args) or open_one(*args, **more)
     )

@@ -419,7 +419,8 @@ def with_splitting(
     manifest = config.manifest or ManifestConfig()
     existing = [] if manifest.splitting is None else list(manifest.splitting.split_sizes or ())
     rules = {condition: dict(sizes) for condition, sizes in existing}
-    rules |= _rules_of_arrays(group, list(arrays), [condition for condition, _ in existing])
+    if _path(group, f"[^/]+/{MEMBER}") not in rules:
+        rules |= _rules_of_arrays(group, list(arrays))
     rules.setdefault(
         ManifestSplitCondition.path_matches(TABLES), {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS}
     )
@@ -473,36 +474,17 @@ def _along(dims: str, size: int) -> dict[Any, int]:
     return {ManifestSplitDimCondition.DimensionName(f"^({dims})$"): size}
 
 
-def _rules_of_arrays(
-    group: str, arrays: Sequence[ArrayPlan], existing: Sequence[ManifestSplitCondition]
-) -> dict[ManifestSplitCondition, dict[Any, int]]:
-    """A rule for each size among the arrays without a known rule; the last rule names no array.
+def _rules_of_arrays(group: str, arrays: Sequence[ArrayPlan]) -> dict[ManifestSplitCondition, dict[Any, int]]:
+    """A rule for each size among the arrays; the last rule names no array.
 
-    Icechunk applies the first rule that fits. The last one is for most arrays.
+    Icechunk applies the first rule that fits. The last one is for most arrays, and for those that come later.
     """
-    patterns = [pattern for condition in existing if (pattern := _pattern(condition))]
-    new = [
-        array
-        for array in arrays
-        if not any(pattern.search(f"/{group}/{array.name}/m-0".replace("//", "/")) for pattern in patterns)
-    ]
-    names = _by_size(new, references_a_manifest(len(arrays)))
+    names = _by_size(arrays, references_a_manifest(len(arrays)))
     rules = {}
     for last, each in enumerate(sorted(names, key=lambda each: len(names[each])), start=1 - len(names)):
         which = "[^/]+" if last == 0 else _any_of(names[each])
         rules[_path(group, f"{which}/{MEMBER}")] = _along(re.escape(each[0]), each[1])
     return rules
-
-
-def _pattern(condition: ManifestSplitCondition) -> re.Pattern[str] | None:
-    """The pattern of paths, if the condition is about paths and Python can compile it."""
-    kind: Any = condition  # the stubs do not know that conditions on paths and names are classes
-    if type(kind).__name__ != "PathMatches":
-        return None
-    try:
-        return re.compile(kind.regex)
-    except re.error:
-        return None
 
 
 def _by_size(arrays: Iterable[ArrayPlan], references: int) -> dict[tuple[str, int], list[str]]:
