@@ -70,23 +70,38 @@ class ZarrSelections:
         return Blocks(self)
 
     def get_basic_selection(self, selection: Any = ..., *, out: Any = None, fields: Fields = None) -> Any:
-        """Like `array[selection]` with integers and slices."""
+        """Like `array[selection]` with integers and slices.
+
+        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
+        """
         return _into(out, self.read(_with_fields(_basic(selection), fields), "basic"))
 
     def get_orthogonal_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
-        """Like `array.oindex[selection]`."""
+        """Like `array.oindex[selection]`.
+
+        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
+        """
         return _into(out, self.read(_with_fields(selection, fields), "orthogonal"))
 
     def get_coordinate_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
-        """Like `array.vindex[selection]` with coordinates in `selection`, an array for each axis."""
+        """Like `array.vindex[selection]` with coordinates in `selection`, an array for each axis.
+
+        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
+        """
         return _into(out, self.read(_with_fields(_coordinates(selection, self.shape), fields), "vectorized"))
 
     def get_mask_selection(self, mask: Any, *, out: Any = None, fields: Fields = None) -> Any:
-        """Like `array.vindex[mask]` with a `mask` in the shape of the array."""
+        """Like `array.vindex[mask]` with a `mask` in the shape of the array.
+
+        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
+        """
         return _into(out, self.read(_with_fields(_mask(mask, self.shape), fields), "vectorized"))
 
     def get_block_selection(self, selection: Any, *, out: Any = None, fields: Fields = None) -> Any:
-        """Like `array.blocks[selection]`."""
+        """Like `array.blocks[selection]`.
+
+        The result is put into `out` if given; of structs, it has only these `fields` if they are named.
+        """
         return _into(out, self.read(_with_fields(self._of_blocks(selection), fields), "basic"))
 
     def set_basic_selection(self, selection: Any, value: Any) -> None:
