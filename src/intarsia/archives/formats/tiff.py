@@ -117,10 +117,12 @@ class TIFFGroup:
         chunks = (variable.shape[0] if is_interleaved else 1, *inner)[-axes:]
         grid = chunk_grid(variable.shape, chunks)
         is_short = not page.is_tiled and rows % inner[0] != 0
+        for counted in (page.dataoffsets, page.databytecounts):
+            if len(counted) != math.prod(grid):  # tifffile would not fill all of the image
+                raise UnreadableVariableError(
+                    f"it lists {len(counted)} strips or tiles instead of {math.prod(grid)}"
+                )
         reason = _reason_to_copy(page, is_interleaved, is_short)
-        counts = {len(page.dataoffsets), len(page.databytecounts)}
-        if not reason and counts != {math.prod(grid)}:
-            reason = f"it lists {counts} strips or tiles instead of {math.prod(grid)}"
         if not reason and page.compression == UNCOMPRESSED:
             reason = self._wrong_length(variable, chunks, grid, is_short)
         if reason:
