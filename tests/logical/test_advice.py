@@ -85,6 +85,13 @@ def test_samples_are_bounded_contiguous_and_the_same_every_time():
     assert len(sample_blocks(np.float32(3))) == 1
 
 
+def test_samples_of_many_regions_are_no_larger_than_those_of_one():
+    array = intarsia.create({}, "a", shape=(0, 1000), chunks=(1000, 1000), dtype="int32")
+    for _ in range(5):
+        array.append(smooth((1000, 1000)), codecs=["zstd"])
+    assert intarsia.advise(array).best.raw_bytes <= SAMPLE_BYTES
+
+
 def test_optimize_recodes_what_pays_and_keeps_every_value():
     array = intarsia.create({}, "a", shape=(0, 500), chunks=(50, 500), dtype="int32")
     data = np.concatenate([smooth(), noise()])

@@ -227,11 +227,11 @@ def _at_highest_level(trials: list[Trial]) -> tuple[str, list[CodecLike]]:
     return f"{prefix}-{HIGHEST_ZSTD_LEVEL}", [*best.codecs[:-1], ZstdCodec(level=HIGHEST_ZSTD_LEVEL)]
 
 
-SAMPLE_BYTES = 4 << 20
+SAMPLE_BYTES = 3 << 20
 """The size of all blocks together, approximately."""
 
-BLOCKS = 4
-"""How many blocks are taken, evenly spaced, because the two ends of an array are rarely alike."""
+BLOCKS = 3
+"""How many blocks are taken, from both ends and the middle, because these are rarely alike."""
 
 
 def with_values(data: Any) -> Any:
@@ -256,7 +256,8 @@ def blocks_of(data: Any, bounds: Bounds | None, chunks: tuple[int, ...] | None) 
     if isinstance(data, LogicalArray) and bounds is None:
         boxes = [region.bounds for region in data.regions]
         chosen = boxes[:: -(-len(boxes) // BLOCKS) or 1]
-        return [block for box in chosen for block in sample_blocks(data, box, chunks)]
+        each = max(1, BLOCKS // max(1, len(chosen)))
+        return [block for box in chosen for block in sample_blocks(data, box, chunks, each)]
     return sample_blocks(data, bounds, chunks)
 
 
@@ -266,14 +267,14 @@ def is_small(chunks: tuple[int, ...], dtype: Any) -> bool:
 
 
 def sample_blocks(
-    data: Any, bounds: Bounds | None = None, chunks: tuple[int, ...] | None = None
+    data: Any, bounds: Bounds | None = None, chunks: tuple[int, ...] | None = None, blocks: int = BLOCKS
 ) -> list[np.ndarray[Any, Any]]:
     """Contiguous blocks of an array, or of a box of it, evenly spaced.
 
     If the values are stored in chunks that are not too large, blocks are made of whole chunks.
 
     >>> [block.shape for block in sample_blocks(np.zeros((10_000, 400), "f4"))]
-    [(655, 400), (655, 400), (655, 400), (175, 400)]
+    [(655, 400), (655, 400), (175, 400)]
     """
     array = data if hasattr(data, "shape") and hasattr(data, "dtype") else np.asarray(data)
     box = Box.sized(array.shape) if bounds is None else Box.of(bounds)
@@ -285,7 +286,7 @@ def sample_blocks(
     origin = tuple(a // n * n for a, n in zip(box.start, unit, strict=True))
     grid = box.seen_from(origin).in_units(step).stop
     last, parts = prod(grid) - 1, []
-    for i in sorted({last * i // (BLOCKS - 1) for i in range(BLOCKS)}):
+    for i in sorted({last * i // max(1, blocks - 1) for i in range(blocks)}):
         corner = map(mul, map(int, np.unravel_index(i, grid)), step)
         parts.append(Box.sized(step, tuple(map(add, corner, origin))).intersect(box))
     return [_block(array[part.slices or ...]) for part in parts if part is not None]
