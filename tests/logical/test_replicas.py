@@ -525,3 +525,10 @@ def test_a_forced_layer_works_when_the_other_is_gone(values):
         for config in ({}, {"layer": 1}, {"fallback": True}):  # what no layer has is never a fill value
             with pytest.raises(intarsia.IntarsiaError):
                 array.with_config(**config)[...]
+
+
+def test_a_box_that_the_policy_has_already_does_not_divide_it(array):
+    array.add_replica(chunks=(12, 1))
+    before = array.policy
+    array.add_replica(((0, 4), (0, array.shape[1])), chunks=(12, 1))
+    assert array.policy == before

@@ -123,7 +123,10 @@ class ReplicaPolicy(EncodingPolicy, frozen=True, kw_only=True, forbid_unknown_fi
 
     def also(self, elements: Box) -> ReplicaPolicy:
         """The same with one more box."""
-        return self.with_boxes([*self.subtract(elements).boxes, elements])
+        parts = [elements]
+        for box in self.boxes:  # which stay whole, since chunks of the replica do not reach beyond a box
+            parts = [left for part in parts for left in part.subtract(box)]
+        return self.with_boxes([*self.boxes, *parts])
 
 
 def parse_policy[P: EncodingPolicy](
@@ -166,7 +169,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
     def of(cls, logical: LogicalArrayHandle) -> Policy:
         """The policy of an array; an empty one if it has none."""
         where = f"the attribute {POLICY_KEY!r} of {logical.group.path!r} does not hold a policy"
-        document: Any = logical.group.metadata.attributes.get(POLICY_KEY, {})
+        document: Any = logical.group.metadata.attributes.get(POLICY_KEY) or {}
         policy: Policy = decode(document, Policy, lambda problem: PolicyError(f"{where}: {problem}"))
         return policy
 
