@@ -126,7 +126,12 @@ class ShardIndex:
 
     def decode(self, stored: BytesLike) -> Table:
         """The table in a stored index, in C order; raises `ChunkDecodeError` if it is damaged."""
-        self.check_length(len(memoryview(stored)))
+        nbytes = len(memoryview(stored))
+        if nbytes != self.nbytes:
+            raise ChunkDecodeError(
+                f"codec 'sharding_indexed': {nbytes} bytes{named_chunk()} are not an index of {self.grid} "
+                f"chunks, which needs {self.nbytes}: the shard is truncated"
+            )
         if self.is_plain:
             if not self.is_intact(stored):
                 raise self._damaged("its checksum does not match")
@@ -160,14 +165,6 @@ class ShardIndex:
         view = memoryview(stored)
         return not self.checksum or checksum_of(view[:-CHECKSUM]) == bytes(view[-CHECKSUM:])
 
-    def check_length(self, nbytes: int) -> None:
-        """Raise `ChunkDecodeError` unless an index has this many bytes."""
-        if nbytes != self.nbytes:
-            raise ChunkDecodeError(
-                f"codec 'sharding_indexed': {nbytes} bytes{named_chunk()} are not an index of {self.grid} "
-                f"chunks, which needs {self.nbytes}: the shard is truncated"
-            )
-
     def extents(self, table: Table, nbytes: int | None = None) -> dict[tuple[int, ...], tuple[int, int]]:
         """Where each stored chunk begins and ends in the shard, in the order in which they lie.
 
@@ -197,14 +194,10 @@ class ShardIndex:
     def join(self, chunks: Mapping[tuple[int, ...], Buffer]) -> Buffer:
         """A shard of these encoded chunks, without gaps, in the order given."""
         contents = {position: chunk.as_numpy_array() for position, chunk in chunks.items()}
-        return default_buffer_prototype().buffer.from_bytes(self.join_bytes(contents))
-
-    def join_bytes(self, chunks: Mapping[tuple[int, ...], BytesLike]) -> bytes:
-        """The same for bytes."""
-        return b"".join(self.pieces(chunks))
+        return default_buffer_prototype().buffer.from_bytes(b"".join(self.pieces(contents)))
 
     def pieces(self, chunks: Mapping[tuple[int, ...], BytesLike]) -> list[BytesLike]:
-        """The same in pieces: the chunks as they are, and the index before or after them."""
+        """The same for bytes, in pieces: the chunks as they are, and the index before or after them."""
         table = self.empty().reshape(*self.grid, 2)
         parts = [*chunks.values()]
         lengths = np.array([memoryview(part).nbytes for part in parts], dtype=np.uint64)

@@ -12,7 +12,7 @@ from zarr.codecs import ShardingCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
-from intarsia import _compat
+from intarsia._compat import chunk_is_empty, morton_order_coords
 from intarsia.codecs.codec_path import MultiPartCodec
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.context import at_position, current_position, inner_position, names_chunks
@@ -125,27 +125,18 @@ class NestedShard(ShardingCodec):
         return cls(**same | {"codecs": with_chunk_positions(codec.codecs)})
 
     def _encode_sync(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
-        index, spec, chunks = ShardIndex.of(self, shard_spec.shape), self._chunk_spec(shard_spec), {}
-        transform = self._get_inner_chunk_transform(shard_spec)
-        for position in _compat.morton_order_coords(index.grid):
+        index, spec, transform = self._inside(shard_spec)
+        chunks = {}
+        for position in morton_order_coords(index.grid):
             with self._at(position, spec):
-                encoded = _compat.merge_and_encode_chunk(
-                    None,
-                    shard_array,
-                    chunk_spec=spec,
-                    chunk_selection=(slice(None),) * len(position),
-                    out_selection=self._box(position),
-                    is_complete=True,
-                    decode=transform.decode_chunk,
-                    encode=transform.encode_chunk,
-                )
+                chunk = shard_array[self._box(position)]
+                encoded = None if chunk_is_empty(chunk, spec) else transform.encode_chunk(chunk, spec)
             if encoded is not None:
                 chunks[position] = encoded
         return index.join(chunks) if chunks else None
 
     def _decode_sync(self, shard_bytes: Buffer, shard_spec: ArraySpec) -> NDBuffer:
-        index, spec = ShardIndex.of(self, shard_spec.shape), self._chunk_spec(shard_spec)
-        transform = self._get_inner_chunk_transform(shard_spec)
+        index, spec, transform = self._inside(shard_spec)
         dtype = shard_spec.dtype.to_native_dtype()
         out = shard_spec.prototype.nd_buffer.create(
             shape=shard_spec.shape, dtype=dtype, order=shard_spec.order, fill_value=shard_spec.fill_value
@@ -155,8 +146,10 @@ class NestedShard(ShardingCodec):
                 out[self._box(position)] = transform.decode_chunk(chunk, spec)
         return out
 
-    def _chunk_spec(self, shard_spec: ArraySpec) -> ArraySpec:
-        return replace(shard_spec, shape=self.chunk_shape)
+    def _inside(self, shard_spec: ArraySpec) -> tuple[ShardIndex, ArraySpec, Any]:
+        """The index, and for its chunks what zarr tells codecs about them, and their coder."""
+        index, spec = ShardIndex.of(self, shard_spec.shape), replace(shard_spec, shape=self.chunk_shape)
+        return index, spec, self._get_inner_chunk_transform(shard_spec)
 
     def _box(self, position: tuple[int, ...]) -> tuple[slice, ...]:
         return tuple(slice(i * n, (i + 1) * n) for i, n in zip(position, self.chunk_shape, strict=True))

@@ -200,7 +200,9 @@ CHANGES = {
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
 def test_whatever_a_tag_says_values_are_those_of_tifffile(tmp_path, changes, samples, order):
     _image(tmp_path / "a.tif", changes, samples, order)
-    assert_same_or_refused(tmp_path / "a.tif", "tifffile cannot read it|NumPy has no type|has the axes|strips or tiles instead")
+    assert_same_or_refused(
+        tmp_path / "a.tif", "tifffile cannot read it|NumPy has no type|has the axes|strips or tiles instead"
+    )
 
 
 @FORMS

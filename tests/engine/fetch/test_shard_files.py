@@ -50,7 +50,7 @@ def backwards(path):
     content, form = path.read_bytes(), ShardIndex((4, 4), first=False)
     table = form.decode(content[form.start(len(content)) :])
     turned = {divmod(k, 4): content[a : a + n] for k, (a, n) in reversed([*enumerate(table.tolist())])}
-    return form.join_bytes(turned)
+    return b"".join(form.pieces(turned))
 
 
 def test_an_index_is_kept_while_the_file_is_the_same(tmp_path, later, decoded):
