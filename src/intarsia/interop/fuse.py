@@ -5,7 +5,7 @@ The header of the `conditional` codec says just that for each chunk. So converti
 header; nothing is decoded.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -130,17 +130,19 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
     )
     with removed_on_failure(result.group.store_path):
         logical, bitmasks = result._logical, masks_by_codec(array)[f"codecs[{len(codecs) - 1}]"]
-        rows: list[Row] = []
         names: list[str] = []
+        table = RegionTable.from_rows([], array.ndim)
         for mask in sorted({int(m) for m in bitmasks.compressed()}):
             chain = [*codecs[:-1], *(c for i, c in enumerate(codec.codecs) if mask >> i & 1)]
             name, member = logical.create_member(array.shape, Encoding(chain))
-            chunks = (bitmasks == mask).filled(False)
-            moves = [ChunkMove(cell, cell) for cell in map(tuple, np.argwhere(chunks).tolist())]
+            cells = np.argwhere((bitmasks == mask).filled(False))
+            moves = [ChunkMove(cell, cell) for cell in map(tuple, cells.tolist())]
             copy_chunks(array, member, moves, lambda chunk: chunk[codec.header_bytes :])
-            rows += [Row(len(names), box, box.start) for box in _boxes(chunks)]
+            number = np.full(len(cells), len(names), dtype=np.int64)
+            table = table.concat(RegionTable.of(number, cells, cells + 1, cells))
             names.append(name)
-        table = RegionTable.from_rows(rows, array.ndim)
+        for axis in reversed(range(array.ndim)):
+            table = table.merge_neighbours(axis)
         logical.commit(logical.manifest.changed(regions=table, members=tuple(names)))
     return result
 
@@ -221,21 +223,3 @@ def _mask(chain: Sequence[BytesBytesCodec], common: Sequence[BytesBytesCodec]) -
         position = list(common).index(codec, position) + 1
         mask |= 1 << (position - 1)
     return mask
-
-
-def _boxes(cells: np.ndarray[Any, np.dtype[np.bool_]]) -> Iterator[Box]:
-    """Boxes that hold exactly the marked cells: each as long as possible, last axis first."""
-    left = cells.copy()
-    for cell in np.argwhere(cells).tolist():
-        if not left[tuple(cell)]:
-            continue
-        stop = [i + 1 for i in cell]
-        for axis in reversed(range(left.ndim)):
-            while stop[axis] < left.shape[axis]:
-                longer = [slice(a, b) for a, b in zip(cell, stop, strict=True)]
-                longer[axis] = slice(stop[axis], stop[axis] + 1)
-                if not left[tuple(longer)].all():
-                    break
-                stop[axis] += 1
-        left[tuple(slice(a, b) for a, b in zip(cell, stop, strict=True))] = False
-        yield Box(tuple(cell), tuple(stop))
