@@ -68,10 +68,16 @@ class AxisCuts:
             self._cut_indices(np.asarray(source), np.asarray(target), size, borders)
 
     def _cut_slice(self, source: slice, target: slice, size: int, borders: Ints) -> None:
-        # A loop, as most parts have a few chunks along an axis, for which columns take longer.
-        self.chunk, self.inside, self.target, self.whole = [], [], [], []
         position, stop, step = source.start, source.stop, source.step or 1
         at, down = target.start, (target.step or 1) < 0
+        only, begin = divmod(position, size)
+        if stop - position <= size - begin and not borders.size:  # like most small reads
+            self.chunk, self.target = [only], [target]
+            self.inside = [slice(begin, begin + stop - position, step)]
+            self.whole = [stop - position == size and step == 1 and not down]
+            return
+        # A loop, as most parts have a few chunks along an axis, for which columns take longer.
+        self.chunk, self.inside, self.target, self.whole = [], [], [], []
         inner = borders[(borders > position) & (borders < stop)].tolist() if borders.size else ()
         ends = iter((*inner, stop))
         end = next(ends)
@@ -180,8 +186,8 @@ class ChunkPlan:
             cuts, size = self._axes[strip.axis], source.chunk_shape[strip.axis]
             first = [inside.start if isinstance(inside, slice) else inside[0] for inside in cuts.inside]
             self._regions = strip.holding(np.array(cuts.chunk) * size + np.array(first))
-        self._counts = tuple(len(axis.chunk) for axis in self._axes)
-        self._gather = sum(isinstance(axis.target[0], np.ndarray) for axis in self._axes) > 1
+        self._counts = tuple([len(axis.chunk) for axis in self._axes])
+        self._gather = [type(axis.target[0]) for axis in self._axes].count(np.ndarray) > 1
         if points:
             self._points = [(part.output_selection, ())]
         # Positions in C order, by Horner's rule: the result for the axes so far, times the size of the next.

@@ -165,9 +165,9 @@ class References:
     def sizes(self, object_index: Ints) -> Ints:
         """The stored size of each position, -1 for chunks that are not stored."""
         rows = self.rows(object_index)
-        if not self.object_index.size:
-            return rows
-        return np.where(rows >= 0, self.nbytes[rows], -1)
+        if self.is_complete:
+            return self.nbytes[rows]
+        return np.where(rows >= 0, self.nbytes[rows], -1) if self.nbytes.size else rows
 
     def saves(self, object_index: Ints) -> int:
         """How many requests are saved by fetching neighbours among these chunks together."""
