@@ -1,10 +1,10 @@
 """The manifest: both forms, the schema, and manifests that somebody edited by hand."""
 
 import copy
+import importlib
 import json
 import pickle
 import shutil
-import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -500,16 +500,16 @@ def test_verify_reads_what_is_stored_and_nothing_else(monkeypatch):
     array.add_region([(0, 2_000_000)], codecs=[], shards=(10,))
     array[1_234_567] = 7
     reads = []
-    module = sys.modules["intarsia.logical.verify"]
+    module = importlib.import_module("intarsia.logical.verify")
     original = module.read_request
 
-    def counted(logical, asked, *more):
-        reads.append(asked.bounds)
-        return original(logical, asked, *more)
+    def counted(logical, request, *more):
+        reads.append(request.box.bounds)
+        return original(logical, request, *more)
 
     monkeypatch.setattr(module, "read_request", counted)
     assert intarsia.verify(array) == ()
-    assert reads == [[(i, i + 1)] for i in range(1_234_560, 1_234_570)]
+    assert reads == [((i, i + 1),) for i in range(1_234_560, 1_234_570)]
 
 
 def test_verify_lists_whatever_a_read_fails_with(document, monkeypatch):
@@ -518,7 +518,7 @@ def test_verify_lists_whatever_a_read_fails_with(document, monkeypatch):
     def fails(*_):
         raise OverflowError("too far")
 
-    monkeypatch.setattr(sys.modules["intarsia.logical.verify"], "read_request", fails)
+    monkeypatch.setattr(importlib.import_module("intarsia.logical.verify"), "read_request", fails)
     assert {(problem.kind, problem.what) for problem in intarsia.verify(store, "a")} == {("data", "too far")}
 
 
