@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any
 
 from intarsia.archives.cf import with_strings
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, ParseRequest, roles
@@ -16,30 +17,34 @@ class UnreadableVariableError(IngestError):
     """One variable cannot be read; the others can."""
 
 
-class SourceGroup(Protocol):
+class SourceGroup:
     """One group of an open source."""
 
     variables: Mapping[str, ParsedVariable]
     """Its variables, of which nothing was read yet."""
 
-    attrs: dict[str, Any]
-    unreadable: Mapping[str, str]
+    attrs: Mapping[str, Any] = MappingProxyType({})
+    unreadable: Mapping[str, str] = MappingProxyType({})
     """Variables that cannot be described, and why."""
 
-    elsewhere: Mapping[str, str]
+    elsewhere: Mapping[str, str] = MappingProxyType({})
     """Those among them whose values are in other files: to ask for one by its name is an error."""
 
     def reference(self, variable: ParsedVariable) -> ParsedVariable:
         """A data variable with the ranges of its chunks, or with the reason why only a copy will do."""
+        raise NotImplementedError
 
     def load(self, variable: ParsedVariable) -> Any:
         """All values of a variable."""
+        raise NotImplementedError
 
     def array(self, name: str) -> Any:
         """The stored numbers of a variable, by its name in the file, to be read in slices."""
+        raise NotImplementedError
 
     def groups(self, *, with_variables: bool) -> list[str]:
         """The paths of all groups below, from the root of the source, or of those that hold variables."""
+        return []
 
 
 class Format:
@@ -84,7 +89,14 @@ class Format:
             has_data = "data" in taken.values()
             groups = () if has_data else tuple(group.groups(with_variables=True))
             return ParsedFile(
-                url, sources.identity(url), self.name, variables, group.attrs, left_out, new_dims, groups
+                url,
+                sources.identity(url),
+                self.name,
+                variables,
+                dict(group.attrs),
+                left_out,
+                new_dims,
+                groups,
             )
 
     def groups(self, url: str, sources: Sources) -> list[str]:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.archives.cf import FILE_MATTERS, load_values
-from intarsia.archives.formats.format import Format, UnreadableVariableError
+from intarsia.archives.formats.format import Format, SourceGroup, UnreadableVariableError
 from intarsia.archives.formats.virtualizarr import specified_codec
 from intarsia.archives.parsed_file import PHONY, ChunkRanges, ParsedVariable
 from intarsia.archives.source_files import FormatProbe, Sources, folder_of, url_of
@@ -73,14 +73,6 @@ class HDF5(Format):
             group.url = moved.get(url, url)
             yield group
 
-    @contextmanager
-    def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
-        """A variable's stored numbers, to be read in slices; other variables are not looked at."""
-        with sources.reader(url) as reader, open_hdf5(reader) as file:
-            dataset = find(find_group(file, self.group), name.encode("utf-8", "surrogateescape"))
-            check_storage(dataset, dataset.get_create_plist(), url, sources)
-            yield library().Dataset(dataset)
-
 
 def find_group(file: Any, path: str) -> Any:
     """A group of an open file; raises `IngestError` if there is none."""
@@ -95,8 +87,10 @@ def find_group(file: Any, path: str) -> Any:
     return group
 
 
-class HDF5Group:
+class HDF5Group(SourceGroup):
     """One group of an open file: its datasets, and the names that dimension scales give their axes."""
+
+    elsewhere: dict[str, str]
 
     def __init__(
         self, file: Any, path: str, drop: Collection[str], url: str, sources: Sources, first: int

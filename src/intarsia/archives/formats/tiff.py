@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import numpy as np
 from zarr.codecs import BytesCodec, TransposeCodec
 
-from intarsia.archives.formats.format import Format, UnreadableVariableError
+from intarsia.archives.formats.format import Format, SourceGroup, UnreadableVariableError
 from intarsia.archives.parsed_file import ChunkRanges, ParsedVariable
 from intarsia.archives.source_files import FormatProbe, Sources, folder_of
 from intarsia.display import one_line
@@ -89,14 +89,11 @@ class TIFF(Format):
             yield group
 
 
-class TIFFGroup:
+class TIFFGroup(SourceGroup):
     """The only group of a file, with its first image as the only variable."""
 
     def __init__(self, page: Any, url: str) -> None:
         self._page, self._url = page, url
-        self.attrs: dict[str, Any] = {}
-        self.unreadable: Mapping[str, str] = {}
-        self.elsewhere: Mapping[str, str] = {}
         if page.dtype is None:
             raise IngestError(f"NumPy has no type for its samples of {page.bitspersample} bits")
         if not set(page.axes) <= DIMS.keys() or not math.prod(page.shape):
@@ -172,10 +169,6 @@ class TIFFGroup:
     def array(self, name: str) -> Any:
         """All samples."""
         return self._decode()
-
-    def groups(self, *, with_variables: bool) -> list[str]:
-        """None."""
-        return []
 
 
 def _dtype(page: Any) -> np.dtype[Any]:

@@ -13,7 +13,7 @@ import zarr
 
 from intarsia._compat import manifest_table, parsed_group
 from intarsia.archives.cf import decoded_fill_attribute, load_values
-from intarsia.archives.formats.format import Format
+from intarsia.archives.formats.format import Format, SourceGroup
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
 from intarsia.archives.source_files import ContentIdentity, Sources, folder_of, local_path, local_url
 from intarsia.engine.fetch.symlinks import links_below
@@ -78,7 +78,7 @@ class VirtualFormat(Format):
         return parsed
 
 
-class VirtualGroup:
+class VirtualGroup(SourceGroup):
     """One group of a `ManifestStore`."""
 
     def __init__(self, store: Any, group: str, parser: Any, url: str, links: LinksInSource) -> None:
@@ -98,7 +98,6 @@ class VirtualGroup:
             if name not in self.unreadable
         }
         self.attrs = dict(typed.get(group, self._node.metadata.attributes or {}))
-        self.elsewhere: Mapping[str, str] = {}
 
     def _inside(self, name: str) -> str:
         return f"{self._path}/{name}".lstrip("/")
