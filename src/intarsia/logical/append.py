@@ -176,17 +176,18 @@ class AppendPlan:
         return values is not None and packing.holds(values, ulps)
 
     def _is_like(self, row: Row) -> bool:
-        """Whether the member of a region can hold the data, with its nulls, and is encoded as requested."""
+        """Whether the member of the last region can hold the data, with its nulls, and is encoded as
+        requested."""
         encoding, member = self.encoding, self.logical.member_of(row)
         if holds_nulls(self.values) and not is_nullable(member.metadata.dtype):
             return False
         if encoding.packing is not None and encoding.packing != self.before.packing_of(row):
             return False
-        if replace(encoding, packing=None, keep_packing=False).is_default:
+        if (encoding.codecs, encoding.chunks, encoding.shards) == (None, None, None):
             return True
         if row.view != NONE:
             return False
-        planned = planned_metadata(self.before, member.shape, encoding_like(self.logical, row, encoding))
+        planned = planned_metadata(self.before, member.shape, self.new_encoding)
         return encoding_of(planned) == encoding_of(member.metadata)
 
     def reserve_growth(self) -> Reservation | None:
