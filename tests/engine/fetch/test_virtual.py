@@ -239,3 +239,21 @@ def test_a_thread_that_lists_chunks_late_takes_no_marks_away(tmp_path, monkeypat
     np.testing.assert_array_equal(array[...], whole)
     np.testing.assert_array_equal(quick[0], whole)
     assert len(tables) == 1
+
+
+@pytest.mark.parametrize("is_plain_store", [False, True], ids=["read directly", "left to Icechunk"])
+def test_a_link_out_is_refused_by_reads_that_need_it_and_by_no_other(tmp_path, is_plain_store):
+    repo, contents = made(tmp_path)
+    references = {k: (url, 7 * k, None) for k, url in enumerate(contents)}
+    store = refer(repo, references)
+    if is_plain_store:  # it is not known what the repository may read
+        store = repo.readonly_session("main").store
+    (tmp_path / "files" / FILES[1]).unlink()
+    (tmp_path / "elsewhere").write_bytes(CONTENT)
+    (tmp_path / "files" / FILES[1]).symlink_to(tmp_path / "elsewhere")
+    values, array = expected(references, contents, 3), reader(store)
+    for k in (0, 2):
+        np.testing.assert_array_equal(array[k * CHUNK : (k + 1) * CHUNK], values[k * CHUNK : (k + 1) * CHUNK])
+    for selection in (slice(CHUNK, 2 * CHUNK), slice(None)):
+        with pytest.raises(ReadError, match="is a link to"):
+            array[selection]
