@@ -47,7 +47,8 @@ def create(place: NewStore, array: args.OneArray, **fields: Any) -> Output:
         attribute (-a KEY=VALUE): An attribute; the value may be JSON.
     """
     try:
-        with place.removed_on_failure(), place.change(f"create {array}") as change:
+        intarsia.create({}, array, **fields)  # in memory first, so that a refusal leaves no repository behind
+        with place.change(f"create {array}") as change:
             made = intarsia.create(change.store, array, **fields)
     except KeyError as error:  # an attribute that is not the user's
         raise CommandError(str(error.args[0])) from error

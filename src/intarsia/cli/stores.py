@@ -5,7 +5,7 @@ import re
 import shlex
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -28,12 +28,7 @@ from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.data_types import type_text
 from intarsia.versions.authorization import store_of
 from intarsia.versions.locking import lock_file
-from intarsia.versions.repository import (
-    check_name,
-    is_plain_zarr,
-    is_repository,
-    remove_new_store_on_failure,
-)
+from intarsia.versions.repository import check_name, is_plain_zarr, is_repository
 from intarsia.versions.version import Version, as_repository
 
 SELECTION = re.compile(r"[-+\d\s:,.…\[\]]+")
@@ -391,7 +386,3 @@ class NewStore(BranchToCommit):
         if "://" not in self.store and path.exists() and any(path.iterdir()):
             return self._existing_repository(None)
         return self._open_repository(create=True)
-
-    def removed_on_failure(self) -> AbstractContextManager[None]:
-        """A new store is removed again if the `with` block fails."""
-        return remove_new_store_on_failure(os.path.expanduser(self.store))

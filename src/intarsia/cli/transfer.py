@@ -12,6 +12,7 @@ from intarsia.cli.verb import verb
 from intarsia.display import bounds_text, count_text, size_text
 from intarsia.errors import NotLogicalArrayError
 from intarsia.inspect.survey import survey
+from intarsia.interop.convert import check_conversion
 from intarsia.interop.node_copies import open_source, walk
 from intarsia.logical.logical_array import LogicalArray
 
@@ -49,13 +50,13 @@ def convert(
         objective (WHAT): What 'auto' optimises for: size, balanced or speed.
     """
     _expect_source(source)
-    with (
-        place.removed_on_failure(),
-        progress_on_stderr("converting", unit="bytes") as progress,
-    ):
+    encoding = {"codecs": "auto", "chunks": None, "shards": None} | options
+    check_conversion(source, source_path, *(encoding[name] for name in ("codecs", "chunks", "shards")))
+    target = _target(place)
+    with progress_on_stderr("converting", unit="bytes") as progress:
         made = intarsia.convert(
             source,
-            _target(place),
+            target,
             path,
             source_path=source_path,
             branch=place.branch_name,

@@ -28,7 +28,7 @@ from intarsia.logical.encoding import Encoding, create_member, encoding_of
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import create, reader
-from intarsia.logical.staging import clean_up, reserve_regions
+from intarsia.logical.staging import Reservation, clean_up, reserve_regions
 from intarsia.manifest.box import Box, tile_in_blocks
 from intarsia.manifest.data_types import data_type_of
 from intarsia.manifest.manifest import Manifest
@@ -202,19 +202,26 @@ def _encoding_like(stored: zarr.Array[Any], chunks: tuple[int, ...]) -> Encoding
     return Encoding(codecs, chunks, None if stored.shards is None else tuple(stored.shards))
 
 
+def reserve_logical_copy(source: AnyArray, store: Any, path: str, choice: Encoding) -> Reservation:
+    """A new logical array with room for the values of an array, in one region."""
+    description = ArrayDescription.of(source)
+    array = description.create_logical(store, path, choice.chunks)
+    with removed_on_failure(array.group.store_path):
+        whole = tuple((0, n) for n in source.shape), description.encoding_with(choice)
+        return reserve_regions(array._logical, [whole] if source.size else [])
+
+
 def write_logical_array(
     source: AnyArray, store: Any, path: str, choice: Encoding, progress: Progress
 ) -> LogicalArray:
-    """A new logical array that holds the values of an array in one region."""
-    description = ArrayDescription.of(source)
-    logical = description.create_logical(store, path, choice.chunks)._logical
-    with removed_on_failure(logical.group.store_path):
-        whole = tuple((0, n) for n in source.shape), description.encoding_with(choice)
-        reservation = reserve_regions(logical, [whole] if source.size else [])
-        with reservation.shown_when_filled():
-            for name in reservation.new_members:
-                target = logical.target(name, reservation.options[name])
-                copy_blocks(source, logical.members[name], target, progress)
+    """A logical array that holds the values of an array in one region."""
+    reservation = reserve_logical_copy(source, store, path, choice)
+    logical = reservation.logical
+    with removed_on_failure(logical.group.store_path), reservation.shown_when_filled():
+        for name in reservation.new_members:
+            copy_blocks(
+                source, logical.members[name], logical.target(name, reservation.options[name]), progress
+            )
     return LogicalArray(logical)
 
 
