@@ -190,7 +190,9 @@ def test_completion_for_shells():
 
 
 def test_version_and_help():
-    assert succeed("--version").strip() == f"intarsia {intarsia.__version__}"
+    first, *compressors = succeed("--version").splitlines()
+    assert first == f"intarsia {intarsia.__version__}"
+    assert [line.split(":")[0].strip() for line in compressors] == ["zstd", "gzip", "blosc"]
     text = succeed("--help")
     for code in Exit:
         assert f"{code.value} {code.name.lower().replace('_', ' ')}" in " ".join(text.split())

@@ -107,6 +107,7 @@ def test_points_are_grouped_by_chunk(data):
 def straight(counts, source, sizes, shape=(8, 6)):
     whole = tuple(slice(0, n, 1) for n in counts)
     work, _, _ = made(RegionPart(0, source, whole, 1), [(n,) for n in shape], sizes, counts)
+    work.source.decoder.together = 1  # as if the chunks were large
     return work.straight(), work.chunks.size
 
 

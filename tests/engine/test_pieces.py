@@ -104,7 +104,7 @@ def test_no_more_than_the_stretch_is_fetched_of_raw_chunks(shards):
 
 def test_no_more_than_the_blocks_are_decompressed_of_blosc_chunks():
     array, values = filled(MemoryStore(), "blosc")
-    with mock.patch.object(compressors, "decompress_blosc", side_effect=AssertionError):
+    with mock.patch.object(compressors.blosc, "decompress", side_effect=AssertionError):
         np.testing.assert_array_equal(intarsia.reader(array)[160:163, 7], values[160:163, 7])
 
 

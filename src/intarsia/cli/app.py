@@ -129,7 +129,11 @@ app = typer.Typer(
 
 def _print_version(is_set: bool) -> None:
     if is_set:
+        from intarsia.codecs.compressors import compressors_in_use
+
         print(f"intarsia {intarsia.__version__}")
+        for name, library in compressors_in_use().items():
+            print(f"  {name}: {library}")
         raise typer.Exit
 
 
@@ -137,7 +141,12 @@ def _print_version(is_set: bool) -> None:
 def options(
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and the compressors in use, and stop.",
+        ),
     ] = False,
 ) -> None:
     """One Zarr array, many encodings: look at logical arrays, change them, keep them whole."""

@@ -8,12 +8,12 @@ into gigabytes. So all code that undoes one of zarr's compressors does it here, 
 
 Damage is a ValueError or what the compressor raises; the caller names the codec and the chunk.
 
-Some libraries are called directly, because the steps around them cost more than they do. numcodecs makes a
-zstd context for every chunk, which takes a fifth of the time of reading a chunk of 64 KiB; here every thread
-keeps one, in the library inside numcodecs. blosc, which is there too, cuts what it compresses into blocks of
-256 KiB and more, and can decompress only those that hold some elements. libdeflate, if the system has it,
-inflates right to where the bytes belong, and compresses in less than half the time of zlib, to fewer bytes.
-Without them, numcodecs, isal and the standard library do the work.
+All compressors come with packages, none from the system. python-zstandard decompresses many small frames in
+one call, without Python and its lock; builds of it that cannot (on PyPy, or with the system's libzstd)
+decompress one after the other. `deflate`, which is libdeflate, inflates gzip in two thirds of the time of
+zlib, and compresses in less than half, to fewer bytes; without it, zlib does the work. blosc cuts what it
+compresses into blocks of 256 KiB and more, and the library inside numcodecs can decompress only those that
+hold some elements, where its functions can be called. `compressors_in_use` says which of these are at work.
 """
 
 import bz2
@@ -21,16 +21,19 @@ import ctypes
 import gzip
 import io
 import lzma
-import sys
 import threading
 import zlib
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_void_p
+from contextlib import suppress
+from ctypes import c_int, c_void_p
+from importlib import import_module
+from importlib.metadata import version
 from math import prod
 from struct import Struct
 from typing import Any
 
 import numpy as np
+import zstandard
 from numcodecs import blosc, zstd
 from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, GzipCodec, VLenBytesCodec, VLenUTF8Codec, ZstdCodec
@@ -39,184 +42,71 @@ from zarr.core.buffer import Buffer
 
 from intarsia._compat import ArraySpec, numcodec
 
-LIBDEFLATE = {"linux": "libdeflate.so.0", "darwin": "libdeflate.0.dylib"}
-
-ONE_THREAD_BYTES = 1 << 20
-"""Larger chunks are left to numcodecs, which may decompress the blocks of one in several threads."""
+deflate: Any
+try:
+    deflate = import_module("deflate")
+except ImportError:  # conda-forge has no package of it
+    deflate = None
 
 type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
+LARGEST_COPIED = 128 << 10
+"""A chunk up to this size is decompressed to memory of its own, and copied: for a larger one, it takes longer
+to get the memory than to prepare a call that decompresses into the memory where the chunk belongs."""
 
-class _Context:
-    """Memory that a library works in; freed with the thread that it belongs to."""
-
-    def __init__(self, make: Any, free: Any, *arguments: int) -> None:
-        make.restype, free.argtypes = c_void_p, [c_void_p]
-        self._free = free
-        self.address = make(*arguments)
-        if not self.address:
-            raise MemoryError("there is not enough memory for a compression context")
-
-    def __del__(self) -> None:
-        self._free(self.address)
+HAS_BATCHES = "multi_decompress_to_buffer" in zstandard.backend_features
+"""Whether many zstd frames can be decompressed in one call."""
 
 
-def _contexts(make: Any, free: Any) -> Callable[..., int]:
-    """A function that returns the address of a context of this thread, for the arguments of `make`."""
-    own = threading.local()
-
-    def address(*arguments: int) -> int:
-        contexts: dict[Any, Any] = own.__dict__
-        if arguments not in contexts:
-            contexts[arguments] = _Context(make, free, *arguments)
-        found: int = contexts[arguments].address
-        return found
-
-    return address
-
-
-def _declare(function: Any, result: Any, *arguments: Any) -> Any:
-    """A function of a library, with its types."""
-    function.restype, function.argtypes = result, arguments
-    return function
-
-
-def _address(data: Any) -> tuple[Any, int, Any]:
-    """What a library takes for some bytes, their number, and what must live until it returns."""
-    if type(data) is bytes:
-        return data, len(data), data
-    view = np.frombuffer(data, dtype=np.uint8)
-    return view.ctypes.data, view.nbytes, view
-
-
-def zstd_decompressor(library: Any) -> Callable[[Any, Bytes], int]:
-    """A function that decompresses frames with libzstd into memory, and returns how many bytes came out."""
-    context = _contexts(library.ZSTD_createDCtx, library.ZSTD_freeDCtx)
-    name = _declare(library.ZSTD_getErrorName, c_char_p, c_size_t)
-    run = _declare(library.ZSTD_decompressDCtx, c_size_t, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t)
-
-    def decompress(data: Any, memory: Bytes) -> int:
-        address, nbytes, _held = _address(data)
-        count: int = run(context(), byref(c_char.from_buffer(memory)), memory.nbytes, address, nbytes)
-        if count > memory.nbytes:  # then it is the number of an error
-            raise RuntimeError(f"Zstd decompression error: {name(count).decode()}")
-        return count
-
-    return decompress
-
-
-def decompress_zstd_by_numcodecs(data: Any, memory: Bytes) -> int:
-    """The same if the library inside numcodecs cannot be called: for one frame that fills the memory."""
-    content = zstd_content(data)
-    if content is not None and content != memory.nbytes:  # numcodecs would leave the rest as it is
-        raise ValueError(
-            f"its first zstd frame has {content} bytes, not {memory.nbytes}; others cannot be read"
-        )
-    zstd.decompress(data, memory)
-    return memory.nbytes
-
-
-def gzip_decompressor(library: Any) -> Callable[[Any, Bytes], bool]:
-    """A function that undoes gzip with libdeflate; says whether a single member filled the memory.
-
-    Anything else, including damage, is left to code that can say what it is.
-    """
-    context = _contexts(library.libdeflate_alloc_decompressor, library.libdeflate_free_decompressor)
-    types = c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
-    run = _declare(library.libdeflate_gzip_decompress_ex, c_int, *types)
-
-    def inflate(data: Any, memory: Bytes) -> bool:
-        address, nbytes, _held = _address(data)
-        consumed = c_size_t()
-        # Without a place for the size of the output, it must be exactly as large as the memory.
-        into = byref(c_char.from_buffer(memory))
-        failed = run(context(), address, nbytes, into, memory.nbytes, byref(consumed), None)
-        return not failed and consumed.value == nbytes
-
-    return inflate
-
-
-def gzip_compressor(library: Any) -> Callable[[Any, int], bytes]:
-    """A function that makes one gzip member with libdeflate, at a level of zlib."""
-    context = _contexts(library.libdeflate_alloc_compressor, library.libdeflate_free_compressor)
-    bound = _declare(library.libdeflate_gzip_compress_bound, c_size_t, c_void_p, c_size_t)
-    types = c_void_p, c_void_p, c_size_t, c_void_p, c_size_t
-    run = _declare(library.libdeflate_gzip_compress, c_size_t, *types)
-
-    def compress(data: Any, level: int) -> bytes:
-        address, nbytes, _held = _address(data)
-        room = np.empty(bound(context(level), nbytes), dtype=np.uint8)
-        count = run(context(level), address, nbytes, room.ctypes.data, room.nbytes)
-        if not count:
-            raise RuntimeError(f"libdeflate could not compress {nbytes} bytes at level {level}")
-        return room[:count].tobytes()
-
-    return compress
-
-
-def blosc_getter(library: Any) -> Callable[[Any, int, int, Bytes], None]:
-    """A function that gets elements of blosc data with a library, into memory that they fill."""
-    run = _declare(library.blosc_getitem, c_int, c_void_p, c_int, c_int, c_void_p)
+def _blosc_getter(path: str) -> Callable[[Any, int, int, Bytes], None] | None:
+    """A function that gets elements of blosc data into memory that they fill, by the library at `path`."""
+    try:
+        run = ctypes.CDLL(path).blosc_getitem
+    except (OSError, AttributeError):
+        return None
+    run.restype, run.argtypes = c_int, (c_void_p, c_int, c_int, c_void_p)
 
     def get(data: Any, first: int, count: int, memory: Bytes) -> None:
-        address, _, _held = _address(data)
-        _check_blosc(run(address, first, count, memory.ctypes.data), memory)
+        source = np.frombuffer(data, dtype=np.uint8)
+        if run(source.ctypes.data, first, count, memory.ctypes.data) != memory.nbytes:
+            raise RuntimeError("error during blosc decompression")
 
     return get
 
 
-def blosc_decompressor(library: Any) -> Callable[[Any, Bytes], None]:
-    """A function that decompresses blosc data with a library, into memory that the data fills."""
-    run = _declare(library.blosc_decompress_ctx, c_int, c_void_p, c_void_p, c_size_t, c_int)
-
-    def decompress(data: Any, memory: Bytes) -> None:
-        if type(data) is not bytes or memory.nbytes > ONE_THREAD_BYTES:
-            blosc.decompress(data, memory)
-            return
-        _check_blosc(run(data, byref(c_char.from_buffer(memory)), memory.nbytes, 1), memory)
-
-    return decompress
+blosc_elements = _blosc_getter(blosc.__file__)
 
 
-def _check_blosc(count: int, memory: Bytes) -> None:
-    if count != memory.nbytes:
-        raise RuntimeError(f"error during blosc decompression: {count}")
+def compressors_in_use() -> dict[str, str]:
+    """Which package undoes each compressor here, and how.
+
+    >>> compressors_in_use()["zstd"].startswith("zstandard")
+    True
+    """
+    batches = "many chunks at a time" if HAS_BATCHES else "chunk by chunk: this build has no batches"
+    parts = "parts of chunks" if blosc_elements is not None else "whole chunks only"
+    return {
+        "zstd": f"zstandard {zstandard.__version__}, {batches}",
+        "gzip": f"zlib {zlib.ZLIB_RUNTIME_VERSION}" if deflate is None else f"deflate {version('deflate')}",
+        "blosc": f"numcodecs {version('numcodecs')}, {parts}",
+    }
 
 
-def _bound(make: Callable[[Any], Any], path: str, otherwise: Any) -> Any:
-    """What `make` makes of the library at `path`; if there is none, or it is another one, `otherwise`."""
-    try:
-        return make(ctypes.CDLL(path))
-    except (OSError, AttributeError):
-        return otherwise
-
-
-_libdeflate = LIBDEFLATE.get(sys.platform, "no libdeflate")
-decompress_zstd: Callable[[Any, Bytes], int] = _bound(
-    zstd_decompressor, zstd.__file__, decompress_zstd_by_numcodecs
-)
-inflate: Callable[[Any, Bytes], bool] = _bound(gzip_decompressor, _libdeflate, lambda _data, _memory: False)
-deflate: Callable[[Any, int], bytes] | None = _bound(gzip_compressor, _libdeflate, None)
-decompress_blosc: Callable[[Any, Bytes], Any] = _bound(blosc_decompressor, blosc.__file__, blosc.decompress)
-blosc_elements: Callable[[Any, int, int, Bytes], None] | None = _bound(blosc_getter, blosc.__file__, None)
-
-
-try:
-    from isal.isal_zlib import decompressobj
-except ImportError:
-    from zlib import decompressobj  # type: ignore[assignment]  # the same function, declared otherwise
-
-
-type ExactDecompress = Callable[[Any, Bytes], Any]
+type ExactDecompress = Callable[[Any, Bytes | None], Any]
 type Decompress = Callable[[Any, Any, int], Any]
 """Takes a codec, its bytes and the most bytes that may come out, and returns the result."""
 
 GZIP = zlib.MAX_WBITS | 16  # zlib's way of saying that a gzip header and trailer are expected
+GZIP_SIZE = 4
 BLOSC_HEADER = 16
 _BLOSC_SIZES = Struct("<III").unpack_from  # of the content, of a block, of the stored data
 LZ4_HEADER = 4
 
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_SKIPPABLE, ZSTD_SKIPPABLE_HEADER = 0x184D2A5, 8
+"""What begins a frame without content, except for its last four bits, and how long its header is."""
+
+ZSTD_BLOCK_HEADER, ZSTD_CHECKSUM = 3, 4
+ZSTD_REPEATED = 1  # the kind of a block that is a single byte, however much it stands for
 ZSTD_LARGEST_BLOCK = 128 << 10
 
 INFLATION, INFLATION_BYTES = 8, 64 << 10
@@ -229,6 +119,12 @@ bytes. Headers, shard indexes, masks of nulls and inflation fit within it; a bom
 TEXT_BYTES, TEXT_RATIO = 1 << 10, 1 << 8
 """If elements may have any length: this many bytes for each, and this many for every stored byte.
 Texts that are all long and all the same would be refused; others do not compress that well."""
+
+GZIP_TRAILER = Struct("<II")
+"""The checksum and the size of its content, at the end of a gzip member."""
+
+LARGEST_INFLATED = (1 << 32) - 1
+"""The `deflate` package takes sizes of 32 bits, and no size at all for 0."""
 
 COUNT = Struct("<I")
 """The number of elements, which precedes elements of variable length."""
@@ -356,8 +252,8 @@ def _serialized_bound(codec: Codec, spec: ArraySpec) -> int | None:
 def exact_decompressor(codec: Any, nbytes: int) -> ExactDecompress | None:
     """A function that undoes `codec` if the result has exactly `nbytes` bytes; None if only the codec can.
 
-    It takes encoded bytes and memory of that size, and returns the filled memory, or another object that
-    holds exactly as many bytes.
+    It takes encoded bytes and memory of that size, which a chunk up to `LARGEST_COPIED` does not need. It
+    returns the filled memory, or another object that holds exactly as many bytes.
 
     >>> exact_decompressor(ZstdCodec(), 4) is None
     False
@@ -366,14 +262,14 @@ def exact_decompressor(codec: Any, nbytes: int) -> ExactDecompress | None:
     if not nbytes or kind not in (ZstdCodec, BloscCodec, GzipCodec):
         return None
 
-    def unpack(data: Any, memory: Bytes) -> Any:
+    def unpack(data: Any, memory: Bytes | None) -> Any:
         if kind is BloscCodec and _blosc_content(data, nbytes) == nbytes:
-            decompress_blosc(data, memory)
-            return memory
-        if kind is GzipCodec and inflate(data, memory):
-            return memory
-        if kind is ZstdCodec and decompress_zstd(data, memory) == nbytes:  # it refuses what does not fit
-            return memory
+            return blosc.decompress(data, memory if nbytes > LARGEST_COPIED else None)
+        if kind is ZstdCodec and zstd_content(data) == nbytes:
+            if nbytes > LARGEST_COPIED:
+                return zstd.decompress(data, memory)
+            with suppress(zstandard.ZstdError):  # then it says below what is wrong
+                return _zstd_decompressor().decompress(data, nbytes, allow_extra_data=False)
         unpacked = _DECOMPRESSORS[kind](codec, data, nbytes)
         if len(unpacked) != nbytes:
             raise ValueError(f"it decodes to {len(unpacked)} bytes, but a chunk needs {nbytes}")
@@ -434,27 +330,83 @@ def _zstd(_codec: Any, data: Any, most: int) -> Any:
     return decompress_zstd_frames(data, most)
 
 
-def decompress_zstd_frames(data: Any, most: int) -> Any:
+def decompress_zstd_frames(data: Any, most: int) -> bytes:
     """The content of zstd frames; more than `most` bytes are an error.
 
-    >>> bytes(decompress_zstd_frames(zstd.compress(b"intarsia"), 8))
+    >>> decompress_zstd_frames(zstd.compress(b"intar") + zstd.compress(b"sia"), 8)
     b'intarsia'
     """
-    content = zstd_content(data)
-    if content is not None and content > most:
-        raise _too_much(most)
-    if not len(data):  # no frame at all, which the library takes for no content
+    rest, contents, room, end = memoryview(data).cast("B"), [], most, 0
+    if not len(rest):
         raise ValueError("there are no bytes, not even an empty zstd frame")
-    for room in (content or most, most):  # more frames may follow the first
-        memory = np.empty(room, dtype=np.uint8)
-        try:
-            count = decompress_zstd(data, memory) if room else 0
-        except (RuntimeError, ValueError) as error:
-            if "too small" not in str(error):
-                raise
-        else:
-            return memory if count == room else memory[:count].copy()
-    raise _too_much(most)
+    try:
+        while len(rest):
+            end, has_content = _end_of_frame(rest)
+            if has_content:
+                if (zstd_content(rest) or 0) > room:
+                    raise _too_much(most)
+                # A size must be given for a frame that does not say its own; a longer one is refused.
+                contents.append(_zstd_decompressor().decompress(rest[:end], max(room, 1)))
+                room -= len(contents[-1])
+                if room < 0:
+                    raise _too_much(most)
+            rest = rest[end:]
+    except zstandard.ZstdError as error:
+        if "full frame" in str(error) and end <= len(rest):  # all of it is there, but has no room
+            raise _too_much(most) from error
+        raise ValueError(f"the zstd data is damaged: {error}") from error
+    return contents[0] if len(contents) == 1 else b"".join(contents)
+
+
+def _end_of_frame(data: memoryview) -> tuple[int, bool]:
+    """Where the first zstd frame ends, if it is complete, and whether it may have content."""
+    if int.from_bytes(data[:4], "little") >> 4 == ZSTD_SKIPPABLE:
+        return ZSTD_SKIPPABLE_HEADER + int.from_bytes(data[4:ZSTD_SKIPPABLE_HEADER], "little"), False
+    checksum = ZSTD_CHECKSUM if zstandard.get_frame_parameters(data).has_checksum else 0
+    end, is_last = zstandard.frame_header_size(data), 0
+    while not is_last and end < len(data):
+        block = int.from_bytes(data[end : end + ZSTD_BLOCK_HEADER], "little")
+        is_last, repeated = block & 1, block >> 1 & 3 == ZSTD_REPEATED
+        end += ZSTD_BLOCK_HEADER + (1 if repeated else block >> 3)
+    return end + checksum, True
+
+
+def decompress_zstd_together(frames: list[Any], nbytes: int) -> list[Any] | None:
+    """The contents of frames that have `nbytes` bytes each, decompressed in one call outside Python.
+
+    None if it is not certain beforehand that every chunk is one frame, alone and of this size, in one block,
+    as compressors write small chunks: python-zstandard would pass over bytes after a frame.
+
+    >>> frames = [zstd.compress(b"intarsia"), zstd.compress(b"is wood.")]
+    >>> b"".join(decompress_zstd_together(frames, 8)) if HAS_BATCHES else b"intarsiais wood."
+    b'intarsiais wood.'
+    """
+    if not HAS_BATCHES or zstd_content(frames[0]) != nbytes:
+        return None
+    header = zstandard.frame_header_size(frames[0])
+    width = header + ZSTD_BLOCK_HEADER
+    begin = b"".join([memoryview(frame)[:width] for frame in frames])
+    if len(begin) != width * len(frames):
+        return None
+    heads = np.frombuffer(begin, dtype=np.uint8).reshape(-1, width)
+    block = heads[:, header:] @ np.array([1, 1 << 8, 1 << 16])
+    checksum = ZSTD_CHECKSUM if zstandard.get_frame_parameters(frames[0]).has_checksum else 0
+    length = width + np.where(block >> 1 & 3 == ZSTD_REPEATED, 1, block >> 3) + checksum
+    is_alone = (block & 1 == 1) & (length == [len(frame) for frame in frames])
+    if not (is_alone.all() and (heads[:, :header] == heads[0, :header]).all()):
+        return None
+    sizes = np.full(len(frames), nbytes, dtype=np.uint64)
+    return list(_zstd_decompressor().multi_decompress_to_buffer(frames, sizes, 1))
+
+
+_own = threading.local()
+
+
+def _zstd_decompressor() -> Any:
+    """The decompressor of this thread, which keeps its memory."""
+    if not hasattr(_own, "zstd"):
+        _own.zstd = zstandard.ZstdDecompressor()
+    return _own.zstd
 
 
 def zstd_content(data: Any) -> int | None:
@@ -463,19 +415,23 @@ def zstd_content(data: Any) -> int | None:
     >>> zstd_content(zstd.compress(b"intarsia"))
     8
     """
-    head = bytes(memoryview(data)[:18])
-    if len(head) < 9 or head[:4] != ZSTD_MAGIC:
+    try:
+        size: int = zstandard.frame_content_size(data)
+    except zstandard.ZstdError:
         return None
-    descriptor = head[4]
-    single_segment, field = descriptor >> 5 & 1, descriptor >> 6
-    at = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
-    length = (single_segment, 2, 4, 8)[field]
-    size = int.from_bytes(head[at : at + length], "little")
-    return None if not length else size + 256 if field == 1 else size
+    return None if size < 0 else size
 
 
 def _gzip(_codec: Any, data: Any, most: int) -> Any:
-    stream = decompressobj(GZIP)
+    content = _inflated("gzip_decompress", data, most)
+    if content is not None:
+        # libdeflate has compared the end of the member with its content, and passes over bytes after it.
+        trailer = GZIP_TRAILER.pack(deflate.crc32(content), len(content))
+        if bytes(data).find(trailer) == len(data) - GZIP_TRAILER.size:
+            return content
+    if int.from_bytes(bytes(data[-GZIP_SIZE:]), "little") > most:  # as the last member says
+        raise _too_much(most)
+    stream = zlib.decompressobj(GZIP)
     unpacked = stream.decompress(data, most + 1)  # one more, so that the end of the stream is reached
     if len(unpacked) > most:
         raise _too_much(most)
@@ -485,13 +441,26 @@ def _gzip(_codec: Any, data: Any, most: int) -> Any:
 
 
 def _zlib(_codec: Any, data: Any, most: int) -> Any:
-    stream = decompressobj(zlib.MAX_WBITS)
+    content = _inflated("zlib_decompress", data, most)
+    if content is not None:
+        return content
+    stream = zlib.decompressobj()
     unpacked = stream.decompress(data, most + 1)
     if len(unpacked) > most:
         raise _too_much(most)
     if not stream.eof:
         raise ValueError(f"the zlib data is cut off: only {len(data)} bytes of it are left")
     return unpacked
+
+
+def _inflated(function: str, data: Any, most: int) -> Any:
+    """At most so many bytes by libdeflate; None if it is not there, and for all that it does not take."""
+    if deflate is None or not 0 < most <= LARGEST_INFLATED:
+        return None
+    try:
+        return getattr(deflate, function)(data, most)
+    except deflate.DeflateError:
+        return None
 
 
 def _bz2(_codec: Any, data: Any, most: int) -> Any:

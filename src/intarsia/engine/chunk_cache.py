@@ -99,7 +99,5 @@ class ChunkCache:
         here = np.array([k for k, values in chunks.items() if values is not None], dtype=np.int64)
         if not here.size:
             return
-        each = here.tolist(), work.placements(here), work.packings(here)
-        for k, (target, inside), packing in zip(*each, strict=True):
-            work.put(chunks[k], target, inside, packing)
+        work.put_each((chunks[k] for k in here.tolist()), here)
         work.present = work.present[~np.isin(work.present, here)]  # in the order they are fetched in

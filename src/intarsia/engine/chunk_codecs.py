@@ -1,8 +1,10 @@
 """Chunks from bytes to values and back: zarr's own codecs, called without an event loop.
 
-The compressor nearest to the array, if it is one of zarr's common ones, decodes straight into the output if
-the chunk is contiguous there, else into a buffer that its thread keeps; it encodes values from such a buffer.
-All other codecs run as in zarr.
+Small chunks of plain numbers are decoded together, one behind the other, and then copied to their places a
+row of chunks at a time; zstd decodes them in one call, outside Python. Of larger chunks, the compressor
+nearest to the array, if it is one of zarr's common ones, decodes straight into the output if the chunk is
+contiguous there, else into a buffer that its thread keeps; it encodes values from such a buffer. All other
+codecs run as in zarr.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, ZstdCo
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, ChunkTransform, chunk_is_empty, resolve_aa_specs, stages
+from intarsia.codecs import compressors
 from intarsia.codecs.base import without_copies
 from intarsia.codecs.compressors import (
+    HAS_BATCHES,
     Bytes,
     ExactDecompress,
     check_count,
     decode,
     decoded_bounds,
-    deflate,
+    decompress_zstd_together,
     exact_decompressor,
     unknown_bound,
     unpack_blosc_part,
@@ -38,6 +42,16 @@ from intarsia.manifest.data_types import Values, write_decoded
 from intarsia.manifest.packing import Packing
 from intarsia.nullable.buffer import OptionalNDBuffer
 
+LARGEST_TOGETHER = 16 << 10
+"""Chunks of up to this many decoded bytes are decoded together: for larger ones, it takes longer to put them
+behind one another than it saves."""
+
+WORTH_ONE_CALL = 32
+"""Fewer small chunks are decompressed one by one in the time that it takes to prepare one call for all."""
+
+TOGETHER_BYTES = 1 << 20
+"""So many bytes are decoded before they are copied to their places: as many as a core's own cache holds."""
+
 PLAIN_KINDS = "biufc"
 """The kinds of data types whose `bytes` codec is a view of the bytes, in either byte order."""
 
@@ -47,19 +61,13 @@ class Scratch:
 
     def __init__(self) -> None:
         self._bytes: Bytes = np.empty(0, dtype=np.uint8)
-        self._views: dict[int, tuple[Bytes, Values]] = {}
 
     def for_chunk(self, decoder: Decoder) -> tuple[Bytes, Values]:
         """Memory for one chunk, as bytes and as what the `bytes` codec makes of them."""
-        views = self._views.get(id(decoder))
-        if views is None:
-            if self._bytes.size < decoder.nbytes:
-                self._bytes = np.empty(decoder.nbytes, dtype=np.uint8)
-                self._views.clear()
-            memory = self._bytes[: decoder.nbytes]
-            views = memory, memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)
-            self._views[id(decoder)] = views
-        return views
+        if self._bytes.size < decoder.nbytes:
+            self._bytes = np.empty(decoder.nbytes, dtype=np.uint8)
+        memory = self._bytes[: decoder.nbytes]
+        return memory, memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)
 
 
 def nbytes_of(encoded: Encoded) -> int:
@@ -102,6 +110,12 @@ class Decoder:
         """The other bytes -> bytes codecs in the order of decoding, each with the most bytes it may give."""
         self.asks_for_index = any(not type(codec).__module__.startswith("zarr.") for codec in codecs)
         """Whether a codec may want to know which chunk it works on; zarr's own never do."""
+        is_short = self._is_plain and not (self._array_codecs or self._outer)
+        is_small = is_short and 0 < self.nbytes <= LARGEST_TOGETHER
+        self.together = TOGETHER_BYTES // self.nbytes if is_small else 1
+        """How many chunks are decoded together."""
+        self.in_one_call = HAS_BATCHES and self.together > 1 and bool(after) and type(after[0]) is ZstdCodec
+        """Whether they are decompressed in one call, without the interpreter's lock."""
         self.is_direct = self._is_plain and not self._array_codecs and self.stored_dtype == self._dtype
         """Whether a chunk may be decoded right into its place."""
         self.is_raw = self._is_plain and self._unpack is None and not (self._outer or self._array_codecs)
@@ -140,10 +154,23 @@ class Decoder:
                 if unpacked is not memory:
                     memory[:] = np.frombuffer(unpacked, dtype=np.uint8)
                 return
-            if isinstance(place, np.ndarray):
-                place[...] = self.values(encoded, scratch)
-                return
         write_decoded(out, target, self.values(encoded, scratch), packing)
+
+    def values_together(self, encoded: list[Encoded]) -> Values | None:
+        """Several chunks, one behind the other; None if one of them is damaged, or takes a closer look."""
+        try:
+            if self.in_one_call and len(encoded) >= WORTH_ONE_CALL:
+                contents = decompress_zstd_together(encoded, self.nbytes)
+            elif self._unpack is not None:
+                contents = [self._unpack(data, None) for data in encoded]
+            else:
+                contents = encoded if {*map(len, encoded)} == {self.nbytes} else None
+        except Exception:
+            return None
+        if contents is None:
+            return None
+        values = np.frombuffer(b"".join(contents), dtype=self.stored_dtype)
+        return values.reshape(len(encoded), *self.stored_shape)
 
     def _part(self, encoded: Encoded, inside: Any, scratch: Scratch) -> Values | None:
         """The wanted part of a chunk, if no more than that is here or must be decompressed; else None."""
@@ -305,7 +332,7 @@ def packer(codec: Any, nbytes: int) -> Pack | None:
     """How to encode `nbytes` bytes by `codec`, without the steps around its compressor; None if impossible.
 
     >>> import gzip
-    >>> gzip.decompress(packer(GzipCodec(), 4)(b"abcd")) if deflate else b"abcd"
+    >>> gzip.decompress(packer(GzipCodec(), 4)(b"abcd")) if compressors.deflate else b"abcd"
     b'abcd'
     """
     if not 0 < nbytes <= MAX_PACKED_BYTES:
@@ -313,9 +340,9 @@ def packer(codec: Any, nbytes: int) -> Pack | None:
     if type(codec) is ZstdCodec:
         level, checksum = codec.level, codec.checksum
         return lambda data: zstd.compress(data, level, checksum)
-    if type(codec) is GzipCodec and (compress := deflate) is not None:
+    if type(codec) is GzipCodec and (deflate := compressors.deflate) is not None:
         level = codec.level
-        return lambda data: compress(data, level)
+        return lambda data: bytes(deflate.gzip_compress(data, level))
     if type(codec) is BloscCodec:
         name, level, shuffle = str(codec.cname).encode(), codec.clevel, SHUFFLES[codec.shuffle]
         blocks, itemsize = codec.blocksize, codec.typesize

@@ -367,6 +367,42 @@ class ChunkPlan:
         """Put what is taken from a decoded chunk where it belongs."""
         write_decoded(self.out, target, values if inside is None else values[inside], packing)
 
+    def put_each(self, chunks: Iterable[Values], positions: Ints) -> None:
+        """Put decoded chunks where they belong, one after the other."""
+        each = zip(chunks, self.placements(positions), self.packings(positions), strict=True)
+        for values, (target, inside), packing in each:
+            self.put(values, target, inside, packing)
+
+    def put_together(self, chunks: Values, positions: Ints) -> None:
+        """The same for chunks that lie one behind the other: of slices, a row of chunks is one copy."""
+        last_axis = self._axes[-1].chunk if self._points is None else []
+        is_sliced = bool(last_axis) and all(isinstance(axis.target[0], slice) for axis in self._axes)
+        is_gapless = is_sliced and last_axis[-1] - last_axis[0] == len(last_axis) - 1
+        if not is_gapless or isinstance(self.packing, Packings) or not isinstance(self.out, np.ndarray):
+            self.put_each(chunks, positions)
+            return
+        ends = (positions[1:] - positions[:-1] != 1) | (positions[1:] % self._counts[-1] == 0)
+        stops = np.append(ends.nonzero()[0] + 1, positions.size)
+        starts = np.append(0, stops[:-1])
+        outer = self.placements(positions[starts]), self.placements(positions[stops - 1])
+        for start, stop, first, last in zip(starts.tolist(), stops.tolist(), *outer, strict=True):
+            self._put_row(chunks[start:stop], first, last, self.packing)
+
+    def _put_row(self, chunks: Values, first: Placement, last: Placement, packing: Packing | None) -> None:
+        """Put neighbours along the last axis where they belong, which is said for two of them."""
+        shape = self.source.chunk_shape
+        inside, end = (placement[1] or tuple(slice(0, n) for n in shape) for placement in (first, last))
+        begin, target = inside[-1], first[0][-1]
+        place = self.out[(*first[0][:-1], slice(target.start, last[0][-1].stop, target.step))]
+        rows = chunks[(slice(None), *inside[:-1])]
+        row = rows.transpose(*range(1, rows.ndim - 1), 0, -1)
+        if first[1] is None and last[1] is None:
+            place = place.reshape(row.shape)  # the same memory: only an axis is cut
+        else:
+            stop = (len(chunks) - 1) * shape[-1] + end[-1].stop
+            row = row.reshape(*row.shape[:-2], -1)[..., slice(begin.start, stop, begin.step)]
+        write_decoded(place, ..., row, packing)
+
     def fill_value(self, packing: Packing | None) -> Any:
         """The value of chunks that are not stored, by the packing of their region."""
         fill_value = self.source.fill_value
@@ -375,7 +411,9 @@ class ChunkPlan:
     def straight(self) -> int:
         """How many of the fetched chunks are decoded straight into the output, without a copy."""
         decoder = self.source.decoder
-        if not decoder.is_direct or self.packing is not None or self._points is not None or self._gather:
+        if not decoder.is_direct or decoder.together > 1 or self.packing is not None:
+            return 0
+        if self._points is not None or self._gather:
             return 0
         count = 0
         # Memory is laid out but not touched: only the flags of the views matter.

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import copy_context
 from functools import cache, partial
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import icechunk
@@ -20,11 +22,11 @@ import numpy as np
 
 from intarsia.codecs.context import working_on
 from intarsia.codecs.runtime_options import RuntimeOptions
-from intarsia.engine.chunk_codecs import Scratch
+from intarsia.engine.chunk_codecs import TOGETHER_BYTES, Scratch
 from intarsia.engine.chunk_plan import ChunkPlan
 from intarsia.engine.config import LogicalConfig, cores
 from intarsia.engine.fetch.read_errors import read_error
-from intarsia.engine.fetch.store import PendingBytes, StoreFetcher
+from intarsia.engine.fetch.store import Encoded, FileSpan, PendingBytes, StoreFetcher
 from intarsia.engine.inner_chunks import ShardIndexError, locate_inner_chunks, shard_positions
 from intarsia.engine.plan import RegionPart, plan
 from intarsia.engine.prepared_member import EngineMember, PreparedMember, ZarrMember
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from intarsia.engine.array_handle import ArrayHandle, ArrayState
     from intarsia.engine.chunk_cache import ChunkCache
     from intarsia.engine.request import Request
+    from intarsia.manifest.region_table import Ints
 
 
 def read_request(
@@ -245,32 +248,69 @@ class Read:
 
     def _decode_batch(self, batch: Batch, pending: PendingBytes, scratch: Scratch) -> None:
         """Decode chunks into their places as their bytes arrive."""
-        received, kept = iter(pending), self._cache
-        work, position = batch[0][0], int(batch[0][1][0])
+        received = iter(pending)
         try:
             for work, positions in batch:
-                source, out, decoder = work.source, work.out, work.source.decoder
-                each = positions.tolist(), work.placements(positions), work.packings(positions)
-                for position, (target, inside), packing in zip(*each, strict=True):
-                    encoded = next(received)
-                    if encoded is None:
-                        out[target] = work.fill_value(packing)
-                        work.missing.append(position)
-                    elif kept is not None:
-                        chunk = int(work.chunks[position])
-                        with working_on(source.index(chunk)):
-                            values = decoder.values(encoded, scratch)
-                        kept.keep(source, chunk, values)
-                        work.put(values, target, inside, packing)
-                    elif decoder.asks_for_index:
-                        with working_on(source.index(int(work.chunks[position]))):
-                            decoder.place(encoded, out, target, inside, scratch, packing)
+                together = work.source.decoder.together
+                if together == 1 or positions.size == 1 or self._cache is not None:
+                    self._decode_each(work, positions, received, scratch)
+                    continue
+                while positions.size:
+                    encoded = self._receive(work, positions[:together], received)
+                    some, positions = positions[: len(encoded)], positions[len(encoded) :]
+                    stored = np.array([data is not None for data in encoded])
+                    if not stored.all():
+                        self._decode_each(work, some[~stored], repeat(None), scratch)
+                        some, encoded = some[stored], [data for data in encoded if data is not None]
+                    values = work.source.decoder.values_together(encoded) if encoded else None
+                    if values is None:
+                        self._decode_each(work, some, encoded, scratch)
                     else:
-                        decoder.place(encoded, out, target, inside, scratch, packing)
-        except Exception as error:
-            raise self._failure_at(work, position, error) from error
+                        work.put_together(values, some)
         finally:
             received.close()
+
+    def _receive(
+        self, work: ChunkPlan, positions: Ints, received: Iterator[Encoded | None]
+    ) -> list[Encoded | None]:
+        """The bytes of the first of these chunks; of fewer, if they are longer than such chunks ever are."""
+        encoded: list[Encoded | None] = []
+        nbytes = 0
+        try:
+            for data in islice(received, positions.size):
+                data = data.read() if type(data) is FileSpan else data
+                encoded.append(data)
+                nbytes += 0 if data is None else len(data)
+                if nbytes > TOGETHER_BYTES:
+                    break
+        except Exception as error:
+            raise self._failure_at(work, int(positions[len(encoded)]), error) from error
+        return encoded
+
+    def _decode_each(
+        self, work: ChunkPlan, positions: Ints, received: Iterable[Encoded | None], scratch: Scratch
+    ) -> None:
+        """Decode one chunk after the other."""
+        source, out, decoder, kept = work.source, work.out, work.source.decoder, self._cache
+        each = positions.tolist(), work.placements(positions), work.packings(positions)
+        arriving, position = iter(received), -1
+        try:
+            for position, (target, inside), packing in zip(*each, strict=True):
+                encoded = next(arriving)
+                if encoded is None:
+                    out[target] = work.fill_value(packing)
+                    work.missing.append(position)
+                    continue
+                chunk = int(work.chunks[position])
+                with working_on(source.index(chunk)) if decoder.asks_for_index else nullcontext():
+                    if kept is None:
+                        decoder.place(encoded, out, target, inside, scratch, packing)
+                        continue
+                    values = decoder.values(encoded, scratch)
+                kept.keep(source, chunk, values)
+                work.put(values, target, inside, packing)
+        except Exception as error:
+            raise self._failure_at(work, position, error) from error
 
     def finish(self) -> tuple[Values, list[int], None]:
         """Read what is left to zarr; returns the values, and the regions in which chunks are missing."""

@@ -208,8 +208,9 @@ def threads_for(chunk_plans: list[ChunkPlan], config: LogicalConfig, *, writing:
             cost = cost if writing else RAW_WORK
         total += decoded * cost
         largest = max(largest, decoder.nbytes * decoder.copies)
-        least = TOO_FAST_TO_SHARE if work.source.is_fast_to_decode else TOO_SMALL_TO_SHARE
-        too_small += work.present.size * least
+        if not decoder.in_one_call:
+            least = TOO_FAST_TO_SHARE if work.source.is_fast_to_decode else TOO_SMALL_TO_SHARE
+            too_small += work.present.size * least
     if not writing and HAS_GIL and size < too_small:
         return 1
     fitting = config.window // 2 // max(largest, 1)
