@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from contextvars import copy_context
 from functools import cache, partial
 from itertools import islice, repeat
@@ -300,15 +299,15 @@ class Read:
                 if encoded is None:
                     out[target] = work.fill_value(packing)
                     work.missing.append(position)
-                    continue
-                chunk = int(work.chunks[position])
-                with working_on(source.index(chunk)) if decoder.asks_for_index else nullcontext():
-                    if kept is None:
-                        decoder.place(encoded, out, target, inside, scratch, packing)
-                        continue
-                    values = decoder.values(encoded, scratch)
-                kept.keep(source, chunk, values)
-                work.put(values, target, inside, packing)
+                elif kept is None and not decoder.asks_for_index:
+                    decoder.place(encoded, out, target, inside, scratch, packing)
+                else:
+                    chunk = int(work.chunks[position])
+                    with working_on(source.index(chunk)):
+                        values = decoder.values(encoded, scratch)
+                    if kept is not None:
+                        kept.keep(source, chunk, values)
+                    work.put(values, target, inside, packing)
         except Exception as error:
             raise self._failure_at(work, position, error) from error
 
