@@ -305,7 +305,7 @@ def embedded_json(document: Any) -> str:
 
 
 NUMBERS = frozenset(
-    ("Bytes", "Chunks", "Chunks stored", "Copied", "Fetched", "Files", "files", "Ratio", "Read MB/s",
+    ("Bytes", "Chunks", "Chunks stored", "Fetched", "Files", "files", "Ratio", "Read MB/s",
      "Regions", "Saved", "Share", "Size", "Stored", "Stored before", "Write MB/s")
 )  # fmt: skip
 """Columns that are right-aligned."""

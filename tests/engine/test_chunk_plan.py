@@ -102,19 +102,3 @@ def test_points_are_grouped_by_chunk(data):
         out[target] = values[y * 4 : y * 4 + 4, x * 3 : x * 3 + 3][inside]
     np.testing.assert_array_equal(out[places], values[tuple(points)])
     assert not work.covered(shape).any()
-
-
-def straight(counts, source, sizes, shape=(8, 6)):
-    whole = tuple(slice(0, n, 1) for n in counts)
-    work, _, _ = made(RegionPart(0, source, whole, 1), [(n,) for n in shape], sizes, counts)
-    work.source.decoder.together = 1  # as if the chunks were large
-    return work.straight(), work.chunks.size
-
-
-def test_chunks_that_lie_in_one_piece_in_the_output_are_counted():
-    everything = (slice(0, 8, 1), slice(0, 6, 1))
-    assert straight((8, 6), everything, (2, 6)) == (4, 4)
-    assert straight((8, 6), everything, (2, 3)) == (0, 8)
-    assert straight((8, 6), everything, (3, 6)) == (2, 3)  # the last is not all there
-    assert straight((2, 3), (slice(2, 4, 1), slice(0, 3, 1)), (2, 3)) == (1, 1)
-    assert straight((4, 6), (slice(0, 8, 2), slice(0, 6, 1)), (2, 6)) == (0, 4)

@@ -313,5 +313,5 @@ def test_explain_tells_of_packings_and_views():
         [(0, 4)], member="there", packing=Packing("int8", scale=0.5), view=View.identity(1).flip(0, 4)
     )
     (part,) = intarsia.explain(array, ...).parts
-    assert (part.packing, part.view, part.straight) == ("int8 * 0.5", "[-0]", 0)
+    assert (part.packing, part.view) == ("int8 * 0.5", "[-0]")
     assert "int8 * 0.5; [-0]" in str(intarsia.explain(array, ...))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -407,22 +406,3 @@ class ChunkPlan:
         """The value of chunks that are not stored, by the packing of their region."""
         fill_value = self.source.fill_value
         return fill_value if packing is None else packing.decode(fill_value)
-
-    def straight(self) -> int:
-        """How many of the fetched chunks are decoded straight into the output, without a copy."""
-        decoder = self.source.decoder
-        if not decoder.is_direct or decoder.together > 1 or self.packing is not None:
-            return 0
-        if self._points is not None or self._gather:
-            return 0
-        count = 0
-        # Memory is laid out but not touched: only the flags of the views matter.
-        out = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), self.out_shape, _strides(self.out_shape))
-        out = self.part.onto(out)
-        for target, inside in self.placements(self.present):
-            count += inside is None and bool(out[target].flags.c_contiguous)
-        return count
-
-
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -36,8 +36,8 @@ class PartExplanation:
     >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype="int32")
     >>> array.append(np.ones((4, 4)).astype("int32"), codecs=["gzip"])
     >>> part = intarsia.explain(array, np.s_[:2]).parts[0]
-    >>> part.codecs, part.chunks, part.straight
-    ('gzip', 1, 1)
+    >>> part.codecs, part.chunks
+    ('gzip', 1)
     """
 
     bounds: tuple[tuple[int, int], ...]
@@ -68,9 +68,6 @@ class PartExplanation:
     stored_bytes: int | None
     """The encoded bytes that are fetched; None if that is not known in advance."""
 
-    straight: int
-    """The number of chunks that are decoded right into the output; the others are copied there once."""
-
     fetcher: str
     """How the bytes are fetched."""
 
@@ -93,7 +90,6 @@ EXPLAIN_COLUMNS: Mapping[str, Column[PartExplanation]] = {
     "Chunks": lambda part: "?" if part.chunks is None else part.chunks,
     "Fetched": lambda part: "?" if part.fetched is None else part.fetched,
     "Stored": "stored_bytes",
-    "Copied": lambda part: "?" if part.fetched is None else part.fetched - part.straight,
     "Member": "member",
     "Fetcher": "fetcher",
 }
@@ -194,8 +190,8 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     >>> print(intarsia.explain(array, np.s_[1:3]))  # doctest: +NORMALIZE_WHITESPACE
     reads (2, 4), 32 B, from 1 region of 1 member: 2 chunks, 2 requests
     1 thread, at most ... besides the result
-    Region      Codecs  Chunks  Fetched  Stored  Copied  Member  Fetcher
-    [0:4, 0:4]  gzip         2        2       ?       2  m-...   MemoryStore, in threads
+    Region      Codecs  Chunks  Fetched  Stored  Member  Fetcher
+    [0:4, 0:4]  gzip         2        2       ?  m-...   MemoryStore, in threads
     """
     handle, config = array._handle, array.config
     request = parse_selection(array.shape, selection, mode)
@@ -246,16 +242,13 @@ def _explain_work(handle: ArrayHandle[Any], work: ChunkPlan) -> PartExplanation:
         chunks=int(work.chunks.size),
         fetched=int(work.present.size),
         stored_bytes=int(work.nbytes[work.present].sum()) if sizes_are_known else None,
-        straight=work.straight(),
         fetcher=work.fetcher.name if work.fetcher is not None else "",
     )
 
 
 def _explain_by_zarr(handle: ArrayHandle[Any], part: RegionPart, source: ZarrMember) -> PartExplanation:
     unknown = dict.fromkeys(("chunks", "fetched", "stored_bytes"))
-    return _explain_part(
-        handle, part, source, **unknown, straight=0, fetcher=f"zarr itself: {source.obstacle}"
-    )
+    return _explain_part(handle, part, source, **unknown, fetcher=f"zarr itself: {source.obstacle}")
 
 
 def _explain_part(
