@@ -54,10 +54,11 @@ class Browser:
     """One tab. Collects what the console says and what is asked of the network."""
 
     def __init__(self):
+        browser = executable()
         self._profile = tempfile.TemporaryDirectory(prefix="intarsia-browser-")
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
-        command = [executable(), *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
+        command = [browser, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
         self._process = subprocess.Popen(
             [sys.executable, "-c", MOVE_PIPES, str(to_browser), str(from_browser), *command],
             pass_fds=(to_browser, from_browser),

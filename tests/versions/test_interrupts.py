@@ -113,42 +113,59 @@ def test_no_lock_is_held_around_a_loop_of_the_same_function():
     assert held == []
 
 
-def lock_with_an_interrupt(path, at):
-    """Take the commit lock, with Ctrl-C at an instruction of the code that takes it; was there one?"""
-    left = at
+FUNCTIONS_OF_LOCKS = [
+    locking.lock_directory.__wrapped__,
+    locking._open_lock,
+    locking._acquire,
+    locking._LockFile.__init__,
+    locking._LockFile.close,
+]
 
-    def trace(frame, event, _):
-        nonlocal left
-        if event == "call" and frame.f_code.co_filename != locking.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-        return trace
 
-    try:
-        sys.settrace(trace)
-        with locking.lock_directory(path):
-            pass
-    except KeyboardInterrupt:
-        sys.settrace(None)
-        with locking.lock_directory(path, timeout=0):
-            pass
-    finally:
-        sys.settrace(None)
-    return left <= 0
+class Interrupts:
+    """Ctrl-C at an instruction of the code that takes the commit lock."""
+
+    def __init__(self):
+        self.left = 0
+        self.tool, events = sys.monitoring.DEBUGGER_ID, sys.monitoring.events
+        sys.monitoring.use_tool_id(self.tool, "interrupts")
+        sys.monitoring.register_callback(self.tool, events.INSTRUCTION, self.interrupt)
+        for function in FUNCTIONS_OF_LOCKS:
+            sys.monitoring.set_local_events(self.tool, function.__code__, events.INSTRUCTION)
+
+    def interrupt(self, *_):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+    def lock(self, path, at):
+        """Take the lock, interrupted at an instruction; whether there were so many."""
+        self.left = at
+        try:
+            with locking.lock_directory(path):
+                pass
+        except KeyboardInterrupt:
+            with locking.lock_directory(path, timeout=0):
+                pass
+        return self.left <= 0
+
+    def end(self):
+        for function in FUNCTIONS_OF_LOCKS:
+            sys.monitoring.set_local_events(self.tool, function.__code__, 0)
+        sys.monitoring.free_tool_id(self.tool)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_instruction_leaves_no_lock(tmp_path):
-    at = 1
-    while lock_with_an_interrupt(tmp_path, at):
-        lock = FileLock(locking.lock_file(tmp_path))
-        lock.acquire(timeout=0)  # as another process would
-        lock.release()
-        at += 1
+    interrupts, at = Interrupts(), 1
+    try:
+        while interrupts.lock(tmp_path, at):
+            lock = FileLock(locking.lock_file(tmp_path))
+            lock.acquire(timeout=0)  # as another process would
+            lock.release()
+            at += 1
+    finally:
+        interrupts.end()
     assert at > 40
 
 
