@@ -173,6 +173,7 @@ def test_a_disk_that_is_full(small_disk):
 READ_ONLY = """
     import os, sys
     import numpy as np
+    import filelock  # whose sources that user may not read
     import intarsia
 
     location, user = sys.argv[1], int(sys.argv[2])

@@ -131,11 +131,11 @@ class _LockFile(io.FileIO):
         super().__init__(file, mode)
 
     def close(self) -> None:
-        from filelock import unlock_descriptor
-
         # A process that was forked meanwhile shares the lock: closing the file here alone would not end it,
         # and that process must not end it at all.
         if self.acquired and self.process == os.getpid():
+            from filelock import unlock_descriptor
+
             self.acquired = False
             unlock_descriptor(self.fileno())
         super().close()
