@@ -1,6 +1,6 @@
 """Claim: a packed read costs at most 1.15x of the same chunks read as they are and unpacked by NumPy.
 
-Both read int16 chunks of 512 KiB from memory in the same codecs. What follows for whoever reads integers is
+Both read int16 chunks of 512 KiB from memory in the same codecs. What follows for readers of integers is
 what xarray does: convert, mask, multiply, add. The stored integers alone are no values yet.
 """
 

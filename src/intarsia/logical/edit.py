@@ -206,7 +206,7 @@ def consolidate(logical: LogicalArrayHandle) -> int:
 def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
     """Join every run of regions along one axis, in one new generation."""
     manifest, table = logical.manifest, logical.manifest.regions_and_replicas
-    joined: set[int] = set()
+    absorbed: set[int] = set()
     longer: dict[int, Box] = {}
     for run in table.runs(axis):
         first, box = run[0], table.row(run[0]).box
@@ -216,16 +216,16 @@ def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
             if _fits(logical, base, row):
                 _copy_over(logical, base, row)
                 box = box.with_axis(axis, box.start[axis], row.box.stop[axis])
-                joined.add(i)
+                absorbed.add(i)
                 longer[first] = box
             else:
                 first, box = i, row.box
-    if not joined:
+    if not absorbed:
         return
     rows = [
         (row := table.row(i))._replace(box=longer.get(i, row.box))
         for i in range(len(table))
-        if i not in joined
+        if i not in absorbed
     ]
     merged = RegionTable.from_rows(rows, manifest.ndim)
     ours, others = merged.select(merged.layer == 0), merged.select(merged.layer != 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
@@ -17,7 +18,7 @@ class UnreadableVariableError(IngestError):
     """One variable cannot be read; the others can."""
 
 
-class SourceGroup:
+class SourceGroup(ABC):
     """One group of an open source."""
 
     variables: Mapping[str, ParsedVariable]
@@ -30,34 +31,34 @@ class SourceGroup:
     elsewhere: Mapping[str, str] = MappingProxyType({})
     """Those among them whose values are in other files: to ask for one by its name is an error."""
 
+    @abstractmethod
     def reference(self, variable: ParsedVariable) -> ParsedVariable:
         """A data variable with the ranges of its chunks, or with the reason why only a copy will do."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self, variable: ParsedVariable) -> Any:
         """All values of a variable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def array(self, name: str) -> Any:
         """The stored numbers of a variable, by its name in the file, to be read in slices."""
-        raise NotImplementedError
 
     def groups(self, *, with_variables: bool) -> list[str]:
         """The paths of all groups below, from the root of the source, or of those that hold variables."""
         return []
 
 
-class Format:
+class Format(ABC):
     """Reads one kind of source. A format of its own says how to open a group."""
 
     name: str
     """The kind of file, in a word."""
 
+    @abstractmethod
     def open(
         self, url: str, sources: Sources, *, whole_tree: bool = False
     ) -> AbstractContextManager[SourceGroup]:
         """The group that was chosen; with `whole_tree`, the groups above and below are read, too."""
-        raise NotImplementedError
 
     def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
         """The wanted variables of one source."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,7 +31,7 @@ TREES = frozenset(("zarr", "n5"))
 """Formats that are a directory of chunks, in which only links lead to other files."""
 
 
-class SourceParser:
+class SourceParser(ABC):
     """A parser of ours: called like one of VirtualiZarr's, it says more about what it parsed."""
 
     def __init__(self, sources: Sources) -> None:
@@ -42,9 +43,9 @@ class SourceParser:
         self.attributes: dict[str, Mapping[str, Any]] = {}
         """Attributes that take the place of those in the store, by the path of an array or a group."""
 
+    @abstractmethod
     def __call__(self, url: str, registry: Any) -> Any:
         """The arrays of a source as a `ManifestStore`."""
-        raise NotImplementedError
 
 
 class VirtualFormat(Format):

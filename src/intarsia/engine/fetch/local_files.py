@@ -194,9 +194,9 @@ def _in_shard(file: int, entries: Any, item: ByteRanges) -> Iterator[Encoded | N
     """The requested parts of inner chunks of one open shard."""
     assert item.within is not None
     if item.within.size >= WORTH_JOINING:
-        joined = _joined(file, entries[item.within], item)
-        if joined is not None:
-            yield from joined
+        neighbours = _joined(file, entries[item.within], item)
+        if neighbours is not None:
+            yield from neighbours
             return
     decoder, starts, lengths = item.source.decoder, item.start, item.nbytes
     for k, (offset, length) in enumerate(entries[item.within].tolist()):
