@@ -463,6 +463,7 @@ class Ingestion:
             session = None if repo is None else repo.readonly_session(self.branch)
             for part in self.parts:
                 part.make_plan(Dataset() if session is None else Dataset.read(session.store, part.group))
+                part.planned.note_what_gdal_cannot_read()
             self._end_batch()
         return self._report(None)
 

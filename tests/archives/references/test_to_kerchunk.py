@@ -6,6 +6,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import h5py
+import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
@@ -164,3 +166,47 @@ def test_gdal_reads_every_run(archive, tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", GDAL, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "equal\n", done.stderr
+
+
+WHICH_GDAL_READS = """
+import sys, numpy, rasterio
+expected = numpy.load(sys.argv[1])
+for path in sys.argv[2:]:
+    try:
+        with rasterio.open(f'ZARR:"{path}":/sst') as part:
+            assert numpy.array_equal(part.read(), expected), path
+            print(path)
+    except rasterio.errors.RasterioIOError:
+        pass
+"""
+
+HDF5 = {"shuffle": {"compression": "gzip", "shuffle": True}, "fletcher32": {"fletcher32": True}}
+FORMAT_2 = ("blosc", "zlib", "gzip", "lz4", "lzma", "zstd", "bz2", "crc32")
+
+
+def test_lint_names_what_gdal_cannot_read(tmp_path):
+    if find_spec("rasterio") is None:
+        pytest.skip("GDAL comes with rasterio, which is not installed")
+    values, named, references = np.arange(64 * 64, dtype="i4").reshape(1, 64, 64), set(), {}
+    np.save(tmp_path / "values.npy", values)
+    for codec in (*HDF5, *FORMAT_2):
+        file = str(tmp_path / codec)
+        if codec in HDF5:
+            with h5py.File(file, "w") as source:
+                source.create_dataset("sst", data=values, chunks=(1, 32, 32), **HDF5[codec])
+                source["time"] = np.arange(1)
+                source["time"].make_scale("time")
+                source["sst"].dims[0].attach_scale(source["time"])
+        else:
+            ds = xr.Dataset({"sst": (("time", "y", "x"), values)}, {"time": np.arange(1)})
+            encoding = {"chunks": (1, 32, 32), "compressors": numcodecs.get_codec({"id": codec})}
+            ds.to_zarr(file, zarr_format=2, encoding={"sst": encoding}, consolidated=False)
+        report = intarsia.archives.lint(file, concat_dim="time")
+        named |= {codec for each in report.drifts if (each.kind, each.variable) == ("GDAL", "sst")}
+        report = intarsia.ingest(file, tmp_path / f"{codec}.repository", concat_dim="time")
+        (part,) = intarsia.archives.to_kerchunk(report.repository, file=f"{file}.json")
+        references[part.path] = codec
+    command = [sys.executable, "-W", "ignore", "-c", WHICH_GDAL_READS, tmp_path / "values.npy", *references]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert named == set(references.values()) - {references[path] for path in done.stdout.split()}
+    assert named == {"fletcher32", "lz4", "bz2", "crc32"}

@@ -99,6 +99,14 @@ def _cast(dtype: np.dtype[Any]) -> dict[str, Any]:
     return {"name": "cast_value", "configuration": {"data_type": name}}
 
 
+GDAL_CODECS = frozenset(
+    {
+        "bytes", "transpose", "blosc", "gzip", "shuffle", "zstd", "numcodecs.blosc", "numcodecs.gzip",
+        "numcodecs.lzma", "numcodecs.shuffle", "numcodecs.zlib", "numcodecs.zstd",
+    }
+)  # fmt: skip
+"""Codecs that GDAL 3.12 decodes in kerchunk references, as rasterio brings it."""
+
 COPY_CODEC = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
 """How copies are compressed."""
 

@@ -28,9 +28,10 @@ from intarsia.archives.plan.cube import (
     concat_variables,
     place_files,
 )
-from intarsia.archives.plan.encodings import ChunkSet, SourceEncoding, chunk_sets_of
+from intarsia.archives.plan.encodings import GDAL_CODECS, ChunkSet, SourceEncoding, chunk_sets_of
 from intarsia.archives.plan.lint_findings import DriftNotes
 from intarsia.archives.plan.reconcile import wider_type
+from intarsia.display import codecs_text
 from intarsia.errors import IngestError, argument
 from intarsia.manifest.box import Box, chunk_grid
 from intarsia.manifest.data_types import is_nullable, values_dtype
@@ -107,6 +108,17 @@ class IngestPlan:
                 for reason in filter(None, (chunks.encoding.copy_reason for chunks in each.chunk_sets)):
                     reasons.setdefault(each.file.url, {})[f"{name!r} copied: {reason}"] = None
         return {url: "; ".join(texts) for url, texts in reasons.items()}
+
+    def note_what_gdal_cannot_read(self) -> None:
+        """Note the variables that GDAL cannot decode, even through `to_kerchunk`."""
+        for array in self.arrays.values():
+            for each in array.contributions:
+                for encoding in (chunks.encoding for chunks in each.chunk_sets):
+                    codecs = [*encoding.filters, *encoding.codecs]
+                    unknown = [codec for codec in codecs if codec["name"] not in GDAL_CODECS]
+                    if unknown:
+                        done = "GDAL cannot read it; other programs can"
+                        self.notes.add("GDAL", each.part, codecs_text(unknown), done, each.file.url)
 
     def combine_attrs(self, combined: AttributeMerger, dataset: Dataset) -> None:
         """Give everything the attributes that the rule makes of the files' attributes."""
