@@ -12,7 +12,7 @@ import zarr
 from intarsia.archives.cf import decoded_fill_attribute
 from intarsia.archives.ledger import Ledger, entries_of, read_ledger
 from intarsia.archives.parsed_file import ParsedVariable, Role
-from intarsia.engine.reader import Reader
+from intarsia.engine.zarr_fallback import read_by_zarr
 from intarsia.errors import IngestError
 from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
 from intarsia.logical.hierarchy import open_group
@@ -122,7 +122,7 @@ class Dataset:
         """The stored values of a plain array, from the origin on; they are read once."""
         if name not in self._values:
             where = [slice(self.origin if dim in self.ledger.dims else 0, None) for dim in self.dims(name)]
-            self._values[name] = np.asarray(Reader.of(self.plain[name]).read(tuple(where)))
+            self._values[name] = read_by_zarr(self.plain[name], tuple(where))
         return self._values[name]
 
     def variable(self, name: str, role: Role) -> ParsedVariable:

@@ -20,7 +20,7 @@ from zarr.codecs import ZstdCodec
 from intarsia._compat import sync
 from intarsia.archives.source_files import split_entry
 from intarsia.display import one_line, place_text
-from intarsia.engine.reader import Reader
+from intarsia.engine.zarr_fallback import read_by_zarr
 from intarsia.errors import IngestError, ReadError
 from intarsia.logical.hierarchy import LEDGER
 from intarsia.manifest.region_table import RegionTable
@@ -214,10 +214,7 @@ def _check_version(group: zarr.Group, node: zarr.Group) -> None:
 
 @contextmanager
 def _named(group: zarr.Group) -> Iterator[None]:
-    """Turn any error in here into one that names the ledger of this group.
-
-    The engine reads the ledger's arrays, and limits what damaged chunks may take.
-    """
+    """Turn any error in here into one that names the ledger of this group."""
     try:
         yield
     except ReadError as why:
@@ -281,7 +278,7 @@ def _write_index(ledger: Ledger, node: Any, unchanged: int) -> None:
         return
     names = ledger.locations[max(0, valid - ledger.unread.files) :]
     if valid < ledger.unread.files:
-        names = [*np.asarray(Reader.of(node[SOURCES])[valid : ledger.unread.files, 0]).tolist(), *names]
+        names = [*read_by_zarr(node[SOURCES], (slice(valid, ledger.unread.files), 0)).tolist(), *names]
     set_rows(node, INDEX, valid, np.array(list(map(index_key, names)), dtype=np.uint64), False, INDEX_CHUNK)
 
 
@@ -300,16 +297,16 @@ def entries_of(group: zarr.Group | None, urls: Sequence[str]) -> dict[str, tuple
 def _entries(group: zarr.Group, node: Any, urls: set[str]) -> dict[str, tuple[int, str]]:
     _check_version(group, node)
     index = node[INDEX]
-    keys = np.asarray(Reader.of(index)[...]) if index.shape[0] else np.empty(0, dtype=np.uint64)
+    keys = read_by_zarr(index) if index.shape[0] else np.empty(0, dtype=np.uint64)
     hits = np.flatnonzero(np.isin(keys, np.array([index_key(url) for url in urls], dtype=np.uint64))).tolist()
     if len(hits) > MAX_HITS:
         ledger = read_ledger(group)
         contents = zip(ledger.locations, ledger.contents, strict=True)
         return {url: (i, content) for i, (url, content) in enumerate(contents) if url in urls}
-    entries, sources = {}, Reader.of(node[SOURCES])
+    entries, sources = {}, node[SOURCES]
     unindexed = slice(len(keys), None)
     for some in (*(slice(i, i + 1) for i in hits), unindexed):  # two names may have the same key
-        for number, (url, content, _) in enumerate(np.asarray(sources[some]).tolist(), start=some.start):
+        for number, (url, content, _) in enumerate(read_by_zarr(sources, some).tolist(), start=some.start):
             if url in urls:
                 entries[url] = number, content
     return entries
@@ -360,7 +357,7 @@ def common_prefix_length(mine: Ints, theirs: Ints) -> int:
 def _read_header(array: Any) -> LedgerHeader:
     if array.shape != array.chunks:  # it was written as one chunk
         raise ValueError(f"{array.name} has the shape {array.shape}, but chunks of {array.chunks}")
-    return msgspec.json.decode(np.asarray(Reader.of(array)[...]).tobytes(), type=LedgerHeader)
+    return msgspec.json.decode(read_by_zarr(array).tobytes(), type=LedgerHeader)
 
 
 def _table(array: Any, width: int) -> np.ndarray[Any, Any]:
@@ -371,7 +368,7 @@ def _table(array: Any, width: int) -> np.ndarray[Any, Any]:
     last = ((rows - 1) // array.chunks[0], 0)
     if not sync(array.store.exists(f"{array.path}/{array.metadata.encode_chunk_key(last)}")):
         raise ValueError(f"{array.name} has the shape {array.shape}, but its last chunk {last} is missing")
-    return np.asarray(Reader.of(array)[...])
+    return read_by_zarr(array)
 
 
 def _columns(regions: RegionTable) -> Ints:

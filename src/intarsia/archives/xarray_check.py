@@ -14,7 +14,7 @@ import zarr
 
 from intarsia.archives.cf import decoded_fill_attribute
 from intarsia.display import one_line
-from intarsia.engine.reader import Reader
+from intarsia.engine.zarr_fallback import read_by_zarr
 from intarsia.extras import import_extra
 from intarsia.logical.attributes import RESERVED, with_floats
 from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
@@ -113,6 +113,6 @@ def _variable(node: Any) -> Any:
     )
     values = np.broadcast_to(np.zeros((), dtype), shape)
     if dims == (name,) and isinstance(node, zarr.Array):
-        values = np.asarray(Reader.of(node)[...])
+        values = read_by_zarr(node)
     lazy = import_extra("xarray.core.indexing", "virtual").LazilyIndexedArray(values)
     return import_extra("xarray", "virtual").Variable(dims, lazy, with_floats(attrs))

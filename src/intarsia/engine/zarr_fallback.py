@@ -33,8 +33,10 @@ from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, sync
 from intarsia.codecs.compressors import COUNT, check_count, decode_as, is_known, likely_bound
+from intarsia.codecs.runtime_options import with_codecs
 from intarsia.engine.chunk_plan import AxisCuts, outer_index
 from intarsia.engine.fetch import check_links
+from intarsia.engine.fetch.read_errors import read_error
 from intarsia.engine.plan import chunks_along, touched_chunks
 from intarsia.engine.request import moved
 from intarsia.engine.write_chunks import lock_shards
@@ -202,6 +204,21 @@ async def _at_once(self: Any, data: Buffer, spec: ArraySpec) -> Any:
 
 async def _in_thread(self: Any, data: Buffer, spec: ArraySpec) -> Any:
     return await asyncio.to_thread(self._decode_sync, data, spec)
+
+
+def read_by_zarr(array: zarr.Array[Any], selection: Any = ...) -> np.ndarray[Any, Any]:
+    """Part of a small array beside the data, such as a coordinate, read by zarr with the engine's checks.
+
+    >>> z = zarr.array([1, 2, 3])
+    >>> read_by_zarr(z, slice(1, None))
+    array([2, 3])
+    """
+    check_links(array.store, array.path)
+    metadata: Any = array.metadata
+    try:
+        return np.asarray(with_codecs(array, with_size_checks(metadata.codecs))[selection])
+    except Exception as error:
+        raise read_error(f"cannot read {array.path}", error, array.store, array.path, None) from error
 
 
 COPIES = 3
