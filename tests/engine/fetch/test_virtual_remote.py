@@ -299,6 +299,23 @@ def test_of_a_web_server(tmp_path):
             reader(late, "b")[...]
 
 
+def test_a_file_that_changed_on_a_web_server_is_refused_if_the_repository_is_remote(server, tmp_path):
+    (tmp_path / "1.nc").write_bytes(CONTENT)
+    with http_files.serving(tmp_path) as endpoint:
+        location, prefix = f"s3://{BUCKET}/repositories/{next(names)}", f"{endpoint}/"
+        made = intarsia.open_repository(location, create=True, **server.options)
+        config = made.config
+        http = icechunk.http_store({"allow_http": "true"})
+        config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, http))
+        made.reopen(config=config).save_config()
+        repo = intarsia.open_repository(location, authorize=True, **server.options)
+        refer(repo, {0: (f"{prefix}1.nc", 0, LATER)})
+        np.testing.assert_array_equal(intarsia.reader(repo, "a")[...], np.frombuffer(CONTENT, "u1", CHUNK))
+        refer(repo, {0: (f"{prefix}1.nc", 0, datetime(2001, 1, 1, tzinfo=UTC))}, name="b")
+        with pytest.raises(ReadError, match=r"1\.nc is no longer the file"):
+            intarsia.reader(repo, "b")[...]
+
+
 def test_a_repository_beside_its_sources_is_read_with_the_keys_it_was_opened_with(objects, server, proxy):
     """Its own files say which versions of the objects were referred to."""
     options = server.options | {"endpoint_url": proxy.endpoint}

@@ -332,7 +332,8 @@ class IcechunkSession:
         return _table(chunk_table(self.store, source.path, len(source.object_grid)), source)
 
     def _add_checksums(self, sources: Sequence[tuple[EngineMember, Ints]]) -> None:
-        """Load the checksums of virtual chunks for those members where that will save requests.
+        """Load the checksums of virtual chunks for those members where that will save requests, or where
+        nobody else looks at them: many web servers ignore the conditions that Icechunk sends.
 
         Reading checksums takes a few requests itself if the repository is remote.
         """
@@ -342,7 +343,11 @@ class IcechunkSession:
             if (table := self.references(source)) is not None
             and not table.is_final
             and any(self._containers(table, object_index))
-            and (self.is_near or table.saves(object_index) >= WORTH_CHECKSUMS)
+            and (
+                self.is_near
+                or table.saves(object_index) >= WORTH_CHECKSUMS
+                or any(url.startswith("http") for url in table.urls(object_index))
+            )
         }
         if incomplete:
             tables = _for_all(self._with_checksums, list(incomplete.values()), self._listed_at_a_time)
