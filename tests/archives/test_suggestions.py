@@ -128,11 +128,35 @@ def test_a_new_variable(two):
 
 
 @pytest.mark.parametrize("grid", [[-15.0, 5, 25, 45], [50.0, 60, 70]])
-def test_another_grid(two, grid):
+def test_another_grid(two, grid, tmp_path):
     reason, ingest = two(lambda ds: coordinate(ds.isel(lat=slice(len(grid))), "lat", grid))
     assert "name 'lat' in concat_dim=" in reason
     found = opened(ingest(concat_dim=["time", "lat"]))
     np.testing.assert_array_equal(found.v.sel(lat=grid)[2:], day(2).v[:, : len(grid)])
+    assert "group= puts files on another grid beside the others" in reason
+    both_grids = ingest(errors="skip").repository
+    report = intarsia.ingest(tmp_path / "1.nc", both_grids, concat_dim="time", group="other")
+    np.testing.assert_array_equal(intarsia.open(report.repository, "other/v")[...], day(2).v[:, : len(grid)])
+    np.testing.assert_array_equal(intarsia.open(report.repository, "v")[...], day(0).v)
+
+
+def test_a_grid_between_the_points_of_another(tmp_path):
+    files = []
+    for number, step in enumerate((1.0, 0.5)):
+        axes = {dim: np.arange(0, 66, step) for dim in ("y", "x")} | {"t": [number]}
+        values = np.full((1, len(axes["y"]), len(axes["x"])), step)
+        xr.Dataset({"v": (("t", "y", "x"), values)}, axes).to_netcdf(tmp_path / f"{number}.nc")
+        files.append(tmp_path / f"{number}.nc")
+    for first in ([], files[:1]):
+        repo = (
+            intarsia.ingest(first, tmp_path / "r", concat_dim=["t", "y", "x"]).repository
+            if first
+            else "memory://"
+        )
+        with pytest.raises(IngestError, match=r"between its 'y' and 'x', so one array .* its own \(group=\)"):
+            intarsia.ingest(files[len(first) :], repo, concat_dim=["t", "y", "x"])
+    report = intarsia.ingest(files[1:], repo, concat_dim="t", group="fine")
+    assert intarsia.open(report.repository, "fine/v").shape == (1, 132, 132)
 
 
 def test_values_that_no_type_holds_together(two):

@@ -235,3 +235,26 @@ def test_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cf_units", None)
     with pytest.raises(MissingExtraError, match=r"pip install '\S+\[units\]'"):
         intarsia.ingest(paths, "memory://", concat_dim="time", convert_units=True)
+
+
+@pytest.mark.parametrize(
+    ("own", "target", "factor"),
+    [
+        ("m", "kg m-2", 1000),
+        ("kg m-2", "mm", 1),
+        ("kg m-2 s-1", "mm h-1", 3600),
+        ("mm day-1", "kg m-2 s-1", 1 / 86400),
+    ],
+)
+def test_depths_and_masses_of_water_are_converted(own, target, factor):
+    found = conversion(own, target)
+    assert found.of_water
+    assert (found.factor, found.offset) == (pytest.approx(factor, rel=1e-14), 0)
+
+
+@pytest.mark.parametrize(
+    ("own", "target"), [("m", "kg m-3"), ("kg m-3", "1"), ("kg m-2", "m s-1"), ("kg", "m3")]
+)
+def test_other_masses_are_not_those_of_water(own, target):
+    with pytest.raises(IngestError, match="cannot be converted"):
+        conversion(own, target)

@@ -161,7 +161,7 @@ def ingest(
             there.
         units: `"ignore"` takes the numbers of files with other units as they are; `"equal"` refuses them.
         convert_units: Whether to convert units that differ by a factor and an offset (°C and K, hPa and Pa)
-            to those of the first file, on reading.
+            to those of the first file, on reading; depths in m and masses in kg m-2 as those of water.
         combine_attrs: What happens to attributes that differ between files, in xarray's terms. By default
             those of the first file stay.
         overlap: Which file is shown where several overlap: the `"first"`, the `"last"` or the `"newest"`;

@@ -54,8 +54,8 @@ TAKERS = {
     "other units": ("convert_units", "units"),
     "a variable less": ("rename", "missing"),
     "coordinates that differ a little": ("tolerance",),
-    "another grid": ("concat_dim",),
-    "another size": ("concat_dim",),
+    "another grid": ("concat_dim", "group"),
+    "another size": ("concat_dim", "group"),
     "a name that is taken": ("rename",),
     "the same days": ("overlap",),
 }

@@ -43,6 +43,9 @@ class SourceParser(ABC):
         self.attributes: dict[str, Mapping[str, Any]] = {}
         """Attributes that take the place of those in the store, by the path of an array or a group."""
 
+        self.values: dict[str, Any] = {}
+        """Values that take the place of those in the store, by the path of an array."""
+
     @abstractmethod
     def __call__(self, url: str, registry: Any) -> Any:
         """The arrays of a source as a `ManifestStore`."""
@@ -91,6 +94,7 @@ class VirtualGroup(SourceGroup):
             self._node = self._node.groups[part]
         typed: Mapping[str, Any] = getattr(parser, "attributes", {})
         unread: Mapping[str, str] = getattr(parser, "unread", {})
+        self._values: Mapping[str, Any] = getattr(parser, "values", {})
         parts = {path: path.rpartition("/") for path in unread}
         self.unreadable = {name: unread[path] for path, (above, _, name) in parts.items() if above == group}
         self.variables = {
@@ -123,7 +127,8 @@ class VirtualGroup(SourceGroup):
 
     def load(self, variable: ParsedVariable) -> Any:
         """All values of a variable."""
-        return load_values(self.array(variable.name), variable)
+        known = self._values.get(self._inside(variable.name))
+        return load_values(self.array(variable.name) if known is None else known, variable)
 
     def array(self, name: str) -> Any:
         """A variable as an array that zarr reads."""

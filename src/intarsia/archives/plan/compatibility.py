@@ -349,7 +349,10 @@ class Expectations:
                     if option and not self.rules.convert_units:
                         text += f" ({option})"
                 elif not text.endswith("accepts it)") and name in axes:
-                    text += f" (to concatenate files along it, name {name!r} in {argument('concat_dim')})"
+                    text += (
+                        f" (to concatenate files along it, name {name!r} in {argument('concat_dim')}; "
+                        f"{argument('group', ...)} puts files on another grid beside the others)"
+                    )
                 return f"its {name!r} differs from that of {source}: {text}"
             self.dropped[name] = (
                 f"it has no dimension {self._along()}, and differs between {source} and {file.url}"

@@ -29,6 +29,7 @@ from intarsia.archives.plan.axis_union import (
     union_axis,
 )
 from intarsia.archives.plan.coordinates import ConcatCoordinate, concat_values, labels
+from intarsia.archives.plan.reconcile import MAX_SPANS
 from intarsia.errors import IngestError, advice, argument
 from intarsia.manifest.box import Box
 from intarsia.manifest.region_table import Ints, RegionTable, Row
@@ -379,11 +380,26 @@ def _repeated_values(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return again
 
 
+def _check_pieces(who: str, axes: Sequence[GrownAxis], positions: Sequence[Ints]) -> None:
+    """Raises `IngestError` for points of a plane between which others lie: each would be a region."""
+    pieces = [int(np.count_nonzero(np.abs(np.diff(own)) != 1)) + 1 for own in positions]
+    cut = [repr(axis.dim) for axis, count in zip(axes, pieces, strict=True) if count > MAX_SPANS]
+    if len(cut) > 1:
+        raise IngestError(
+            f"{who}: other files have points between its {' and '.join(cut)}, so one array would hold it "
+            f"point by point. Ingest each grid into a group of its own ({argument('group', ...)})"
+        )
+
+
 def _make_cube(
     files: Sequence[ParsedFile], axes: Sequence[GrownAxis], stays: RegionTable, leaves: RegionTable,
     names: list[str], kept_entries: list[int], ledger: Ledger, rules: IngestRules, known: Mapping[str, int],
 ) -> Cube:  # fmt: skip
     """The cube with these files."""
+    for i, file in enumerate(files):
+        _check_pieces(file.url, axes, [axis.positions[i] for axis in axes])
+    there = [axis.existing_positions for axis in axes]
+    _check_pieces("the dataset", axes, [each[each >= 0] for each in there])
     for k, axis in enumerate(axes):
         stays, leaves = stays.move(k, axis.existing_positions), leaves.move(k, axis.existing_positions)
     numbers = {name: i for i, name in enumerate(names)}
