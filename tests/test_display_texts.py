@@ -41,7 +41,7 @@ def test_places_and_messages_are_one_line_in_a_repository():
         intarsia.open(repo, "nothing")
     message, advice = str(caught.value).split("\n")
     assert message.startswith("there is no logical array at 'nothing'")
-    assert advice == "  In the root, there is only deep"
+    assert advice == "  In the root: there is only deep"
 
 
 def test_a_store_that_can_only_be_read_says_so(tmp_path):
@@ -59,7 +59,7 @@ def test_labels_tell_settings_and_nested_codecs():
         {"name": "zstd", "configuration": {"level": 3}},
     ]
     codecs = [{"name": "bytes"}, {"name": "conditional", "configuration": {"codecs": nested}}]
-    assert codecs_text(codecs, settings=True) == "conditional(shuffle+zstd-3)"
+    assert codecs_text(codecs) == "conditional(shuffle+zstd-3)"
 
 
 def test_codecs_have_one_spelling_whoever_registered_them():
@@ -68,8 +68,8 @@ def test_codecs_have_one_spelling_whoever_registered_them():
     blosc = {"name": "blosc", "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle"}}
     transpose = {"name": "transpose", "configuration": {"order": [1, 0]}}
     big = {"name": "bytes", "configuration": {"endian": "big"}}
-    assert codecs_text([{"name": "bytes"}, shuffle, zlib]) == "shuffle+zlib"
-    assert codecs_text([{"name": "bytes"}, shuffle, zlib], settings=True) == "shuffle+zlib-7"
-    assert codecs_text([transpose, big, blosc], settings=True) == "transpose(order=[1, 0])+bytes+blosc-lz4-5"
+    assert codecs_text([{"name": "bytes"}, shuffle, zlib], settings=False) == "shuffle+zlib"
+    assert codecs_text([{"name": "bytes"}, shuffle, zlib]) == "shuffle+zlib-7"
+    assert codecs_text([transpose, big, blosc]) == "transpose(order=[1, 0])+bytes+blosc-lz4-5"
     blosc["configuration"]["shuffle"] = "bitshuffle"
-    assert codecs_text([blosc], settings=True) == "blosc-lz4-5-bitshuffle"
+    assert codecs_text([blosc]) == "blosc-lz4-5-bitshuffle"

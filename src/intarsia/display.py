@@ -84,17 +84,17 @@ def bounds_text(bounds: Sequence[tuple[int, int]]) -> str:
     return "[" + ", ".join(f"{a}:{b}" for a, b in bounds) + "]"
 
 
-def codecs_text(codecs: Iterable[Mapping[str, Any]], *, settings: bool = False) -> str:
-    """The codecs of a zarr.json in a few words; `settings` adds what distinguishes two of one name.
+def codecs_text(codecs: Iterable[Mapping[str, Any]], *, settings: bool = True) -> str:
+    """The codecs of a zarr.json in a few words, with the settings that distinguish two of one name.
 
     For a sharded array, these are the codecs of the inner chunks; plain `bytes` is not mentioned.
 
     >>> zstd = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
     >>> nullable = {"name": "optional", "configuration": {"mask_codecs": [], "data_codecs": [zstd]}}
     >>> [codecs_text(codecs) for codecs in ([{"name": "crc32c"}, zstd], [nullable], [{"name": "bytes"}])]
-    ['crc32c+zstd', 'optional(zstd)', 'raw']
-    >>> [codecs_text(codecs, settings=True) for codecs in ([{"name": "numcodecs.shuffle"}, zstd], [nullable])]
-    ['shuffle+zstd-3', 'optional(zstd-3)']
+    ['crc32c+zstd-3', 'optional(zstd-3)', 'raw']
+    >>> codecs_text([{"name": "numcodecs.shuffle"}, zstd], settings=False)
+    'shuffle+zstd'
     """
     chain = list(codecs)
     while chain and chain[0].get("name") == "sharding_indexed":
@@ -112,7 +112,7 @@ def _codec_text(codec: Mapping[str, Any], settings: bool) -> str:
     if not settings:
         return f"{name}({inside[0]})" if inside else name
     if not inside and isinstance(nested, list) and nested:
-        inside = [codecs_text(nested, settings=True)]
+        inside = [codecs_text(nested)]
     others = [key for key in DISTINGUISHING if isinstance(config.get(key), str | int | float | list)]
     inside += [f"{key}={config[key]}" for key in others]
     levels = [str(config[key]) for key in LEVELS if isinstance(config.get(key), str | int)]
@@ -215,6 +215,7 @@ STORAGE_HINTS = (
         ("snapshot timestamp is invalid",),
         "The clock of this machine is too far from that of the storage: correct it.",
     ),
+    (("region must be set",), "Give the option region, or set the environment variable AWS_REGION."),
     (
         ("connect", "dispatch failure", "timed out", "timeout", "dns"),
         "Is the server up, and is the endpoint right?",

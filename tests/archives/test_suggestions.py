@@ -10,7 +10,7 @@ import xarray as xr
 
 import intarsia
 from intarsia.archives import from_name
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, ReadError
 from tests.archives.plan.test_reconcile import coordinate, day, in_celsius, save
 
 OPTION = re.compile(r"\b([a-z_]+)=('[^']*'|True|[\d.]+(?:e-?\d+)?|\{[^}]*\}|\[[^\]]*\])")
@@ -224,6 +224,9 @@ def test_a_file_that_changed(tmp_path):
     path = save(day(0), tmp_path / "0", "netcdf4")
     repo = intarsia.ingest(path, "memory://", concat_dim="time").repository
     save(day(0) + 1, tmp_path / "0", "netcdf4")
+    os.utime(path, (2**32, 2**32))
+    with pytest.raises(ReadError, match=r"changed since it was ingested: .* again with replace=True"):
+        intarsia.open(repo, "v")[...]
     os.utime(path, (1, 1))
     with pytest.raises(IngestError) as error:
         intarsia.ingest(path, repo, concat_dim="time")

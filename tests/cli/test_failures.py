@@ -223,3 +223,49 @@ def test_the_examples_of_the_help_are_understood():
         known = {name for parameter in command.params for name in parameter.opts + parameter.secondary_opts}
         used = {word for word in example if word.startswith("-") and not word.lstrip("-")[0].isdigit()}
         assert used <= known, verb
+
+
+PLAIN = ("create", "store", "a", "--shape", "4", "--chunks", "2", "--dtype", "f4")
+MISTAKES = {
+    "a path out of the store": (("create", "s", "../a", *PLAIN[3:]), 2, "PATH: The path '../a' is invalid"),
+    "a file as the store": (("create", "one.npy", *PLAIN[2:]), 2, "one.npy is a file, and a store is a dir"),
+    "a wrong data type": (("create", "s", *PLAIN[2:-1], "flot"), 2, "dtype 'flot': "),
+    "an array in an array": (
+        ("append", "there.zarr", "x", "one.npy"),
+        3,
+        "'x' in there.zarr: there is only /",
+    ),
+    "a tag as the branch": (
+        ("append", "store", "a", "one.npy", "--branch", "v1"),
+        3,
+        "has no branch 'v1', but a tag",
+    ),
+    "a branch as the tag": (("read", "store", "a", "--tag", "main"), 3, "has no tag 'main', but a branch of"),
+    "shards of no whole chunks": (
+        ("append", "store", "a", "four.npy", "-c", "zstd", "--chunks", "2", "--shards", "3"),
+        4,
+        "shards (3,): on each axis they need a whole number of chunks, which are (2,)",
+    ),
+    "plain Zarr without members": (("vacuum", "there.zarr"), 3, "but a plain Zarr array of format 3"),
+    "an unknown protocol": (
+        ("ls", "s4://bucket/x"),
+        3,
+        "there is nothing at '/' of s4://bucket/x: Protocol not",
+    ),
+    "a directory as the page": (("report", "store", "-o", "."), 8, ". is a directory: name a file in it"),
+    "a file to check that is gone": (("lint", "gone.nc"), 1, ""),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_natural_mistake_is_named_and_leaves_nothing_behind(mistake, tmp_path):
+    assert run(*PLAIN).code == 0
+    assert run("tag", "store", "v1").code == 0
+    np.save("four.npy", np.ones(4, dtype="f4"))
+    before = sorted(tmp_path.rglob("*"))
+    arguments, code, words = MISTAKES[mistake]
+    if words:
+        assert words in failure(*arguments, code=code)
+    else:
+        assert "1 file would be refused" in run(*arguments).out
+    assert sorted(tmp_path.rglob("*")) == before

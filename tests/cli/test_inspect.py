@@ -24,7 +24,7 @@ def test_info_for_machines(made, data):
     said = document("info", made[0])
     assert said["shape"] == [50, 6, 8]
     assert said["nbytes"] == data.nbytes
-    assert {pipeline["codecs"] for pipeline in said["pipelines"]} == {"gzip", "zstd", "raw"}
+    assert {pipeline["codecs"] for pipeline in said["pipelines"]} == {"gzip-5", "zstd-0", "raw"}
     assert sum(pipeline["nbytes_stored"] for pipeline in said["pipelines"]) == said["nbytes_stored"]
 
 
@@ -224,3 +224,13 @@ def test_info_shows_a_plain_array_and_what_can_be_done_with_it(tmp_path):
     assert all(word in said for word in ("plain Zarr", "(8,)", "int16", "(4,)", "convert", "adopt", "reader"))
     document_of = document("info", tmp_path / "plain.zarr")
     assert (document_of["shape"], document_of["regions"]) == ([8], None)
+
+
+def test_python_shows_the_same_tables(made):
+    array = intarsia.open(made[0], "temperature")
+    assert repr(array.info) == succeed("info", made[0], "temperature").strip()
+    assert repr(array.regions) == succeed("regions", made[0], "temperature").strip()
+    some = succeed("regions", made[0], "temperature").split("\n")
+    assert [line.split()[-1] for line in repr(array.regions[1:]).split("\n")[1:]] == [
+        line.split()[-1] for line in some[2:4]
+    ]

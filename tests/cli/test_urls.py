@@ -18,7 +18,7 @@ def test_s3_by_options_from_nothing_to_a_report(moto_server, tmp_path, data):
     document("create", place, "t", "--shape", "0,6,8", "--chunks", "10,3,4", "--dtype", "float32", *given)
     document("append", place, "t", tmp_path / "a.npy", "-c", "gzip", *given)
     document("recode", place, "t", "-c", "zstd", *given)
-    assert document("info", place, *given)["pipelines"][0]["codecs"] == "zstd"
+    assert document("info", place, *given)["pipelines"][0]["codecs"] == "zstd-0"
     assert document("read", place, "t", "0, 0, 0", *given)["values"] == float(data[0, 0, 0])
     assert [c["message"] for c in document("log", place, "t", *given)["commits"]][-1] == "create t"
     succeed("report", place, "-o", tmp_path / "r.html", *given)

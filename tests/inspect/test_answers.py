@@ -206,7 +206,7 @@ def test_regions_that_a_plane_cuts(versions):
     later = good(versions, "regions", **asked, index="13,0,0")
     names = {kind["place"]: kind["label"] for kind in later["pipelines"]}
     boxes = [(tuple(r[:4]), names[r[4]]) for r in later["rectangles"]]
-    assert ((20, 30, 40, 60), "gzip") in boxes
+    assert ((20, 30, 40, 60), "gzip-5") in boxes
     assert sum((r[2] - r[0]) * (r[3] - r[1]) for r in later["rectangles"]) == 40 * 60
     along = good(versions, "regions", path="temperature", axes="0", index="0,30,40")["rectangles"]
     assert sorted(r[:2] for r in along) == [[0, 10], [10, 20]]
@@ -221,7 +221,7 @@ def test_regions_of_a_layer(tmp_path):
     array.add_replica(((2, 6), (0, 4)), chunks=(4, 1), codecs=["zstd"])
     with intarsia.serve(tmp_path) as server:
         asked = {"path": "a", "axes": "0,1", "index": "0,0"}
-        for layer, box, label in ((0, [0, 0, 6, 4], "gzip"), (1, [2, 0, 6, 4], "zstd")):
+        for layer, box, label in ((0, [0, 0, 6, 4], "gzip-5"), (1, [2, 0, 6, 4], "zstd-0")):
             drawn = good(server.url, "regions", **asked, layer=layer)
             assert [r[:4] for r in drawn["rectangles"]] == [box]
             assert [kind["label"] for kind in drawn["pipelines"]] == [label]

@@ -101,7 +101,7 @@ def test_notebook_output_shows_map_legend_and_table(browser, tmp_path, scheme):
     browser.picture(f"notebook-{scheme}")
     assert_quiet(browser)
     legend = browser.run("[...document.querySelectorAll('table.legend tbody tr')].map(r => r.innerText)")
-    assert [line.split("\t")[0].split() for line in legend] == [["A", "gzip"], ["B", "raw"]]
+    assert [line.split("\t")[0].split() for line in legend] == [["A", "gzip-5"], ["B", "raw"]]
     hover = browser.run("[...document.querySelectorAll('.desk .region title')].map(t => t.textContent)")
     assert len(hover) == 2
     for word in ("Region [0:500, 0:1000]", "Codecs gzip-5", "Chunks (100, 100)", "Stored", "Ratio"):
@@ -194,7 +194,7 @@ def test_a_codec_keeps_its_colour_while_the_slider_moves(browser, report):
         "[...m.querySelectorAll('table.legend tbody td:first-child')].map("
         "c => [c.lastChild.textContent.trim(), c.querySelector('span').style.background])))"
     )
-    assert {moment["gzip"] for moment in colours[1:]} == {colours[-1]["gzip"]}
+    assert {moment["gzip-5"] for moment in colours[1:]} == {colours[-1]["gzip-5"]}
     assert len(set(colours[-1].values())) == 3
 
 

@@ -181,7 +181,7 @@ def test_the_history_is_told_in_order_with_its_changes(history):
     assert left_out == 0
     assert [moment.message for moment in moments] == ["create", *(f"day {i}" for i in range(6))]
     assert moments[0].changes == ("created with shape (0, 4)",)
-    assert moments[2].changes == ("shape (2, 4) to (4, 4)", "added [2:4, 0:4] (gzip)")
+    assert moments[2].changes == ("shape (2, 4) to (4, 4)", "added [2:4, 0:4] (gzip-5)")
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 6])

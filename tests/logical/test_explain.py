@@ -44,7 +44,7 @@ def test_it_is_text_and_json(array):
     assert "elements lie in no region" not in text.split("\n")[0]
     document = json.loads(json.dumps(plan.to_json()))
     assert document["chunks"] == 6
-    assert document["parts"][0]["codecs"] == "zstd"
+    assert document["parts"][0]["codecs"] == "zstd-0"
 
 
 def test_regions_are_told_by_position_whatever_came_first(array):

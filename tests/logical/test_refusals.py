@@ -342,3 +342,23 @@ def test_texts_that_are_not_there_are_refused_where_there_is_no_null(values):
         array.append(values)
     with pytest.raises(intarsia.errors.DataTypeError, match="int, str"):
         array.append(["a", 1])
+
+
+def test_a_path_is_no_array():
+    for function in (intarsia.fuse, intarsia.split, intarsia.region_map, intarsia.explain):
+        with pytest.raises(
+            TypeError, match=rf"takes an array, not a 'str'(.|\n)*intarsia\.{function.__name__}\("
+        ):
+            function("data/store")
+
+
+def test_what_is_no_store_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    for place, what in ((tmp_path, "directory"), (tmp_path / "file", "file")):
+        for opener in (intarsia.open, intarsia.reader):
+            with pytest.raises(intarsia.IntarsiaError, match=rf"{place} is a {what}, not a store"):
+                opener(place, "a")
+    with pytest.raises(
+        FileNotFoundError, match=r"is a file, and a repository is a directory(.|\n)*ingest\(files"
+    ):
+        intarsia.open_repository(tmp_path / "file", create=True)

@@ -121,21 +121,21 @@ def test_a_recode_says_from_what_to_what(repo):
     intarsia.recode(repo, "t", [(0, 2)], codecs=["zstd"])
     change = latest(repo)
     assert change.recoded == (((0, 2),),)
-    assert [str(region) for region in change.regions] == ["recoded [0:2] (gzip to zstd)"]
+    assert [str(region) for region in change.regions] == ["recoded [0:2] (gzip-5 to zstd-0)"]
     assert not change.added
 
 
 def test_a_recode_to_the_same_encoding_is_called_joined(repo):
     intarsia.append(repo, "t", [4, 5], codecs=["gzip"], merge=False)
     intarsia.retry(repo, lambda tx: tx.open("t").consolidate())
-    assert [str(region) for region in latest(repo).regions] == ["joined [4:6] (gzip)"]
+    assert [str(region) for region in latest(repo).regions] == ["joined [4:6] (gzip-5)"]
 
 
 def test_a_drop_is_a_drop(repo):
     intarsia.retry(repo, lambda tx: tx.open("t").drop_region([(2, 4)]))
     change = latest(repo)
     assert change.dropped == (((2, 4),),)
-    assert [str(region) for region in change.regions] == ["dropped [2:4] (gzip)"]
+    assert [str(region) for region in change.regions] == ["dropped [2:4] (gzip-5)"]
 
 
 def test_a_write_names_the_chunks_it_touched(repo):
@@ -246,7 +246,7 @@ def test_an_array_without_dimensions_has_a_history_too():
     intarsia.write(repo, "z", ..., 2)
     assert latest(repo, "z").written == ((),)
     intarsia.recode(repo, "z", codecs=["zstd"])
-    assert [str(region) for region in latest(repo, "z").regions] == ["recoded [] (gzip to zstd)"]
+    assert [str(region) for region in latest(repo, "z").regions] == ["recoded [] (gzip-5 to zstd-0)"]
     intarsia.restore(repo, "z", first)
     assert intarsia.open(repo, "z")[()] == 1
     with intarsia.transaction(repo) as tx:

@@ -58,7 +58,7 @@ def test_a_replica_is_a_commit():
         (1, ((0, 8), (0, 6)), "zstd")
     ]
     (change,) = intarsia.history(repo, "t")[0].changes
-    assert [str(region) for region in change.regions] == ["added [0:8, 0:6] (zstd, layer 1)"]
+    assert [str(region) for region in change.regions] == ["added [0:8, 0:6] (zstd-0, layer 1)"]
     np.testing.assert_array_equal(array[:, 3], expected()[:, 3])
 
 

@@ -216,7 +216,7 @@ class IngestReport(Result):
     @property
     def _headline(self) -> str:
         """The summary; for a dry run, what would happen to the files."""
-        is_dry = self.snapshot_id is None and any(map(self.of, CHANGES))
+        is_dry = self.snapshot_id is None and any(map(self.of, (*CHANGES, "failed")))
         return self.forecast if is_dry else self.summary
 
     def blocks(self, most: int | None = MAX_SHOWN_ROWS) -> Iterator[str | Table]:

@@ -19,7 +19,7 @@ from intarsia.cli.stores import BranchToCommit, NewStore, VersionToRead, expect_
 from intarsia.cli.verb import verb
 from intarsia.display import Table, count_text, json_of, size_text
 from intarsia.errors import RepositoryNotFoundError
-from intarsia.versions.repository import is_plain_zarr
+from intarsia.logical.hierarchy import is_plain_zarr
 
 COORDINATE_SOURCES = "name:REGEX, date:FORMAT:REGEX, attribute:NAME or variable:NAME"
 """Where the coordinate of a file may be."""

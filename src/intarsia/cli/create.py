@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
@@ -47,9 +48,7 @@ def create(place: NewStore, array: args.OneArray, **fields: Any) -> Output:
         attribute (-a KEY=VALUE): An attribute; the value may be JSON.
     """
     try:
-        intarsia.create({}, array, **fields)  # in memory first, so that a refusal leaves no repository behind
-        with place.change(f"create {array}") as change:
-            made = intarsia.create(change.store, array, **fields)
+        intarsia.create({}, **fields)  # in memory first, so that a refusal leaves no repository behind
     except KeyError as error:  # an attribute that is not the user's
         raise CommandError(str(error.args[0])) from error
     except (TypeError, ValueError) as error:
@@ -57,6 +56,12 @@ def create(place: NewStore, array: args.OneArray, **fields: Any) -> Output:
             raise
         fill = f" or fill value {fields['fill_value']!r}" if "fill_value" in fields else ""
         raise CommandError(f"dtype {fields['dtype']!r}{fill}: {error}") from error
+    try:
+        zarr.create_group({}, path=array)
+    except ValueError as error:
+        raise CommandError(f"PATH: {error}") from error
+    with place.change(f"create {array}") as change:
+        made = intarsia.create(change.store, array, **fields)
     return Output(
         f"created {made.path or '/'}: {made.dtype} of shape {made.shape}, lattice {made.chunks}",
         path=made.path,

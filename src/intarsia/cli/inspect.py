@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.reader import Reader
 from intarsia.errors import BoundsError, NotLogicalArrayError
 from intarsia.inspect.drawing import COLOURS
-from intarsia.inspect.survey import PIPELINE_COLUMNS, share_labels, survey
+from intarsia.inspect.survey import info_blocks, share_labels, survey
 from intarsia.inspect.write_report import MAX_VERSIONS, whole_file, write_report
 from intarsia.logical.logical_array import LogicalArray
 
@@ -36,19 +37,12 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
             raise
         return _plain_info(plain)
     with progress_on_stderr("measuring stored chunks", counted=False):
-        layers = {layer: survey(opened, layer=layer) for layer in opened.manifest.layers}
-        seen = layers[0]
-    pipelines = seen.pipelines()
-    pairs = [*opened.info.fields, *seen.totals()]
-    for layer, each in layers.items():
-        sizes = f"{size_text(each.total_nbytes)} stored in {size_text(each.total_stored)}"
-        pairs += [(f"Layer {layer}", f"{count_text(len(each), 'region')}, {sizes}")] if layer else []
+        layers = [survey(opened, layer=layer) for layer in opened.manifest.layers]
+    seen, pipelines = layers[0], layers[0].pipelines()
     colours = {0: [COLOURS[pipeline.place] for pipeline in pipelines]}
-    table = Table.of(pipelines, PIPELINE_COLUMNS, colours=colours)
+    blocks = info_blocks(opened, layers)
     return Output(
-        *name_lines(pairs),
-        *(("", table) if pipelines else ()),
-        *seen.problems,
+        *(replace(each, colours=colours) if isinstance(each, Table) else each for each in blocks),
         **_identity(opened),
         generation=opened.generation,
         regions=len(seen),
@@ -62,7 +56,7 @@ def info(place: VersionToRead, array: args.Array = "") -> Output:
                 "nbytes": each.total_nbytes,
                 "nbytes_stored": each.total_stored,
             }
-            for layer, each in layers.items()
+            for layer, each in zip(opened.manifest.layers, layers, strict=True)
         ],
         pipelines=pipelines,
         problems=seen.problems,

@@ -183,7 +183,7 @@ def rewrite(place: BranchToCommit, array: str = "", *, decision: str = "compress
         )
         if not arrays:
             raise CodecConfigurationError(
-                f"cannot rewrite {path or '/'}: none of its {members} members has a conditional codec.\n"
+                f"cannot rewrite {path or '/'}: no member ({members} in all) has a conditional codec.\n"
                 "  To give them other codecs: intarsia recode"
             )
         results = _each(arrays, "rewriting", partial(intarsia.codecs.rewrite, decision=decision))

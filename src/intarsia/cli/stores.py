@@ -24,11 +24,12 @@ from intarsia.display import Column, first_rows, names_text, size_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.interop.node_copies import SourceNode, open_source, walk
+from intarsia.logical.hierarchy import is_plain_zarr
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.data_types import type_text
 from intarsia.versions.authorization import store_of
 from intarsia.versions.locking import lock_file
-from intarsia.versions.repository import check_name, is_plain_zarr, is_repository
+from intarsia.versions.repository import check_name, is_repository
 from intarsia.versions.version import Version, as_repository
 
 SELECTION = re.compile(r"[-+\d\s:,.…\[\]]+")
@@ -79,7 +80,7 @@ def expect_place(text: str) -> None:
         ) from None
     path = Path(text).expanduser()
     if path.is_file() and not zipfile.is_zipfile(path):
-        raise CommandError(f"STORE: {text} is a file. Files come first, the store last")
+        raise CommandError(f"STORE: {text} is a file, and a store is a directory. Files come before it")
     others = _names_in(path) if path.is_dir() and not _is_store(path) else []
     if others and not lock_file(path).exists():  # of a repository that is being made
         raise CommandError(
@@ -253,7 +254,7 @@ class ExistingStore:
         try:
             return open_source(self.zarr_store(), name)
         except NotLogicalArrayError as error:
-            known = [each.path for each in self.array_nodes()] if name else []
+            known = [each.path or "/" for each in self.array_nodes()] if name else []
             if not known:
                 raise
             raise NotLogicalArrayError(

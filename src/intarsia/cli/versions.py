@@ -159,5 +159,5 @@ def _refs(place: ExistingStore, calls: RefCalls, kinds: str, name: str, version:
         Version(snapshot_id=snapshot).session(repo)  # raises an error if it does not exist
         with commit_lock(repo):
             calls.delete(name) if delete else calls.create(name, snapshot)
-    said = f"{kind} {name} {'removed; it was at' if delete else 'is'}"
+    said = f"{kind} {name} {'removed; it was at' if delete else 'created at'}"
     return Output(said, name=name, deleted=delete, snapshot_id=snapshot)

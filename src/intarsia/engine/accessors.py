@@ -24,8 +24,10 @@ PROVIDERS = {
     "array_namespace": "intarsia.interop.dask.to_dask:array_namespace",
     "advise": "intarsia.logical.advice:advise",
     "fork_for": "intarsia.versions.forks:fork_for",
+    "info_blocks": "intarsia.inspect.survey:info_blocks",
     "notebook_html": "intarsia.inspect.region_map:notebook_html",
     "optimize": "intarsia.logical.optimization:optimize",
+    "region_blocks": "intarsia.inspect.survey:region_blocks",
     "to_dask": "intarsia.interop.dask.to_dask:to_dask",
     "to_xarray": "intarsia.interop.xarray:to_xarray",
 }

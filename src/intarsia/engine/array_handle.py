@@ -146,7 +146,7 @@ class ArrayState[M: MemberArrays]:
         """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
         name = self.manifest.members[row.member]
         try:
-            codecs = ", " + short_codecs(self.members[name])
+            codecs = ", " + short_codecs(self.members[name], settings=False)
         except (MemberError, KeyError):
             codecs = ""
         layer = f", layer {row.layer}" if row.layer else ""

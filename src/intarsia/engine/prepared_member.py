@@ -287,17 +287,17 @@ def object_shape(member: AnyArray) -> tuple[int, ...]:
     return tuple(member.shards or member.chunks)
 
 
-def short_codecs(member: AnyArray, *, settings: bool = False) -> str:
-    """The codecs of a member in a few words, for messages and tables; with `settings`, also their levels.
+def short_codecs(member: AnyArray, *, settings: bool = True) -> str:
+    """The codecs of a member in a few words, for messages and tables; without `settings`, only their names.
 
     >>> import zarr
     >>> short_codecs(zarr.create_array({}, shape=4, dtype="f4", compressors=zarr.codecs.GzipCodec()))
-    'gzip'
+    'gzip-5'
     """
     document: Any = member.metadata.to_dict()
     if document["zarr_format"] == 2:
         stored = (*(document["filters"] or ()), document["compressor"])
-        named = ({"name": codec["id"], "configuration": codec} for codec in stored if codec is not None)
+        named = ({"name": codec["id"], "configuration": codec} for codec in stored if codec)
         return codecs_text(named, settings=settings)
     return codecs_text(document["codecs"], settings=settings)
 

@@ -31,6 +31,23 @@ if TYPE_CHECKING:
     from intarsia.engine.array_handle import ArrayHandle
     from intarsia.manifest.manifest import Manifest
 
+
+def expect_array(array: Any, function: str, opener: str = "intarsia.open(store, path)") -> None:
+    """Refuse a path, or anything else that is no array, before a function uses it as one.
+
+    >>> expect_array("data/store", "fuse")
+    Traceback (most recent call last):
+    ...
+    TypeError: fuse takes an array, not a 'str'.
+      For the array at a path: intarsia.fuse(intarsia.open(store, path))
+    """
+    if not hasattr(array, "shape"):
+        raise TypeError(
+            f"{function} takes an array, not a {type(array).__name__!r}.\n"
+            f"  For the array at a path: intarsia.{function}({opener})"
+        )
+
+
 type Fields = str | Sequence[str] | None
 
 

@@ -595,7 +595,7 @@ class Timeline:
 
 def _words(fact: MemberMetadata) -> str:
     """The encoding of a member, in the words that a dry run uses for runs."""
-    codecs = fact.names if fact.problem else source_codecs_text(fact.codecs)
+    codecs = fact.label if fact.problem else source_codecs_text(fact.codecs)
     return f"{codecs}, chunks {'x'.join(map(str, fact.chunks))}"
 
 

@@ -19,9 +19,18 @@ from intarsia.display import (
     table_html,
     wrapped,
 )
+from intarsia.engine.stored_array import expect_array
 from intarsia.inspect import drawing
 from intarsia.inspect.preview import preview_html
-from intarsia.inspect.survey import PIPELINE_COLUMNS, Pipeline, Survey, share_labels, survey
+from intarsia.inspect.survey import (
+    MAX_REQUESTS,
+    PIPELINE_COLUMNS,
+    UNMEASURED,
+    Pipeline,
+    Survey,
+    share_labels,
+    survey,
+)
 from intarsia.logical.logical_array import LogicalArray
 
 MAX_PLANE_CELLS = 240
@@ -44,8 +53,6 @@ BAR_EMS = 8
 """The length of a bar for all stored bytes, in the width of a letter m."""
 
 MAX_ROWS = 100
-MAX_REQUESTS = 2_000
-"""Showing a variable must not take long: above this many requests, stored sizes are left out."""
 
 
 def region_map(array: LogicalArray, *, layer: int = 0) -> str:
@@ -62,6 +69,7 @@ def region_map(array: LogicalArray, *, layer: int = 0) -> str:
     >>> intarsia.region_map(array).startswith("<svg")
     True
     """
+    expect_array(array, "region_map")
     return draw_map(survey(array, layer=layer))
 
 
@@ -78,12 +86,7 @@ def notebook_html(array: LogicalArray) -> str:
     """
     layers = share_labels([survey(array, MAX_REQUESTS, layer) for layer in array.manifest.layers])
     now = layers[0]
-    unmeasured = (
-        '<p class="soft">Stored sizes were not measured, because there are too many chunks: '
-        "<code>intarsia regions</code> measures them.</p>"
-        if now.stored is None
-        else ""
-    )
+    unmeasured = f'<p class="soft">{markup(UNMEASURED)}.</p>' if now.stored is None else ""
     return "".join(
         [
             f'<div class="intarsia"><style>{drawing.STYLE}</style>{STYLE}',
@@ -122,7 +125,7 @@ def hover_lines(survey: Survey, cell: drawing.Cell, axes: tuple[int, ...]) -> li
     if len(cell.regions) == 1:
         row = survey.row(int(cell.regions[0]))
         table = Table.of([row], survey.columns)
-        facts = dict(zip(table.columns, table.rows[0], strict=True)) | {"Codecs": row.pipeline}
+        facts = dict(zip(table.columns, table.rows[0], strict=True))
         lines = [f"{name} {value}" for name, value in facts.items() if value]
         return [*lines, f"Problem: {row.problem}"] if row.problem else lines
     nbytes = int(survey.nbytes[cell.regions].sum())

@@ -11,21 +11,27 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import zarr
 
-from intarsia.display import Column, codecs_text, ratio_text, size_text
+from intarsia.display import Column, Table, codecs_text, count_text, name_lines, ratio_text, size_text
 from intarsia.inspect.axis_labels import AxisLabels
 from intarsia.inspect.chunk_sizes import ChunkSizes, measure_chunks, requests_needed
 from intarsia.inspect.sample import FAILURES
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.member_metadata import MemberMetadata, read_member_metadata
 from intarsia.manifest.manifest import Manifest
-from intarsia.manifest.region_table import NONE, Ints
+from intarsia.manifest.region_table import NO_REGIONS, NONE, Ints, RegionTable, Row
 
 LETTERS = "ABCDEFGH"
 """Beside the colours: a letter for each pipeline of a picture."""
 
 MAX_PIPELINES = len(LETTERS)
 """More kinds than this cannot be told apart by colour: they are named more coarsely, then combined."""
+
+MAX_REQUESTS = 2_000
+"""Showing a variable must not take long: above this many requests, stored sizes are left out."""
+
+UNMEASURED = "Stored sizes were not measured: there are too many chunks. intarsia regions measures them"
 
 SIZES = ("elementsize", "element_size", "typesize", "endian")
 """Settings of codecs that follow from the size of an element."""
@@ -69,7 +75,7 @@ class RegionRow:
     """The first and last (excluded) element on every axis."""
 
     codecs: str
-    """The codecs in a few words."""
+    """The names of the codecs."""
 
     pipeline: str
     """The codecs with the settings that distinguish them."""
@@ -111,7 +117,7 @@ class RegionRow:
     @property
     def codecs_and_problem(self) -> str:
         """The codecs, and what is wrong with the member, if anything is."""
-        return f"{self.codecs} ({self.problem})" if self.problem else self.codecs
+        return f"{self.pipeline} ({self.problem})" if self.problem else self.pipeline
 
 
 REGION_COLUMNS: Mapping[str, Column[RegionRow]] = {
@@ -301,22 +307,49 @@ class Survey:
 
 def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0) -> Survey:
     """Survey one layer of an array; stored sizes are left out if they take more than `most_requests`."""
-    manifest = array.manifest.only(layer)
-    facts = read_member_metadata(array.group, manifest)
+    return _survey(array.group, array.manifest.only(layer), most_requests)
+
+
+def _survey(group: zarr.Group, manifest: Manifest, most_requests: int | None) -> Survey:
+    facts = read_member_metadata(group, manifest)
     start, stop = manifest.region_bounds()
     chunks = stored = of_members = None
-    if most_requests is None or requests_needed(array.store, facts) <= most_requests:
-        chunks = measure_chunks(array.group, facts)
+    if most_requests is None or requests_needed(group.store, facts) <= most_requests:
+        chunks = measure_chunks(group, facts)
         shown = shown_chunks(manifest, start, stop, facts, chunks)
         stored, of_members = _stored_bytes(len(start), chunks, shown)
     volumes = np.prod(stop - start, axis=1, dtype=np.float64)
-    group, labels = _label_regions(facts, manifest.regions.member, volumes)
+    kinds, labels = _label_regions(facts, manifest.regions.member, volumes)
     names = manifest.dimension_names or (None,) * manifest.ndim
     coordinates = tuple(
-        AxisLabels.beside(array.store, array.path, name, size)
+        AxisLabels.beside(group.store, group.path, name, size)
         for name, size in zip(names, manifest.shape, strict=True)
     )
-    return Survey(manifest, start, stop, facts, chunks, stored, of_members, group, labels, coordinates)
+    return Survey(manifest, start, stop, facts, chunks, stored, of_members, kinds, labels, coordinates)
+
+
+def info_blocks(array: LogicalArray, layers: Sequence[Survey] = ()) -> list[str | Table]:
+    """What an array is, and how much each codec pipeline stores; `layers` if they were surveyed already."""
+    now, *replicas = layers or [survey(array, MAX_REQUESTS, layer) for layer in array.manifest.layers]
+    fields = dict(array.info.fields) | dict(now.totals())
+    for seen in replicas:
+        sizes = f"{size_text(seen.total_nbytes)} stored in {size_text(seen.total_stored)}"
+        fields[f"Layer {seen.row(0).layer}"] = f"{count_text(len(seen), 'region')}, {sizes}"
+    pipelines = now.pipelines()
+    table: list[str | Table] = ["", Table.of(pipelines, PIPELINE_COLUMNS)] if pipelines else []
+    unmeasured = [] if now.stored is not None else [UNMEASURED]
+    return [*name_lines(list(fields.items())), *table, *unmeasured, *now.problems]
+
+
+def region_blocks(group: zarr.Group, manifest: Manifest, rows: Sequence[Row], more: int) -> list[str | Table]:
+    """A table of some regions, whose members alone are looked at, and a line about those it leaves out."""
+    table = RegionTable.from_rows(rows, manifest.ndim)
+    seen = _survey(group, manifest.changed(regions=table, replicas=NO_REGIONS), MAX_REQUESTS)
+    return [
+        Table.of([seen.row(i) for i in range(len(rows))], seen.columns),
+        *([] if seen.stored is not None else [UNMEASURED]),
+        *([f"… and {count_text(more, 'more region')}"] if more else []),
+    ]
 
 
 def share_labels(surveys: Sequence[Survey]) -> list[Survey]:
@@ -328,7 +361,7 @@ def share_labels(surveys: Sequence[Survey]) -> list[Survey]:
     >>> before = survey(array)
     >>> array.append([3, 4, 5, 6], codecs=["zstd"])
     >>> [seen.labels for seen in share_labels([before, survey(array)])]
-    [('gzip', 'zstd'), ('gzip', 'zstd')]
+    [('gzip-5', 'zstd-0'), ('gzip-5', 'zstd-0')]
     """
     facts = tuple(fact for seen in surveys for fact in seen.facts)
     member, volumes, shift = [np.empty(0, dtype=np.int64)], [np.empty(0)], 0
@@ -379,15 +412,12 @@ def _label_regions(
     """A label for every region, as exact as the number of different labels allows."""
     codecs = [_without_sizes(fact.codecs) for fact in facts]
     kinds = [json.dumps(each, sort_keys=True) for each in codecs]
-    exact = [
-        fact.label if fact.problem else codecs_text(each, settings=True)
+    is_exact = len({kinds[i] for i in member.tolist()}) <= MAX_PIPELINES
+    names = [
+        fact.label if fact.problem else codecs_text(each, settings=is_exact)
         for fact, each in zip(facts, codecs, strict=True)
     ]
-    exact = _number_labels(kinds, exact)
-    coarse = [fact.names for fact in facts]
-    # The names alone, if they distinguish as much, or if there are too many others.
-    is_enough = len(set(coarse)) == len(set(exact))
-    names = coarse if is_enough or len({kinds[i] for i in member.tolist()}) > MAX_PIPELINES else exact
+    names = _number_labels(kinds, names) if is_exact else names
     weight: dict[str, float] = {}
     for i, volume in zip(member.tolist(), volumes.tolist(), strict=True):
         weight[names[i]] = weight.get(names[i], 0.0) + volume

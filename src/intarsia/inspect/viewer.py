@@ -37,9 +37,8 @@ from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundEr
 from intarsia.inspect.axis_labels import AxisLabels, open_any_array, texts_of
 from intarsia.inspect.drawing import COLOURS
 from intarsia.inspect.preview import COLOUR_MAPS
-from intarsia.inspect.region_map import MAX_REQUESTS
 from intarsia.inspect.sample import FAILURES, Sample, Span, sample
-from intarsia.inspect.survey import LETTERS, PIPELINE_COLUMNS, survey
+from intarsia.inspect.survey import LETTERS, MAX_REQUESTS, PIPELINE_COLUMNS, survey
 from intarsia.logical.hierarchy import is_any_array, is_logical, nodes_below, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import reader

@@ -177,7 +177,7 @@ def moments_of(
     ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
     >>> moments, left_out = moments_of(repo, "t", tx.snapshot_id, 10)
     >>> [(moment.message, moment.changes) for moment in moments]
-    [('create', ('created with shape (2,)', 'added [0:2] (gzip)'))]
+    [('create', ('created with shape (2,)', 'added [0:2] (gzip-5)'))]
     """
     entries = [
         entry
@@ -213,6 +213,8 @@ def whole_file(file: Path) -> Iterator[IO[bytes]]:
     """A stream for writing a file that appears complete, or stays as it was."""
     if not file.parent.is_dir():
         raise FileNotFoundError(f"there is no directory {file.parent}")
+    if file.is_dir():
+        raise IsADirectoryError(f"{file} is a directory: name a file in it")
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:

@@ -20,6 +20,7 @@ from intarsia.display import bounds_text
 from intarsia.engine.fetch import check_links
 from intarsia.engine.fetch.read_errors import check_access
 from intarsia.engine.reader import Reader
+from intarsia.engine.stored_array import expect_array
 from intarsia.errors import CodecConfigurationError
 from intarsia.interop.node_copies import ArrayDescription, removed_on_failure
 from intarsia.logical.chunk_copies import ChunkMove, copy_chunks
@@ -55,6 +56,7 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     >>> intarsia.codecs.masks(intarsia.fuse(array)).tolist()
     [1, 1, 2]
     """
+    expect_array(array, "fuse")
     _check_regions(array)
     names = {region.name for region in array.regions}  # replicas hold the same values once more
     members = {name: array.members[name] for name in array.manifest.members if name in names}
@@ -117,6 +119,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
     >>> [region.codec_names for region in intarsia.split(z).regions]
     ['gzip', 'raw', 'gzip']
     """
+    expect_array(array, "split", "zarr.open_array(store, path=path)")
     codecs = _codecs(array)
     codec = codecs[-1] if codecs else None
     if not isinstance(codec, ConditionalCodec):

@@ -14,6 +14,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipS
 
 from intarsia.display import bounds_text
 from intarsia.engine.prepared_member import checked_member
+from intarsia.engine.stored_array import expect_array
 from intarsia.errors import UnreachableMembersError
 from intarsia.logical.encoding import Encoding, create_member
 from intarsia.logical.hierarchy import joined_path
@@ -61,6 +62,7 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
     >>> spec["driver"], [layer["driver"] for layer in spec["layers"]]
     ('stack', ['zarr3', 'zarr3'])
     """
+    expect_array(array, "tensorstore_spec")
     manifest = array.manifest
     name = manifest.data_type.to_json(zarr_format=3)
     if not isinstance(name, str) or name not in DATA_TYPES:

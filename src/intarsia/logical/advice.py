@@ -75,7 +75,7 @@ class Trial:
 
     def speed(self, seconds: float) -> str:
         """The speed at which the samples take this long."""
-        return f"{self.raw_bytes / max(seconds, 1e-9) / 1e6:.3g}"
+        return f"{self.raw_bytes / max(seconds, 1e-9) / 1e6:,.0f}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -197,15 +197,15 @@ def candidates(dtype: np.dtype[Any]) -> dict[str, list[CodecLike]]:
     """Codec lists by name; none of them loses information.
 
     >>> list(candidates(np.dtype("u1")))
-    ['raw', 'blosc-lz4', 'blosc-zstd', 'gzip-6', 'zstd-1', 'zstd-3', 'zstd-9']
+    ['raw', 'blosc-lz4-5', 'blosc-zstd-5-bitshuffle', 'gzip-6', 'zstd-1', 'zstd-3', 'zstd-9']
     """
     kind = np.dtype(dtype)
     # Texts and bytes of any length are stored one after another: elements do not have one size.
     size = 1 if kind.kind in "TO" else kind.itemsize
     encodings: dict[str, list[CodecLike]] = {
         "raw": [],
-        "blosc-lz4": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=size)],
-        "blosc-zstd": [BloscCodec(cname="zstd", clevel=5, shuffle="bitshuffle", typesize=size)],
+        "blosc-lz4-5": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=size)],
+        "blosc-zstd-5-bitshuffle": [BloscCodec(cname="zstd", clevel=5, shuffle="bitshuffle", typesize=size)],
         "gzip-6": [GzipCodec(level=6)],
     }
     if kind.kind == "b":

@@ -218,6 +218,12 @@ def _stored_form(
             raise ShapeError(
                 f"{what} {sizes}: a member of this array needs {manifest.ndim} sizes of at least 1"
             )
+    chunks = encoding.chunks or manifest.chunk_shape
+    if encoding.shards is not None and any(s % c for s, c in zip(encoding.shards, chunks, strict=True)):
+        raise ShapeError(
+            f"shards {tuple(encoding.shards)}: on each axis they need a whole number of chunks, which are "
+            f"{tuple(chunks)}"
+        )
     packing, fill_value = encoding.packing, encoding.stored_fill(manifest)
     data_type = manifest.data_type if packing is None else data_type_of(packing.stored)
     fill_value = data_type.default_scalar() if fill_value is None else fill_value

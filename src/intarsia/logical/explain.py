@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from intarsia.display import Column, Result, Table, count_text, first_rows, name_lines, size_text
+from intarsia.display import Column, Result, Table, count_text, first_rows, size_text
+from intarsia.engine.accessors import provided_by_higher_package
 from intarsia.engine.fetch.store import Cost
 from intarsia.engine.prepared_member import short_codecs
 from intarsia.engine.read import Read
 from intarsia.engine.replica_choice import LayerCost, layer_costs
 from intarsia.engine.request import Mode, parse_selection
+from intarsia.engine.stored_array import expect_array
 from intarsia.engine.thread_pool import Batch, by_fetcher, cut_into_batches, threads_for
 from intarsia.manifest.data_types import type_text
 
@@ -37,7 +39,7 @@ class PartExplanation:
     >>> array.append(np.ones((4, 4)).astype("int32"), codecs=["gzip"])
     >>> part = intarsia.explain(array, np.s_[:2]).parts[0]
     >>> part.codecs, part.chunks
-    ('gzip', 1)
+    ('gzip-5', 1)
     """
 
     bounds: tuple[tuple[int, int], ...]
@@ -191,8 +193,9 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     reads (2, 4), 32 B, from 1 region of 1 member: 2 chunks, 2 requests
     1 thread, at most ... besides the result
     Region      Codecs  Chunks  Fetched  Stored  Member  Fetcher
-    [0:4, 0:4]  gzip         2        2       ?  m-...   MemoryStore, in threads
+    [0:4, 0:4]  gzip-5       2        2       ?  m-...   MemoryStore, in threads
     """
+    expect_array(array, "explain")
     handle, config = array._handle, array.config
     request = parse_selection(array.shape, selection, mode)
     prepared = Read(handle, handle.state, request, config)
@@ -269,9 +272,9 @@ def _explain_part(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayInfo:
-    """A logical array in a few lines.
+@dataclass(frozen=True, slots=True, repr=False)
+class ArrayInfo(Result):
+    """A logical array in a few lines, as `intarsia info` prints them.
 
     >>> import intarsia
     >>> intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4").info
@@ -286,10 +289,15 @@ class ArrayInfo:
     Regions        : 0
     Members        : 0
     Covered        : 0.0 %
+    Stored         : 0 B
+    Ratio          : ?
     """
 
     fields: tuple[tuple[str, str], ...]
-    """Names and values, in order."""
+    """Names and values, in order; without stored sizes, which are measured only to be shown."""
+
+    array: LogicalArray = field(repr=False, compare=False)
+    """The array."""
 
     @classmethod
     def of(cls, array: LogicalArray) -> ArrayInfo:
@@ -297,7 +305,7 @@ class ArrayInfo:
         start, stop = manifest.region_bounds()
         covered = int((stop - start).prod(axis=1).sum()) / array.size if array.size and len(start) else 0.0
         replicas = [
-            (f"Replica {layer}", count_text(len(table), "region"))
+            (f"Layer {layer}", count_text(len(table), "region"))
             for layer, table in manifest.replicas.by_layer().items()
         ]
         return cls(
@@ -314,8 +322,11 @@ class ArrayInfo:
                 ("Members", str(len(manifest.members))),
                 ("Covered", f"{covered:.1%}".replace("%", " %")),
                 *replicas,
-            )
+            ),
+            array,
         )
 
-    def __repr__(self) -> str:
-        return "\n".join(name_lines(self.fields))
+    def blocks(self, most: int | None = None) -> Iterable[str | Table]:
+        """Lines, and a table of codec pipelines; stored sizes are measured now."""
+        blocks: Iterable[str | Table] = provided_by_higher_package("info_blocks", self.array)
+        return blocks

@@ -13,6 +13,7 @@ from typing import Any
 import icechunk
 import zarr
 from zarr.abc.store import Store
+from zarr.errors import NodeNotFoundError
 from zarr.storage import StorePath
 
 from intarsia._compat import start_event_loop, sync
@@ -106,11 +107,37 @@ def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
     try:
         return zarr.open(store, path=path or None, mode="r")
     except FileNotFoundError as error:
-        raise MissingArrayError(f"there is no Zarr array or group at {place}: {one_line(error)}") from error
+        raise MissingArrayError(
+            f"there is no Zarr array or group at {place}{why_missing(store, error)}"
+        ) from error
     except (RecursionError, *MISUNDERSTOOD, ValueError) as error:
         if not isinstance(store, AnyStore):
             raise  # what was passed in is not a store
+        if "Protocol not known" in str(error):
+            raise MissingArrayError(f"there is nothing at {place}: {one_line(error)}") from error
         raise MetadataError(_metadata_problem(f"at {place}", error)) from _shown(error)
+
+
+def why_missing(store: Any, error: Exception) -> str:
+    """What there is instead of a node that zarr does not find; empty if there is a store without it.
+
+    >>> why_missing({}, FileNotFoundError("nowhere does not exist"))
+    ': nowhere does not exist'
+    """
+    if not isinstance(error, NodeNotFoundError):
+        return f": {one_line(error)}"
+    if not isinstance(store, str | os.PathLike) or "://" in os.fspath(store) or is_plain_zarr(store):
+        return ""
+    return f": {os.fspath(store)} is a {'file' if os.path.isfile(store) else 'directory'}, not a store"
+
+
+def is_plain_zarr(path: str | os.PathLike[str]) -> bool:
+    """Whether a local directory is a plain Zarr store, of format 3 or 2.
+
+    >>> is_plain_zarr("somewhere/else")
+    False
+    """
+    return any(os.path.isfile(os.path.join(path, name)) for name in ("zarr.json", ".zgroup", ".zarray"))
 
 
 EMPTY = "the store is empty: nothing has been written to it yet, not even a Zarr group"

@@ -58,13 +58,13 @@ class MemberMetadata:
 
     @property
     def names(self) -> str:
-        """The codecs in a few words, as everywhere else."""
-        return "unknown" if self.problem else codecs_text(self.codecs)
+        """The names of the codecs."""
+        return "unknown" if self.problem else codecs_text(self.codecs, settings=False)
 
     @property
     def label(self) -> str:
-        """The codecs with the settings that distinguish them."""
-        return "unknown" if self.problem else codecs_text(self.codecs, settings=True)
+        """The codecs in a few words, as everywhere else."""
+        return "unknown" if self.problem else codecs_text(self.codecs)
 
     @property
     def is_sharded(self) -> bool:
@@ -119,8 +119,8 @@ def read_member_metadata(group: zarr.Group, manifest: Manifest) -> tuple[MemberM
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
     >>> array.append([1, 2], codecs=["gzip"])
-    >>> [metadata.names for metadata in read_member_metadata(array.group, array.manifest)]
-    ['gzip']
+    >>> [metadata.label for metadata in read_member_metadata(array.group, array.manifest)]
+    ['gzip-5']
     """
     # A member that is seen through a view has as many axes as the view says.
     ranks, table = [manifest.ndim] * len(manifest.members), manifest.regions

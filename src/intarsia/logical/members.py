@@ -32,7 +32,8 @@ class Members(Mapping[str, AnyArray]):
     """
 
     def __init__(self, group: zarr.Group, names: tuple[str, ...], live: Live | None = None) -> None:
-        self._group = group
+        self.group = group
+        """The group that holds them."""
         self.live: Live = dict(live or {})
         """Codecs with run-time options; they go where the members go."""
         self._names = dict.fromkeys(names)
@@ -56,45 +57,45 @@ class Members(Mapping[str, AnyArray]):
 
     def child(self, name: str) -> AnyArray:
         """An array of the group by name, whether it is a member or not."""
-        check_store(self._group.store)
-        mode: Any = "r" if self._group.store.read_only else "r+"
+        check_store(self.group.store)
+        mode: Any = "r" if self.group.store.read_only else "r+"
         try:
-            array = zarr.open_array(self._group.store_path / name, mode=mode, zarr_format=3)
+            array = zarr.open_array(self.group.store_path / name, mode=mode, zarr_format=3)
             return with_codecs(array, self.live.get(name))
         except FileNotFoundError as error:
             raise MissingMemberError(
-                f"the member {name!r} of {place_text(self._group.store_path)} is missing.\n"
+                f"the member {name!r} of {place_text(self.group.store_path)} is missing.\n"
                 "  intarsia.verify lists everything that is wrong with the array"
             ) from error
         except Exception as error:
             if signal_failure(error) is not None:
                 raise
-            place, why = place_text(self._group.store_path), one_line(error)
+            place, why = place_text(self.group.store_path), one_line(error)
             raise MemberError(f"the member {name!r} of {place} cannot be opened: {why}") from error
 
     def open_together(self, names: Iterable[str]) -> None:
         """Open several members at once; one that fails is left to be opened alone."""
         closed = [name for name in dict.fromkeys(names) if name not in self._opened]
         if len(closed) > 1:
-            check_store(self._group.store)
+            check_store(self.group.store)
             for name, opened in zip(closed, sync(self._open_all(closed)), strict=True):
                 if not isinstance(opened, BaseException):
                     self._opened[name] = with_codecs(zarr.Array(opened), self.live.get(name))
 
     async def _open_all(self, names: list[str]) -> list[Any]:
         gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
-        mode: Any = "r" if self._group.store.read_only else "r+"
+        mode: Any = "r" if self.group.store.read_only else "r+"
 
         async def one(name: str) -> Any:
             async with gate:
-                path = self._group.store_path / name
+                path = self.group.store_path / name
                 return await zarr.api.asynchronous.open_array(store=path, mode=mode, zarr_format=3)
 
         return await asyncio.gather(*map(one, names), return_exceptions=True)
 
     def renamed(self, names: tuple[str, ...]) -> Members:
         """The mapping for another list of names, keeping members that are already open."""
-        members = Members(self._group, names, self.live)
+        members = Members(self.group, names, self.live)
         members._opened = {name: array for name, array in self._opened.items() if name in members._names}
         return members
 
@@ -109,4 +110,4 @@ class Members(Mapping[str, AnyArray]):
             self.live.pop(name, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Members, (self._group, tuple(self._names), self.live)  # open members may be gone by then
+        return Members, (self.group, tuple(self._names), self.live)  # open members may be gone by then

@@ -31,6 +31,7 @@ from intarsia.logical.hierarchy import (
     open_group,
     open_node,
     session_store,
+    why_missing,
 )
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
@@ -131,7 +132,7 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
     except (FileNotFoundError, ValueError) as error:
         if mode == "r+" and "read-only" in str(error):
             raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
-        nothing = f"there is no logical array at {path!r}: {one_line(error)}{_others(store, path)}"
+        nothing = f"there is no logical array at {path!r}{why_missing(store, error)}{_others(store, path)}"
         raise not_logical(store, path, nothing) from error
     if not is_logical(group) and (names := _names(group)):
         raise NotLogicalArrayError(
@@ -148,7 +149,7 @@ def _others(store: Any, path: str) -> str:
         sibling_names = _names(open_group(store, above, "r")) if name else []
     except (OSError, ValueError, IntarsiaError):
         return ""
-    return f"\n  In {above or 'the root'}, {names_text(name, sibling_names)}" if sibling_names else ""
+    return f"\n  In {above or 'the root'}: {names_text(name, sibling_names)}" if sibling_names else ""
 
 
 def _names(group: zarr.Group) -> list[str]:

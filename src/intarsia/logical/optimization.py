@@ -103,7 +103,7 @@ def _optimized(
 ) -> OptimizedRegion | None:
     """Recode one region, if that makes it better; None if it stays as it is."""
     chunks, shards = chunks_and_shards(region.member, region.view)
-    before, size = short_codecs(region.member, settings=True), region.nbytes_stored
+    before, size = short_codecs(region.member), region.nbytes_stored
     stored = array.as_stored(region.bounds)
     now = {"now": _inner(region)}
     current = advise_in_chunks(stored, objective, bounds=region.bounds, encodings=now, chunks=chunks).best
@@ -115,7 +115,7 @@ def _optimized(
 
     def is_better(member: zarr.Array[Any]) -> bool:
         nonlocal after, stored_after
-        after, stored_after = short_codecs(member, settings=True), stored_size(member)
+        after, stored_after = short_codecs(member), stored_size(member)
         return objective != "size" or stored_after < size  # samples may mislead about the rest
 
     encoding = Encoding(best.codecs, chunks, shards, options=array.config.options, keep_packing=True)

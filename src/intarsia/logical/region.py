@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import zarr
 from zarr.core.sync import sync
 
-from intarsia.display import Listing
+from intarsia.display import MAX_SHOWN_ROWS, Listing, Table
+from intarsia.engine.accessors import provided_by_higher_package
 from intarsia.engine.prepared_member import checked_member, object_shape, short_codecs
 from intarsia.errors import MemberError
 from intarsia.logical.members import Members
@@ -93,8 +95,8 @@ class Region:
 
     @property
     def codec_names(self) -> str:
-        """The member's codecs in a few words."""
-        return short_codecs(self.member)
+        """The names of the member's codecs, joined by `+`; `raw` if it has none."""
+        return short_codecs(self.member, settings=False)
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -141,15 +143,21 @@ class Regions(Listing[Region]):
     >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="u1")
     >>> array.append([1, 2, 3, 4], codecs=["gzip"])
     >>> array.regions  # doctest: +ELLIPSIS
-    Region  Codecs  Chunks  Size  Member
-    [0:4]   gzip      (2,)   4 B  m-...
+    Region  Codecs  Chunks  Size  Stored  Ratio  Member
+    [0:4]   gzip-5    (2,)   4 B    50 B  0.08x  m-...
     """
 
-    columns: ClassVar = {
-        "Region": "bounds", "Codecs": "codec_names", "Packing": "packing", "View": "view", "Chunks": "chunks",
-        "Shards": "shards", "Size": "nbytes", "Member": "name",
-    }  # fmt: skip
     empty = "no regions: all of the array reads as its fill value"
+
+    def blocks(self, most: int | None = MAX_SHOWN_ROWS) -> Iterable[str | Table]:
+        """The table that `intarsia regions` prints; stored sizes are measured now, for the shown regions."""
+        if not self:
+            return [self.empty]
+        one, rows = self[0], [region.row for region in self[:most]]
+        blocks: Iterable[str | Table] = provided_by_higher_package(
+            "region_blocks", one._members.group, one._manifest, rows, len(self) - len(rows)
+        )
+        return blocks
 
 
 def stored_size(member: zarr.Array[Any], elements: Box | None = None) -> int:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import zarr
+from zarr.errors import ContainsArrayError
 from zarr.storage import LocalStore
 
 from intarsia._compat import sync
-from intarsia.display import place_text
+from intarsia.display import one_line, place_text
 from intarsia.errors import ReadOnlyError
 from intarsia.logical.hierarchy import (
     MEMBER_NAME,
@@ -23,6 +24,7 @@ from intarsia.logical.hierarchy import (
     is_logical,
     names_below,
     node_type,
+    not_logical,
     open_group,
 )
 from intarsia.logical.logical_array import LogicalArray
@@ -55,12 +57,11 @@ def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, 
     >>> sorted(array.group)
     ['mine']
     """
-    mode = "r" if dry_run else "r+"
-    group = (
-        open_group(target.group, "", mode)
-        if isinstance(target, LogicalArray)
-        else open_group(target, path, mode)
-    )
+    place = target.group if isinstance(target, LogicalArray) else target
+    try:
+        group = open_group(place, path, "r" if dry_run else "r+")
+    except ContainsArrayError as error:
+        raise not_logical(place, path, one_line(error)) from error
     removed: list[str] = []
     for node in filter(is_logical, groups_below(group, inside_arrays=True)):
         logical = LogicalArrayHandle.load(node)

@@ -38,7 +38,7 @@ class RegionChange:
     >>> with intarsia.transaction(repo, message="recode") as tx:
     ...     tx.open("t").recode([(0, 2)], codecs=["zstd"])
     >>> print(intarsia.history(repo, "t")[0].changes[0].regions[0])
-    recoded [0:2] (gzip to zstd)
+    recoded [0:2] (gzip-5 to zstd-0)
     """
 
     kind: ChangeKind

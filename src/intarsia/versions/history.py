@@ -36,7 +36,7 @@ class HistoryEntry:
     ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
     >>> entry = intarsia.history(repo, "t")[0]
     >>> entry.message, entry.metadata, [str(region) for region in entry.changes[0].regions]
-    ('create', {'by': 'me'}, ['added [0:2] (gzip)'])
+    ('create', {'by': 'me'}, ['added [0:2] (gzip-5)'])
     """
 
     snapshot_id: str

@@ -22,6 +22,7 @@ from intarsia.errors import (
     VersionNotFoundError,
     has_panicked,
 )
+from intarsia.logical.hierarchy import is_plain_zarr
 from intarsia.parallel import check_process
 from intarsia.versions.authorization import (
     Allowed,
@@ -136,6 +137,11 @@ def open_repository(
         "config": config,
         "authorize_virtual_chunk_access": authorize_virtual_chunk_access,
     }
+    if path is not None and path.is_file():
+        raise RepositoryNotFoundError(
+            f"{where} is a file, and a repository is a directory.\n"
+            "  To open files as arrays: intarsia.ingest(files, store)"
+        )
     if not create and path is not None and is_plain_zarr(path):
         raise RepositoryNotFoundError(
             f"{where} is a plain Zarr store, not an Icechunk repository.\n"
@@ -155,8 +161,8 @@ def open_repository(
             raise RepositoryError(f"cannot create a repository at {where}: {error}") from error
         if foreign:
             raise RepositoryError(
-                f"{where} holds something else: a new Icechunk repository needs an empty place.\n"
-                "  Files come first, the store last"
+                f"{where} holds something else: a new Icechunk repository needs an empty directory.\n"
+                "  Choose another one; functions that take files take them before the store"
             )
         with lock_directory(path):  # two processes may try to be the first
             return icechunk.Repository.open_or_create(storage, **arguments)
@@ -214,15 +220,6 @@ def is_repository(path: str | os.PathLike[str]) -> bool:
     folder = Path(path)
     has_refs = (folder / "repo").is_file() or (folder / "refs").is_dir()
     return has_refs and (folder / "snapshots").is_dir()
-
-
-def is_plain_zarr(path: str | os.PathLike[str]) -> bool:
-    """Whether a local directory is a plain Zarr store, of format 3 or 2.
-
-    >>> is_plain_zarr("somewhere/else")
-    False
-    """
-    return any((Path(path) / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
 
 
 def is_url(text: str) -> bool:
@@ -357,11 +354,18 @@ def clock_is_behind(error: icechunk.IcechunkError) -> bool:
     return any(words in error.message for words in CLOCK)
 
 
-def _refs(repo: icechunk.Repository) -> list[str]:
-    """The names of branches, then those of tags."""
-    with suppress(icechunk.IcechunkError):
-        return [*sorted(repo.list_branches()), *sorted(repo.list_tags())]
-    return []
+def _no_ref(repo: icechunk.Repository | str, name: str) -> VersionNotFoundError:
+    """The error for a branch or tag that does not exist: it is the other of the two, or these exist."""
+    branches: set[str] = set()
+    tags: set[str] = set()
+    if not isinstance(repo, str):
+        with suppress(icechunk.IcechunkError):
+            branches, tags = repo.list_branches(), repo.list_tags()
+    if name in tags or name in branches:
+        this, other = ("branch", "tag") if name in tags else ("tag", "branch")
+        return VersionNotFoundError(f"{describe(repo)} has no {this} {name!r}, but a {other} of that name")
+    names = f": {names_text(name, [*sorted(branches), *sorted(tags)])}" if branches else ""
+    return VersionNotFoundError(f"{describe(repo)} has no branch or tag {name!r}{names}")
 
 
 def translate_error(error: icechunk.IcechunkError, repo: icechunk.Repository | str) -> Exception:
@@ -378,8 +382,7 @@ def translate_error(error: icechunk.IcechunkError, repo: icechunk.Repository | s
     where, cause = describe(repo), error.message.split("\n\ncontext:")[0].strip()
     missing = REF_NOT_FOUND.fullmatch(cause)
     if missing:
-        names = "" if isinstance(repo, str) else f": {names_text(missing[1], _refs(repo))}"
-        return VersionNotFoundError(f"{where} has no branch or tag {missing[1]!r}{names}")
+        return _no_ref(repo, missing[1])
     if isinstance(error, icechunk.RepositoryNotFoundError):
         return RepositoryNotFoundError(
             f"there is no Icechunk repository at {where}.\n"

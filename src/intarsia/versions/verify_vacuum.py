@@ -250,9 +250,8 @@ def vacuum(
     if repo is None:
         for name, value in (("branch", branch), ("forget_before", forget_before)):
             if value is not None:
-                raise TypeError(
-                    f"{name}={value!r} needs an Icechunk repository, but this is {type(store).__name__!r}"
-                )
+                this = store if isinstance(store, str | os.PathLike) else repr(type(store).__name__)
+                raise TypeError(f"{name}={value!r} needs an Icechunk repository, but this is {this}")
         return vacuum_array(store, path, dry_run=dry_run)
     if forget_before is None:
         return _vacuum_repository(repo, path, branch, dry_run=dry_run)

@@ -206,7 +206,7 @@ def source_codecs_text(codecs: Iterable[Mapping[str, Any]]) -> str:
     >>> source_codecs_text([{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 4}}])
     'gzip-4'
     """
-    return codecs_text((codec for codec in codecs if not _is_filter(codec["name"])), settings=True)
+    return codecs_text(codec for codec in codecs if not _is_filter(codec["name"]))
 
 
 @lru_cache

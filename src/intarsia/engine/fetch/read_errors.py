@@ -26,6 +26,9 @@ NO_CONTAINER = re.compile(r"no virtual chunk container can handle the chunk loca
 GONE = ("not found", "no such file")
 """What storage says about a file that is not there."""
 
+CHANGED = "checksum of the object owning the virtual chunk has changed"
+"""What Icechunk says about a file that is not the one that was ingested."""
+
 
 def virtual_chunk_url(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:
     """The URL of the file that holds a virtual chunk; None if the chunk is not virtual, or this is unknown.
@@ -140,6 +143,9 @@ def read_failure_text(error: Exception, store: Any, path: str, index: tuple[int,
             f"intarsia.archives.relocate(store, {{{folder!r}: 'NEW_PLACE'}})",
             f"intarsia relocate STORE {folder}=NEW_PLACE",
         )
+    if CHANGED in text:
+        again = advice("replace=True", "--replace")
+        text += f"\n  The file has changed since it was ingested: restore it, or ingest it again with {again}"
     if not isinstance(error, icechunk.IcechunkError):
         return text
     prefix = refused_prefix(error, store)
