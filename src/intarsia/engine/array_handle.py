@@ -217,7 +217,7 @@ class ArrayHandle[M: MemberArrays](ABC):
     def fetcher(self) -> StoreFetcher:
         """The current way to read from the store."""
         fetcher = self._fetcher
-        if fetcher is None or (not fetcher.immutable and is_immutable(self.store)):
+        if fetcher is None or not fetcher.is_current:
             fetcher = self._fetcher = fetcher_for(self.store)
         return fetcher
 

@@ -334,9 +334,9 @@ class ChunkPlan:
             yield from ((..., None) for _ in positions)
             return
         if len(self.chunks) == 1 and not self._gather:  # like most small reads
-            axes = self._axes
-            target, inside = tuple(axis.target[0] for axis in axes), tuple(axis.inside[0] for axis in axes)
-            yield from [(target, None if all(axis.whole[0] for axis in axes) else inside)] * positions.size
+            only = [(axis.target[0], axis.inside[0], axis.whole[0]) for axis in self._axes]
+            target, inside, are_whole = zip(*only, strict=True)
+            yield from [(target, None if all(are_whole) else inside)] * positions.size
             return
         columns = [column.tolist() for column in np.unravel_index(positions, self._counts)]
         cut = list(zip(self._axes, columns, strict=True))

@@ -171,14 +171,14 @@ def plan(
         raise BoundsError(
             f"the selection reaches over {box.text()}, but the array now has the shape {manifest.shape}"
         )
-    if not len(manifest.regions):
+    count, is_slices = len(manifest.regions), request.is_slices
+    if not count:
         return SelectionPlan(request, (), 0)
-    is_plain = request.is_slices and not manifest.views
-    if is_plain and choose is None and len(manifest.regions_and_replicas) == 1:
+    if count == 1 and is_slices and manifest.is_plain:
         return from_region(request, 0, *manifest.place_of(0))
     cells = manifest.cells(box)
     rows = manifest.regions.touching(cells)
-    if is_plain and rows.size == 1:
+    if rows.size == 1 and is_slices and not manifest.views:
         region = int(rows[0])
         row = region if choose is None else choose.choose_one(request, cells, region)
         if row is not None:

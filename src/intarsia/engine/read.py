@@ -136,11 +136,11 @@ class Read:
         `look_up_later`, chunks in shards are located while they are fetched.
         """
         state, request, fetcher = self._state, self._request, self._fetcher
-        choose = self._layers.chooser_for(state, near=fetcher.is_near)
-        self.plan = plan(state.manifest, request, by_strips=by_strips, choose=choose)
+        manifest = state.manifest
+        choose = None if manifest.is_plain else self._layers.chooser_for(state, near=fetcher.is_near)
+        self.plan = plan(manifest, request, by_strips=by_strips, choose=choose)
         self.chunk_plans, self.by_zarr = [], []
         parts, points = self.plan.parts, request.axes is None
-        has_packings = len(state.manifest.packings) > 0
         if len(parts) > 1:
             state.members.open_together(state.member_names(parts))
         for part in parts:
@@ -151,7 +151,7 @@ class Read:
                 error.row = part.row
                 raise
             if isinstance(source, EngineMember):
-                packing = state.packings_of(part) if has_packings else None
+                packing = None if manifest.is_plain else state.packings_of(part)
                 self.chunk_plans.append(ChunkPlan(part, source, points, self._shape, packing))
             elif part.strip is not None:  # zarr reads for one packing at a time
                 self.prepare(look_up_later=look_up_later)

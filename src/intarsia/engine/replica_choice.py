@@ -11,7 +11,6 @@ files.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -103,8 +102,7 @@ class LayerCost(NamedTuple):
         return f"layer {self.layer}: {has}; {self.taken:,} are read from it"
 
 
-@dataclass(frozen=True)
-class LayerChoice:
+class LayerChoice(NamedTuple):
     """How one read chooses among layers.
 
     >>> LayerChoice().avoiding(3).avoided
@@ -125,7 +123,7 @@ class LayerChoice:
 
     def avoiding(self, row: int, reason: str = "") -> LayerChoice:
         """The same without one more row."""
-        return replace(self, avoided=self.avoided | {row}, reason=reason)
+        return self._replace(avoided=self.avoided | {row}, reason=reason)
 
     def chooser_for(self, state: ArrayState[Any], *, near: bool = True) -> LayerChooser | None:
         """What makes the choice in a state that is near or far; None if there is no choice."""

@@ -129,7 +129,12 @@ class Manifest:
     @cached_property
     def version(self) -> int:
         """The lowest version of the format that can express this."""
-        return 2 if len(self.packings) or self.views or len(self.replicas) else 1
+        return 1 if self.is_plain else 2
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether every region shows its member as it is stored, and there are no replicas."""
+        return not (len(self.packings) or self.views or len(self.replicas))
 
     @cached_property
     def regions_and_replicas(self) -> RegionTable:

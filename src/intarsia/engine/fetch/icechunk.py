@@ -289,6 +289,10 @@ class IcechunkSession:
         self._is_checked: set[str] = set()
         self._is_own_checked = False
 
+    @property
+    def is_current(self) -> bool:
+        return self.immutable or not self.store.is_immutable
+
     @cached_property
     def sources(self) -> ReferencedFiles:
         """The files elsewhere that the repository may refer to."""
@@ -300,7 +304,7 @@ class IcechunkSession:
 
     def locate(self, sources: Sequence[tuple[EngineMember, Ints]]) -> list[tuple[Fetcher, Ints | None]]:
         tables = [self.references(source) for source, _ in sources]
-        if self.immutable and not all(table is not None and table.is_final for table in tables):
+        if self.immutable and any(table is None or not table.is_final for table in tables):
             self._list_chunks(sources)
             self._add_checksums(sources)
             tables = [self.references(source) for source, _ in sources]
@@ -540,15 +544,15 @@ class _SessionFetcher:
     def __init__(self, session: IcechunkSession, name: str) -> None:
         self._session, self.name = session, name
 
-    def _ranges(self, spans: Sequence[ByteRanges]) -> FileRanges | None:
-        """What is read from source files; None if nothing is."""
+    def _ranges(self, spans: Sequence[ByteRanges]) -> tuple[list[References | None], FileRanges | None]:
+        """The references of each member, and what is read from source files; None if nothing is."""
         tables = [self._session.references(item.source) for item in spans]
-        if not any(table is not None and table.checksums_are_known for table in tables):
-            return None
-        return FileRanges.of(tables, spans, self._session.sources, local=self.in_threads)
+        if not [table for table in tables if table is not None and table.checksums_are_known]:
+            return tables, None
+        return tables, FileRanges.of(tables, spans, self._session.sources, local=self.in_threads)
 
     def request_numbers(self, spans: Sequence[ByteRanges]) -> list[Ints] | None:
-        ranges = self._ranges(spans)
+        _, ranges = self._ranges(spans)
         if ranges is None:
             return None
         own, requests = ranges.coalesce([], self.limits)
@@ -557,7 +561,7 @@ class _SessionFetcher:
         return _split(number, spans)
 
     def cost(self, spans: Sequence[ByteRanges]) -> Cost:
-        ranges = self._ranges(spans)
+        _, ranges = self._ranges(spans)
         if ranges is None:
             return self._cost_of_others(spans)
         _, requests = ranges.coalesce(spans, self.limits)
@@ -595,16 +599,15 @@ class SessionFiles(_SessionFetcher):
         return DeferredBytes(partial(self._read, spans))
 
     def _read(self, spans: Sequence[ByteRanges]) -> Generator[Encoded | None]:
-        ranges = self._ranges(spans)
+        tables, ranges = self._ranges(spans)
         if ranges is not None:
-            yield from self._coalesced(spans, ranges)
+            yield from self._coalesced(spans, tables, ranges)
             return
-        for item in spans:
-            yield from self._of_repository(item)
+        for item, table in zip(spans, tables, strict=True):
+            yield from self._of_repository(item, table)
 
-    def _of_repository(self, spans: ByteRanges) -> Iterable[Encoded | None]:
+    def _of_repository(self, spans: ByteRanges, table: References | None) -> Iterable[Encoded | None]:
         """Chunks in files of the repository, or inlined."""
-        table = self._session.references(spans.source)
         assert table is not None
         rows = table.rows(spans.object_index)
         starts, lengths = (column.tolist() for column in table.places(rows, spans))
@@ -628,19 +631,25 @@ class SessionFiles(_SessionFetcher):
 
         return files_in_turn(opened, starts, lengths, spans.source.decoder, otherwise)
 
-    def _coalesced(self, spans: Sequence[ByteRanges], ranges: FileRanges) -> Generator[Encoded | None]:
+    def _coalesced(
+        self, spans: Sequence[ByteRanges], tables: Sequence[References | None], ranges: FileRanges
+    ) -> Generator[Encoded | None]:
         """Everything that is requested, in order; neighbours in a source file in one go."""
         positions, requests = ranges.coalesce(spans, FILES)
         request = np.full(ranges.owner.shape, -1, dtype=np.int64)
         request[positions] = requests.request
         pieces = np.bincount(requests.request, minlength=requests.owner.size).tolist()
         columns = (column.tolist() for column in (request, ranges.start, ranges.nbytes))
-        places = ((item, slice(i, i + 1)) for item in spans for i in range(item.object_index.size))
+        places = (
+            (item, table, slice(i, i + 1))
+            for item, table in zip(spans, tables, strict=True)
+            for i in range(item.object_index.size)
+        )
         current, content, sources = -1, b"", OpenSource(ranges.files)
         try:
-            for (item, at), number, first, length in zip(places, *columns, strict=True):
+            for (item, table, at), number, first, length in zip(places, *columns, strict=True):
                 if number < 0:
-                    yield from self._of_repository(item.select(at))
+                    yield from self._of_repository(item.select(at), table)
                     continue
                 begin = int(requests.first[number])
                 try:
@@ -670,7 +679,7 @@ class SessionRequests(_SessionFetcher):
 
     def begin(self, spans: Sequence[ByteRanges]) -> PendingBytes:
         check_store(self._session.store)
-        ranges = self._ranges(spans)
+        _, ranges = self._ranges(spans)
         if ranges is not None and ranges.files:
             return LoopFetch(self._get_objects(spans, ranges))
         requests, parts = coalesce_spans(spans)

@@ -30,7 +30,6 @@ from intarsia.engine.fetch.store import (
     OpaqueStore,
     PendingBytes,
     cost_of,
-    one_span,
 )
 from intarsia.engine.fetch.symlinks import CheckedFolders
 from intarsia.errors import IntarsiaError, signal_failure
@@ -83,10 +82,12 @@ def files_in_turn(
     """Bytes of files that are read one after the other, while the system is told which come next.
 
     `open_file` opens the file at a position; if it raises OSError, `otherwise` says what replaces the file's
-    bytes, or raises. The bytes of each file are wanted from `starts` on, all of them if the length is None.
+    bytes, or raises. The bytes of each file are wanted from `starts` on, which count from the end if they are
+    negative; all of them if the length is None. Bytes that need no decoding are read once it is known where
+    they go.
     """
     nbytes = min(max(decoder.nbytes, 1), MAX_BYTES)
-    ahead = min(MAX_FILES, MAX_BYTES // nbytes)
+    ahead, last = min(MAX_FILES, MAX_BYTES // nbytes), len(starts) - 1
     for i, (first, length) in enumerate(zip(starts, lengths, strict=True)):
         try:
             file = open_file(i)
@@ -95,10 +96,21 @@ def files_in_turn(
                 raise
             yield otherwise(i, error)
             continue
-        if i % ahead == 0 and not is_in_memory(file, max(0, first)):
-            for coming in range(i + 1, min(i + ahead, len(starts))):
-                _announce(open_file, coming, max(0, starts[coming]), nbytes)
-        yield from one_span(file, first, length, not decoder.is_raw)
+        try:
+            if i % ahead == 0 and i < last and not is_in_memory(file, max(0, first)):
+                for coming in range(i + 1, min(i + ahead, last + 1)):
+                    _announce(open_file, coming, max(0, starts[coming]), nbytes)
+            if length is None or first < 0:
+                size = os.lseek(file, 0, os.SEEK_END)  # half the time of fstat
+                first = first if first >= 0 else max(0, size + first)
+                length = size - first if length is None else length
+            if decoder.is_raw:
+                yield FileSpan(file, first, length)
+                continue
+            content = read_exactly(file, first, length)
+        finally:
+            os.close(file)
+        yield content
 
 
 def _announce(open_file: Callable[[int], int], position: int, start: int, nbytes: int) -> None:

@@ -114,6 +114,10 @@ class StoreFetcher(Protocol):
     immutable: bool
     """Whether what it says stays true, as in a read-only snapshot; if so, sizes and indexes may be kept."""
 
+    @property
+    def is_current(self) -> bool:
+        """Whether there is no better way to read the store by now, as there is after a commit."""
+
     looks_into_shards: bool
     """Whether it finds inner chunks in their shards itself, while it reads; see `ByteRanges.within`."""
 
@@ -150,8 +154,8 @@ def cost_of(spans: Sequence[ByteRanges]) -> Cost:
 class OpaqueStore:
     """A store that says nothing about an object before it is read, and treats all members alike."""
 
-    in_threads = is_near = False
-    immutable = False
+    in_threads = is_near = immutable = False
+    is_current = True
     looks_into_shards = False
     supports_ranges = True
 
@@ -279,25 +283,6 @@ class FileSpan:
         count = os.preadv(self._file, [destination], self._offset)
         if count != self.nbytes:
             read_rest(self._file, self._offset, destination[: self.nbytes], count)
-
-
-def one_span(
-    file: int, offset: int, nbytes: int | None, is_compressed: bool
-) -> Iterator[bytes | bytearray | FileSpan]:
-    """The bytes of an open file from an offset on, which counts from the end if negative; then the file is
-    closed. Bytes that need no decoding are read once it is known where they go."""
-    try:
-        if nbytes is None or offset < 0:
-            size = os.lseek(file, 0, os.SEEK_END)  # half the time of fstat
-            offset = offset if offset >= 0 else max(0, size + offset)
-            nbytes = size - offset if nbytes is None else nbytes
-        if not is_compressed:
-            yield FileSpan(file, offset, nbytes)
-            return
-        content = read_exactly(file, offset, nbytes)
-    finally:
-        os.close(file)
-    yield content
 
 
 def read_key(store: Any, key: str) -> bytes | None:

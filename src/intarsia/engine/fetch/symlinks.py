@@ -93,7 +93,9 @@ class CheckedFolders:
 
     def open(self, key: str) -> int:
         """Open a file of the store for reading."""
-        self.check(key.rpartition("/")[0])
+        folder = key.rpartition("/")[0]
+        if folder not in self._inside:
+            self.check(folder)
         return open_file(self._root + key, self._root)
 
     def is_free(self, most: int) -> bool:
