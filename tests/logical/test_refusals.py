@@ -73,7 +73,7 @@ REFUSALS = {
     "data of the wrong shape": (
         lambda a: a.add_region(((800, 900), (0, 1000)), codecs=[], data=np.ones((99, 1000), dtype="i2")),
         intarsia.errors.ShapeError,
-        r"the data has shape \(99, 1000\), but the region \[800:900, 0:1000\] has shape \(100, 1000\)",
+        r"the data has shape \(99, 1000\), but the region \[800:900, 0:1000\] needs the shape \(100, 1000\)",
     ),
     "values that do not broadcast": (
         lambda a: a.__setitem__(np.s_[0:10, 0:10], np.ones((3, 10), dtype="i2")),
@@ -83,7 +83,7 @@ REFUSALS = {
     "an append of the wrong shape": (
         lambda a: a.append(np.ones((5, 999), dtype="i2")),
         intarsia.errors.ShapeError,
-        r"\(5, 999\), but what is appended along axis 0 has shape \(5, 1000\)",
+        r"\(5, 999\), but data to append along axis 0 needs the shape \(5, 1000\)",
     ),
     "an append of the wrong dimensions": (
         lambda a: a.append(np.ones(1000, dtype="i2")),

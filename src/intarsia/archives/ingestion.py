@@ -157,8 +157,8 @@ def ingest(
         errors: `"raise"` stops at a bad file and writes nothing; `"skip"` leaves it out, and the report says
             why.
         missing: `"fill"` lets files lack a variable; `"raise"` refuses them.
-        add_variables: Whether to add variables that begin later, even from given files that are already
-            there.
+        add_variables: Whether to add variables that the first files lack. Files that are already in the
+            dataset are parsed again for them if you name them.
         units: `"ignore"` takes the numbers of files with other units as they are; `"equal"` refuses them.
         convert_units: Whether to convert units that differ by a factor and an offset (°C and K, hPa and Pa)
             to those of the first file, on reading; depths in m and masses in kg m-2 as those of water.

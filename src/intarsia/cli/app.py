@@ -43,8 +43,8 @@ VERBS = {
         "restore": "versions",
         "replicate": "maintenance",
     },
-    "Hand over": {"export": "transfer", "fuse": "transfer", "split": "transfer"},
-    "Keep": {
+    "Export": {"export": "transfer", "fuse": "transfer", "split": "transfer"},
+    "Maintain": {
         "lint": "archive",
         "maintain": "maintenance",
         "verify": "maintenance",
@@ -149,7 +149,7 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """One Zarr array, many encodings: look at logical arrays, change them, keep them whole."""
+    """One Zarr array, many encodings: inspect, change and maintain logical arrays."""
 
 
 def run() -> NoReturn:

@@ -303,7 +303,7 @@ def relocate(
 
 @verb()
 def cache(*, clear: list[str] | None = None) -> Output:
-    """List the archives that xarray opened in one line and that are kept in the cache, or remove some.
+    """List the archives in the cache, which xarray opened as files without a repository; or remove some.
 
     The cache is where the environment variable INTARSIA_CACHE says, or where the platform keeps caches. The
     source files are never touched.

@@ -340,13 +340,13 @@ OPTION_SYNTAX: Mapping[str, OptionSyntax] = {
     "codecs": OptionSyntax(
         parse_codec_list, "CODEC", MANY, "codec", "-c", CODEC + "none, 'auto' for what suits the data."
     ),
-    "chunks": OptionSyntax(parse_sizes, "N,N,…", help="Chunk shape of what is written."),
-    "shards": OptionSyntax(parse_sizes, "N,N,…", help="Shard shape of what is written."),
+    "chunks": OptionSyntax(parse_sizes, "N,N,…", help="Chunk shape of the new member."),
+    "shards": OptionSyntax(parse_sizes, "N,N,…", help="Shard shape of the new member."),
     "packing": OptionSyntax(
         parse_packing_text,
         "PACKING",
         help="How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale, offset, "
-        "missing, unsigned, values; 'keep' for what is there, 'none' for plain values.",
+        "missing, unsigned, values; 'keep' for the existing one, 'none' for plain values.",
     ),
     "storage_options": OptionSyntax(
         parse_options,

@@ -79,7 +79,7 @@ class AppendPlan:
         if len(shape) != manifest.ndim:
             raise ShapeError(f"the data has {len(shape)} dimensions, but the array has {manifest.ndim}")
         whole = (*manifest.shape[:axis], shape[axis], *manifest.shape[axis + 1 :])
-        check_shape(shape, whole, f"what is appended along axis {axis}")
+        check_shape(shape, whole, f"data to append along axis {axis}")
         return cls(logical, manifest, axis, shape[axis], encoding, values)
 
     @cached_property

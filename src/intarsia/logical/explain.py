@@ -299,6 +299,8 @@ class ArrayInfo(Result):
     array: LogicalArray = field(repr=False, compare=False)
     """The array."""
 
+    _repr_html_: ClassVar[None] = None  # type: ignore[assignment]  # aligned lines need a fixed-width font
+
     @classmethod
     def of(cls, array: LogicalArray) -> ArrayInfo:
         manifest = array.manifest

@@ -66,7 +66,7 @@ def lattice_box(manifest: Manifest, bounds: BoundsLike | None) -> Box:
 def check_shape(shape: tuple[int, ...], expected: tuple[int, ...], what: str) -> None:
     """Refuse data that would not fill its room, or not fit into it."""
     if tuple(shape) != expected:
-        raise ShapeError(f"the data has shape {tuple(shape)}, but {what} has shape {expected}")
+        raise ShapeError(f"the data has shape {tuple(shape)}, but {what} needs the shape {expected}")
 
 
 @dataclass(frozen=True, slots=True)

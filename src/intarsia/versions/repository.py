@@ -45,8 +45,9 @@ REMOTE = icechunk.StorageSettings(
 )
 
 # Two warnings about local storage that the commit lock makes obsolete: that commits of several processes are
-# not safe, and that there is no way to find a write whose acknowledgement was lost.
-LOGS_FILTER = "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error"
+# not safe, and that there is no way to find a write whose acknowledgement was lost. And those about a region
+# or credentials that are not there, page by page: the error says it once.
+LOGS_FILTER = "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error,aws_config=error"
 
 _memories: dict[str, icechunk.Storage] = {}
 
@@ -294,6 +295,7 @@ def _remove_new_store(path: Path, above: Iterable[Path]) -> None:
 def _storage(text: str, scheme: str, options: Mapping[str, Any]) -> icechunk.Storage:
     """Icechunk's storage for a path or a URL."""
     check_options(text, scheme, options)
+    _filter_warnings()
     bucket, prefix = urlsplit(text).netloc, urlsplit(text).path.strip("/")
     if scheme in CLOUDS:
         if not bucket or not prefix:
@@ -303,14 +305,13 @@ def _storage(text: str, scheme: str, options: Mapping[str, Any]) -> icechunk.Sto
         storage = icechunk.in_memory_storage()
         return _memories.setdefault(f"{bucket}/{prefix}", storage) if bucket or prefix else storage
     if scheme == "file":
-        _expect_local_storage()
         return icechunk.local_filesystem_storage(str(local_directory(text)))
     return icechunk.http_storage(text, headers=headers_of(options) or None)
 
 
 @cache
-def _expect_local_storage() -> None:
-    """Silence the warnings that the lock makes obsolete, once, unless the user has set a filter."""
+def _filter_warnings() -> None:
+    """Silence warnings that help nobody, once, unless the user has set a filter."""
     if "ICECHUNK_LOG" not in os.environ:
         icechunk.set_logs_filter(LOGS_FILTER)
 
