@@ -5,6 +5,7 @@ import json
 import os
 import re
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 
 import numpy as np
@@ -157,11 +158,20 @@ def test_tiff_pictures_become_steps_of_a_new_axis(tmp_path):
 
 def n5_dataset(path, data, block, compression):
     """An N5 dataset, block by block, as its specification says: column-major, truncated at the edge."""
+    import bz2
     import gzip
+    import lzma
     import zlib
 
-    packed = {"gzip": gzip.compress, "zlib": zlib.compress, "raw": bytes}[compression]
-    kind = {"type": "gzip", "useZlib": True} if compression == "zlib" else {"type": compression}
+    packed, kind = {
+        "raw": (bytes, {"type": "raw"}),
+        "gzip": (gzip.compress, {"type": "gzip"}),
+        "zlib": (zlib.compress, {"type": "gzip", "useZlib": True}),
+        "zlib-1": (partial(zlib.compress, level=1), {"type": "gzip", "level": 1, "useZlib": True}),
+        "bzip2": (bz2.compress, {"type": "bzip2", "blockSize": 9}),
+        "xz": (lzma.compress, {"type": "xz", "preset": 6}),
+        "xz-0": (partial(lzma.compress, preset=0), {"type": "xz", "preset": 0}),
+    }[compression]
     path.mkdir(parents=True)
     attributes = {
         "dimensions": list(data.shape), "blockSize": list(block), "dataType": str(data.dtype),
@@ -178,7 +188,7 @@ def n5_dataset(path, data, block, compression):
 
 
 @pytest.mark.filterwarnings("ignore:Endian.big is deprecated")  # in zarr-n5
-@pytest.mark.parametrize("compression", ["raw", "gzip", "zlib"])
+@pytest.mark.parametrize("compression", ["raw", "gzip", "zlib", "zlib-1", "bzip2", "xz", "xz-0"])
 def test_n5_containers(tmp_path, compression):
     data = np.random.default_rng(1).integers(0, 60000, (10, 7, 6)).astype("uint16")
     for part in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from lzma import FORMAT_XZ
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +18,8 @@ from intarsia.manifest.box import chunk_grid
 
 ATTRIBUTES = "attributes.json"
 NEEDED = {"dimensions", "blockSize", "dataType", "compression"}
+
+RAW = {"type": "raw"}
 
 
 def recognise(probe: FormatProbe, sources: Sources, group: str) -> VirtualFormat | None:
@@ -67,13 +70,12 @@ class N5Parser(SourceParser):
                 f"{', '.join(n5.COMPATIBLE_DATA_TYPES)}"
             )
         # through the group: the other constructor of zarr-n5 0.3 calls itself with too few arguments
-        array = n5.N5ArrayMetadata.from_group(n5.N5GroupMetadata.from_jso(dict(document)))
+        own = _compressor(document["compression"])
+        known = document if own is None else document | {"compression": RAW}
+        array = n5.N5ArrayMetadata.from_group(n5.N5GroupMetadata.from_jso(dict(known)))
         metadata: dict[str, Any] = array.to_zarr().to_dict()
-        compression = document["compression"]
-        if compression["type"] == "gzip" and compression.get("useZlib"):  # zarr-n5 0.3 takes it for gzip
-            *others, gzip = metadata["codecs"][0]["configuration"]["codecs"]
-            zlib = {"name": "numcodecs.zlib", "configuration": {"level": gzip["configuration"]["level"]}}
-            metadata["codecs"][0]["configuration"]["codecs"] = [*others, zlib]
+        if own is not None:
+            metadata["codecs"][0]["configuration"]["codecs"].append(own)
         metadata["attributes"] = {k: v for k, v in document.items() if k not in NEEDED | {"n5", "axes"}}
         ndim = len(metadata["shape"])
         if isinstance(axes, list) and len(axes) == ndim and all(isinstance(axis, str) for axis in axes):
@@ -96,3 +98,17 @@ class N5Parser(SourceParser):
             paths=paths, offsets=np.zeros(grid, dtype=np.uint64), lengths=lengths
         )
         return manifests.ManifestArray(metadata=ArrayV3Metadata.from_dict(metadata), chunkmanifest=manifest)
+
+
+def _compressor(compression: dict[str, Any]) -> dict[str, Any] | None:
+    """The codec of a compression that zarr-n5 0.3 does not know or takes for another; None for others."""
+    match compression:
+        case {"type": "gzip", "useZlib": True}:
+            level = compression.get("level", -1)
+            return {"name": "numcodecs.zlib", "configuration": {"level": level}}
+        case {"type": "bzip2"}:
+            return {"name": "numcodecs.bz2", "configuration": {"level": compression.get("blockSize", 9)}}
+        case {"type": "xz"}:
+            preset = compression.get("preset", 6)
+            return {"name": "numcodecs.lzma", "configuration": {"format": FORMAT_XZ, "preset": preset}}
+    return None
