@@ -181,7 +181,8 @@ def ingest(
         storage_options: Keys and endpoints for the bucket or server that the files are in, by the names that
             `open_repository` takes, such as `region` or `anonymous`.
         authorize: What files may refer to outside of their own folder or bucket, by kerchunk references,
-            external storage of HDF5 or symbolic links: paths and URL prefixes, or `True` for everything.
+            symbolic links, or external links, virtual datasets and external storage of HDF5: paths and URL
+            prefixes, or `True` for everything.
         client: What parses files: a number of threads, a `dask.distributed.Client`, or an executor of
             `concurrent.futures` that does not fork. By default, remote files are parsed in threads, and
             local ones in processes if there are very many; `1` parses them one by one.
@@ -354,8 +355,7 @@ def bytes_held(result: ParsedFile | ParseFailure) -> int:
         total += VARIABLE_BYTES
         if variable.values is not None and variable.role != "static":  # static ones are kept once
             total += variable.values.nbytes
-        ranges = variable.ranges
-        if ranges is not None:
+        for ranges in variable.all_ranges():
             total += REFERENCE_BYTES * ranges.offsets.size + sum(map(len, ranges.inlined.values()))
             if not isinstance(ranges.locations, str):
                 total += 64 * ranges.locations.size

@@ -25,6 +25,7 @@ from intarsia.archives.parsed_file import (
     ParseRequest,
     rename_variables,
 )
+from intarsia.archives.plan.axis_union import Span
 from intarsia.archives.plan.coordinates import has_time_units
 from intarsia.archives.plan.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.preprocess import encode_coordinates, run_preprocess
@@ -164,15 +165,15 @@ def no_variables_text(left_out: Mapping[str, str]) -> str:
 def _beyond_the_end(parsed: ParsedFile) -> str:
     """What is wrong if a chunk is past the end of its file, as in one that was cut off."""
     for variable in parsed.variables.values():
-        ranges = variable.ranges
-        if ranges is None or not isinstance(ranges.locations, str) or ranges.locations != parsed.url:
-            continue
-        end = int((ranges.offsets + ranges.lengths)[ranges.lengths > 0].max(initial=0))
-        if end > parsed.identity.size:
-            return (
-                f"the file is truncated: a chunk of {variable.name!r} ends at byte {end}, "
-                f"but there are {parsed.identity.size}"
-            )
+        for ranges in variable.all_ranges():
+            if not isinstance(ranges.locations, str) or ranges.locations != parsed.url:
+                continue
+            end = ranges.end
+            if end > parsed.identity.size:
+                return (
+                    f"the file is truncated: a chunk of {variable.name!r} ends at byte {end}, "
+                    f"but there are {parsed.identity.size}"
+                )
     return ""
 
 
@@ -307,11 +308,16 @@ def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
     if variable.seen is not None:
         variable.seen = (dim, *variable.seen)
     ranges = variable.ranges
+    for part in variable.parts:
+        reason = reason or depends_on_axes(part.stored)
     if reason:
-        variable.ranges, variable.reason = None, reason
-    elif ranges is not None:
+        variable.ranges, variable.parts, variable.reason = None, (), reason
+    for part in variable.parts:
+        _with_new_axis(part.stored, dim)
+        part.axes = (0, *(None if axis is None else axis + 1 for axis in part.axes))
+        part.indices, part.places = (0, *part.indices), ((Span(0, 1),), *part.places)
+    if ranges is not None and not reason:
         variable.codecs = with_axis_before(variable.codecs)
-        variable.short_axis = None if variable.short_axis is None else variable.short_axis + 1
         ranges.offsets, ranges.lengths = ranges.offsets[None], ranges.lengths[None]
         if ranges.masks is not None:
             ranges.masks = ranges.masks[None]

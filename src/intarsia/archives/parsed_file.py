@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -13,6 +13,7 @@ from intarsia.display import is_misspelt, names_text
 from intarsia.errors import IngestError, argument
 
 if TYPE_CHECKING:
+    from intarsia.archives.plan.axis_union import Span
     from intarsia.archives.source_files import ContentIdentity
 
 
@@ -103,10 +104,18 @@ class ChunkRanges:
     inlined: Mapping[tuple[int, ...], bytes] = field(default_factory=dict)
     """Encoded chunks that the parser made itself, because the file does not hold them in that form."""
 
+    identity: ContentIdentity | None = None
+    """Identifies the content of the files that hold the chunks; None if that is the source itself."""
+
     @property
     def grid(self) -> tuple[int, ...]:
         grid: tuple[int, ...] = self.offsets.shape
         return grid
+
+    @property
+    def end(self) -> int:
+        """The first byte after the last chunk."""
+        return int((self.offsets + self.lengths)[self.lengths > 0].max(initial=0))
 
     def urls(self) -> list[str]:
         """All distinct locations."""
@@ -156,8 +165,11 @@ class ParsedVariable:
     ranges: ChunkRanges | None = None
     """Where the chunks are; None if only a copy will do."""
 
-    short_axis: int | None = None
-    """The axis on which the last chunk ends with the array, without padding, as the last strip of a TIFF."""
+    parts: tuple[VariablePart, ...] = ()
+    """What it is made of, if its chunks do not have one shape, encoding or file; it then has no ranges."""
+
+    absent: tuple[str, ...] = ()
+    """Sources of a virtual dataset that do not exist: HDF5 shows its fill value there."""
 
     reason: str = ""
     """Why only a copy will do."""
@@ -205,27 +217,68 @@ class ParsedVariable:
         """The one index on a stored axis that is not visible."""
         return int(self.picks.get(self.dims[axis], 0))
 
-    def pieces(self) -> Iterator[tuple[int, ParsedVariable]]:
-        """Parts in which all chunks have one shape: where each begins on the short axis, and the part."""
-        axis, ranges = self.short_axis, self.ranges
-        if axis is None or ranges is None:
-            yield 0, self
-            return
-        dim, chunk = self.dims[axis], self.chunks[axis]
-        border = self.shape[axis] // chunk * chunk
-        for start, stop, size in ((0, border, chunk), (border, self.shape[axis], self.shape[axis] - border)):
-            picks, picked = dict(self.picks), self.picks.get(dim)
-            if picked is not None and not np.ndim(picked):
-                if not start <= picked < stop:
-                    continue
-                picks[dim] = picked - start
-            cut = *[slice(None)] * axis, slice(start // chunk, -(-stop // chunk))
-            shape, chunks = list(self.shape), list(self.chunks)
-            shape[axis], chunks[axis] = stop - start, size
-            yield start, replace(
-                self, shape=tuple(shape), chunks=tuple(chunks), picks=picks, short_axis=None,
-                ranges=ChunkRanges(ranges.locations, ranges.offsets[cut], ranges.lengths[cut]),
+    def all_ranges(self) -> list[ChunkRanges]:
+        """Where its chunks are, and those of its parts."""
+        found = (self.ranges, *(part.stored.ranges for part in self.parts))
+        return [ranges for ranges in found if ranges is not None]
+
+    def crop(self, bounds: Sequence[tuple[int, int]]) -> ParsedVariable:
+        """The chunks between these elements, which are borders of chunks or ends of axes, as a variable."""
+        cut = tuple(slice(a // c, -(-b // c)) for (a, b), c in zip(bounds, self.chunks, strict=True))
+        ranges = self.ranges
+        if ranges is not None:
+            located, masks = ranges.locations, ranges.masks
+            ranges = replace(
+                ranges, locations=located if isinstance(located, str) else located[cut],
+                offsets=ranges.offsets[cut], lengths=ranges.lengths[cut],
+                masks=None if masks is None else masks[cut],
             )  # fmt: skip
+        return replace(self, shape=tuple(b - a for a, b in bounds), ranges=ranges)
+
+    def pieces(self, dims: Collection[str]) -> Iterator[tuple[dict[str, tuple[Span, ...]], ParsedVariable]]:
+        """Its parts, for an array with these dimensions: where each is on its axes, and what is stored there.
+
+        Without parts, it is everywhere itself.
+        """
+        if not self.parts:
+            yield {}, self
+        hidden = {i: self.dropped_index(i) for i, dim in enumerate(self.dims) if dim not in dims}
+        for part in self.parts:
+            found = {
+                axis: next((cut.first for span in part.places[axis] if (cut := span.cut(at, at + 1))), None)
+                for axis, at in hidden.items()
+            }
+            if None in found.values():
+                continue
+            names = [
+                f"{'.'.join(self.dims)}.{k}" if axis is None else self.dims[axis]  # like no other name
+                for k, axis in enumerate(part.axes)
+            ]
+            indices = zip(names, part.axes, part.indices, strict=True)
+            picks = {
+                name: index if axis is None else found[axis]
+                for name, axis, index in indices
+                if axis is None or axis in found
+            }
+            places = dict(zip(self.dims, part.places, strict=True))
+            yield places, replace(part.stored, name=self.name, dims=tuple(names), picks=picks)
+
+
+@dataclass(slots=True)
+class VariablePart:
+    """A part of a variable that is stored as an array of its own: strips of a TIFF, a source of HDF5."""
+
+    stored: ParsedVariable
+    """That array; the names of its axes do not matter."""
+
+    axes: tuple[int | None, ...]
+    """For every axis of the stored array, the axis of the variable; None if only one index is seen."""
+
+    indices: tuple[int, ...]
+    """That index, where it matters."""
+
+    places: tuple[tuple[Span, ...], ...]
+    """For every axis of the variable: where the part is, and which stored elements are there."""
 
 
 @dataclass(slots=True)
@@ -251,9 +304,6 @@ class ParsedFile:
 
     groups: tuple[str, ...] = ()
     """The groups below that hold variables; listed if there is no data along the dimensions."""
-
-    referenced: ContentIdentity | None = None
-    """Identifies the content of the files that a file of references points to."""
 
     def lengths(self, dim: str) -> dict[str, int]:
         """How many steps each variable along a dimension has."""

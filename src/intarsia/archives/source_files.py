@@ -1,6 +1,6 @@
 """Source files: names and globs as URLs, the stores behind them, and whether their content is still the same.
 
-A file may refer to others: kerchunk references, external storage of HDF5, symbolic links.
+A file may refer to others: by kerchunk references, symbolic links, or what HDF5 has for that.
 `ReferencePermissions` allows those in its own folder or bucket, and those that the caller authorised. Without
 this check, a file could bring anything that its reader may read into a repository.
 """
@@ -133,6 +133,13 @@ def split_entry(entry: str) -> tuple[str, str]:
     """
     text, _, digest = entry.partition(DIGEST)
     return text, digest
+
+
+def combined_identity(identities: Sequence[ContentIdentity]) -> ContentIdentity:
+    """What identifies the content of several files together: their size, and the last change of any."""
+    moments = [identity.modified for identity in identities if identity.modified is not None]
+    complete = len(moments) == len(identities)
+    return ContentIdentity(sum(identity.size for identity in identities), max(moments) if complete else None)
 
 
 def identity_in(url: str, meta: Any) -> ContentIdentity:

@@ -239,7 +239,7 @@ class PlanWriter:
         failed = self.store.set_virtual_refs_arr(
             path, ranges.grid, locations, np.ascontiguousarray(ranges.offsets.ravel()),
             np.ascontiguousarray(lengths.ravel()), arr_offset=offset,
-            checksum=(file.referenced or file.identity).checksum,
+            checksum=(ranges.identity or file.identity).checksum,
         )  # fmt: skip
         if failed:
             bad = next(url for url in locations if url)

@@ -18,7 +18,8 @@ import numpy as np
 from zarr.codecs import BytesCodec, TransposeCodec
 
 from intarsia.archives.formats.format import Format, SourceGroup, UnreadableVariableError
-from intarsia.archives.parsed_file import ChunkRanges, ParsedVariable
+from intarsia.archives.parsed_file import ChunkRanges, ParsedVariable, VariablePart
+from intarsia.archives.plan.axis_union import Span
 from intarsia.archives.source_files import FormatProbe, Sources, folder_of
 from intarsia.display import one_line
 from intarsia.errors import IngestError
@@ -129,14 +130,14 @@ class TIFFGroup(SourceGroup):
             np.array(each, dtype=np.uint64).reshape(grid) for each in (page.dataoffsets, page.databytecounts)
         )
         fill = variable.attrs.get("_FillValue", variable.dtype.type(0))
-        return replace(
+        variable = replace(
             variable,
             chunks=chunks,
             codecs=_codecs(page, chunks, is_interleaved),
             fill=fill,
             ranges=ChunkRanges(self._url, offsets, lengths),
-            short_axis=axes - 2 if is_short else None,
         )
+        return _with_short_strip(variable) if is_short else variable
 
     def _wrong_length(
         self, variable: ParsedVariable, chunks: tuple[int, ...], grid: tuple[int, ...], is_short: bool
@@ -169,6 +170,21 @@ class TIFFGroup(SourceGroup):
     def array(self, name: str) -> Any:
         """All samples."""
         return self._decode()
+
+
+def _with_short_strip(image: ParsedVariable) -> ParsedVariable:
+    """An image of two parts: its last strip ends with it, without padding, and has a shape of its own."""
+    *_, rows, _ = image.shape
+    border = rows - rows % image.chunks[-2]
+    parts = []
+    for start, stop in ((0, border), (border, rows)):
+        bounds = [(0, n) for n in image.shape]
+        bounds[-2] = start, stop
+        stored = image.crop(bounds)
+        stored.chunks = *image.chunks[:-2], min(image.chunks[-2], stop - start), image.chunks[-1]
+        places = tuple((Span(a, b - a),) for a, b in bounds)
+        parts.append(VariablePart(stored, tuple(range(len(bounds))), (0,) * len(bounds), places))
+    return replace(image, ranges=None, parts=tuple(parts))
 
 
 def _dtype(page: Any) -> np.dtype[Any]:

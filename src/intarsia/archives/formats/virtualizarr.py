@@ -16,7 +16,14 @@ from intarsia._compat import manifest_table, parsed_group
 from intarsia.archives.cf import decoded_fill_attribute, load_values
 from intarsia.archives.formats.format import Format, SourceGroup
 from intarsia.archives.parsed_file import ChunkRanges, ParsedFile, ParsedVariable, ParseRequest
-from intarsia.archives.source_files import ContentIdentity, Sources, folder_of, local_path, local_url
+from intarsia.archives.source_files import (
+    ContentIdentity,
+    Sources,
+    combined_identity,
+    folder_of,
+    local_path,
+    local_url,
+)
 from intarsia.engine.fetch.symlinks import links_below
 from intarsia.errors import IngestError
 from intarsia.manifest.box import chunk_grid
@@ -78,7 +85,10 @@ class VirtualFormat(Format):
     def parse(self, url: str, sources: Sources, request: ParseRequest) -> ParsedFile:
         """The wanted variables of one source."""
         parsed = super().parse(url, sources, request)
-        parsed.referenced = _elsewhere(parsed, sources)
+        identity = _elsewhere(parsed, sources)
+        for variable in parsed.variables.values():
+            if variable.ranges is not None:
+                variable.ranges.identity = identity
         return parsed
 
 
@@ -181,10 +191,7 @@ def _elsewhere(parsed: ParsedFile, sources: Sources) -> ContentIdentity | None:
     }  # fmt: skip
     if not urls:
         return None
-    identities = [sources.identity(location) for location in sorted(urls)]
-    moments = [identity.modified for identity in identities if identity.modified is not None]
-    complete = len(moments) == len(identities)
-    return ContentIdentity(sum(identity.size for identity in identities), max(moments) if complete else None)
+    return combined_identity([sources.identity(location) for location in sorted(urls)])
 
 
 def _is_directly_below(url: str, folder: str) -> bool:

@@ -76,6 +76,18 @@ class Span(NamedTuple):
         ends = (self.start + self.stride * (a - self.first), self.start + self.stride * (b - 1 - self.first))
         return self.cut(min(ends), max(ends) + 1)
 
+    def through(self, inner: Span) -> Span | None:
+        """The part whose steps of the file are in `inner`, with what `inner` shows there.
+
+        >>> Span(4, 3, first=2, stride=-1).through(Span(1, 9, first=70))
+        Span(start=4, length=2, first=71, stride=-1)
+        """
+        seen = self.of_file(inner.start, inner.stop)
+        if seen is None:
+            return None
+        first = inner.first + inner.stride * (seen.first - inner.start)
+        return Span(seen.start, seen.length, first, seen.stride * inner.stride)
+
 
 def spans(positions: Ints, stored: Ints | None = None) -> tuple[Span, ...]:
     """Steps of an axis, one for each step of a file, as a few spans; `stored` are those steps, if not all.

@@ -508,24 +508,27 @@ def plan_array(
         url, cells = position.file.url, cube.shown(position, part)
         positions = dict(zip(cube.dims, position.positions, strict=True)) | expectations.turned.get(url, {})
         places = _places(plan, part, variable, positions)
-        pieces = [(0, variable)] if rules.copy == "all" else list(variable.pieces())
-        for start, piece in pieces:
+        pieces = [({}, variable)] if rules.copy == "all" else list(variable.pieces(dims))
+        for own, piece in pieces:
             contribution = Contribution(
                 position.file,
                 part,
                 piece,
                 axes=tuple(dims.index(dim) if dim in dims else None for dim in piece.dims),
-                spans=places if len(pieces) == 1 else _piece_places(plan, places, variable, start, piece),
+                spans=_piece_places(plan, places, own),
                 shown=None if cells is None else [plan.box(cell, part) for cell in cells],
                 decoding=decoding,
                 packing=decoding.packing_in(dtype),
                 chunk_sets=chunk_sets_of(piece, decoding, dtype, rules.copy),
             )
             plan.contributions.append(contribution)
-            _note_contribution(notes, plan, contribution, rules)
-            many = len(pieces) > 1 or len(contribution.chunk_sets) > 1
+            _note_contribution(notes, plan, contribution, rules, is_part=bool(own))
+            many = bool(variable.parts) or len(contribution.chunk_sets) > 1
             if many or variable.picks or url in expectations.turned:
                 _refine_lattice(plan, contribution)
+        for source in variable.absent:
+            text = f"there is no {source}"
+            notes.add("absent source", part, text, "the fill value is shown, as by HDF5", url)
     known_files = dataset.ledger.unread.files + len(cube.kept_entries)
     having = {(each.file.url, each.part) for each in plan.contributions}
     for part in parts:
@@ -538,16 +541,18 @@ def plan_array(
 VIEW = "seen through a view of the region"
 
 
-def _note_contribution(notes: DriftNotes, array: ArrayPlan, each: Contribution, rules: IngestRules) -> None:
-    """Note how a file differs from the array that it contributes to."""
+def _note_contribution(
+    notes: DriftNotes, array: ArrayPlan, each: Contribution, rules: IngestRules, *, is_part: bool
+) -> None:
+    """Note how a file differs from the array that it contributes to; the axes of a part are its own."""
     part, url, values = each.part, each.file.url, each.decoding.values
     if values != array.dtype:
         notes.add("data type", part, str(values), f"converted to {array.dtype} on reading", url)
     dims = array.dims if array.parts[part] is None else array.dims[1:]
-    if each.variable.dims != dims:
+    if each.variable.dims != dims and not is_part:
         own, theirs = (f"({', '.join(names)})" for names in (each.variable.dims, dims))
         notes.add("axes", part, f"{own} instead of {theirs}", VIEW, url)
-    for axis, (dim, places) in enumerate(zip(array.dims, each.spans, strict=True)):
+    for axis, (dim, places) in enumerate(() if is_part else zip(array.dims, each.spans, strict=True)):
         grows, length = axis in array.growing, sum(span.length for span in places)
         if grows or len(places) != 1 or length == array.shape[axis]:
             done = "every step goes where its coordinate says" if grows else VIEW
@@ -622,21 +627,15 @@ def _places(
 
 
 def _piece_places(
-    array: ArrayPlan,
-    places: tuple[tuple[Span, ...], ...],
-    whole: ParsedVariable,
-    start: int,
-    piece: ParsedVariable,
+    array: ArrayPlan, places: tuple[tuple[Span, ...], ...], own: Mapping[str, tuple[Span, ...]]
 ) -> tuple[tuple[Span, ...], ...]:
-    """Where the elements of a piece are, which begins at `start` on the short axis of its variable."""
-    assert whole.short_axis is not None
-    dim, length = whole.dims[whole.short_axis], piece.shape[whole.short_axis]
-    if dim not in array.dims:
-        return places
-    axis = array.dims.index(dim)
-    found = (span.of_file(start, start + length) for span in places[axis])
-    own = tuple(span._replace(first=span.first - start) for span in found if span is not None)
-    return (*places[:axis], own, *places[axis + 1 :])
+    """Where the elements of a piece are, from where those of its variable are, and its own places in it."""
+    return tuple(
+        tuple(seen for span in spans for inner in own[dim] if (seen := span.through(inner)) is not None)
+        if dim in own
+        else spans
+        for dim, spans in zip(array.dims, places, strict=True)
+    )
 
 
 def _refine_lattice(array: ArrayPlan, contribution: Contribution) -> None:
