@@ -205,7 +205,7 @@ def test_links_may_be_followed_everywhere(source, monkeypatch):
     assert ingested(references(source / "refs.json", f"file://{source}/link")).tobytes() == SECRET
 
 
-def test_external_storage_is_copied_if_it_is_authorised(source):
+def test_external_storage_is_read_if_it_is_authorised(source):
     secret = source.parent / "secret"
     path = hdf5(source / "main.h5", data=None, shape=(64,), dtype="u1", external=[(str(secret), 0, 64)])
     with pytest.raises(IngestError, match=r"'x': its values are in external files.*secret, outside of"):
@@ -241,13 +241,15 @@ def test_the_command_line_and_xarray_take_the_same_word(source, monkeypatch):
 
 
 def linked(path, name, start, is_scale=False):
-    """A file whose variable is a virtual dataset of another file."""
+    """A file whose variable is a virtual dataset of another file, in the folder above."""
+    with h5py.File(path.parent.parent / "other.h5", "w") as file:
+        file["x"] = file["group/x"] = np.arange(4.0)
     with h5py.File(path, "w") as file:
         file["n"] = np.arange(start, start + 4)
         file["n"].make_scale("n")
         file["y"] = np.arange(4.0)
         layout = h5py.VirtualLayout((4,), "f8")
-        layout[:] = h5py.VirtualSource("other.h5", "x", shape=(4,))
+        layout[:] = h5py.VirtualSource("../other.h5", "x", shape=(4,))
         file.create_virtual_dataset(name, layout)
         if is_scale:
             file[name].make_scale(name)
@@ -256,8 +258,8 @@ def linked(path, name, start, is_scale=False):
     return path
 
 
-def test_what_cannot_be_read_does_not_become_missing_values(tmp_path):
-    first, last = tmp_path / "1.h5", linked(tmp_path / "2.h5", "x", 4)
+def test_what_cannot_be_read_does_not_become_missing_values(source):
+    first, last = source / "1.h5", linked(source / "2.h5", "x", 4)
     with h5py.File(first, "w") as file:
         file["n"] = np.arange(4)
         file["n"].make_scale("n")
@@ -277,14 +279,14 @@ def test_what_cannot_be_read_does_not_become_missing_values(tmp_path):
     assert intarsia.open(report.repository, "y")[...].tolist() == [0, 1, 2, 3]
 
 
-def test_a_coordinate_that_places_files_must_be_in_them(tmp_path):
-    path = linked(tmp_path / "1.h5", "m", 0, is_scale=True)
+def test_a_coordinate_that_places_files_must_be_in_them(source):
+    path = linked(source / "1.h5", "m", 0, is_scale=True)
     with pytest.raises(IngestError, match=r"its variable 'm' cannot be read: .*other\.h5"):
         intarsia.ingest(path, "memory://", concat_dim="m")
 
 
-def test_a_virtual_coordinate_of_a_group_above_is_left_out(tmp_path):
-    path = linked(tmp_path / "1.h5", "m", 0, is_scale=True)
+def test_a_virtual_coordinate_of_a_group_above_is_left_out(source):
+    path = linked(source / "1.h5", "m", 0, is_scale=True)
     with h5py.File(path, "a") as file:
         file["g/grid"] = np.ones((4, 4))
         for axis, name in enumerate("nm"):
@@ -294,17 +296,42 @@ def test_a_virtual_coordinate_of_a_group_above_is_left_out(tmp_path):
     assert intarsia.open(report.repository, "grid").shape == (4, 4)
 
 
-def test_links_in_groups_are_named(tmp_path):
-    path = linked(tmp_path / "1.h5", "x", 0)
+def test_links_in_groups_are_named(source):
+    path = linked(source / "1.h5", "x", 0)
     with h5py.File(path, "a") as file:
-        file["bare/link"] = h5py.ExternalLink("other.h5", "/x")
-        file["group"] = h5py.ExternalLink("other.h5", "/group")
+        file["bare/link"] = h5py.ExternalLink("../other.h5", "/x")
+        file["group"] = h5py.ExternalLink("../other.h5", "/group")
     report = intarsia.ingest(path, "memory://", concat_dim="n", source_group="*")
     assert report.left_out.keys() == {"x", "group", "bare/link"}
     with pytest.raises(
-        IngestError, match=r"its group 'group' cannot be read: .*'/group' in the file other.h5"
+        IngestError,
+        match=r"its group 'group' cannot be read: .*'/group' in the file ../other.h5: it refers to",
     ):
         intarsia.ingest(path, "memory://", concat_dim="n", source_group="group")
+
+
+def test_files_that_are_shown_are_read_if_they_are_authorised(source):
+    path = linked(source / "1.h5", "x", 0)
+    with h5py.File(path, "a") as file:
+        file["link"] = h5py.ExternalLink("../other.h5", "/x")
+    words = r"outside of .*if you trust it, authorize=\['file://.*/other\.h5'\]"
+    with pytest.raises(IngestError, match=rf"'x' cannot be read: it is a virtual dataset, .*{words}"):
+        ingested(path, variables=["x"])
+    for allowed in (source.parent, source.parent / "other.h5", True):
+        report = intarsia.ingest(path, "memory://", concat_dim="n", authorize=allowed, copy="never")
+        assert intarsia.open(report.repository, "x")[...].tolist() == [0, 1, 2, 3]
+        assert not report.left_out
+
+
+@pytest.mark.parametrize("variable", ["HDF5_VDS_PREFIX", "HDF5_EXT_PREFIX"])
+def test_other_prefixes_of_hdf5_are_not_guessed(source, monkeypatch, variable):
+    monkeypatch.setenv(variable, str(source.parent))
+    path = linked(source / "1.h5", "x", 0)
+    with h5py.File(path, "a") as file:
+        file["link"] = h5py.ExternalLink("../other.h5", "/x")
+    report = intarsia.ingest(path, "memory://", concat_dim="n", authorize=True)
+    (why,) = report.left_out.values()
+    assert f"{variable} says: unset it" in why
 
 
 def test_a_bucket_is_one_folder(bucket, s3, source):

@@ -294,8 +294,9 @@ def merge_runs(runs: Sequence[EncodingRun]) -> list[EncodingRun]:
             stop = run.stop
     merged = []
     for group in groups:
-        end, files = max(group, key=lambda run: run.stop), sum(run.files for run in group)
-        merged.append(replace(group[0], stop=end.stop, last=end.last, files=files))
+        end = max(group, key=lambda run: run.stop)
+        files = {run.url: run.files for run in group}  # a file may have several parts
+        merged.append(replace(group[0], stop=end.stop, last=end.last, files=sum(files.values())))
     return merged
 
 

@@ -8,9 +8,20 @@ import pytest
 from tests.archives.linked_files import CASES, judged
 
 
+@pytest.mark.parametrize("options", [{}, {"copy": "all"}, {"load": ["x"]}], ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_a_file_that_shows_others(tmp_path, name):
-    assert judged(name, tmp_path / name) == ""
+def test_a_file_that_shows_others(tmp_path, name, options):
+    assert judged(name, tmp_path / name, **options) == ""
+
+
+OTHERS_ABOVE = [name for name, case in CASES.items() if case.outside and "secret" not in case.outside]
+
+
+@pytest.mark.parametrize("authorize", [False, True])
+@pytest.mark.parametrize("name", OTHERS_ABOVE)
+def test_a_file_that_shows_others_in_a_folder_above(tmp_path, name, authorize):
+    options = {"authorize": tmp_path / name} if authorize else {}
+    assert judged(name, tmp_path / name, "below", **options) == ""
 
 
 def test_none_of_them_crashes_when_it_is_read_in_blocks(tmp_path):

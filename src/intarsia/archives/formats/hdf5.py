@@ -5,9 +5,8 @@ HDF5 holds. The high-level interface of h5py makes several for every question, s
 the low-level one.
 
 HDF5 is given the bytes of one file, and opens every other file that is named in it through the same bytes: it
-finds this file again, under the wrong name. So links are followed here, as far as they stay in the file, and
-datasets whose values are in other files are recognised by their creation properties. Even the shape of a
-virtual dataset may depend on other files.
+finds this file again, under the wrong name. So links are followed here, and so are the mappings of virtual
+datasets, to files that the source may refer to. Even the shape of a virtual dataset may depend on them.
 
 Global heaps are checked before HDF5 reads them: some damage sends it into an endless loop.
 """
@@ -18,24 +17,46 @@ import io
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import count, product
 from struct import Struct
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from intarsia.archives.cf import FILE_MATTERS, load_values
 from intarsia.archives.formats.format import Format, SourceGroup, UnreadableVariableError
+from intarsia.archives.formats.hdf5_virtual import (
+    OWN_FILE,
+    MappingError,
+    Runs,
+    correspondence,
+    find_holes,
+    is_unlimited,
+    name_in_series,
+    runs_of,
+)
 from intarsia.archives.formats.virtualizarr import specified_codec
-from intarsia.archives.parsed_file import PHONY, ChunkRanges, ParsedVariable
-from intarsia.archives.source_files import FormatProbe, Sources, folder_of, url_of
+from intarsia.archives.parsed_file import PHONY, ChunkRanges, ParsedVariable, VariablePart
+from intarsia.archives.plan.axis_union import Span
+from intarsia.archives.source_files import (
+    WHOLE_BYTES,
+    ContentIdentity,
+    FormatProbe,
+    Sources,
+    combined_identity,
+    folder_of,
+    local_path,
+    url_of,
+)
 from intarsia.display import one_line
-from intarsia.errors import IngestError, MissingExtraError
+from intarsia.errors import IngestError, MissingExtraError, argument
 from intarsia.extras import import_extra
-from intarsia.manifest.box import chunk_grid
+from intarsia.manifest.box import Box, block_shape, chunk_grid
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 USER_BLOCKS = (0, 512, 1024, 2048, 4096, 8192)
@@ -63,28 +84,26 @@ class HDF5(Format):
     @contextmanager
     def open(self, url: str, sources: Sources, *, whole_tree: bool = False) -> Iterator[HDF5Group]:
         """The group that was chosen."""
-        moved = sources.permissions.checked([url], folder_of(url))
-        with sources.reader(url) as reader, open_hdf5(reader) as file:
+        with HDF5Files(sources, folder_of(url)) as files:
+            file = files.open_source(url)
             above = self.group.rstrip("/").split("/")
             first = 0
             for depth in range(1, len(above)) if whole_tree else ():
-                first = HDF5Group(file, "/".join(above[:depth]) or "/", self.drop, url, sources, first).end
-            group = HDF5Group(file, self.group, self.drop, url, sources, first)
-            group.url = moved.get(url, url)
-            yield group
+                first = HDF5Group(file, "/".join(above[:depth]) or "/", self.drop, first).end
+            yield HDF5Group(file, self.group, self.drop, first)
 
 
-def find_group(file: Any, path: str) -> Any:
-    """A group of an open file; raises `IngestError` if there is none."""
+def find_group(file: HDF5File, path: str) -> tuple[Any, HDF5File]:
+    """A group of an open file, and the file that it is in; raises `IngestError` if there is none."""
     try:
-        group = find(file, path.encode("utf-8", "surrogateescape"))
+        group, where = find(file, file.id, path.encode("utf-8", "surrogateescape"))
     except KeyError:
-        group = None
+        group, where = None, file
     except OtherFileError as error:
         raise IngestError(f"its group {path.strip('/')!r} cannot be read: {error}") from None
     if not isinstance(group, library().h5g.GroupID):
         raise IngestError(f"it has no group {path.strip('/')!r}")
-    return group
+    return group, where
 
 
 class HDF5Group(SourceGroup):
@@ -92,24 +111,21 @@ class HDF5Group(SourceGroup):
 
     elsewhere: dict[str, str]
 
-    def __init__(
-        self, file: Any, path: str, drop: Collection[str], url: str, sources: Sources, first: int
-    ) -> None:
-        self.id = find_group(file, path)
-        self.url = url
+    def __init__(self, file: HDF5File, path: str, drop: Collection[str], first: int) -> None:
+        self.id, file = find_group(file, path)
         self._path = path
         attributes = attributes_of(self.id)
         self.attrs = plain_attributes(attributes, attributes)
-        objects, self.elsewhere = objects_in(self.id, drop)
+        objects, self.elsewhere = objects_in(file, self.id, path, drop)
         """Datasets and links that lead to other files, by name, and why they are not read."""
         above = path.rstrip("/")
         datasets = {
-            name: Header(item, f"{above}/{name}")
-            for name, item in objects.items()
+            name: Header(item, f"{above}/{name}", where)
+            for name, (item, where) in objects.items()
             if isinstance(item, library().h5d.DatasetID)
         }
         self._scales = {_place(each.id): each for each in datasets.values() if each.is_scale}
-        self.headers = self._present({n: h for n, h in datasets.items() if h.is_variable}, url, sources)
+        self.headers = self._present({n: h for n, h in datasets.items() if h.is_variable})
         """The datasets that are variables; as in NetCDF, with the coordinates of axes from groups above."""
         known = {*datasets, *self.elsewhere, *drop}
         axes = {name: self._axes(header) for name, header in self.headers.items()}
@@ -118,7 +134,7 @@ class HDF5Group(SourceGroup):
             name: scale for name, scale in scales.items()
             if "/" not in name and name not in known and scale.is_variable
         }  # fmt: skip
-        inherited = self._present(inherited, url, sources)  # before their shapes are read
+        inherited = self._present(inherited)  # before their shapes are read
         self.headers |= {name: scale for name, scale in inherited.items() if len(scale.shape or ()) == 1}
         self.unreadable = {n: why for n, h in self.headers.items() if (why := h.problem)} | self.elsewhere
         """What is not described, by name, and why."""
@@ -133,12 +149,12 @@ class HDF5Group(SourceGroup):
             for name, dims in named.items()
         }
 
-    def _present(self, headers: Mapping[str, Header], url: str, sources: Sources) -> dict[str, Header]:
+    def _present(self, headers: Mapping[str, Header]) -> dict[str, Header]:
         """The datasets whose values are in this file, or in others that may be read."""
         present = {}
         for name, header in headers.items():
             try:
-                check_storage(header.id, header.plist, url, sources)
+                header.check_storage()
                 present[name] = header
             except OtherFileError as error:
                 self.elsewhere[name] = str(error)
@@ -148,7 +164,17 @@ class HDF5Group(SourceGroup):
         """The first dimension scale of every axis, if it has one; nothing if `header` is itself a scale."""
         if header.shape is None or header.is_scale:
             return []
-        return [scale and (self._scales.get(_place(scale)) or _header_of(scale)) for scale in header.scales()]
+        return [
+            scale and (self._scales.get(_place(scale)) or self._scale(scale, header.file))
+            for scale in header.scales()
+        ]
+
+    def _scale(self, scale: Any, file: HDF5File) -> Header:
+        """A dimension scale that is not in the group; if it is in another file, it counts as if it were."""
+        path = text(library().h5i.get_name(scale))
+        if file.identity is not None:
+            path = f"{self._path.rstrip('/')}/{path.rpartition('/')[2]}"
+        return Header(scale, path, file)
 
     def _named(self, header: Header, scales: Sequence[Header | None]) -> list[str]:
         """The names of its axes; empty for axes without one."""
@@ -183,7 +209,9 @@ class HDF5Group(SourceGroup):
     def reference(self, variable: ParsedVariable) -> ParsedVariable:
         """A variable with the ranges of its chunks, or with the reason why only a copy will do."""
         header = self.headers[variable.name]
-        variable = _referenced(variable, self.url, header)
+        if header.virtual is not None:
+            return header.virtual.reference(variable)
+        variable = _referenced(variable, header)
         if variable.ranges is None and 0 not in variable.shape:
             try:
                 header.dataset[(0,) * len(variable.shape)]
@@ -196,6 +224,8 @@ class HDF5Group(SourceGroup):
     def load(self, variable: ParsedVariable) -> np.ndarray[Any, Any]:
         """All values of a variable."""
         header = self.headers[variable.name]
+        if header.virtual is not None:
+            variable.absent = tuple(header.virtual.sources.absent)
         try:
             if header.dtype.kind in "iuf" and 0 not in header.shape and not variable.is_text:
                 return header.read(variable.dtype)
@@ -217,7 +247,7 @@ class HDF5Group(SourceGroup):
             path = f"{self._path}/{name}".lstrip("/")
             if isinstance(item, h5py.Group):
                 groups.append(path)
-            elif isinstance(item, h5py.Dataset) and "/" in name and Header(item.id, path).is_variable:
+            elif isinstance(item, h5py.Dataset) and "/" in name and is_variable(item.id):
                 holders.add(path.rpartition("/")[0])
 
         try:
@@ -233,10 +263,6 @@ def _place(item: Any) -> tuple[int, int]:
     """Where the header of an object is: no two objects share it."""
     info = library().h5o.get_info(item)
     return info.fileno, info.addr
-
-
-def _header_of(scale: Any) -> Header:
-    return Header(scale, text(library().h5i.get_name(scale)))
 
 
 class PhonyDimensions:
@@ -334,22 +360,34 @@ def text(name: bytes) -> str:
 class Header:
     """A dataset of an open file."""
 
-    def __init__(self, dataset: Any, path: str) -> None:
+    def __init__(self, dataset: Any, path: str, file: HDF5File) -> None:
         self.id = dataset
         self.path = path
         """Its path from the root of its file."""
+        self.file = file
         self.is_scale: bool = library().h5ds.is_scale(dataset)
 
     @property
     def is_variable(self) -> bool:
         """Whether it is more than the name of a NetCDF dimension."""
-        label = library().h5ds.get_scale_name(self.id) if self.is_scale else b""
-        return not bytes(label or b"").startswith(NOT_A_VARIABLE)
+        return is_variable(self.id)
+
+    @cached_property
+    def virtual(self) -> VirtualDataset | None:
+        """What it is made of, if it is a virtual dataset."""
+        return VirtualDataset(self) if self.plist.get_layout() == library().h5d.VIRTUAL else None
+
+    def check_storage(self) -> None:
+        """Raise `OtherFileError` if values are in other files that may not be read."""
+        if self.plist.get_external_count():
+            _check_files(self.plist, self.file)
+        if self.virtual is not None:
+            self.virtual.check_files()
 
     @cached_property
     def shape(self) -> Any:
         """Its length along every axis; None if it has no data space."""
-        return self.id.shape
+        return self.id.shape if self.virtual is None else self.virtual.shape
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -375,7 +413,9 @@ class Header:
 
     @property
     def dataset(self) -> Any:
-        """The dataset as an h5py object, with everything that it can do."""
+        """The dataset as an h5py object, with everything that it can do; or what reads a virtual one."""
+        if self.virtual is not None and not self.virtual.sources.all_here:
+            return self.virtual
         return library().Dataset(self.id)
 
     @cached_property
@@ -390,8 +430,11 @@ class Header:
 
     def scales(self) -> list[Any]:
         """The dimension scale of every axis, or the first of several; None if there is none."""
-        h5ds = library().h5ds
+        h5ds, h5r = library().h5ds, library().h5r
         scales: list[Any] = []
+        if self.virtual is not None:  # HDF5 would ask for its shape, and so for its sources
+            listed = self.attributes[DIMENSION_LIST] if DIMENSION_LIST in self.names else ()
+            return [h5r.dereference(own[0], self.id) if len(own) else None for own in listed]
         for axis in range(len(self.shape) if DIMENSION_LIST in self.names else 0):
             of_axis: list[Any] = []
             if h5ds.get_num_scales(self.id, axis):
@@ -401,10 +444,19 @@ class Header:
 
     def read(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """All numbers, with the same type in this machine's byte order."""
+        if self.virtual is not None:
+            return np.asarray(self.dataset[...], dtype=dtype)
         everything = library().h5s.ALL
         values = np.empty(self.shape, dtype=dtype)
         self.id.read(everything, everything, values)
         return values
+
+
+def is_variable(dataset: Any) -> bool:
+    """Whether a dataset is more than the name of a NetCDF dimension."""
+    h5ds = library().h5ds
+    label = h5ds.get_scale_name(dataset) if h5ds.is_scale(dataset) else b""
+    return not bytes(label or b"").startswith(NOT_A_VARIABLE)
 
 
 def unreadable_text(dataset: Any, error: Exception) -> str:
@@ -456,7 +508,7 @@ def plain_attributes(attributes: Any, names: Iterable[str]) -> dict[str, Any]:
     return plain
 
 
-def _referenced(variable: ParsedVariable, url: str, header: Header) -> ParsedVariable:
+def _referenced(variable: ParsedVariable, header: Header) -> ParsedVariable:
     h5d, plist, shape = library().h5d, header.plist, variable.shape
     layout = plist.get_layout()
     stored_chunks = plist.get_chunk() if layout == h5d.CHUNKED else tuple(max(n, 1) for n in shape)
@@ -464,10 +516,6 @@ def _referenced(variable: ParsedVariable, url: str, header: Header) -> ParsedVar
     reason, codecs = "", tuple[dict[str, Any], ...]()
     if layout == h5d.COMPACT:
         reason = "its data are in the header of the dataset (compact layout)"
-    elif layout == h5d.VIRTUAL:
-        reason = "it is a virtual dataset, made of others"
-    elif plist.get_external_count():
-        reason = "its data are in external files"
     elif header.dtype.kind not in "biufc":
         reason = "its data are texts, which HDF5 does not store in its chunks"
     else:
@@ -479,6 +527,8 @@ def _referenced(variable: ParsedVariable, url: str, header: Header) -> ParsedVar
             reason = f"it cannot be referenced: {error}"
     if reason:
         return replace(variable, chunks=chunks, reason=reason)
+    if plist.get_external_count():
+        return _in_external_files(replace(variable, chunks=chunks, codecs=tuple(map(dict, codecs))), header)
     filters = plist.get_nfilters()
     if filters or chunks[1:] != stored_chunks[1:]:
         # the part of a chunk that an axis cuts off can only be left away if the rest is all in one piece
@@ -488,7 +538,7 @@ def _referenced(variable: ParsedVariable, url: str, header: Header) -> ParsedVar
         header.id.chunk_iter(places.append)
     elif (at := header.id.get_offset()) is not None:
         places = [((0,) * len(shape), 0, at, header.id.get_storage_size())]
-    ranges = _ranges(url, chunk_grid(shape, chunks), chunks, places)
+    ranges = _ranges(header.file, chunk_grid(shape, chunks), chunks, places)
     if chunks != stored_chunks:
         ranges.lengths[ranges.lengths > 0] = math.prod(chunks) * header.dtype.itemsize
     variable = replace(
@@ -538,14 +588,46 @@ def _fill_of(header: Header) -> Any:
     return fill.astype(header.dtype.newbyteorder("="))[0]
 
 
-def _ranges(url: str, grid: tuple[int, ...], chunks: tuple[int, ...], places: list[Any]) -> ChunkRanges:
+def _ranges(file: HDF5File, grid: tuple[int, ...], chunks: tuple[int, ...], places: list[Any]) -> ChunkRanges:
     """Where chunks are. A place is the first element, the filters that it skipped, first byte and size."""
     offsets, lengths = np.zeros(grid, dtype=np.uint64), np.zeros(grid, dtype=np.uint64)
     if places and offsets.size:
         first, _, at, size = zip(*places, strict=True)
         index = tuple((np.array(first, dtype=np.int64) // np.array(chunks)).T)
         offsets[index], lengths[index] = at, size
-    return ChunkRanges(url if lengths.any() else "", offsets, lengths)
+    ranges = ChunkRanges(file.location if lengths.any() else "", offsets, lengths, identity=file.identity)
+    if file.identity is not None and ranges.end > file.identity.size:
+        raise UnreadableVariableError(f"the file {file.location} is truncated: a chunk ends at {ranges.end}")
+    return ranges
+
+
+def _in_external_files(variable: ParsedVariable, header: Header) -> ParsedVariable:
+    """A variable whose numbers follow one another in external files, as chunks that end where files do."""
+    plist, sources = header.plist, header.file.files.sources
+    shape, fill = variable.shape, _fill_of(header)
+    rows, left = (*shape, 1)[0], math.prod(shape) * header.dtype.itemsize
+    row = left // max(rows, 1)
+    pieces, identities = [], []
+    for i in range(plist.get_external_count() if left else 0):
+        name, start, size = plist.get_external(i)
+        url = url_of(os.fsdecode(name))
+        identities.append(sources.identity(url))
+        size = min(size, left)
+        left -= size
+        if start + size > identities[-1].size or size % row:
+            return replace(variable, reason="an external file ends within a row of it, or is too short")
+        pieces.append((header.file.files.permitted(url), start, size))
+    step = math.gcd(rows, *(size // row for *_, size in pieces))
+    if left or not shape or not step:
+        return replace(variable, reason="its data are in external files")
+    chunks = (step, *shape[1:])
+    grid = chunk_grid(shape, chunks)
+    places = [(url, start + i) for url, start, size in pieces for i in range(0, size, step * row)]
+    urls = np.array([url for url, _ in places], dtype=np.dtypes.StringDType()).reshape(grid)
+    offsets = np.array([at for _, at in places], dtype=np.uint64).reshape(grid)
+    lengths = np.full(grid, step * row, dtype=np.uint64)
+    ranges = ChunkRanges(urls, offsets, lengths, identity=combined_identity(identities))
+    return replace(variable, chunks=chunks, fill=fill, ranges=ranges)
 
 
 def _unfiltered_edges(
@@ -571,24 +653,130 @@ def _unfiltered_edges(
 MAX_LINKS = 16
 """How many links in a row are followed: as many as HDF5 itself follows."""
 
-OWN_FILE = "."
-"""The name under which a virtual dataset refers to datasets in its own file."""
+EXTERNAL_PREFIX, LINK_PREFIX, VIRTUAL_PREFIX = "HDF5_EXTFILE_PREFIX", "HDF5_EXT_PREFIX", "HDF5_VDS_PREFIX"
+"""Environment variables that tell HDF5 in which directories external storage, the files of external links and
+those of virtual datasets are."""
 
-PREFIX = "HDF5_EXTFILE_PREFIX"
-"""The environment variable that tells HDF5 in which directory external storage is."""
+CHUNK_BYTES = 1 << 22
+"""The most bytes in a chunk if a virtual dataset is copied."""
 
-SHOWN = 3
-"""How many other files are named."""
+NO_CODECS: tuple[dict[str, Any], ...] = ({"name": "bytes", "configuration": {"endian": "little"}},)
 
 
-class OtherFileError(IngestError):
+class OtherFileError(UnreadableVariableError):
     """What a link leads to, or holds, is not in this file."""
 
 
-def find(group: Any, path: bytes) -> Any:
-    """The identifier of the object at a path.
+@dataclass(frozen=True, eq=False)
+class HDF5File:
+    """An open file."""
 
-    Raises `OtherFileError` if a link on the way leads to another file, `KeyError` if nothing is there.
+    id: Any
+    """Its identifier in HDF5."""
+
+    url: str
+    """The name under which it was opened."""
+
+    location: str
+    """Where it is: a link may lead there."""
+
+    files: HDF5Files
+
+    identity: ContentIdentity | None = None
+    """Identifies its content; None for the source itself."""
+
+
+class HDF5Files:
+    """A source, and the files that it shows by links and virtual datasets, as far as they may be read."""
+
+    def __init__(self, sources: Sources, folder: str) -> None:
+        self.sources = sources
+        self.folder = folder
+        """The folder or bucket of the source: what is in there may be read."""
+        self._stack = ExitStack()
+        self._open: dict[str, HDF5File] = {}
+        self._visited: HDF5Files | None = None
+
+    def __enter__(self) -> HDF5Files:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all files."""
+        if self._visited is not None:
+            self._visited.close()
+        self._stack.close()
+
+    def permitted(self, url: str) -> str:
+        """The URL of the file itself; raises `IngestError` if it may not be read."""
+        return self.sources.permissions.checked([url], self.folder).get(url, url)
+
+    def open_source(self, url: str) -> HDF5File:
+        """The file that all others are shown by."""
+        location = self.permitted(url)
+        reader = self._stack.enter_context(self.sources.reader(url))
+        return HDF5File(self._stack.enter_context(open_hdf5(reader)), url, location, self)
+
+    def open(self, url: str) -> HDF5File:
+        """Another file, which stays open."""
+        if url not in self._open:
+            location = self.permitted(url)
+            try:
+                identity = self.sources.identity(url)
+                reader = self._stack.enter_context(self.sources.reader(url))
+                reader = io.BytesIO(reader.read()) if identity.size <= WHOLE_BYTES else reader
+                own = self._stack.enter_context(open_hdf5(reader))
+            except OSError as error:
+                raise OtherFileError(f"the file {url} cannot be read: {one_line(error)}") from error
+            self._open[url] = HDF5File(own, url, location, self, identity)
+        return self._open[url]
+
+    def visit(self, url: str) -> HDF5File:
+        """Another file, which stays open until the next visit: a virtual dataset may have thousands."""
+        if self._visited is None or url not in self._visited._open:
+            if self._visited is not None:
+                self._visited.close()
+            self._visited = HDF5Files(self.sources, self.folder)
+        return self._visited.open(url)
+
+    def locate(self, name: str, file: HDF5File, variable: str) -> str | None:
+        """The URL of the file that HDF5 would open for a name in a file; None if there is none.
+
+        Raises `OtherFileError` if it may not be read. HDF5 takes an absolute name as it is; then it looks for
+        its last part beside the file, in the current directory, and beside what the file is a link to.
+        """
+        if os.environ.get(variable):
+            raise OtherFileError(f"{name} is to be found below what the variable {variable} says: unset it")
+        path, last = local_path(file.url), os.path.basename(name) if os.path.isabs(name) else name
+        beside = file.url.rpartition("/")[0]
+        if path is None:
+            root = "/".join(file.url.split("/", 3)[:3])
+            inside = os.path.normpath(f"{beside.removeprefix(root)}/{last}")
+            urls = [f"{root}{quote(inside)}"]
+        else:
+            urls = [name, f"{path.parent}/{last}", last, f"{path.resolve().parent}/{last}"]
+            urls = urls[not os.path.isabs(name) :]
+        for each in urls:
+            try:
+                # a step up from a link leads elsewhere than its name says
+                url = url_of(os.path.realpath(each, strict=True) if ".." in each else each)
+                self.sources.identity(url)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            try:
+                self.permitted(url)
+            except IngestError as error:
+                raise OtherFileError(str(error)) from None
+            return url
+        return None
+
+
+def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
+    """The identifier of the object at a path, and the file that it is in.
+
+    Raises `OtherFileError` if a link on the way leads to what cannot be read, `KeyError` if nothing is there.
     """
     h5py = library()
     here, names, followed = group, [path], 0
@@ -596,7 +784,7 @@ def find(group: Any, path: bytes) -> Any:
         name, *names = names
         if b"/" in name:
             if name.startswith(b"/"):
-                here = h5py.h5o.open(group, b"/")
+                here = h5py.h5o.open(here, b"/")
             names = name.split(b"/") + names
             continue
         if name in (b"", b"."):
@@ -604,101 +792,356 @@ def find(group: Any, path: bytes) -> Any:
         if not isinstance(here, h5py.h5g.GroupID) or not here.links.exists(name):
             raise KeyError(text(path))
         kind = here.links.get_info(name).type
-        if kind == h5py.h5l.TYPE_HARD:
-            here = h5py.h5o.open(here, name)
-        elif kind == h5py.h5l.TYPE_SOFT:
+        if kind in (h5py.h5l.TYPE_SOFT, h5py.h5l.TYPE_EXTERNAL):
             followed += 1
             if followed > MAX_LINKS:
                 raise OtherFileError(f"it is a link that leads through more than {MAX_LINKS} others")
+        if kind == h5py.h5l.TYPE_HARD:
+            here = h5py.h5o.open(here, name)
+        elif kind == h5py.h5l.TYPE_SOFT:
             names = [here.links.get_val(name), *names]
         elif kind == h5py.h5l.TYPE_EXTERNAL:
-            file, target = here.links.get_val(name)
-            raise OtherFileError(
-                f"{text(name)!r} is an external link to {text(target)!r} in the file {os.fsdecode(file)}, "
-                "which is not followed: ingest that file itself"
-            )
+            other, target = here.links.get_val(name)
+            link = f"{text(name)!r} is an external link to {text(target)!r} in the file {os.fsdecode(other)}"
+            try:
+                url = file.files.locate(os.fsdecode(other), file, LINK_PREFIX)
+                if url is None:
+                    raise OtherFileError("it does not exist")
+                file = file.files.open(url)
+            except OtherFileError as error:
+                raise OtherFileError(f"{link}: {error}") from None
+            here, names = h5py.h5o.open(file.id, b"/"), [target, *names]
         else:
             raise OtherFileError(f"{text(name)!r} is a link of the unknown type {kind}")
-    return here
+    return here, file
 
 
-def objects_in(group: Any, drop: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
-    """Everything in a group by name, in its order; and the links that are not followed, and why."""
+def objects_in(
+    file: HDF5File, group: Any, path: str, drop: Collection[str] = ()
+) -> tuple[dict[str, tuple[Any, HDF5File]], dict[str, str]]:
+    """Everything in the group at a path, by name, and its files; and the links not followed, and why."""
     found, left_out = {}, {}
     for name in group:
         if text(name) in drop:
             continue
         try:
-            found[text(name)] = find(group, name)
+            item, where = find(file, group, name)
         except KeyError:
-            left_out[text(name)] = f"it is a link to {_target(group, name)}, which is not in the file"
+            left_out[text(name)] = f"it is a link to {_target(group, name)}, which is not there"
         except OtherFileError as error:
             left_out[text(name)] = str(error)
+        else:
+            found[text(name)] = item, where
+            if where is not file and isinstance(item, library().h5g.GroupID):
+                left_out[text(name)] = (
+                    f"it is a link to a group in the file {where.url}, which "
+                    f"{argument('source_group', f'{path}/{text(name)}'.strip('/'))} ingests"
+                )
     return found, left_out
 
 
 def _target(group: Any, name: bytes) -> str:
     h5py = library()
-    is_soft = group.links.get_info(name).type == h5py.h5l.TYPE_SOFT
-    return repr(text(group.links.get_val(name))) if is_soft else "an object"
+    kind = group.links.get_info(name).type
+    if kind == h5py.h5l.TYPE_HARD:
+        return "an object"
+    target = group.links.get_val(name)
+    if kind == h5py.h5l.TYPE_SOFT:
+        return repr(text(target))
+    return f"{text(target[1])!r} in the file {os.fsdecode(target[0])}"
 
 
-def check_storage(dataset: Any, plist: Any, url: str, sources: Sources) -> None:
-    """Raise `OtherFileError` if values are in other files, except for external storage that may be read."""
-    h5py = library()
-    if plist.get_external_count():
-        _check_files(plist, url, sources)
-    if plist.get_layout() != h5py.h5d.VIRTUAL:
-        return
-    count = plist.get_virtual_count()
-    parts = dict.fromkeys(
-        (plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)) for i in range(count)
-    )
-    others = [f"{name!r} in the file {file}" for file, name in parts if file != OWN_FILE]
-    if others:
-        more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
-        raise OtherFileError(
-            f"it is a virtual dataset, made of {', '.join(others[:SHOWN])}{more}, which is not followed: "
-            "ingest what it is made of"
-        )
-    root = h5py.h5o.open(dataset, b"/")
-    for _, name in parts:
-        _check_part(root, name, url, sources)
-
-
-def _check_part(root: Any, name: str, url: str, sources: Sources) -> None:
-    """Raise `OtherFileError` unless a dataset of the same file can be part of a virtual one.
-
-    A part that is virtual itself may lead in a circle, which HDF5 follows until it crashes.
-    """
-    h5py = library()
-    if "%" in name:
-        raise OtherFileError(f"it is a virtual dataset, made of a series of datasets, {name!r}")
-    try:
-        part = find(root, name.encode("utf-8", "surrogateescape"))
-    except KeyError:
-        return  # HDF5 shows the fill value there
-    if not isinstance(part, h5py.h5d.DatasetID):
-        return
-    plist = part.get_create_plist()
-    if plist.get_layout() == h5py.h5d.VIRTUAL:
-        raise OtherFileError(f"it is a virtual dataset, made of {name!r}, which is virtual itself")
-    check_storage(part, plist, url, sources)
-
-
-def _check_files(plist: Any, url: str, sources: Sources) -> None:
+def _check_files(plist: Any, file: HDF5File) -> None:
     """Raise `OtherFileError` unless the source may refer to all files that hold the values."""
     names = [os.fsdecode(plist.get_external(i)[0]) for i in range(plist.get_external_count())]
-    prefix = os.environ.get(PREFIX, "")
+    prefix = os.environ.get(EXTERNAL_PREFIX, "")
     if prefix and not all(map(os.path.isabs, names)):
-        raise OtherFileError(f"its values are in {names[0]}, below what the variable {PREFIX} says: unset it")
+        raise OtherFileError(
+            f"its values are in {names[0]}, below what the variable {EXTERNAL_PREFIX} says: unset it"
+        )
     try:
-        sources.permissions.checked(dict.fromkeys(map(url_of, names)), folder_of(url))
+        for name in dict.fromkeys(names):
+            file.files.permitted(url_of(name))
     except IngestError as error:
         raise OtherFileError(f"its values are in external files: {error}") from None
     gone = [name for name in names if not os.path.exists(name)]
     if gone:
         raise OtherFileError(f"its values are in the external file {gone[0]}, which does not exist")
+
+
+@dataclass(frozen=True)
+class VirtualSource:
+    """A dataset that a virtual one is made of, or a part of it."""
+
+    file: str
+    """The name of its file, for the file of the virtual dataset."""
+
+    dataset: str
+    part: VariablePart
+    """The dataset, and where it is seen."""
+
+
+@dataclass
+class VirtualSources:
+    """What a virtual dataset is made of."""
+
+    shape: tuple[int, ...] = ()
+    """Its own shape: it may grow with its sources."""
+
+    found: list[VirtualSource] = field(default_factory=list)
+    absent: dict[str, None] = field(default_factory=dict)
+    """Sources that do not exist."""
+
+    problem: str = ""
+    """Why it is not made of boxes of its sources."""
+
+    all_here: bool = True
+    """Whether all of them are in its own file, so that HDF5 can read them."""
+
+
+class VirtualDataset:
+    """A virtual dataset. It is read like a dataset of h5py, which would look for other files in this one."""
+
+    def __init__(self, header: Header) -> None:
+        self._header, self._file, plist = header, header.file, header.plist
+        self._mappings = [
+            (
+                plist.get_virtual_filename(i), plist.get_virtual_dsetname(i), plist.get_virtual_vspace(i),
+                plist.get_virtual_srcspace(i),
+            )
+            for i in range(plist.get_virtual_count())
+        ]  # fmt: skip
+        spaces = [space for *_, space, _ in self._mappings]
+        shape = spaces[0].get_simple_extent_dims() if spaces else header.id.shape
+        self._stored_shape: tuple[int, ...] = shape
+        self._grows = any(map(is_unlimited, spaces))
+
+    def check_files(self) -> None:
+        """Raise `OtherFileError` if it is made of files that may not be read."""
+        for name in dict.fromkeys(name for name, *_ in self._mappings):
+            self._locate(name_in_series(name, 0))
+        if self._grows:
+            self.sources  # noqa: B018 - the property does the work
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its length along every axis."""
+        if not self._grows:
+            return self._stored_shape
+        return tuple(self._header.id.shape if self.sources.all_here else self.sources.shape)
+
+    @cached_property
+    def sources(self) -> VirtualSources:
+        """What it is made of, in the order of its mappings: where some overlap, the last is seen."""
+        sources, grown = VirtualSources(), dict[int, int]()
+        least = [0] * len(self._stored_shape)
+        for name, dataset, place, space in self._mappings:
+            virtual: list[Runs] | None = None
+            with _noted(sources, dataset):
+                virtual = runs_of(place, self._stored_shape)
+                if virtual is None:
+                    continue
+            grows = next((i for i, runs in enumerate(virtual or ()) if runs.is_unlimited), None)
+            for axis, runs in enumerate(virtual or ()):
+                if axis != grows and runs.length:
+                    least[axis] = max(least[axis], runs.at(runs.length - 1) + 1)
+            if virtual is None or grows is None:
+                self._take(sources, name_in_series(name, 0), name_in_series(dataset, 0), virtual, space)
+                continue
+            series, end = virtual[grows], 0
+            is_series = name_in_series(name + dataset, 0) != name_in_series(name + dataset, 1)
+            if is_series and ".." in name:
+                raise OtherFileError(f"it is a virtual dataset, made of {name}, which leads upwards")
+            for number in count() if is_series else [0]:
+                own = name_in_series(name, number), name_in_series(dataset, number)
+                if is_series:
+                    virtual[grows] = Runs(series.start + number * series.stride, 1, 1, series.block)
+                length = self._take(sources, *own, virtual, space, grows=grows, in_series=is_series)
+                if not length:
+                    break
+                end = virtual[grows].at(length - 1) + 1
+            grown[grows] = max(grown.get(grows, 0), end)
+        sources.shape = tuple(
+            max(grown[axis], least[axis]) if axis in grown else n for axis, n in enumerate(self._stored_shape)
+        )
+        return sources
+
+    def _take(
+        self, sources: VirtualSources, name: str, dataset: str, virtual: list[Runs] | None, space: Any, *,
+        grows: int | None = None, in_series: bool = False,
+    ) -> int:  # fmt: skip
+        """Add a source, if it exists; returns how many elements it has along the axis that grows."""
+        sources.all_here &= name == OWN_FILE
+        header = self._open(name, dataset)
+        if header is None:
+            if not in_series:
+                sources.absent[f"{dataset!r} in {'the file' if name == OWN_FILE else name}"] = None
+            return 0
+        problem = "it is virtual itself" if header.virtual is not None else header.problem
+        if problem:
+            raise OtherFileError(f"it is a virtual dataset, made of {dataset!r} in {name}: {problem}")
+        header.check_storage()
+        sources.all_here &= header.file is self._file
+        length = 0
+        with _noted(sources, dataset):
+            source = None if virtual is None else runs_of(space, header.shape)
+            if virtual is None or source is None:
+                return 0
+            if len(source) != len(header.shape):
+                raise MappingError(f"selects on {len(source)} axes: it has the shape {header.shape}")
+            seen = [
+                runs.before(n) if runs.is_unlimited else runs.length
+                for runs, n in zip(source, header.shape, strict=True)
+            ]
+            ends = [runs.at(n - 1) + 1 if n else 0 for runs, n in zip(source, seen, strict=True)]
+            if any(end > n for end, n in zip(ends, header.shape, strict=True)):
+                raise MappingError(f"selects more than there is: it has the shape {header.shape}")
+            own = next((n for runs, n in zip(source, seen, strict=True) if runs.is_unlimited), 0)
+            counts = [own if runs.is_unlimited else runs.length for runs in virtual]
+            length = 0 if grows is None else counts[grows]
+            if 0 not in counts:
+                axes, indices, places = correspondence(virtual, source, counts, seen)
+                part = VariablePart(self._describe(header), axes, indices, places)
+                sources.found.append(VirtualSource(name, dataset, part))
+        return length
+
+    def _describe(self, header: Header) -> ParsedVariable:
+        """A source with the ranges of its chunks, or with the reason why only a copy will do."""
+        dtype, dims = header.dtype.newbyteorder("="), ("",) * len(header.shape)
+        stored = _referenced(ParsedVariable(self._header.path, "data", dims, header.shape, {}, dtype), header)
+        if dtype != self._header.dtype.newbyteorder("="):
+            stored = replace(stored, reason=f"{header.path!r}, which it shows, has the type {dtype}")
+        if not dims:
+            stored = replace(stored, reason=f"{header.path!r}, which it shows, has no axes")
+        if stored.reason:
+            try:
+                header.dataset[(0,) * len(dims)]
+            except OSError as error:  # a filter is missing
+                raise UnreadableVariableError(unreadable_text(header.id, error)) from error
+        return stored
+
+    def _locate(self, name: str) -> str | None:
+        if name == OWN_FILE:
+            return self._file.url
+        try:
+            return self._file.files.locate(name, self._file, VIRTUAL_PREFIX)
+        except OtherFileError as error:
+            raise OtherFileError(f"it is a virtual dataset, made of {name}: {error}") from None
+
+    def _open(self, name: str, dataset: str) -> Header | None:
+        """A source; None if it does not exist."""
+        h5py, file, url = library(), self._file, self._locate(name)
+        if url is None:
+            return None
+        if name != OWN_FILE:
+            file = file.files.visit(url)
+        try:
+            root = h5py.h5o.open(file.id, b"/")
+            item, where = find(file, root, dataset.encode("utf-8", "surrogateescape"))
+        except KeyError:
+            return None
+        return Header(item, dataset, where) if isinstance(item, h5py.h5d.DatasetID) else None
+
+    def reference(self, variable: ParsedVariable) -> ParsedVariable:
+        """A variable of parts, with the ranges of their chunks; or the reason why only a copy will do."""
+        sources, shape, dtype = self.sources, variable.shape, self._header.dtype
+        parts = [each.part for each in sources.found]
+        chunks = list(shape)
+        for axis, size in zip(parts[0].axes, parts[0].stored.chunks, strict=True) if parts else ():
+            if axis is not None:
+                chunks[axis] = min(size, shape[axis])
+        small = block_shape((1,) * len(shape), [max(n, 1) for n in chunks], dtype.itemsize, CHUNK_BYTES)
+        variable = replace(variable, chunks=small, absent=tuple(sources.absent))
+        if 0 in shape:
+            return variable
+        reason = sources.problem or next((each.stored.reason for each in parts if each.stored.reason), "")
+        try:
+            holes, overlap = find_holes(shape, parts)
+        except MappingError as error:
+            holes, overlap, reason = [], False, reason or f"it {error}"
+        if overlap:
+            reason = reason or "its parts overlap"
+        if reason:
+            try:
+                self._header.dataset[(slice(0, 1),) * len(shape)]
+            except OSError as error:
+                raise UnreadableVariableError(unreadable_text(self._header.id, error)) from error
+            return replace(variable, reason=f"it is a virtual dataset, and {reason}")
+        parts += self._unseen(variable, parts, holes)
+        return replace(variable, chunks=tuple(chunks), parts=tuple(map(_only_seen_chunks, parts)))
+
+    def _unseen(
+        self, variable: ParsedVariable, parts: Sequence[VariablePart], holes: Sequence[Box]
+    ) -> list[VariablePart]:
+        """The boxes that no source has: chunks that are not stored, encoded as others to be like them."""
+        axes, codecs = tuple(range(len(variable.shape))), NO_CODECS
+        chunks = variable.chunks
+        if parts and parts[0].axes == axes:
+            chunks, codecs = parts[0].stored.chunks, parts[0].stored.codecs
+        nothing = np.zeros(chunk_grid(variable.shape, chunks) if holes else (0,) * len(axes), dtype=np.uint64)
+        stored = replace(
+            variable, chunks=chunks, codecs=codecs, fill=_fill_of(self._header), absent=(),
+            ranges=ChunkRanges("", nothing, nothing),
+        )  # fmt: skip
+        places = [tuple((Span(a, b - a, a),) for a, b in box.bounds) for box in holes]
+        return [VariablePart(stored, axes, (0,) * len(axes), each) for each in places]
+
+    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
+        """The values of a box."""
+        dataset, shape = library().Dataset(self._header.id), self.shape
+        if self.sources.problem or dataset.dtype.kind == "O":
+            what = self.sources.problem or "its values are texts of any length"
+            raise OtherFileError(f"it is a virtual dataset of other files, and {what}")
+        chosen = (slice(None),) * len(shape) if selection is ... else selection
+        box = [each.indices(n)[:2] for each, n in zip(chosen, shape, strict=True)]
+        values = np.full([b - a for a, b in box], dataset.fillvalue, dtype=dataset.dtype)
+        for each in self.sources.found:
+            source = None
+            for spans in product(*each.part.places):
+                cut = [span.cut(a, b) for span, (a, b) in zip(spans, box, strict=True)]
+                seen = [span for span in cut if span is not None]
+                if len(seen) < len(cut):
+                    continue
+                if source is None:
+                    header = self._open(each.file, each.dataset)
+                    if header is None:
+                        raise FileNotFoundError(f"there is no {each.dataset!r} in {each.file} any more")
+                    source = header.dataset.astype(dataset.dtype)
+                taken = tuple(
+                    index if axis is None else slice(seen[axis].first, seen[axis].first + seen[axis].length)
+                    for axis, index in zip(each.part.axes, each.part.indices, strict=True)
+                )
+                put = tuple(slice(s.start - a, s.stop - a) for s, (a, _) in zip(seen, box, strict=True))
+                values[put] = np.reshape(source[taken], [span.length for span in seen])
+        return values
+
+
+@contextmanager
+def _noted(sources: VirtualSources, dataset: str) -> Iterator[None]:
+    """Note that a mapping is not one of boxes."""
+    try:
+        yield
+    except MappingError as error:
+        sources.problem = f"its mapping of {dataset!r} {error}"
+
+
+def _only_seen_chunks(part: VariablePart) -> VariablePart:
+    """A part of a virtual dataset without the chunks of the source that are not seen."""
+    stored, bounds = part.stored, []
+    for axis, index, chunk, n in zip(part.axes, part.indices, stored.chunks, stored.shape, strict=True):
+        spans = (Span(0, 1, index),) if axis is None else part.places[axis]
+        first, last = min(s.first for s in spans), max(s.first + s.length for s in spans)
+        bounds.append((first // chunk * chunk, min(-(-last // chunk) * chunk, n)))
+    before = {axis: a for axis, (a, _) in zip(part.axes, bounds, strict=True) if axis is not None}
+    return VariablePart(
+        stored.crop(bounds),
+        part.axes,
+        tuple(index - a for index, (a, _) in zip(part.indices, bounds, strict=True)),
+        tuple(
+            tuple(span._replace(first=span.first - before.get(axis, 0)) for span in spans)
+            for axis, spans in enumerate(part.places)
+        ),
+    )
 
 
 SIGNATURE = b"GCOL\x01\0\0\0"

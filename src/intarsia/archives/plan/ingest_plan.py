@@ -236,6 +236,10 @@ def _make_plan(
     for file in files:
         for note in expectations.notes.get(file.url, ()):
             notes.add(*note, file.url)
+        for name, variable in file.variables.items():
+            for source in variable.absent:
+                text = f"there is no {source}"
+                notes.add("absent source", name, text, "the fill value is shown, as by HDF5", file.url)
     arrays = {
         array: plan_array(array, stacks.get(array), cube, rules, dataset, expectations, notes)
         for array in dict.fromkeys(owners.values())
@@ -526,9 +530,6 @@ def plan_array(
             many = bool(variable.parts) or len(contribution.chunk_sets) > 1
             if many or variable.picks or url in expectations.turned:
                 _refine_lattice(plan, contribution)
-        for source in variable.absent:
-            text = f"there is no {source}"
-            notes.add("absent source", part, text, "the fill value is shown, as by HDF5", url)
     known_files = dataset.ledger.unread.files + len(cube.kept_entries)
     having = {(each.file.url, each.part) for each in plan.contributions}
     for part in parts:

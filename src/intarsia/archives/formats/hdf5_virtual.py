@@ -1,0 +1,177 @@
+"""How a virtual dataset of HDF5 is made: which boxes of it are which boxes of other datasets.
+
+A mapping has two selections with the same number of elements, one of the virtual dataset and one of a source:
+the first of one is the first of the other, and so on, in the order of C. On every axis, a selection consists
+of runs of equal length. If axes correspond to each other, the mapping is a set of boxes. Other mappings, such
+as one of a row to a square, and those of single points, are not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from intarsia.archives.plan.axis_union import Span
+from intarsia.archives.plan.encodings import boxes_of
+from intarsia.manifest.box import Box
+
+if TYPE_CHECKING:
+    from intarsia.archives.parsed_file import VariablePart
+
+NOTHING, POINTS, HYPERSLABS, EVERYTHING = range(4)
+"""Kinds of selections, by their numbers in HDF5."""
+
+UNLIMITED = (1 << 64) - 1
+"""A number of runs, or the length of one, that grows with the source."""
+
+MAX_BOXES = 1 << 16
+"""The most boxes that a virtual dataset is taken apart into: each becomes a region."""
+
+OWN_FILE = "."
+"""The name under which a virtual dataset refers to datasets in its own file."""
+
+
+class MappingError(ValueError):
+    """A mapping is not one of boxes."""
+
+
+class Runs(NamedTuple):
+    """What is selected on one axis: `number` runs of `block` elements that begin `stride` apart.
+
+    >>> frames = Runs(2, 4, UNLIMITED, 1)
+    >>> frames.at(1), frames.before(11)
+    (6, 3)
+    """
+
+    start: int
+    stride: int
+    number: int
+    block: int
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether it ends only with the axis."""
+        return UNLIMITED in (self.number, self.block)
+
+    @property
+    def length(self) -> int:
+        """How many elements are selected."""
+        return self.number * self.block
+
+    @property
+    def step(self) -> int:
+        """How many elements follow one another without a gap."""
+        return UNLIMITED if self.number == 1 or self.stride == self.block else self.block
+
+    def at(self, index: int) -> int:
+        """Where one of the elements is on the axis."""
+        runs, rest = divmod(index, self.step)
+        return self.start + runs * self.stride + rest
+
+    def before(self, extent: int) -> int:
+        """How many elements there are on an axis of this length."""
+        if extent <= self.start or self.block == UNLIMITED:
+            return max(0, extent - self.start)
+        runs, rest = divmod(extent - self.start, self.stride)
+        return min(runs * self.block + min(rest, self.block), self.length)
+
+
+def runs_of(space: Any, shape: Sequence[int]) -> list[Runs] | None:
+    """What a data space selects on each axis of a dataset; None if it selects nothing."""
+    kind = space.get_select_type()
+    if kind == NOTHING:
+        return None
+    if kind == EVERYTHING:
+        return [Runs(0, 1, 1, n) for n in shape]
+    if kind == POINTS or not space.is_regular_hyperslab():
+        raise MappingError("selects single points, or boxes that are not alike")
+    selected = zip(*space.get_regular_hyperslab(), strict=True)
+    return [Runs(*map(int, each)) for each in selected]
+
+
+def is_unlimited(space: Any) -> bool:
+    """Whether a selection grows with the source."""
+    is_regular = space.get_select_type() == HYPERSLABS and space.is_regular_hyperslab()
+    return is_regular and any(runs.is_unlimited for runs in runs_of(space, ()) or ())
+
+
+def name_in_series(name: str, number: int) -> str:
+    """The name of a file or dataset in a series, as HDF5 writes it.
+
+    >>> name_in_series("part-%b.h5", 7), name_in_series("100%%.h5", 7)
+    ('part-7.h5', '100%.h5')
+    """
+    return re.sub("%([b%])", lambda found: str(number) if found[1] == "b" else "%", name)
+
+
+class Correspondence(NamedTuple):
+    """Which elements of a source are where in a virtual dataset."""
+
+    axes: tuple[int | None, ...]
+    """For every axis of the source, the axis of the virtual dataset; None if only one index is selected."""
+
+    indices: tuple[int, ...]
+    """That index."""
+
+    places: tuple[tuple[Span, ...], ...]
+    """For every axis of the virtual dataset: where elements are, and those of the source that are there."""
+
+
+def correspondence(
+    virtual: Sequence[Runs], source: Sequence[Runs], counts: Sequence[int], source_counts: Sequence[int]
+) -> Correspondence:
+    """How two selections correspond, with so many elements on their axes.
+
+    >>> column = correspondence([Runs(0, 1, 1, 8)], [Runs(2, 1, 1, 8), Runs(5, 1, 1, 1)], [8], [8, 1])
+    >>> column.axes, column.indices, column.places[0]
+    ((0, None), (2, 5), (Span(start=0, length=8, first=2, stride=1),))
+    """
+    pairs = dict(enumerate(range(len(counts))))
+    if list(counts) != list(source_counts):
+        wide = [[axis for axis, n in enumerate(each) if n != 1] for each in (source_counts, counts)]
+        if [source_counts[axis] for axis in wide[0]] != [counts[axis] for axis in wide[1]]:
+            raise MappingError(
+                f"maps {'x'.join(map(str, source_counts))} elements to {'x'.join(map(str, counts))}"
+            )
+        pairs = dict(zip(*wide, strict=True))
+    places: list[tuple[Span, ...]] = [(Span(runs.at(0), 1),) for runs in virtual]
+    for own, axis in pairs.items():
+        places[axis] = _spans(virtual[axis], source[own], counts[axis])
+    if math.prod(map(len, places)) > MAX_BOXES:
+        raise MappingError(f"consists of more than {MAX_BOXES} boxes")
+    return Correspondence(
+        tuple(map(pairs.get, range(len(source)))), tuple(runs.at(0) for runs in source), tuple(places)
+    )
+
+
+def _spans(virtual: Runs, source: Runs, count: int) -> tuple[Span, ...]:
+    if count > MAX_BOXES * min(virtual.step, source.step):
+        raise MappingError(f"consists of more than {MAX_BOXES} boxes")
+    borders = {0, count, *range(virtual.step, count, virtual.step), *range(source.step, count, source.step)}
+    return tuple(Span(virtual.at(a), b - a, source.at(a)) for a, b in pairwise(sorted(borders)))
+
+
+def find_holes(shape: Sequence[int], parts: Sequence[VariablePart]) -> tuple[list[Box], bool]:
+    """The boxes of a variable that none of its parts covers, and whether some of them overlap."""
+    borders = []
+    for axis, n in enumerate(shape):
+        spans = [span for each in parts for span in each.places[axis]]
+        borders.append(np.unique([0, n, *(end for span in spans for end in (span.start, span.stop))]))
+    cells = [len(ends) - 1 for ends in borders]
+    if math.prod(cells) > MAX_BOXES:
+        raise MappingError(f"consists of more than {MAX_BOXES} boxes")
+    covered = np.zeros(cells, dtype=np.int64)
+    for each in parts:
+        own = []
+        for ends, places in zip(borders, each.places, strict=True):
+            steps = np.searchsorted(ends, [(span.start, span.stop) for span in places])
+            own.append(np.concatenate([np.arange(a, b) for a, b in steps]))
+        covered[np.ix_(*own)] += 1
+    holes = boxes_of(covered == 0)
+    bounds = [[(ends[a], ends[b]) for ends, (a, b) in zip(borders, box.bounds, strict=True)] for box in holes]
+    return [Box.of((int(a), int(b)) for a, b in each) for each in bounds], bool((covered > 1).any())
