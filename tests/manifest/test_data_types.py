@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import intarsia
 from intarsia.engine.prepared_member import EngineMember
 from intarsia.errors import DataTypeError, MemberError, NullsPresentError, ReadError, ShapeError
+from intarsia.manifest.data_types import write_decoded
 from intarsia.nullable import NULL, NullableValues, Some, as_nullable, create_array, optional_dtype
 
 GZIP, ZSTD = ["gzip"], [{"name": "zstd", "configuration": {"level": 1}}]
@@ -304,3 +305,41 @@ def test_damage_names_region_member_and_chunk(tmp_path, data):
 def test_nullable_members_are_read_by_the_engine(array):
     for name in array.members:
         assert isinstance(array._logical.state.source(name), EngineMember)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<i2", ">f4", "f8", "c16", "M8[s]", "S3"])
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 32, 33])
+@pytest.mark.parametrize(
+    "target",
+    [
+        ...,
+        np.s_[:, 0:1, 2:-1],
+        np.s_[::2, 1:2, :-3],
+        np.s_[::-1, 1:2, :-3],
+        np.s_[:, 0:1, -4::-1],
+        np.s_[:, 0:1, 1:-1:2],
+        (np.arange(3000)[::-1], slice(1), slice(3)),
+    ],
+)
+def test_chunks_of_short_rows_are_written_as_numpy_writes_them(dtype, length, target):
+    numbers = np.random.default_rng(0).integers(0, 100, (3000, 2, length + 3)).astype("u1")
+    out = numbers.astype(dtype)
+    expected = out.copy()
+    values = (100 + numbers).astype(dtype)[target].copy()
+    expected[target] = values
+    write_decoded(out, target, values)
+    np.testing.assert_array_equal(out, expected)
+    write_decoded(out, target, expected[target])  # not contiguous, and in part of the same memory
+    np.testing.assert_array_equal(out, expected)
+    if out.dtype.kind == "f":
+        expected[target] = values.astype("f2")
+        write_decoded(out, target, values.astype("f2"))
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_arrays_of_short_rows_read_as_in_zarr():
+    data = np.random.default_rng(0).random((5000, 3, 1, 10))
+    z = zarr.create_array({}, data=data, chunks=(1500, 1, 1, 5), compressors=None)
+    reader = intarsia.reader(z)
+    for selection in (np.s_[...], np.s_[15:-15], np.s_[:, 0:2, 0], np.s_[::-3], np.s_[..., 1:9]):
+        np.testing.assert_array_equal(reader[selection], data[selection])

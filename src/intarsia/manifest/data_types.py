@@ -27,6 +27,11 @@ type Values = Any
 """A NumPy array, or `NullableValues`."""
 
 
+SHORT_ROW, MANY_ROWS = 256, 1 << 10
+"""NumPy copies the elements of short rows one by one. It copies this many rows, of up to this many bytes, in
+half the time or less if each counts as one element."""
+
+
 def data_type_of(dtype: Any) -> ZDType[Any, Any]:
     """The data type for a `dtype` given to `intarsia.create`: any that zarr takes, or "optional[float64]".
 
@@ -97,14 +102,35 @@ def write_decoded(out: Values, target: Any, decoded: Any, packing: Packing | Non
     NullableValues([NULL, 5, 6], dtype=int8)
     """
     if packing is not None:
-        if target is ... or all(isinstance(selector, slice) for selector in target):
+        if _is_sliced(target):
             packing.decode_into(np.asarray(decoded), out[target])
         else:
             out[target] = packing.decode(decoded)
     elif isinstance(decoded, OptionalNDBuffer):
         OptionalNDBuffer(out)[target] = decoded
-    else:
+    elif not _write_rows(out, target, decoded):
         out[target] = decoded
+
+
+def _write_rows(out: Values, target: Any, values: Any) -> bool:
+    """Write many short rows of numbers, each as if it were one element; False if there are none."""
+    if not (isinstance(out, np.ndarray) and isinstance(values, np.ndarray)):
+        return False
+    length, itemsize = values.shape[-1] if values.ndim else 0, values.itemsize
+    if length < 2 or length * itemsize > SHORT_ROW or values.size < MANY_ROWS * length:
+        return False
+    if values.dtype != out.dtype or out.dtype.kind not in "biufc" or not _is_sliced(target):
+        return False
+    place = out[target]
+    if place.shape != values.shape or {place.strides[-1], values.strides[-1]} != {itemsize}:
+        return False
+    row = np.dtype((np.void, length * itemsize))
+    place.view(row)[...] = values.view(row)
+    return True
+
+
+def _is_sliced(target: Any) -> bool:
+    return target is ... or all(isinstance(selector, slice) for selector in target)
 
 
 def read_points(member: zarr.Array[Any], points: Any) -> Values:
