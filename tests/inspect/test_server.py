@@ -287,6 +287,8 @@ def test_a_server_ends_with_its_block_and_a_port_that_is_taken_is_said():
         place = urlsplit(server.url)
         with pytest.raises(OSError, match=f"port {place.port} of 127.0.0.1 is in use"):
             intarsia.serve(array, port=place.port)
+        with pytest.raises(ValueError, match="port 99999: ports have numbers from 0 to 65535"):
+            intarsia.serve(array, port=99999)
     with pytest.raises(ConnectionRefusedError):
         http.client.HTTPConnection(place.hostname, place.port).connect()
 

@@ -247,6 +247,8 @@ def _failure_response(request: Request, error: Exception) -> Response:
 def _check_free(host: str, port: int | Literal["auto"]) -> None:
     """Complain about an address that cannot be used, in the thread that asked for it."""
     number = 0 if port == "auto" else port
+    if not 0 <= number < 1 << 16:
+        raise ValueError(f"port {port}: ports have numbers from 0 to 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
