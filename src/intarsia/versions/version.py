@@ -196,7 +196,7 @@ def reader(
     authorize: Allowed = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Reader | LogicalArray | Readers:
-    """Read any Zarr array in the way of logical arrays: in threads, with few steps per chunk.
+    """Read any Zarr array with the engine of logical arrays: in threads, with few steps per chunk.
 
     `store` is a zarr array, or a store, group, path or URL with the array at `path`; for a group you get a
     dict of all arrays in it and below, by path. In a repository, `branch`, `tag`, `snapshot_id` or `as_of`
