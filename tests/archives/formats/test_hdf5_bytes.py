@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import intarsia
-from intarsia.archives.formats.hdf5 import HEAD, OBJECT, SIGNATURE
+from intarsia.archives.formats.hdf5_files import HEAD, OBJECT, SIGNATURE
 from tests.archives.files import netcdf
 
 INGEST = "import sys, intarsia; intarsia.ingest(sys.argv[1], 'memory://', concat_dim='time')"

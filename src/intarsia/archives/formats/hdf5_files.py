@@ -1,0 +1,355 @@
+"""Open HDF5 files: the source itself, and others that it shows and that may be read.
+
+HDF5 is given the bytes of one file, and opens every other file that is named in it through the same bytes: it
+finds this file again, under the wrong name. So links are followed here, one by one.
+
+Global heaps are checked before HDF5 reads them: some damage sends it into an endless loop.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from struct import Struct
+from typing import Any
+from urllib.parse import quote
+
+from intarsia.archives import source_files
+from intarsia.archives.formats.format import UnreadableVariableError
+from intarsia.archives.source_files import ContentIdentity, Sources, local_path, url_of
+from intarsia.display import one_line
+from intarsia.errors import IngestError, argument
+from intarsia.extras import import_extra
+
+
+@cache
+def library() -> Any:
+    """h5py."""
+    return import_extra("h5py", "virtual")
+
+
+@contextmanager
+def open_hdf5(reader: Any) -> Iterator[Any]:
+    """The identifier of an HDF5 file; a file that is all in memory is not read through Python."""
+    h5py = import_extra("h5py", "virtual")
+    image = None
+    if isinstance(reader, io.BytesIO) and not has_endless_heap(reader.getvalue()):
+        with suppress(ValueError, OSError):  # the other way says what is wrong with it
+            image = h5py.h5f.open_file_image(reader.getvalue())
+    if image is None:
+        with h5py.File(HeapReader(reader), "r") as file:
+            yield file.id
+        return
+    try:
+        yield image
+    finally:
+        image.close()
+
+
+def text(name: bytes) -> str:
+    """A name as h5py returns it."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+MAX_LINKS = 16
+"""How many links in a row are followed: as many as HDF5 itself follows."""
+
+EXTERNAL_PREFIX, LINK_PREFIX, VIRTUAL_PREFIX = "HDF5_EXTFILE_PREFIX", "HDF5_EXT_PREFIX", "HDF5_VDS_PREFIX"
+"""Environment variables that tell HDF5 in which directories external storage, the files of external links and
+those of virtual datasets are."""
+
+
+class OtherFileError(UnreadableVariableError):
+    """What a link leads to, or holds, is not in this file."""
+
+
+@dataclass(frozen=True, eq=False)
+class HDF5File:
+    """An open file."""
+
+    id: Any
+    """Its identifier in HDF5."""
+
+    url: str
+    """The name under which it was opened."""
+
+    location: str
+    """Where it is: a link may lead there."""
+
+    files: HDF5Files
+
+    identity: ContentIdentity | None = None
+    """Identifies its content; None for the source itself."""
+
+
+class HDF5Files:
+    """A source, and the files that it shows by links and virtual datasets, as far as they may be read."""
+
+    def __init__(self, sources: Sources, folder: str) -> None:
+        self.sources = sources
+        self.folder = folder
+        """The folder or bucket of the source: what is in there may be read."""
+        self._stack = ExitStack()
+        self._open: dict[str, HDF5File] = {}
+        self._visited: HDF5Files | None = None
+
+    def __enter__(self) -> HDF5Files:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all files."""
+        if self._visited is not None:
+            self._visited.close()
+        self._stack.close()
+
+    def permitted(self, url: str) -> str:
+        """The URL of the file itself; raises `IngestError` if it may not be read."""
+        return self.sources.permissions.checked([url], self.folder).get(url, url)
+
+    def open_source(self, url: str) -> HDF5File:
+        """The file that all others are shown by."""
+        location = self.permitted(url)
+        reader = self._stack.enter_context(self.sources.reader(url))
+        return HDF5File(self._stack.enter_context(open_hdf5(reader)), url, location, self)
+
+    def open(self, url: str) -> HDF5File:
+        """Another file, which stays open."""
+        if url not in self._open:
+            location = self.permitted(url)
+            try:
+                identity = self.sources.identity(url)
+                reader = self._stack.enter_context(self.sources.reader(url))
+                reader = io.BytesIO(reader.read()) if identity.size <= source_files.WHOLE_BYTES else reader
+                own = self._stack.enter_context(open_hdf5(reader))
+            except OSError as error:
+                raise OtherFileError(f"the file {url} cannot be read: {one_line(error)}") from error
+            self._open[url] = HDF5File(own, url, location, self, identity)
+        return self._open[url]
+
+    def visit(self, url: str) -> HDF5File:
+        """Another file, which stays open until the next visit: a virtual dataset may have thousands."""
+        if self._visited is None or url not in self._visited._open:
+            if self._visited is not None:
+                self._visited.close()
+            self._visited = HDF5Files(self.sources, self.folder)
+        return self._visited.open(url)
+
+    def locate(self, name: str, file: HDF5File, variable: str) -> str | None:
+        """The URL of the file that HDF5 would open for a name in a file; None if there is none.
+
+        Raises `OtherFileError` if it may not be read. HDF5 takes an absolute name as it is; then it looks for
+        its last part beside the file, in the current directory, and beside what the file is a link to.
+        """
+        if os.environ.get(variable):
+            raise OtherFileError(f"{name} is to be found below what the variable {variable} says: unset it")
+        path, last = local_path(file.url), os.path.basename(name) if os.path.isabs(name) else name
+        beside = file.url.rpartition("/")[0]
+        if path is None:
+            root = "/".join(file.url.split("/", 3)[:3])
+            inside = os.path.normpath(f"{beside.removeprefix(root)}/{last}")
+            urls = [f"{root}{quote(inside)}"]
+        else:
+            urls = [name, f"{path.parent}/{last}", last, f"{path.resolve().parent}/{last}"]
+            urls = urls[not os.path.isabs(name) :]
+        for each in urls:
+            try:
+                # a step up from a link leads elsewhere than its name says
+                url = url_of(os.path.realpath(each, strict=True) if ".." in each else each)
+                self.sources.identity(url)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            try:
+                self.permitted(url)
+            except IngestError as error:
+                raise OtherFileError(str(error)) from None
+            return url
+        return None
+
+
+def find(file: HDF5File, group: Any, path: bytes) -> tuple[Any, HDF5File]:
+    """The identifier of the object at a path, and the file that it is in.
+
+    Raises `OtherFileError` if a link on the way leads to what cannot be read, `KeyError` if nothing is there.
+    """
+    h5py = library()
+    here, names, followed = group, [path], 0
+    while names:
+        name, *names = names
+        if b"/" in name:
+            if name.startswith(b"/"):
+                here = h5py.h5o.open(here, b"/")
+            names = name.split(b"/") + names
+            continue
+        if name in (b"", b"."):
+            continue
+        if not isinstance(here, h5py.h5g.GroupID) or not here.links.exists(name):
+            raise KeyError(text(path))
+        kind = here.links.get_info(name).type
+        if kind in (h5py.h5l.TYPE_SOFT, h5py.h5l.TYPE_EXTERNAL):
+            followed += 1
+            if followed > MAX_LINKS:
+                raise OtherFileError(f"it is a link that leads through more than {MAX_LINKS} others")
+        if kind == h5py.h5l.TYPE_HARD:
+            here = h5py.h5o.open(here, name)
+        elif kind == h5py.h5l.TYPE_SOFT:
+            names = [here.links.get_val(name), *names]
+        elif kind == h5py.h5l.TYPE_EXTERNAL:
+            other, target = here.links.get_val(name)
+            link = f"{text(name)!r} is an external link to {text(target)!r} in the file {os.fsdecode(other)}"
+            try:
+                url = file.files.locate(os.fsdecode(other), file, LINK_PREFIX)
+                if url is None:
+                    raise OtherFileError("it does not exist")
+                file = file.files.open(url)
+            except OtherFileError as error:
+                raise OtherFileError(f"{link}: {error}") from None
+            here, names = h5py.h5o.open(file.id, b"/"), [target, *names]
+        else:
+            raise OtherFileError(f"{text(name)!r} is a link of the unknown type {kind}")
+    return here, file
+
+
+def objects_in(
+    file: HDF5File, group: Any, path: str, drop: Collection[str] = ()
+) -> tuple[dict[str, tuple[Any, HDF5File]], dict[str, str]]:
+    """Everything in the group at a path, by name, and its files; and the links not followed, and why."""
+    found, left_out = {}, {}
+    for name in group:
+        if text(name) in drop:
+            continue
+        try:
+            item, where = find(file, group, name)
+        except KeyError:
+            left_out[text(name)] = f"it is a link to {_target(group, name)}, which is not there"
+        except OtherFileError as error:
+            left_out[text(name)] = str(error)
+        else:
+            found[text(name)] = item, where
+            if where is not file and isinstance(item, library().h5g.GroupID):
+                left_out[text(name)] = (
+                    f"it is a link to a group in the file {where.url}, which "
+                    f"{argument('source_group', f'{path}/{text(name)}'.strip('/'))} ingests"
+                )
+    return found, left_out
+
+
+def _target(group: Any, name: bytes) -> str:
+    h5py = library()
+    kind = group.links.get_info(name).type
+    if kind == h5py.h5l.TYPE_HARD:
+        return "an object"
+    target = group.links.get_val(name)
+    if kind == h5py.h5l.TYPE_SOFT:
+        return repr(text(target))
+    return f"{text(target[1])!r} in the file {os.fsdecode(target[0])}"
+
+
+def check_external_files(plist: Any, file: HDF5File) -> None:
+    """Raise `OtherFileError` unless the source may refer to all files that hold the values."""
+    names = [os.fsdecode(plist.get_external(i)[0]) for i in range(plist.get_external_count())]
+    prefix = os.environ.get(EXTERNAL_PREFIX, "")
+    if prefix and not all(map(os.path.isabs, names)):
+        raise OtherFileError(
+            f"its values are in {names[0]}, below what the variable {EXTERNAL_PREFIX} says: unset it"
+        )
+    try:
+        for name in dict.fromkeys(names):
+            file.files.permitted(url_of(name))
+    except IngestError as error:
+        raise OtherFileError(f"its values are in external files: {error}") from None
+    gone = [name for name in names if not os.path.exists(name)]
+    if gone:
+        raise OtherFileError(f"its values are in the external file {gone[0]}, which does not exist")
+
+
+SIGNATURE = b"GCOL\x01\0\0\0"
+HEAD, OBJECT = Struct("<8sQ"), Struct("<H6xQ")
+"""The heads of a collection (signature and size) and of an object (number first, size last)."""
+
+MAX_HEAP_BYTES = 1 << 24
+
+FURTHEST = 1 << 63
+"""HDF5 counts modulo twice this: so long a step leads backwards, or nowhere."""
+
+
+class HeapReader(io.RawIOBase):
+    """Reads for HDF5, and refuses a global heap with a step that does not lead forwards."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        at: int = self._reader.seek(offset, whence)
+        return at
+
+    def tell(self) -> int:
+        at: int = self._reader.tell()
+        return at
+
+    def readinto(self, buffer: Any, /) -> int:
+        start = self.tell()
+        content = self._reader.read(len(buffer))
+        buffer[: len(content)] = content
+        heap = content.find(SIGNATURE)
+        if heap >= 0:
+            self._check(start + heap)
+            self.seek(start + len(content))
+        return len(content)
+
+    def _check(self, start: int) -> None:
+        self.seek(start)
+        head = self._reader.read(HEAD.size)
+        size = HEAD.unpack(head)[1] if len(head) == HEAD.size else 0
+        if is_endless(head + self._reader.read(max(0, min(size, MAX_HEAP_BYTES) - HEAD.size))):
+            raise OSError(
+                f"the global heap at byte {start} is damaged: "
+                "free space in it has no length, or an object in it is larger than any file"
+            )
+
+
+def has_endless_heap(content: bytes) -> bool:
+    """Whether anything in a file that looks like a global heap has no end.
+
+    >>> has_endless_heap(b"data" + HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(32))
+    True
+    """
+    start = content.find(SIGNATURE)
+    while start >= 0:
+        size = HEAD.unpack_from(content, start)[1] if start + HEAD.size <= len(content) else 0
+        if is_endless(content[start : start + min(size, MAX_HEAP_BYTES)]):
+            return True
+        start = content.find(SIGNATURE, start + 1)
+    return False
+
+
+def is_endless(heap: bytes) -> bool:
+    """Whether going from object to object in a collection never ends.
+
+    >>> is_endless(HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(8) + OBJECT.pack(0, 24) + bytes(8))
+    False
+    >>> is_endless(HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(32))
+    True
+    >>> is_endless(HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 2**64 - 1) + bytes(32))
+    True
+    """
+    at = HEAD.size
+    while at + OBJECT.size <= len(heap):
+        number, size = OBJECT.unpack_from(heap, at)
+        step = OBJECT.size + (size + 7) // 8 * 8 if number else size
+        if not 0 < step < FURTHEST:
+            return True
+        at += step
+    return False
