@@ -144,7 +144,9 @@ def names_text(name: str, choices: Iterable[str]) -> str:
     nearest = get_close_matches(name.lower(), lower_case, n=1)
     text = ", ".join(names[:20]) + (", …" if len(names) > 20 else "") or "none"
     text = f"is only {text}" if len(names) == 1 else f"are {text}"
-    return f"did you mean {lower_case[nearest[0]]!r}? There {text}" if nearest else f"there {text}"
+    if not nearest:
+        return f"there {text}"
+    return f"did you mean {lower_case[nearest[0]]!r}?" + (f" There {text}" if len(names) > 1 else "")
 
 
 def is_misspelt(name: str, choices: Iterable[str], alike: float = 0.8) -> bool:

@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 import intarsia
+from intarsia.errors import IngestError
 from intarsia.cli.archive import ARCHIVE
 from intarsia.cli.arguments import OPTION_SYNTAX
 from tests.cli.program import document, failure, run, succeed
@@ -261,3 +262,6 @@ def test_files_come_first_and_nothing_new_is_called_by_a_pattern(tmp_path):
     with pytest.raises(TypeError, match=r"a list is not a repository: give(.|\n)*Files come first"):
         intarsia.ingest(tmp_path / "store", [file], concat_dim="time")
     assert sorted(tmp_path.rglob("*")) == before
+    intarsia.ingest(file, tmp_path / "store", concat_dim="time")
+    with pytest.raises(IngestError, match="an Icechunk repository: files come first, the store last"):
+        intarsia.ingest(tmp_path / "store", file, concat_dim="time")

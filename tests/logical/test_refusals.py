@@ -355,7 +355,7 @@ def test_a_path_is_no_array():
 def test_what_is_no_store_is_named(tmp_path):
     (tmp_path / "file").touch()
     for place, what in ((tmp_path, "directory"), (tmp_path / "file", "file")):
-        for opener in (intarsia.open, intarsia.reader):
+        for opener in (intarsia.open, intarsia.reader, intarsia.verify):
             with pytest.raises(intarsia.IntarsiaError, match=rf"{place} is a {what}, not a store"):
                 opener(place, "a")
     with pytest.raises(

@@ -65,6 +65,8 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
         format: Format | None = module.recognise(probe, sources, group)
         if format is not None:
             return format
+    if {"repo", "snapshots"} <= set(probe.names):
+        raise IngestError("it is an Icechunk repository: files come first, the store last")
     if probe.names:
         listed = ", ".join(probe.names[:6])
         raise IngestError(f"the directory is neither Zarr nor N5 (it holds {listed})")

@@ -278,7 +278,7 @@ def logical_arrays(store: Any, path: str = "", *, inside_arrays: bool = False) -
     try:
         return logical_paths(open_group(store, path, "r"), inside_arrays=inside_arrays)
     except (FileNotFoundError, ValueError) as error:
-        nothing = f"there is no Zarr group at {path}: {one_line(error)}" if path else EMPTY
+        nothing = f"there is no Zarr group at {path!r}{why_missing(store, error)}" if path else EMPTY
         raise not_logical(store, path, nothing) from error
 
 

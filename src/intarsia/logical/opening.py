@@ -149,7 +149,7 @@ def _others(store: Any, path: str) -> str:
         sibling_names = _names(open_group(store, above, "r")) if name else []
     except (OSError, ValueError, IntarsiaError):
         return ""
-    return f"\n  In {above or 'the root'}: {names_text(name, sibling_names)}" if sibling_names else ""
+    return f".\n  In {above or 'the root'}: {names_text(name, sibling_names)}" if sibling_names else ""
 
 
 def _names(group: zarr.Group) -> list[str]:

@@ -23,9 +23,7 @@ from intarsia.errors import (
     NotAuthorizedError,
     NotLogicalArrayError,
 )
-from intarsia.logical.hierarchy import (
-    open_group,
-)
+from intarsia.logical.hierarchy import not_logical, open_group, why_missing
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.logical.recode import first_difference
@@ -97,14 +95,13 @@ def verify(
         logical = LogicalArrayHandle.load(group)
         len(logical.manifest.regions)  # a table in a snapshot is read when it is first used
     except FileNotFoundError as error:
-        raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
+        why = why_missing(target, error)
+        raise NotLogicalArrayError(f"there is no Zarr group at {path or '/'!r}{why}") from error
     except ManifestError as error:
         problems = error.problems or [str(error)]
         return tuple(Problem("manifest", where, problem) for problem in problems)
     except ContainsArrayError as error:
-        raise NotLogicalArrayError(
-            f"{path!r} is a Zarr array, not a logical array: {one_line(error)}"
-        ) from error
+        raise not_logical(target, path, one_line(error)) from error
     except ValueError as error:  # raised by zarr for a document that is not JSON, or not of this format
         if isinstance(error, IntarsiaError):
             raise

@@ -152,7 +152,7 @@ def verify(
             group = open_group(store, path, "r")
         except GroupNotFoundError as error:
             if path:
-                raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
+                raise NotLogicalArrayError(f"there is no Zarr group at {path!r}") from error
             return repository_problems(repo)  # nothing was ever created
         except ManifestError as error:  # the hierarchy cannot be walked
             return tuple(Problem("manifest", path or "/", problem) for problem in error.problems)
@@ -274,7 +274,7 @@ def _vacuum_repository(
             remains = vacuum_array(session.store, path, dry_run=True)
         except GroupNotFoundError as error:
             if path:
-                raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
+                raise NotLogicalArrayError(f"there is no Zarr group at {path!r}") from error
             return ()  # nothing was ever created
     if dry_run or not remains:
         return remains  # without a commit that changes nothing

@@ -17,12 +17,12 @@ from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEn
 from zarr.errors import ContainsArrayError
 
 from intarsia.archives.source_files import WILDCARDS
-from intarsia.display import names_text, one_line, place_text
+from intarsia.display import names_text, place_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import MissingGroupError, NotLogicalArrayError
 from intarsia.interop.xarray.variables import variables_of
 from intarsia.logical.attributes import UNLIMITED_KEY, with_floats
-from intarsia.logical.hierarchy import LEDGER, groups_below, is_logical, open_group
+from intarsia.logical.hierarchy import EMPTY, LEDGER, groups_below, is_logical, open_group, why_missing
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.nullable.without_nulls import NullsChoice
@@ -228,7 +228,7 @@ def _groups_text(store: Any, path: str | None, error: Exception) -> str:
     try:
         root = open_group(store, "", "r", formats=(3, 2))
     except (FileNotFoundError, ValueError):
-        return one_line(error)
+        return why_missing(store, error).removeprefix(": ") or EMPTY
     known = [
         each.path
         for each in groups_below(root)
