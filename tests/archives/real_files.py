@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import rasterio
 import tifffile
 import xarray as xr
 
@@ -19,6 +20,7 @@ from intarsia.errors import IngestError
 
 PROGRAMMERS_WORDS = re.compile(r"\b(Key|Index|Attribute|Type|Assertion|Recursion|Unbound\w*)Error\b")
 ENGINES = ({}, {"engine": "h5netcdf", "phony_dims": "access"}, {"engine": "scipy"}, {"engine": "zarr"})
+GRIB = (".grib", ".grb", ".grib2", ".grib1", ".grb2")
 ALONE = "alone "
 """Before the path of a file that others crash on: it is not compared."""
 
@@ -142,20 +144,53 @@ def text(values):
     return [each.decode() if isinstance(each, bytes) else str(each) for each in values.ravel().tolist()]
 
 
+def fields(path):
+    """The fields of a GRIB file as GDAL reads them; None if it cannot."""
+    try:
+        with (
+            rasterio.Env(GRIB_NORMALIZE_UNITS="NO", GRIB_ADJUST_LONGITUDE_RANGE="NO"),
+            rasterio.open(path) as file,
+        ):
+            return list(file.read(masked=True).astype("f8").filled(np.nan))
+    except (rasterio.errors.RasterioError, ValueError):
+        return None
+
+
+def tried_grib(path, *, alone):
+    """What becomes of a GRIB file: each of its fields must be one that GDAL reads."""
+    theirs = None if alone else fields(path)
+    report = intarsia.ingest(path, "memory://", concat_dim="time", source_group="*")
+    if theirs is None:
+        return Outcome(str(path), "alone", "nobody else reads it")
+    count, wrong = 0, []
+    for node in xr.open_datatree(report.repository, engine="intarsia").subtree:
+        for name, variable in node.data_vars.items():
+            for field in variable.values.reshape(-1, *variable.shape[-2:]):
+                count += 1
+                turned = field, field[::-1]  # GDAL begins in the north
+                if not any(own.shape == each.shape and same(own, each) for own in turned for each in theirs):
+                    wrong.append(f"{node.path}/{name} is no field that GDAL reads")
+    words = "; ".join(wrong) or f"{count} of {len(theirs)} fields"
+    return Outcome(str(path), "wrong" if wrong else "equal", words)
+
+
 def tried(path, *, alone=False):
     """What becomes of one file."""
-    theirs = None if alone else as_others_read(path)
-    dim = dimension_of(theirs)
     try:
-        report = intarsia.ingest(path, "memory://", concat_dim=dim, errors="skip")
-        if report.failed:
-            words = report.failed[0].reason
-            return Outcome(str(path), "bare" if PROGRAMMERS_WORDS.search(words) else "refused", words)
-        ours = xr.open_dataset(report.repository, engine="intarsia", decode_times=False).load()
+        return (tried_grib if path.suffix.lower() in GRIB else tried_dataset)(path, alone=alone)
     except IngestError as error:
-        return Outcome(str(path), "refused", str(error))
+        words = str(error).rpartition(f"{path.name}: ")[2]
+        return Outcome(str(path), "bare" if PROGRAMMERS_WORDS.search(words) else "refused", words)
     except Exception as error:
         return Outcome(str(path), "bare", f"{type(error).__name__}: {error}")
+
+
+def tried_dataset(path, *, alone):
+    """What becomes of a file of any other format."""
+    theirs = None if alone else as_others_read(path)
+    dim = dimension_of(theirs)
+    report = intarsia.ingest(path, "memory://", concat_dim=dim)
+    ours = xr.open_dataset(report.repository, engine="intarsia", decode_times=False).load()
     if theirs is None:
         return Outcome(str(path), "alone", "nobody else reads it")
     wrong = list(differences(ours, theirs, dim, report.left_out))
