@@ -9,9 +9,11 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.archives import from_name
-from intarsia.errors import IngestError, ReadError
+from intarsia.archives import from_name, ingestion
+from intarsia.errors import IngestError, IntarsiaError, ReadError
 from tests.archives.plan.test_reconcile import coordinate, day, in_celsius, save
+from tests.archives.test_permissions import references
+from tests.suggestions import follow
 
 OPTION = re.compile(r"\b([a-z_]+)=('[^']*'|True|[\d.]+(?:e-?\d+)?|\{[^}]*\}|\[[^\]]*\])")
 
@@ -272,6 +274,127 @@ def test_dimensions_that_nobody_named(tmp_path):
     with pytest.raises(IngestError, match="concat_dim= names the dimension"):
         intarsia.ingest(path, "memory://", combine="by_coords")
     assert intarsia.ingest(path, "memory://", concat_dim="time").summary == "1 added"
+
+
+def test_a_file_that_refers_to_another(tmp_path):
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "other").write_bytes(bytes(64))
+    path = references(tmp_path / "archive/refs.json", f"file://{tmp_path}/other")
+    with pytest.raises(IngestError) as error:
+        intarsia.ingest(path, tmp_path / "r", concat_dim="n")
+    allowed = suggested(str(error.value))
+    assert allowed == {"authorize": [f"file://{tmp_path}/other"]}
+    report = intarsia.ingest(path, tmp_path / "r", concat_dim="n", **allowed)
+    assert not intarsia.open(report.repository, "x")[...].any()
+    with pytest.raises(IngestError, match="storage_options= holds the options for all files"):
+        intarsia.ingest(path, "memory://", concat_dim="n", authorize={"file://": {}})
+    reopened = intarsia.open_repository(tmp_path / "r")
+    with pytest.raises(ReadError) as error:
+        intarsia.open(reopened, "x")[...]
+    repo = follow(
+        error, re.search(r"intarsia\.archives\.authorize\(.*\)", str(error.value)).group(), repo=reopened
+    )
+    trusted = intarsia.open_repository(tmp_path / "r", **suggested(str(error.value)))
+    for each in (repo, trusted, intarsia.open_repository(tmp_path / "r", authorize=True)):
+        assert not intarsia.open(each, "x")[...].any()
+
+
+def test_chunks_that_no_container_covers(tmp_path, monkeypatch):
+    path = save(day(0), tmp_path / "0", "netcdf4")
+    real = ingestion.with_containers
+    monkeypatch.setattr(
+        ingestion,
+        "with_containers",
+        lambda repo, _, __, *others: real(repo, [f"file://{tmp_path}/x/y"], (), *others),
+    )
+    with pytest.raises(IngestError) as error:
+        intarsia.ingest(path, "memory://", concat_dim="time")
+    options = suggested(str(error.value))
+    assert options == {"copy": "all"}
+    np.testing.assert_array_equal(
+        opened(intarsia.ingest(path, "memory://", concat_dim="time", **options)).v, day(0).v
+    )
+
+
+def test_steps_whose_coordinate_is_missing(tmp_path):
+    for number, marker in enumerate((-1, -2)):
+        ds = day(0).isel(time=[0])
+        time = ("time", np.array([marker if number else 3], "i4"), {"units": f"days since 200{number}-01-01"})
+        ds.assign_coords(time=time).to_netcdf(
+            tmp_path / f"{number}.nc", encoding={"time": {"_FillValue": np.int32(marker)}}
+        )
+    with pytest.raises(IngestError, match=r"coordinate= says where files belong"):
+        intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time")
+    options = {"concat_dim": "time", "coordinate": lambda url: int(url[-4])}
+    report = intarsia.ingest(tmp_path / "*.nc", "memory://", **options)
+    assert opened(report).time.values.tolist() == [0, 1]
+
+
+def test_dimensions_that_are_named_twice_or_not_at_all(tmp_path):
+    for first in (0, 2):
+        save(day(first), tmp_path / f"{first}", "netcdf4")
+    with pytest.raises(IngestError) as error:
+        intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim=["time", "time"])
+    options = {"combine": "by_coords"}
+    assert suggested(str(error.value).partition(";")[2]) == options
+    np.testing.assert_array_equal(
+        opened(intarsia.ingest(tmp_path / "*.nc", "memory://", **options)).v, both(day(2))
+    )
+    with pytest.raises(IngestError, match=r"dims=\{'name': …\} says which"):
+        intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim=["time", "run"], order_by="time")
+    with pytest.raises(IngestError, match=r"source_group='\*' needs concat_dim="):
+        intarsia.ingest(tmp_path / "*.nc", "memory://", source_group="*", combine="by_coords")
+
+
+def test_repeated_steps(tmp_path):
+    save(coordinate(day(0), "time", [1, 1]), tmp_path / "0", "netcdf4")
+    with pytest.raises(IngestError) as error:
+        intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time")
+    options = suggested(str(error.value))
+    assert options == {"combine": "nested"}
+    report = intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time", **options)
+    np.testing.assert_array_equal(opened(report).v, day(0).v)
+
+
+def test_dimensions_without_coordinates(tmp_path):
+    for number in range(4):
+        xr.Dataset({"v": (("y", "x"), [[number]])}).to_netcdf(tmp_path / f"{number}.nc")
+    files, options = [tmp_path / f"{number}.nc" for number in range(4)], {"concat_dim": ["y", "x"]}
+    with pytest.raises(IngestError, match=r"dims=\{'y': …\} gives it one; or pass nested lists"):
+        intarsia.ingest(files, "memory://", **options)
+    report = intarsia.ingest([files[:2], files[2:]], "memory://", **options)
+    assert intarsia.open(report.repository, "v")[...].tolist() == [[0, 1], [2, 3]]
+    dims = {"y": lambda file: int(file.url[-4]) // 2, "x": lambda file: int(file.url[-4]) % 2}
+    report = intarsia.ingest(files, "memory://", dims=dims, **options)
+    assert intarsia.open(report.repository, "v")[...].tolist() == [[0, 1], [2, 3]]
+
+
+def test_a_group_that_is_an_array(tmp_path):
+    path = save(day(0), tmp_path / "0", "netcdf4")
+    repo = intarsia.ingest(path, "memory://", concat_dim="time").repository
+    with pytest.raises(IngestError) as error:
+        intarsia.ingest(path, repo, concat_dim="time", group="v")
+    options = suggested(str(error.value))
+    assert options == {"group": "name"}
+    report = intarsia.ingest(path, repo, concat_dim="time", **options)
+    np.testing.assert_array_equal(intarsia.open(report.repository, "name/v")[...], day(0).v)
+
+
+def test_an_archive_that_cannot_be_cached(tmp_path):
+    files = str(save(day(0), tmp_path / "0", "netcdf4"))
+    options = {"preprocess": lambda ds: ds}
+    with pytest.raises(IngestError, match=r"intarsia\.ingest\(files, 'repository', …\)"):
+        xr.open_dataset(files, engine="intarsia", concat_dim="time", ingest_options=options)
+    report = intarsia.ingest(files, tmp_path / "repository", concat_dim="time", **options)
+    np.testing.assert_array_equal(opened(report).v, day(0).v)
+
+
+def test_a_folder_that_nothing_refers_to(tmp_path):
+    path = save(day(0), tmp_path / "0", "netcdf4")
+    repo = intarsia.ingest(path, "memory://", concat_dim="time").repository
+    with pytest.raises(IntarsiaError) as error:
+        intarsia.archives.relocate(repo, {"file:///nowhere": "file:///new"})
+    assert str(path) in str(follow(error, "intarsia.archives.sources(repo)", repo=repo))
 
 
 def test_the_report_of_an_ingest_says_what_differed(two):

@@ -118,7 +118,8 @@ def expect_store(text: str) -> None:
     elif files:
         pattern = text if path.is_file() else str(path / f"*{Path(files[0]).suffix}")
         what = "it is a file" if path.is_file() else f"it is a directory of files ({_some(files)})"
-        hint = f"To open such files as arrays: intarsia ingest {shlex.quote(pattern)} NEW_STORE"
+        along = " --concat-dim NAME" if len(files) == 1 else ""  # with several, coordinates tell
+        hint = f"To open such files as arrays: intarsia ingest {shlex.quote(pattern)} NEW_STORE{along}"
     elif names and path.is_dir():
         what = f"it is a directory that holds other things ({_some(names)})"
     elif not names:

@@ -238,8 +238,8 @@ def with_values(data: Any) -> Any:
     """`data`, if it can be sampled; anything else is refused, above all the path of an array."""
     if isinstance(data, str | bytes | os.PathLike):
         raise DataTypeError(
-            f"{data!r} is a string, not data.\n"
-            f"  For the array at a path: intarsia.advise(intarsia.reader({data!r}))"
+            f"{os.fspath(data)!r} is a path, not data.\n"
+            f"  For the array at a path: intarsia.advise(intarsia.reader({os.fspath(data)!r}))"
         )
     if hasattr(data, "shape") and hasattr(data, "dtype"):
         return data

@@ -210,8 +210,9 @@ class OptionalDType(_DTypeWithNulls, HasItemSize):
             # zarr's own data types match this dtype too, and would silently drop the nulls.
             raise DataTypeError(
                 f"the dtype of a nullable array ({element.dtype}, {element.depth} level(s) of null) says too "
-                "little to make another one: give dtype=array.metadata.data_type for a nullable "
-                f"array, or np.dtype({str(element.dtype)!r}) for a plain one.\n"
+                "little to make another one: give dtype=array.metadata.data_type and "
+                "serializer=intarsia.nullable.NullableCodec() for a nullable array, or "
+                f"np.dtype({str(element.dtype)!r}) for a plain one.\n"
                 "  To store data with nulls: intarsia.nullable.create_array(group, name, data=…)"
             )
         raise DataTypeValidationError(f"Invalid data type: {dtype}. It is not nullable")

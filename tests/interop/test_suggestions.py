@@ -1,0 +1,182 @@
+"""What messages about other programs' data suggest, in their own words, is done and helps."""
+
+import re
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import intarsia
+from intarsia.errors import IntarsiaError
+from tests.suggestions import follow
+
+VALUES = np.arange(40).reshape(8, 5)
+
+
+@pytest.fixture
+def repo(tmp_path):
+    return intarsia.open_repository(tmp_path / "r", create=True)
+
+
+@pytest.fixture
+def arr(tmp_path):
+    array = intarsia.create(tmp_path / "s", "a", shape=(8, 5), chunks=(4, 5), dtype="int64")
+    array.add_region(((0, 8), (0, 5)), codecs=["gzip"], data=VALUES)
+    return array
+
+
+@pytest.fixture
+def plain(tmp_path):
+    return zarr.create_array(tmp_path / "plain", name="p", data=VALUES, chunks=(4, 5))
+
+
+def test_an_export_into_a_repository(arr, repo, tmp_path):
+    with pytest.raises(IntarsiaError) as error:
+        intarsia.export(arr, repo)
+    with intarsia.transaction(repo) as tx:
+        follow(error, "intarsia.export(source, tx.store)", source=arr, tx=tx)
+    np.testing.assert_array_equal(zarr.open_array(repo.readonly_session("main").store)[...], VALUES)
+    follow(error, "intarsia.convert")(tmp_path / "s", tmp_path / "new")
+    np.testing.assert_array_equal(intarsia.open(tmp_path / "new", "a")[...], VALUES)
+
+
+def test_an_export_over_something(arr, tmp_path):
+    intarsia.export(arr, tmp_path / "out.zarr")
+    with pytest.raises(IntarsiaError, match="replace it with overwrite=True"):
+        intarsia.export(arr, tmp_path / "out.zarr")
+    arr[:] = 1
+    intarsia.export(arr, tmp_path / "out.zarr", overwrite=True)
+    assert (zarr.open_array(tmp_path / "out.zarr")[...] == 1).all()
+
+
+def test_dask_blocks_for_a_box_of_nothing(repo):
+    data = da.from_array(VALUES, chunks=(4, 5))
+    bounds, store = ((0, 8), (0, 5)), repo
+    with pytest.raises(IntarsiaError) as error:
+        intarsia.store_dask(data, store, "a", bounds=bounds)
+    names = {"path": "a", "shape": (8, 5), "chunks": (4, 5), "dtype": "int64"}
+    with intarsia.transaction(repo) as tx:
+        follow(error, "intarsia.create(store, path, shape=…, chunks=…, dtype=…)", store=tx.store, **names)
+    intarsia.store_dask(data, store, "a", bounds=bounds)
+    np.testing.assert_array_equal(intarsia.open(repo, "a")[...], VALUES)
+
+
+@pytest.mark.parametrize(
+    ("options", "length"), [({"axis": 0}, 16), ({"bounds": ((0, 8), (0, 5))}, 8), ({"overwrite": True}, 8)]
+)
+def test_dask_blocks_for_an_array_that_is_there(repo, options, length):
+    data = da.from_array(VALUES, chunks=(4, 5))
+    intarsia.store_dask(data, repo, "a")
+    with pytest.raises(FileExistsError, match=r"axis=… .* bounds=… .* overwrite=True"):
+        intarsia.store_dask(data + 1, repo, "a")
+    intarsia.store_dask(data + 1, repo, "a", **options)
+    found = intarsia.open(repo, "a")
+    assert len(found) == length
+    np.testing.assert_array_equal(found[-8:], VALUES + 1)
+
+
+def test_what_is_no_dask_array_with_known_blocks(repo):
+    with pytest.raises((IntarsiaError, TypeError)) as error:
+        intarsia.store_dask(VALUES, repo, "a")
+    intarsia.store_dask(follow(error, "dask.array.from_array", dask=dask)(VALUES), repo, "a")
+    array = da.from_array(np.arange(6), chunks=3)
+    array = array[array % 2 == 0]
+    with pytest.raises((IntarsiaError, ValueError)) as error:
+        intarsia.store_dask(array, repo, "b")
+    follow(error, "array.compute_chunk_sizes()", array=array)
+    intarsia.store_dask(array, repo, "b", chunks=(2,))
+    assert intarsia.open(repo, "b")[...].tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    "encoding", [{"chunks": (2, 5)}, {"packing": intarsia.Packing("int16", scale=2, values="float64")}]
+)
+def test_regions_that_cannot_be_fused(tmp_path, monkeypatch, encoding):
+    monkeypatch.chdir(tmp_path)
+    arr = intarsia.create(tmp_path / "s", "a", shape=(8, 5), chunks=(4, 5), dtype="float64")
+    arr.add_region(((0, 8), (0, 5)), codecs=["gzip"], data=2.0 * VALUES, **encoding)
+    with pytest.raises(IntarsiaError) as error:
+        intarsia.fuse(arr, tmp_path / "fused")
+    follow(error, "intarsia.export(array, 'plain.zarr')", array=arr)
+    np.testing.assert_array_equal(zarr.open_array("plain.zarr")[...], 2 * VALUES)
+    (code,) = re.findall(r"arr\.recode\(.*\)", str(error.value))
+    follow(error, code, arr=arr, bounds=((0, 8), (0, 5)), codecs=["gzip"])
+    np.testing.assert_array_equal(intarsia.fuse(arr, tmp_path / "fused")[...], 2 * VALUES)
+
+
+def test_adopted_chunks_after_a_partial_one(arr, plain):
+    array, source = arr, plain
+    array.resize((6, 5))
+    with pytest.raises(IntarsiaError) as error:
+        intarsia.adopt(array.group.store, "a", source)
+    follow(error, "array.append(source[...])", array=array, source=source)
+    np.testing.assert_array_equal(array[6:], VALUES)
+
+
+def test_chunks_that_a_store_cannot_refer_to(tmp_path, plain):
+    with pytest.raises(IntarsiaError, match=r"copy them with how='copy'"):
+        intarsia.adopt(tmp_path / "s", "b", plain, how="reference")
+    np.testing.assert_array_equal(intarsia.adopt(tmp_path / "s", "b", plain, how="copy")[...], VALUES)
+
+
+def test_chunks_that_cannot_be_moved(tmp_path):
+    source = zarr.create_array({}, data=VALUES, chunks=(4, 5))
+    with pytest.raises(IntarsiaError, match=r"how='copy' copies"):
+        intarsia.adopt(tmp_path / "s", "b", source, how="move")
+    np.testing.assert_array_equal(intarsia.adopt(tmp_path / "s", "b", source, how="copy")[...], VALUES)
+
+
+def test_a_group_to_adopt(tmp_path, plain):
+    with pytest.raises(IntarsiaError, match=r"with source_path= \(p\)"):
+        intarsia.adopt(tmp_path / "s", "b", tmp_path / "plain")
+    found = intarsia.adopt(tmp_path / "s", "b", tmp_path / "plain", source_path="p")
+    np.testing.assert_array_equal(found[...], VALUES)
+
+
+def test_bounds_in_an_array_that_is_not_there(tmp_path, plain):
+    store, bounds = tmp_path / "s", ((4, 12), (0, 5))
+    with pytest.raises(IntarsiaError) as error:
+        intarsia.adopt(store, "b", plain, bounds=bounds)
+    assert "create the array first: intarsia.create" in "\n".join(error.value.__notes__)
+    intarsia.create(store, "b", shape=(12, 5), chunks=(4, 5), dtype="int64")
+    np.testing.assert_array_equal(intarsia.adopt(store, "b", plain, bounds=bounds)[4:], VALUES)
+
+
+def test_a_codec_that_tensorstore_does_not_know(tmp_path):
+    array = intarsia.create(tmp_path / "s", "a", shape=(8, 5), chunks=(4, 5), dtype="int64")
+    array.add_region(
+        ((0, 8), (0, 5)), codecs=[intarsia.codecs.ConditionalCodec(codecs=["gzip"])], data=VALUES
+    )
+    with pytest.raises(IntarsiaError) as error:
+        intarsia.tensorstore_spec(array)
+    bounds = ((0, 8), (0, 5))
+    follow(error, "array.recode(bounds, codecs=[…])", array=array, bounds=bounds, codecs=["gzip"])
+    assert intarsia.tensorstore_spec(intarsia.open(tmp_path / "s", "a"))
+
+
+def test_a_dataset_that_is_there(repo):
+    dataset = xr.Dataset({"v": (("time", "x"), VALUES)}, {"time": np.arange(8)})
+    intarsia.from_xarray(dataset, repo)
+    with pytest.raises(FileExistsError, match=r"give append_dim; to replace them, overwrite=True"):
+        intarsia.from_xarray(dataset, repo)
+    intarsia.from_xarray(dataset.assign_coords(time=np.arange(8, 16)), repo, append_dim="time")
+    assert intarsia.open(repo, "v").shape == (16, 5)
+    target = repo
+    with pytest.raises(ValueError, match="unlimited") as error:
+        dataset.intarsia.append_to(target)
+    later = dataset.assign_coords(time=np.arange(16, 24))
+    follow(error, "dataset.intarsia.append_to(target, 'time')", dataset=later, target=target)
+    assert intarsia.open(repo, "v").shape == (24, 5)
+    intarsia.from_xarray(dataset, repo, overwrite=True)
+    assert intarsia.open(repo, "v").shape == (8, 5)
+
+
+def test_an_array_opened_as_a_dataset(plain, tmp_path):
+    with pytest.raises((IntarsiaError, ValueError)) as error:
+        xr.open_dataset(tmp_path / "plain/p", engine="intarsia")
+    np.testing.assert_array_equal(follow(error, "intarsia.reader")(tmp_path / "plain", "p")[...], VALUES)
+    follow(error, "intarsia.convert")(tmp_path / "plain", tmp_path / "new")
+    np.testing.assert_array_equal(intarsia.open(tmp_path / "new", "p")[...], VALUES)
