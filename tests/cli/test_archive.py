@@ -7,9 +7,9 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.errors import IngestError
 from intarsia.cli.archive import ARCHIVE
 from intarsia.cli.arguments import OPTION_SYNTAX
+from intarsia.errors import IngestError
 from tests.cli.program import document, failure, run, succeed
 from tests.cli.test_change import archive
 

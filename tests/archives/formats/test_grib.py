@@ -102,6 +102,7 @@ def with_grid(path, at, value):
         (12, struct.pack(">H", 77), r"template 3\.77"),
         (30, b"\xff" * 4, r"latitude and longitude \(template 3\.0\) with rows of different lengths"),
         (38, struct.pack(">II", 1, 3), r"latitude and longitude \(template 3\.0\) in units of its own"),
+        (12, struct.pack(">HB", 30, 7), r"Lambert \(template 3\.30\) on an Earth of shape 7"),
         (71, b"\x50", "with rows in alternating directions"),
         (71, b"\x60", "with its points stored column by column"),
         (71, b"\x48", "with shifted rows"),

@@ -41,6 +41,9 @@ GRIDS = {
 SCANNING_MODE_AT = {(1, 0): 27, (2, 0): 71, (2, 10): 59, (2, 20): 64, (2, 30): 64}
 """The grids that gribberish reads, and the byte that says in which order their points are stored."""
 
+EARTHS = (0, 1, 5, 6)
+"""Shapes of the Earth for which gribberish has projections: spheres, and WGS84."""
+
 SCANNING_MODES = {
     0x20: "with its points stored column by column",
     0x10: "with rows in alternating directions",
@@ -205,6 +208,8 @@ class Message(NamedTuple):
         width = 2 if self.edition == 1 else 4
         if (1 << 8 * width) - 1 in self._numbers(*((6, 8) if self.edition == 1 else (30, 34)), width=width):
             return f"{self.grid_name} with rows of different lengths"
+        if self.kind not in ((1, 0), (2, 0)) and (earth := _number(self.grid, 14, 1)) not in EARTHS:
+            return f"{self.grid_name} on an Earth of shape {earth}"
         if self.kind == (2, 0):
             angle, parts = self._numbers(38, 42, width=4)
             if angle not in (0, 0xFFFFFFFF) and parts != angle * 1_000_000:
