@@ -180,7 +180,9 @@ class Reads:
             out = np.empty(call.shape, self._dtype)
 
             def copy(piece, out=out):
-                values = self._scratch().for_chunk(piece.decoder)[1]
+                decoder = piece.decoder
+                memory = self._scratch().bytes_for(decoder.nbytes)
+                values = memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)
                 out[piece.target] = values if piece.inside is None else values[piece.inside]
 
             all_of([piece for pieces in call.files for piece in pieces], copy, self._threads)

@@ -83,7 +83,7 @@ def test_the_output_is_written_directly_where_the_chunk_lies_in_one_piece():
     assert found.decoder.is_direct
 
     class NoScratch:
-        def for_chunk(self, decoder):
+        def bytes_for(self, nbytes):
             raise AssertionError("decoded into a buffer first")
 
     out = np.zeros((8, 6), dtype="f4")

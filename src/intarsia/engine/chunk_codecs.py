@@ -62,12 +62,11 @@ class Scratch:
     def __init__(self) -> None:
         self._bytes: Bytes = np.empty(0, dtype=np.uint8)
 
-    def for_chunk(self, decoder: Decoder) -> tuple[Bytes, Values]:
-        """Memory for one chunk, as bytes and as what the `bytes` codec makes of them."""
-        if self._bytes.size < decoder.nbytes:
-            self._bytes = np.empty(decoder.nbytes, dtype=np.uint8)
-        memory = self._bytes[: decoder.nbytes]
-        return memory, memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)
+    def bytes_for(self, nbytes: int) -> Bytes:
+        """Memory of this many bytes."""
+        if self._bytes.size < nbytes:
+            self._bytes = np.empty(nbytes, dtype=np.uint8)
+        return self._bytes[:nbytes]
 
 
 def nbytes_of(encoded: Encoded) -> int:
@@ -180,7 +179,7 @@ class Decoder:
         if piece is None:
             return None
         itemsize = self.stored_dtype.itemsize
-        memory = scratch.for_chunk(self)[0][: piece.size * itemsize]
+        memory = scratch.bytes_for(piece.size * itemsize)
         if not self.is_raw:
             encoded = encoded.read() if type(encoded) is FileSpan else encoded
             if not unpack_blosc_part(encoded, self.nbytes, piece.first * itemsize, memory):
@@ -197,10 +196,8 @@ class Decoder:
     def values(self, encoded: Encoded, scratch: Scratch) -> Values:
         """A decoded chunk, perhaps in the thread's own memory."""
         if self._is_plain:
-            memory, values = scratch.for_chunk(self)
-            unpacked = self._unpacked(encoded, memory)
-            if unpacked is not memory:
-                values = np.frombuffer(unpacked, dtype=self.stored_dtype).reshape(self.stored_shape)
+            unpacked = self._unpacked(encoded, scratch.bytes_for(self.nbytes))
+            values: Values = np.frombuffer(unpacked, self.stored_dtype).reshape(self.stored_shape)
             if not self._array_codecs:
                 return values
             if not values.flags.aligned or values.dtype != self._dtype:
@@ -323,8 +320,8 @@ class Encoder:
         decoder = self._decoder
         if values.flags.c_contiguous and values.dtype == decoder.stored_dtype:
             return values.reshape(-1).view(np.uint8)
-        memory, room = scratch.for_chunk(decoder)
-        room[...] = values
+        memory = scratch.bytes_for(decoder.nbytes)
+        memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)[...] = values
         return memory
 
 
