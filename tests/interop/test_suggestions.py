@@ -180,3 +180,23 @@ def test_an_array_opened_as_a_dataset(plain, tmp_path):
     np.testing.assert_array_equal(follow(error, "intarsia.reader")(tmp_path / "plain", "p")[...], VALUES)
     follow(error, "intarsia.convert")(tmp_path / "plain", tmp_path / "new")
     np.testing.assert_array_equal(intarsia.open(tmp_path / "new", "p")[...], VALUES)
+
+
+def test_a_write_to_a_fused_view(arr, tmp_path):
+    view = intarsia.fused_view(arr)
+    with pytest.raises(Exception, match="a fused view is read-only") as error:
+        view[:4] = 0
+    code = "intarsia.open(store, path, mode='r+')"
+    follow(error, code, store=tmp_path / "s", path="a")[:4] = 0
+    assert (arr[:4] == 0).all()
+
+
+def test_references_to_what_only_intarsia_decodes(repo, tmp_path):
+    codecs = [intarsia.codecs.ConditionalCodec(codecs=["gzip"])]
+    with intarsia.transaction(repo) as tx:
+        array = tx.create("a", shape=(8, 5), chunks=(4, 5), dtype="int64")
+        array.add_region(((0, 8), (0, 5)), codecs=codecs, data=VALUES)
+    with pytest.raises(IntarsiaError) as error:
+        intarsia.archives.to_kerchunk(repo, "", tmp_path / "references.json")
+    follow(error, "intarsia.export")(intarsia.open(repo, "a"), tmp_path / "plain.zarr")
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "plain.zarr")[...], VALUES)

@@ -132,3 +132,48 @@ def test_codecs_where_no_member_chooses(arr):
         intarsia.codecs.rewrite(arr)
     follow(error, "array.recode(bounds, codecs=[…])", array=arr, bounds=ALL, codecs=["blosc"])
     np.testing.assert_array_equal(arr[:8], VALUES)
+
+
+def test_index_arrays_beside_a_slice(tmp_path):
+    array = intarsia.create(tmp_path / "s", "a", shape=(2, 2, 2), chunks=(2, 2, 2), dtype="int64")
+    array.append(np.arange(8).reshape(2, 2, 2), codecs=["gzip"])
+    values, where = array[...], ([2, 3], [0, 1])
+    with pytest.raises(IndexError) as error:
+        array[where[0], :, where[1]]
+    assert "array.oindex[...] (outer product) or array.vindex[...] (points)" in str(error.value)
+    np.testing.assert_array_equal(array.oindex[where[0], :, where[1]], values[2:, :, :])
+    np.testing.assert_array_equal(array.vindex[where[0], [0, 1], where[1]], values[[2, 3], [0, 1], [0, 1]])
+
+
+def test_masked_values_for_an_array_without_nulls(arr, tmp_path):
+    values = np.ma.masked_array(np.ones((4, 5), int), VALUES[:4] == 3)
+    with pytest.raises(IntarsiaError) as error:
+        arr[:4] = values
+    assert '(values.filled(…)), or create the array with dtype="optional[…]"' in str(error.value)
+    arr[:4] = values.filled(7)
+    assert arr[0, 3] == 7
+    options = {"shape": (4, 5), "chunks": (4, 5), "dtype": "optional[int64]"}
+    nullable = intarsia.create(tmp_path / "s", "nullable", **options)
+    nullable.add_region(((0, 4), (0, 5)), codecs=["gzip"], data=values)
+    assert nullable[...].mask.sum() == 1
+
+
+def test_a_packing_whose_values_do_not_fit(tmp_path):
+    arr = intarsia.create(tmp_path / "s", "a", shape=(4,), chunks=(4,), dtype="float64")
+    with pytest.raises(IntarsiaError, match=r"Packing\(…, values='float64'\)"):
+        arr.add_region(((0, 4),), codecs=["gzip"], packing=intarsia.Packing("int16", scale=2))
+    packing = intarsia.Packing("int16", scale=2, values="float64", missing=(-1,))
+    arr.add_region(((0, 4),), codecs=["gzip"], packing=packing, data=[2.0, 4, 6, 8])
+    assert arr[...].tolist() == [2, 4, 6, 8]
+
+
+def test_a_replica_that_holds_other_values(arr):
+    bounds = ((0, 8), (0, 5))
+    arr.add_replica(bounds=bounds, chunks=(8, 1), codecs=["gzip"])
+    (replica,) = arr.replicas
+    replica.member[...] = replica.member[...] + 1
+    problem, *_ = intarsia.verify(arr, deep=True)
+    assert problem.advice == "drop it and make it again: arr.drop_replica(bounds), arr.add_replica(…)"
+    arr.drop_replica(bounds)
+    arr.add_replica(bounds=bounds, chunks=(8, 1), codecs=["gzip"])
+    assert not intarsia.verify(arr, deep=True)

@@ -96,3 +96,17 @@ def test_work_that_is_divided_without_a_transaction(repo):
         intarsia.open(repo, "a").fork_for(2)
     code = "with intarsia.transaction(repo) as tx: shares = tx.open(path).fork_for(4)"
     assert follow(error, code, repo=repo, path="a")["shares"]
+
+
+def test_work_that_two_workers_do(repo):
+    with intarsia.transaction(repo) as tx:
+        array = tx.open("a")
+        one, other = array.fork_for(2)
+        with pytest.raises(IntarsiaError, match=r"Write only to the selections in share\.boxes") as error:
+            one[:] = 1
+        for share in (one, other):
+            for box in share.boxes:
+                share[box] = 5
+        tx.merge(one, other)
+        assert array[...].tolist() == [5, 5, 5, 5]
+        assert error
