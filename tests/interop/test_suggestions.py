@@ -146,13 +146,16 @@ def test_bounds_in_an_array_that_is_not_there(tmp_path, plain):
 
 
 def test_a_codec_that_tensorstore_does_not_know(tmp_path):
+    tensorstore = pytest.importorskip("tensorstore")
     array = intarsia.create(tmp_path / "s", "a", shape=(8, 5), chunks=(4, 5), dtype="int64")
-    array.add_region(
-        ((0, 8), (0, 5)), codecs=[intarsia.codecs.ConditionalCodec(codecs=["gzip"])], data=VALUES
-    )
+    bounds = ((0, 8), (0, 5))
+    array.add_region(bounds, codecs=[intarsia.codecs.ConditionalCodec(codecs=["gzip"])], data=VALUES)
     with pytest.raises(IntarsiaError) as error:
         intarsia.tensorstore_spec(array)
-    bounds = ((0, 8), (0, 5))
+    (spec,) = re.findall(r"\{.*\}", str(error.value))
+    with follow(error, "intarsia.serve(array)", array=array) as server:
+        found = tensorstore.open(follow(error, spec, server=server)).result().read().result()
+    np.testing.assert_array_equal(found, VALUES)
     follow(error, "array.recode(bounds, codecs=[…])", array=array, bounds=bounds, codecs=["gzip"])
     assert intarsia.tensorstore_spec(intarsia.open(tmp_path / "s", "a"))
 
@@ -200,3 +203,14 @@ def test_references_to_what_only_intarsia_decodes(repo, tmp_path):
         intarsia.archives.to_kerchunk(repo, "", tmp_path / "references.json")
     follow(error, "intarsia.export")(intarsia.open(repo, "a"), tmp_path / "plain.zarr")
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "plain.zarr")[...], VALUES)
+
+
+def test_another_encoding_for_blocks_in_a_region(repo):
+    data, bounds = da.from_array(VALUES, chunks=(4, 5)), ((0, 8), (0, 5))
+    intarsia.store_dask(data, repo, "a", codecs=["gzip"])
+    with pytest.raises(IntarsiaError, match="Leave them out to write the data into these") as error:
+        intarsia.store_dask(data + 1, repo, "a", bounds=bounds, codecs=["zstd"])
+    intarsia.store_dask(data + 1, repo, "a", bounds=bounds)
+    with intarsia.transaction(repo) as tx:
+        follow(error, "arr.recode", arr=tx.open("a"))(bounds, codecs=["zstd"])
+    np.testing.assert_array_equal(intarsia.open(repo, "a")[...], VALUES + 1)

@@ -1,5 +1,6 @@
 """What messages about logical arrays suggest, in their own words, is done and helps."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -177,3 +178,11 @@ def test_a_replica_that_holds_other_values(arr):
     arr.drop_replica(bounds)
     arr.add_replica(bounds=bounds, chunks=(8, 1), codecs=["gzip"])
     assert not intarsia.verify(arr, deep=True)
+
+
+def test_a_member_that_is_gone(arr, tmp_path):
+    name = next(iter(arr.members))
+    shutil.rmtree(tmp_path / "s" / "a" / name)
+    with pytest.raises(IntarsiaError) as error:
+        intarsia.open(tmp_path / "s", "a")[:8]
+    assert name in str(follow(error, "intarsia.verify")(tmp_path / "s", "a"))
