@@ -153,7 +153,7 @@ def test_what_messages_name_exists():
         ("Give one: intarsia.codecs.no_such(array)", "there is no intarsia.codecs.no_such"),
         ("Create one: intarsia.create(store, path, form=…)", "takes no form="),
         ("Try arr.recodes(bounds, codecs=[…])", "there is no arr.recodes"),
-        ("Say intarsia recod STORE", "there is no command recod"),
+        ("Say intarsia rekode STORE", "there is no command rekode"),
         ("Say intarsia ingest --concatdim", "there is no option --concatdim"),
     ],
 )
