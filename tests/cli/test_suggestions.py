@@ -107,3 +107,13 @@ def test_sources_and_versions_that_are_not_there(tmp_path, repo):
     ran = run("regions", repo, "a", "--as-of", "2001-01-01")
     assert "intarsia log lists them" in ran.err
     assert "created" in succeed("log", repo)
+
+
+def test_an_archive_that_is_not_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
+    xr.Dataset({"v": (("t",), [1])}, {"t": [0]}).to_netcdf(tmp_path / "0.nc")
+    xr.open_dataset(str(tmp_path / "0.nc"), engine="intarsia", concat_dim="t").close()
+    ran = run("cache", "--clear", "nothing")
+    assert "intarsia cache lists them" in ran.err
+    key = succeed("cache").split("\n")[1].split()[0]
+    assert "1 archive removed" in succeed("cache", "--clear", key)

@@ -72,3 +72,21 @@ def test_a_plan_for_an_array_of_many_grids(tmp_path):
     code = "intarsia.codecs.with_decision(arr.members[name], plan)"
     follow(error, code, arr=arr, name=name, plan=plan)[:] = 3
     assert arr[...].tolist() == [3, 3, 3, 3]
+
+
+def test_a_pipeline_that_does_not_know_the_chunk():
+    def decide(chunk_index, codec):
+        return bool(chunk_index[0])
+
+    codec = ConditionalCodec(codecs=["zstd"], decision=decide)
+    array = created({}, codec)
+    stock = "zarr.core.codec_pipeline.BatchedCodecPipeline"
+    with zarr.config.set({"codec_pipeline.path": stock}), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("intarsia.codecs.context.COUNTERPARTS", {})
+        foreign = with_decision(zarr.open_array(array.store), decide)
+        with pytest.raises(IntarsiaError) as error:
+            foreign[:] = 1
+        code = "zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'})"
+        follow(error, code, zarr=zarr)
+        with_decision(zarr.open_array(array.store), decide)[:] = 1
+    assert intarsia.codecs.masks(array).tolist() == [0, 1]

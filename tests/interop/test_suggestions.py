@@ -214,3 +214,13 @@ def test_another_encoding_for_blocks_in_a_region(repo):
     with intarsia.transaction(repo) as tx:
         follow(error, "arr.recode", arr=tx.open("a"))(bounds, codecs=["zstd"])
     np.testing.assert_array_equal(intarsia.open(repo, "a")[...], VALUES + 1)
+
+
+def test_chunks_of_different_sizes_to_adopt(tmp_path):
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        source = zarr.create_array(tmp_path / "uneven", shape=(8, 5), chunks=[[3, 5], [5]], dtype="int64")
+        source[...] = VALUES
+        with pytest.raises(IntarsiaError) as error:
+            intarsia.adopt(tmp_path / "s", "b", source)
+        follow(error, "intarsia.convert")(source, tmp_path / "new", "b")
+    np.testing.assert_array_equal(intarsia.open(tmp_path / "new", "b")[...], VALUES)

@@ -110,3 +110,42 @@ def test_work_that_two_workers_do(repo):
         tx.merge(one, other)
         assert array[...].tolist() == [5, 5, 5, 5]
         assert error
+
+
+def test_work_that_was_divided_too_early(repo):
+    with intarsia.transaction(repo) as tx:
+        array = tx.open("a")
+        early = array.fork_for(1)
+        array[:2] = 1
+        share = early[0]
+        for box in share.boxes:
+            share[box] = 5
+        with pytest.raises(IntarsiaError) as error:
+            tx.merge(*early)
+        (again,) = follow(error, "array.fork_for(n)", array=array, n=1)
+        again[again.boxes[0]] = 7
+        array.recode(((0, 2),), codecs=["zstd"])
+        with pytest.raises(IntarsiaError, match="Change the layout first, then divide the work") as error:
+            tx.merge(again)
+        shares = follow(error, "array.fork_for(n)", array=array, n=2)
+        for share in shares:
+            for box in share.boxes:
+                share[box] = 5
+        tx.merge(*shares)
+    assert intarsia.open(repo, "a")[...].tolist() == [5] * 4
+
+
+def test_chunks_that_two_workers_wrote(repo):
+    with intarsia.transaction(repo) as tx:
+        array = tx.open("a")
+        workers = [array.fork_for(1)[0] for _ in range(2)]
+        for share in workers:
+            share[share.boxes[0]] = 5
+        with pytest.raises(IntarsiaError) as error:
+            tx.merge(*workers)
+        shares = follow(error, "array.fork_for(n)", array=array, n=2)
+        for number, share in enumerate(shares):
+            for box in share.boxes:
+                share[box] = number
+        tx.merge(*shares)
+    assert intarsia.open(repo, "a")[...].tolist() == [0, 0, 1, 1]
