@@ -1,6 +1,5 @@
 """Processes that write, read and die, and the work they do: what the tests of slotted shards share."""
 
-import multiprocessing
 import os
 import random
 import traceback
@@ -12,10 +11,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec
 
 import intarsia
 from intarsia.shards.handle import ShardedArray
-
-# A server that has everything imported forks the workers: real processes, without a second of imports each.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tests.shards.fleet"])
+from tests.versions.processes import CONTEXT as processes
 
 CHECKED = (BytesCodec(), Crc32cCodec())
 BARE = (BytesCodec(),)

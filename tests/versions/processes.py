@@ -4,7 +4,8 @@ import contextlib
 import multiprocessing
 import traceback
 
-# Icechunk starts threads when it is imported, which a fork would lose; the rest may be there already.
+# The one that all tests share: a process has one fork server, whatever contexts it makes. Icechunk starts threads
+# when it is imported, which a fork would lose; the rest may be there already.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["numpy", "zarr", "zarr_indexing"])
 
