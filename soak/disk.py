@@ -1,14 +1,16 @@
-"""Disks that are full, fail or lose their power: at every system call, for everything that changes files.
+"""Disks that are full, fail, turn read-only or lose their power: at every system call that changes or reads files.
 
 What is on the disk afterwards is the old state or the new one, never a third; and the change can be made
-again.
+again. What is read is right, or there is an error.
 """
 
 import errno
 import shutil
 
 import numpy as np
+import xarray as xr
 import zarr
+from tests.archives.files import GRID, netcdf
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 import intarsia
@@ -17,7 +19,8 @@ from soak import shim
 from soak.damage.chunks import quiet
 from soak.target import Target, Wrong
 
-ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+READ_ERRORS = (errno.EIO, errno.EACCES, errno.ESTALE)
 CHECKED = (BytesCodec(), Crc32cCodec())
 COLUMNS = 300
 
@@ -34,6 +37,10 @@ class PlainStore:
 
     def state(self, place):
         return intarsia.open(str(place), "a")[:, 0].tolist()
+
+    def reads(self, place):
+        """Ways to look at it."""
+        yield lambda: self.state(place)
 
     old, new = [1, 1], [1, 1, 2, 2]
 
@@ -53,8 +60,38 @@ class Repository(PlainStore):
     def state(self, place):
         return intarsia.open(intarsia.open_repository(place / "r"), "a")[:, 0].tolist()
 
+    def reads(self, place):
+        yield lambda: self.state(place)
+        yield lambda: intarsia.history(place / "r", "a")
+        yield lambda: intarsia.explain(intarsia.open(place / "r", "a"))
+        yield lambda: xr.open_dataset(place / "r", engine="intarsia")["a"].values.tolist()
 
-class Slots:
+
+class Archive(Repository):
+    """A repository that refers to files: one more is ingested."""
+
+    old, new = ([1], [1]), ([1, 2], [1, 2])
+
+    def make(self, place):
+        for day in (1, 2):
+            netcdf(place / f"{day}.nc", day, values=np.full((1, *GRID), day), version="NETCDF3_CLASSIC")
+        intarsia.ingest(place / "1.nc", place / "r", concat_dim="time")
+
+    def change(self, place):
+        intarsia.ingest(place / "2.nc", place / "r", concat_dim="time")
+
+    def state(self, place):
+        repo = intarsia.open_repository(place / "r", authorize=True)
+        return intarsia.reader(repo, "time")[...].tolist(), intarsia.open(repo, "sst")[:, 0, 0].tolist()
+
+    def reads(self, place):
+        yield lambda: self.state(place)
+        yield lambda: intarsia.archives.sources(place / "r", check=False)
+        yield lambda: intarsia.archives.to_kerchunk(place / "r", "", place / "k.json", authorize=True)
+        yield lambda: xr.open_dataset(place / "r", engine="intarsia", authorize=True)["sst"].values.tolist()
+
+
+class Slots(PlainStore):
     """A shard with slots: one chunk is written anew."""
 
     old, new = [1, 1, 1, 1], [1, 5, 1, 1]
@@ -115,6 +152,7 @@ class Report(PlainStore):
 THINGS = {
     "a plain store": PlainStore,
     "a local repository": Repository,
+    "an archive of files": Archive,
     "slots of a shard": Slots,
     "a compaction": Compaction,
     "a report": Report,
@@ -176,8 +214,7 @@ def failing(thing):
             found = disk.look(disk.place, how)
             if raised is None and found != disk.thing.new:
                 raise Wrong(f"{how}: it was acknowledged, and is not there")
-            if raised is not None and not isinstance(raised, OSError | IntarsiaError):
-                raise Wrong(f"{how}: {type(raised).__name__}: {raised}") from raised
+            check_error(raised, how)
             if found != disk.thing.new:
                 disk.thing.change(disk.place)
                 if disk.thing.state(disk.place) != disk.thing.new:
@@ -187,6 +224,54 @@ def failing(thing):
         return case
 
     return prepare
+
+
+def failing_reads(thing):
+    """A call that reads fails, or gives half, while it is looked at or changed."""
+
+    @quiet
+    def prepare(folder, _seed):
+        disk = Disk(thing, folder)
+        works = [*disk.thing.reads(disk.place), lambda: disk.thing.change(disk.place)]
+        right = [work() for work in works]
+        disk.renew()
+        calls = [disk.shim.count_reads(work) for work in works]
+        disk.renew()
+
+        def case(number, rng):
+            which, found = number % len(works), []
+            changes = which == len(works) - 1
+            fatal = number // len(works) % (calls[which] + 8) + 1
+            error, lasting, shorten = rng.choice(READ_ERRORS), rng.random() < 0.5, rng.random() < 0.25
+            how = f"work {which}, read {fatal} of {calls[which]}, {errno.errorcode[error]}"
+            how += ", from then on" * lasting + ", half of a read" * shorten
+            raised, reached = disk.shim.failing(
+                lambda: found.append(works[which]()), fatal, error, lasting=lasting, shorten=shorten, reading=1
+            )
+            check_error(raised, how)
+            if found and not changes and found[0] != right[which]:
+                raise Wrong(f"{how}: {found[0]} instead of {right[which]}")
+            after = disk.look(disk.place, how)
+            if after == disk.thing.old != disk.thing.new and changes and raised is None:
+                raise Wrong(f"{how}: it was acknowledged, and is not there")
+            if changes and after != disk.thing.new:
+                works[which]()
+                if (after := disk.thing.state(disk.place)) != disk.thing.new:
+                    raise Wrong(f"{how}: it cannot be made again: {after}")
+            if changes:
+                disk.renew()
+            elif after != disk.thing.old:
+                raise Wrong(f"{how}: reading changed it to {after}")
+            return "not reached" if not reached else "right" if raised is None else "refused"
+
+        return case
+
+    return prepare
+
+
+def check_error(raised, how):
+    if raised is not None and not isinstance(raised, OSError | IntarsiaError):
+        raise Wrong(f"{how}: {type(raised).__name__}: {raised}") from raised
 
 
 def losing_power(thing, *, unsynced_lost):
@@ -227,6 +312,11 @@ TARGETS = [
     *(
         Target("disk", f"calls that fail: {name}", failing(thing), share=3, **COMMON)
         for name, thing in THINGS.items()
+    ),
+    *(
+        Target("disk", f"reads that fail: {name}", failing_reads(thing), share=3, **COMMON)
+        for name, thing in THINGS.items()
+        if name != "a report"
     ),
     *(
         Target("disk", f"power cuts: {name}", losing_power(thing, unsynced_lost=False), **COMMON)

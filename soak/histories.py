@@ -1,13 +1,15 @@
 """Histories: processes that change one array in every way there is, and read it, all at the same time.
 
 They append, write, recode, rewrite, resize, drop, restore, consolidate, vacuum, replicate, maintain, expire
-and ingest, on local disk and on S3 behind a proxy that loses and garbles, while they are killed and stopped.
-A model judges what they saw.
+and ingest, on local disk and on S3 behind a proxy that loses and garbles, while they are killed and stopped,
+and on local disk while the clock of all of them jumps. A model judges what they saw.
 """
 
 import contextlib
 import datetime
+import random
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tests import servers
 from tests.versions.places import Place
 
 import intarsia
+from soak import shim
 from soak.crew import COLUMNS, DATASET, Pool, WriterPool, seen
 from soak.faulty_proxy import FaultyProxy
 from soak.linear import UNKNOWN, Operation, UndecidedError, explained
@@ -63,19 +66,62 @@ def judge_files(crew, repo):
         raise Wrong(f"nobody ingested {sorted(more)}")
 
 
+FORWARDS, BACK = (1, 3, 20), (1, 5, 60, 100_000)
+FAR = (3_600, 3 * 86_400, 400 * 86_400)
+"""Seconds by which clocks jump. Icechunk refuses commits by a clock that is minutes from that of the storage, but not
+that versions are forgotten; after that it refuses everything by clocks that are right, until the time has come."""
+
+
+class Clock:
+    """Moves the clock of all processes, again and again; in the end it is ahead of all that it ever said."""
+
+    def __init__(self, folder, rng):
+        self._shim, self._rng, self._end = shim.Shim(folder), rng, threading.Event()
+        self.jumps = self._steady = self._furthest = 0
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        while not self._end.wait(self._rng.uniform(0, 0.5)):
+            self.jumps += 1
+            kind = self._rng.random()
+            if kind < 0.6:
+                self._steady += self._rng.choice(FORWARDS)
+                self._set(self._steady)
+            else:
+                self._set(
+                    self._steady - self._rng.choice(BACK) if kind < 0.95 else self._steady + self._rng.choice(FAR)
+                )
+        self._set(self._furthest + 1)
+
+    def _set(self, seconds):
+        self._furthest = max(self._furthest, seconds)
+        self._shim.set_clock(seconds)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self._thread.join()
+
+
 class Histories:
     """One case: one array, its processes, its kills; then all is judged."""
 
     def __init__(self, folder, kind):
         self._folder, self._kind, self._pool = folder, kind, Pool()
+        self._jumps = kind == "jumping"
         self._stack = contextlib.ExitStack()
         self._server = None
-        if kind != "local":
+        if kind not in ("local", "jumping"):
             made = tempfile.mkdtemp(dir=folder)
             self._server = self._stack.enter_context(getattr(servers, kind)(made))
 
     def __call__(self, number, rng):
         place, proxy = self._place(number, rng)
+        if self._jumps:
+            shim.Shim(self._folder).set_clock(0)
         direct = place if proxy is None else Place(place.location, self._server.options)
         repo = direct.open(create=True)
         with intarsia.transaction(repo, message="create") as tx:
@@ -85,7 +131,9 @@ class Histories:
         with tempfile.TemporaryDirectory(dir=self._folder) as files:
             ingesting = Path(files) if rng.random() < 0.2 else None
             crew = WriterPool(self._pool, place, f"{number}", ingesting)
-            crew.run(rng, rng.choice((4, 4, 6, 8, 16)), kills=rng.choice((2, 3, 4)))
+            clock = Clock(self._folder, random.Random(rng.random())) if self._jumps else contextlib.nullcontext()
+            with clock:
+                crew.run(rng, rng.choice((4, 4, 6, 8, 16)), kills=rng.choice((2, 3, 4)))
             if rng.random() < 0.3:  # nobody writes now: all old versions may go
                 intarsia.vacuum(direct.open(), forget_before=datetime.timedelta(0), force=True)
             crew.run(rng, 4, kills=1)
@@ -101,7 +149,7 @@ class Histories:
         intarsia.vacuum(repo, forget_before=datetime.timedelta(0), force=True)
         if (final := seen(direct.open())) != before:
             raise Wrong(f"collecting changed {before} to {final}")
-        return self._told(crew, verdict, proxy)
+        return self._told(crew, verdict, proxy) | {"jumps of clocks": clock.jumps if self._jumps else 0}
 
     @staticmethod
     def _told(crew, verdict, proxy):
@@ -119,7 +167,7 @@ class Histories:
         }
 
     def _place(self, number, rng):
-        if self._kind == "local":
+        if self._server is None:
             return Place(str(self._folder / f"r{number}-{time.monotonic_ns()}")), None
         proxy = FaultyProxy(self._server.port, rng.random(), share=rng.choice((0.0, 0.01, 0.03)))
         options = {**self._server.options, "endpoint_url": f"http://127.0.0.1:{proxy.port}"}
@@ -139,6 +187,17 @@ def of(kind):
 
 TARGETS = [
     Target("histories", "local disk", of("local"), share=3, patience=900, memory=None, stretch=50),
+    Target(
+        "histories",
+        "local disk, clocks that jump",
+        of("jumping"),
+        share=1,
+        patience=900,
+        memory=None,
+        stretch=20,
+        environment=shim.environment,
+        needs=shim.missing,
+    ),
     Target(
         "histories",
         "S3 (moto) behind a faulty proxy",

@@ -1,6 +1,8 @@
-/* Loaded before all other libraries: system calls that change files below a folder fail at a chosen moment, or are
- * recorded. It is told what to do through a file that both sides have mapped into memory. */
+/* Loaded before all other libraries: system calls that change files below a folder, or those that read them, fail at a
+ * chosen moment, or are recorded; and the clock may be wrong. It is told what to do through a file that both sides have
+ * mapped into memory. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,11 +15,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
-struct control { int32_t armed, calls, fatal, error, lasting, recording, shorten, hits; char root[PATH_MAX], log[PATH_MAX]; };
+struct control { int32_t armed, calls, fatal, error, lasting, recording, shorten, hits, reading, ahead; char root[PATH_MAX], log[PATH_MAX]; };
 static struct control *control;
 static int log_fd = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -48,8 +52,9 @@ static int ours_fd(int fd, char *path) {
     path[length] = 0;
     return ours(path);
 }
-/* Whether the call fails; `errno` says why. -2: it writes half of what it should. */
-static int fate(void) {
+/* Whether the call fails; `errno` says why. -2: it writes or reads half of what it should. */
+static int fate_of(int reads) {
+    if (reads != control->reading) return 0;
     int32_t call = __sync_add_and_fetch(&control->calls, 1);
     if (!control->fatal || call < control->fatal || (call > control->fatal && !control->lasting)) return 0;
     __sync_add_and_fetch(&control->hits, 1);
@@ -57,6 +62,7 @@ static int fate(void) {
     errno = control->error;
     return -1;
 }
+static int fate(void) { return fate_of(0); }
 static void put(const void *data, size_t length) {
     const char *from = data;
     while (length) {
@@ -133,6 +139,7 @@ static int opened(int folder, const char *path, int flags, mode_t mode) {
     if (!plain) plain = dlsym(RTLD_NEXT, "openat");
     int matters = ARMED && (flags & (O_CREAT | O_TRUNC)) && ours(path);
     if (matters && fate()) { if (!errno) errno = EIO; return -1; }
+    if (ARMED && control->reading && !matters && ours(path) && fate_of(1)) return errno = control->error, -1;
     int fd = plain(folder, path, flags, mode);
     if (matters && fd >= 0) record(CREATE, path, 0, (flags & O_TRUNC) != 0, 0, 0, 0);
     return fd;
@@ -179,3 +186,56 @@ int posix_fallocate(int fd, off_t offset, off_t length) { PLAIN(posix_fallocate)
     if (matters && !done && offset + length > before.st_size) record(TRUNCATE, path, 0, offset + length, 0, 0, 0);
     return done; }
 int posix_fallocate64(int fd, off64_t offset, off64_t length) { return posix_fallocate(fd, offset, length); }
+
+/* Reading. */
+static ssize_t got(int fd, const struct iovec *parts, int count, off_t offset, int positioned, int flags) {
+    static ssize_t (*plain)(int, const struct iovec *, int);
+    static ssize_t (*plain_at)(int, const struct iovec *, int, off_t, int);
+    if (!plain) { plain_at = dlsym(RTLD_NEXT, "preadv2"); plain = dlsym(RTLD_NEXT, "readv"); }
+    char path[PATH_MAX];
+    struct iovec half;
+    if (ARMED && control->reading && ours_fd(fd, path)) {
+        int end = fate_of(1);
+        if (end == -1) return -1;
+        if (end == -2 && count) {
+            half.iov_base = parts[0].iov_base; half.iov_len = parts[0].iov_len / 2;
+            if (half.iov_len) { parts = &half; count = 1; }
+        }
+    }
+    return positioned ? plain_at(fd, parts, count, offset, flags) : plain(fd, parts, count);
+}
+#define PART struct iovec part = {data, length}
+ssize_t read(int fd, void *data, size_t length) { PLAIN(read); if (!ARMED) return plain(fd, data, length);
+    PART; return got(fd, &part, 1, 0, 0, 0); }
+ssize_t pread(int fd, void *data, size_t length, off_t offset) { PLAIN(pread); if (!ARMED) return plain(fd, data, length, offset);
+    PART; return got(fd, &part, 1, offset, 1, 0); }
+ssize_t pread64(int fd, void *data, size_t length, off64_t offset) { return pread(fd, data, length, offset); }
+ssize_t readv(int fd, const struct iovec *parts, int count) { return got(fd, parts, count, 0, 0, 0); }
+ssize_t preadv(int fd, const struct iovec *parts, int count, off_t offset) { return got(fd, parts, count, offset, 1, 0); }
+ssize_t preadv64(int fd, const struct iovec *parts, int count, off64_t offset) { return got(fd, parts, count, offset, 1, 0); }
+ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t offset, int flags) { return got(fd, parts, count, offset, 1, flags); }
+ssize_t preadv64v2(int fd, const struct iovec *parts, int count, off64_t offset, int flags) { return got(fd, parts, count, offset, 1, flags); }
+
+static int hidden(const char *path) { return ARMED && control->reading && ours(path) && fate_of(1) ? (errno = control->error, 1) : 0; }
+int stat(const char *path, struct stat *found) { PLAIN(stat); return hidden(path) ? -1 : plain(path, found); }
+int lstat(const char *path, struct stat *found) { PLAIN(lstat); return hidden(path) ? -1 : plain(path, found); }
+int stat64(const char *path, struct stat64 *found) { PLAIN(stat64); return hidden(path) ? -1 : plain(path, found); }
+int lstat64(const char *path, struct stat64 *found) { PLAIN(lstat64); return hidden(path) ? -1 : plain(path, found); }
+int fstatat(int folder, const char *path, struct stat *found, int flags) { PLAIN(fstatat); return hidden(path) ? -1 : plain(folder, path, found, flags); }
+int statx(int folder, const char *path, int flags, unsigned mask, struct statx *found) { PLAIN(statx);
+    return hidden(path) ? -1 : plain(folder, path, flags, mask, found); }
+DIR *opendir(const char *path) { PLAIN(opendir); return hidden(path) ? 0 : plain(path); }
+
+/* The clock, armed or not. */
+int clock_gettime(clockid_t clock, struct timespec *now) { PLAIN(clock_gettime);
+    int done = plain(clock, now);
+    if (!done && control && clock == CLOCK_REALTIME) now->tv_sec += control->ahead;
+    return done; }
+int gettimeofday(struct timeval *now, void *zone) { PLAIN(gettimeofday);
+    int done = plain(now, zone);
+    if (!done && control) now->tv_sec += control->ahead;
+    return done; }
+time_t time(time_t *place) {
+    struct timespec now; clock_gettime(CLOCK_REALTIME, &now);
+    if (place) *place = now.tv_sec;
+    return now.tv_sec; }

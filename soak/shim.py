@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("shim.c")
-FIELDS = ("armed", "calls", "fatal", "error", "lasting", "recording", "shorten", "hits")
+FIELDS = ("armed", "calls", "fatal", "error", "lasting", "recording", "shorten", "hits", "reading")
 PATH_MAX = 4096
 CREATE, WRITE, RENAME, LINK, UNLINK, SYNC, TRUNCATE, MKDIR = range(1, 9)
 
@@ -20,7 +20,7 @@ class Control(ctypes.Structure):
     """As in shim.c."""
 
     _fields_ = (
-        *((name, ctypes.c_int32) for name in FIELDS),
+        *((name, ctypes.c_int32) for name in (*FIELDS, "ahead")),
         ("root", ctypes.c_char * PATH_MAX),
         ("log", ctypes.c_char * PATH_MAX),
     )
@@ -68,9 +68,17 @@ class Shim:
             setattr(self._control, name, fields.get(name, 0))
         self._control.armed = 1
 
-    def failing(self, function, fatal, error, *, lasting=False, shorten=False):
-        """Call a function in which a call fails; gives what it raised, and whether that call was reached."""
-        self._arm(fatal=fatal, error=error, lasting=lasting, shorten=shorten)
+    def set_clock(self, seconds):
+        """Let all processes that loaded it have a clock that is ahead, or behind if negative."""
+        self._control.ahead = seconds
+
+    def failing(self, function, fatal, error, **how):
+        """Call a function in which a call fails; gives what it raised, and whether that call was reached.
+
+        The call is the `fatal`-th one that changes files, or reads them if `reading`; so are all after it if
+        `lasting`, and it does half of its work if `shorten`.
+        """
+        self._arm(fatal=fatal, error=error, **how)
         try:
             function()
         except Exception as raised:
@@ -79,6 +87,15 @@ class Shim:
             return None, bool(self._control.hits)
         finally:
             self._control.armed = 0
+
+    def count_reads(self, function):
+        """Call a function; gives how often it read below the folder."""
+        self._arm(reading=1)
+        try:
+            function()
+        finally:
+            self._control.armed = 0
+        return self._control.calls
 
     def recorded(self, function, log):
         """Call a function; gives all that it did to files."""

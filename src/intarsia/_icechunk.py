@@ -18,12 +18,14 @@ pickled is the session, which is locked for reading.
 """
 
 import asyncio
+import atexit
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -39,6 +41,35 @@ from intarsia._compat import native_store
 
 type Kind = bool
 LISTING, WRITING = False, True
+
+EXIT_SECONDS, EXIT_TICK = 0.5, 0.001
+"""How long the end of the interpreter waits for threads of Icechunk at most, and at least."""
+
+
+@atexit.register
+def _wait_for_threads() -> None:
+    """Let Icechunk's threads return from calls whose answers Python already has.
+
+    They need Python's lock once more, to release what they hold. If the interpreter shuts down meanwhile,
+    Python ends such a thread in the middle of Rust, and the process dies of a segmentation fault. Icechunk
+    offers no way to wait for them; so this waits until none of them is running, as Linux tells.
+    """
+    deadline = time.monotonic() + EXIT_SECONDS
+    while True:
+        time.sleep(EXIT_TICK)  # without Python's lock
+        if not _has_running_threads() or time.monotonic() > deadline:
+            return
+
+
+def _has_running_threads() -> bool:
+    """Whether a thread of Icechunk's runtime is at work; False where that cannot be told."""
+    with suppress(OSError):
+        for thread in Path("/proc/self/task").iterdir():
+            with suppress(FileNotFoundError):  # it has ended
+                name, _, rest = (thread / "stat").read_text().partition("(")[2].rpartition(") ")
+                if name == "tokio-rt-worker" and rest.startswith("R"):
+                    return True
+    return False
 
 
 class _Turn:

@@ -73,7 +73,7 @@ from intarsia.logical.hierarchy import joined_path
 from intarsia.progress import Progress, silent
 from intarsia.versions.authorization import reopen_without_cache, with_containers
 from intarsia.versions.commit import Commit, commit_with_retries
-from intarsia.versions.repository import check_name, open_repository
+from intarsia.versions.repository import check_name, explain_errors, open_repository
 
 
 def ingest(
@@ -437,8 +437,9 @@ class Ingestion:
         There is at least one batch, which may be empty. It has at most `limit` files, or the default number.
         """
         repo = self.open()
-        session = None if repo is None else repo.readonly_session(self.branch)
-        streams = [(part, *part.begin(session)) for part in self.parts]
+        with explain_errors(repo):
+            session = None if repo is None else repo.readonly_session(self.branch)
+            streams = [(part, *part.begin(session)) for part in self.parts]
         new = [url for url in self.urls if any(url in fresh for _, fresh, _ in streams)]
         steps = len(new) + 1  # parsing every file, and the commit
         progress(0, steps)
@@ -460,10 +461,11 @@ class Ingestion:
         """What a commit would do; nothing is written."""
         for _ in batches:  # there is only one
             repo = self.open()
-            session = None if repo is None else repo.readonly_session(self.branch)
-            for part in self.parts:
-                part.make_plan(Dataset() if session is None else Dataset.read(session.store, part.group))
-                part.planned.note_what_gdal_cannot_read()
+            with explain_errors(repo):
+                session = None if repo is None else repo.readonly_session(self.branch)
+                for part in self.parts:
+                    part.make_plan(Dataset() if session is None else Dataset.read(session.store, part.group))
+                    part.planned.note_what_gdal_cannot_read()
             self._end_batch()
         return self._report(None)
 

@@ -22,6 +22,7 @@ from intarsia.logical.hierarchy import is_logical, open_group
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import open as open_array
 from intarsia.manifest.box import Box
+from intarsia.versions.repository import explain_errors
 from intarsia.versions.version import Version, resolve_store
 
 if TYPE_CHECKING:
@@ -174,10 +175,11 @@ def sources(
     >>> file.url.endswith("/2.h5"), file.state, [chunk.bounds for chunk in file.chunks]
     (True, 'present', [((2, 3), (2, 4))])
     """
-    store = resolve_store(store, Version(branch, tag, snapshot_id, as_of)).store
+    resolved = resolve_store(store, Version(branch, tag, snapshot_id, as_of))
     path = path.strip("/")
-    array, parent = _array_at(store, path)
-    ledger = read_ledger(dataset_group(store, parent))
+    with explain_errors(resolved.repo):
+        array, parent = _array_at(resolved.store, path)
+        ledger = read_ledger(dataset_group(resolved.store, parent))
     if not ledger.locations:
         raise IngestError(f"{path or '/'} was not ingested: no source files are known")
     selection = _Selection.of(ledger, array, at)

@@ -50,6 +50,7 @@ from intarsia.manifest.box import Box
 from intarsia.manifest.data_types import allocate
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, convention
 from intarsia.parallel import check_travels
+from intarsia.versions.repository import explain_errors
 from intarsia.versions.version import LATEST, Version, resolve_store
 
 METADATA = "zarr.json"
@@ -115,13 +116,15 @@ def view_store(
 ) -> ViewStore:
     """The store of a view, with what is at `path` as its root."""
     parsed = None if codecs is None else tuple(parse_codec(codec) for codec in codecs)
-    store = resolve_store(source.group if isinstance(source, LogicalArray) else source, version).store
+    resolved = resolve_store(source.group if isinstance(source, LogicalArray) else source, version)
+    store = resolved.store
     inside = path.strip("/")
     if isinstance(store, zarr.Group):
         inside = f"{store.path}/{inside}".strip("/")
         store = safe_store(store.store_path.store)
     try:
-        node = zarr.open(store, path=inside or None, mode="r", zarr_format=3)
+        with explain_errors(resolved.repo):
+            node = zarr.open(store, path=inside or None, mode="r", zarr_format=3)
     except FileNotFoundError as error:
         raise NotLogicalArrayError(
             f"there is neither an array nor a group at {path or '/'!r}: {one_line(error)}"

@@ -107,7 +107,8 @@ def open_repository(
             raise TypeError("a repository that is already open takes no options; use its reopen method")
         with suppress(RepositoryError, icechunk.IcechunkError):
             directory_of(store)  # the sooner it is looked up, the likelier a relative path still leads there
-        return authorized_handle(with_current_containers(store), authorize, settings)
+        with explain_errors(store):
+            return authorized_handle(with_current_containers(store), authorize, settings)
     if not isinstance(store, str | os.PathLike):
         raise TypeError(
             f"a {type(store).__name__} is not a repository: give a path, a URL or an open one.\n"
@@ -119,7 +120,8 @@ def open_repository(
         shared = _shared_by(store)
         own = settings if shared else {}  # a place on this machine has no options: they are for the sources
         repo = open_repository(store, create=create, config=config, storage_options=own)
-        return authorized_handle(repo, authorize, settings, shared)
+        with explain_errors(repo):
+            return authorized_handle(repo, authorize, settings, shared)
     if create:
         check_name(store)
     text = os.fspath(store)
@@ -407,11 +409,14 @@ def translate_error(error: icechunk.IcechunkError, repo: icechunk.Repository | s
 
 
 @contextmanager
-def explain_errors(repo: icechunk.Repository | str) -> Iterator[None]:
-    """Turn Icechunk's errors about a repository, or a place of this name, into ours.
+def explain_errors(repo: icechunk.Repository | str | None) -> Iterator[None]:
+    """Turn Icechunk's errors about a repository, or a place of this name, into ours; None if there is none.
 
     Conflicts are not: they are handled separately.
     """
+    if repo is None:
+        yield
+        return
     try:
         yield
     except icechunk.ConflictError:

@@ -211,7 +211,8 @@ def reader(
     [[6, 10], [12, 16]]
     """
     opened = resolve_store(store, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
-    return logical.reader(opened.store, path)
+    with explain_errors(opened.repo):
+        return logical.reader(opened.store, path)
 
 
 def as_repository(

@@ -31,6 +31,7 @@ from intarsia.errors import UnreachableMembersError
 from intarsia.extras import import_extra
 from intarsia.manifest.box import chunk_grid
 from intarsia.versions.authorization import Allowed
+from intarsia.versions.repository import explain_errors
 from intarsia.versions.version import Version, resolve_store
 
 
@@ -89,10 +90,12 @@ def to_kerchunk(
     /sst-time0-2.json {'time': (0, 2)} 4
     /sst-time2-3.json {'time': (2, 3)} 2
     """
-    store = resolve_store(store, Version(branch, tag, snapshot_id), authorize, storage_options).store
-    dataset = Dataset.read(store, path.strip("/"))
+    resolved = resolve_store(store, Version(branch, tag, snapshot_id), authorize, storage_options)
+    with explain_errors(resolved.repo):
+        dataset = Dataset.read(resolved.store, path.strip("/"))
+        parts = list(uniform_parts(dataset, path))
     sets = []
-    for part in uniform_parts(dataset, path):
+    for part in parts:
         place = f"-{part.name}" if part.name else ""
         target = Path(file).with_name(f"{Path(file).stem}{place}{Path(file).suffix}")
         refs: dict[str, Any] = {".zgroup": '{"zarr_format": 2}', ".zattrs": json.dumps(dataset.group_attrs)}

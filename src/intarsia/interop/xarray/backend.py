@@ -28,7 +28,7 @@ from intarsia.logical.logical_array_handle import LogicalArrayHandle
 from intarsia.nullable.without_nulls import NullsChoice
 from intarsia.parallel import check_travels, snapshot_of
 from intarsia.versions.authorization import Allowed
-from intarsia.versions.repository import is_repository
+from intarsia.versions.repository import explain_errors, is_repository
 from intarsia.versions.version import Version, resolve_store
 
 
@@ -212,9 +212,11 @@ def _group(
     """The group at a path, for reading, in anything that people pass to xarray."""
     if isinstance(source, LogicalArray) and not path and not (authorize or storage_options):
         return source.group
-    store = resolve_store(source, version, authorize, storage_options).store
+    resolved = resolve_store(source, version, authorize, storage_options)
+    store = resolved.store
     try:
-        return open_group(store, (path or "").strip("/"), "r", formats=(3, 2))
+        with explain_errors(resolved.repo):
+            return open_group(store, (path or "").strip("/"), "r", formats=(3, 2))
     except (FileNotFoundError, ContainsArrayError) as error:
         what = f"there is no Zarr group at {path or '/'!r} of {place_text(store)}"
         kind = MissingGroupError if isinstance(error, FileNotFoundError) else NotLogicalArrayError
