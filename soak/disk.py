@@ -1,4 +1,4 @@
-"""Disks that are full, fail, turn read-only or lose their power: at every system call that changes or reads files.
+"""Disks that are full, fail, turn read-only or lose power: at every system call that changes or reads files.
 
 What is on the disk afterwards is the old state or the new one, never a third; and the change can be made
 again. What is read is right, or there is an error.
@@ -246,7 +246,12 @@ def failing_reads(thing):
             how = f"work {which}, read {fatal} of {calls[which]}, {errno.errorcode[error]}"
             how += ", from then on" * lasting + ", half of a read" * shorten
             raised, reached = disk.shim.failing(
-                lambda: found.append(works[which]()), fatal, error, lasting=lasting, shorten=shorten, reading=1
+                lambda: found.append(works[which]()),
+                fatal,
+                error,
+                lasting=lasting,
+                shorten=shorten,
+                reading=1,
             )
             check_error(raised, how)
             if found and not changes and found[0] != right[which]:

@@ -1,4 +1,4 @@
-"""A proxy in front of an S3 server that drops, delays, cuts off, answers 500 and 503 and lists what was, by chance."""
+"""A proxy in front of an S3 server that drops, delays, cuts off, answers 500 or 503 and lists old names."""
 
 import contextlib
 import random

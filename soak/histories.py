@@ -68,8 +68,11 @@ def judge_files(crew, repo):
 
 FORWARDS, BACK = (1, 3, 20), (1, 5, 60, 100_000)
 FAR = (3_600, 3 * 86_400, 400 * 86_400)
-"""Seconds by which clocks jump. Icechunk refuses commits by a clock that is minutes from that of the storage, but not
-that versions are forgotten; after that it refuses everything by clocks that are right, until the time has come."""
+"""Seconds by which clocks jump.
+
+Icechunk refuses commits by a clock that is minutes from that of the storage, but not that versions are
+forgotten; after that it refuses everything by clocks that are right, until the time has come.
+"""
 
 
 class Clock:
@@ -89,7 +92,9 @@ class Clock:
                 self._set(self._steady)
             else:
                 self._set(
-                    self._steady - self._rng.choice(BACK) if kind < 0.95 else self._steady + self._rng.choice(FAR)
+                    self._steady - self._rng.choice(BACK)
+                    if kind < 0.95
+                    else self._steady + self._rng.choice(FAR)
                 )
         self._set(self._furthest + 1)
 
@@ -131,7 +136,9 @@ class Histories:
         with tempfile.TemporaryDirectory(dir=self._folder) as files:
             ingesting = Path(files) if rng.random() < 0.2 else None
             crew = WriterPool(self._pool, place, f"{number}", ingesting)
-            clock = Clock(self._folder, random.Random(rng.random())) if self._jumps else contextlib.nullcontext()
+            clock = (
+                Clock(self._folder, random.Random(rng.random())) if self._jumps else contextlib.nullcontext()
+            )
             with clock:
                 crew.run(rng, rng.choice((4, 4, 6, 8, 16)), kills=rng.choice((2, 3, 4)))
             if rng.random() < 0.3:  # nobody writes now: all old versions may go

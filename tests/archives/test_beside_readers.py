@@ -1,4 +1,4 @@
-"""`relocate`, `remove` and `replace` beside readers in threads and processes: each sees one version, or an error."""
+"""`relocate`, `remove` and `replace` beside readers in threads and processes: one version, or an error."""
 
 import os
 import random
@@ -35,7 +35,8 @@ def look(repo, by_xarray):
             session = intarsia.open_repository(repo, authorize=True).readonly_session("main")
             days, values = intarsia.reader(session, "time")[...], intarsia.open(session, "sst")[...]
     except intarsia.errors.ReadError as error:  # a file of this version was replaced meanwhile
-        assert ".nc" in str(error), error
+        if ".nc" not in str(error):
+            raise
         return False
     assert len(days) == len(set(days.tolist())) == len(values)
     assert (values == values[:, :1, :1]).all(), "half of a file"
@@ -66,7 +67,9 @@ def change(rng, tmp_path, at, number):
         remove(tmp_path / "r", tmp_path / at / f"{day}.nc")
     else:
         write_day(tmp_path / at, day, number)
-    report = intarsia.ingest(tmp_path / at / f"{day}.nc", tmp_path / "r", concat_dim="time", replace=kind == "replace")
+    report = intarsia.ingest(
+        tmp_path / at / f"{day}.nc", tmp_path / "r", concat_dim="time", replace=kind == "replace"
+    )
     assert report.summary == ("1 added" if kind == "remove" else "1 replaced")
     return kind, at
 
@@ -105,8 +108,8 @@ def test_readers_see_one_version_of_an_archive_that_changes(changes, tmp_path):
             thread.join(120)
             assert not thread.is_alive()
     assert not failures, failures[0]
-    print(f"{kinds.count('relocate')} relocations, {kinds.count('remove')} removals, {kinds.count('replace')} "
-          f"replacements; {sum(c[0] for c in counts)} reads, {sum(c[1] for c in counts)} of them answered")  # fmt: skip
-    assert sum(answered for _, answered in counts)
+    reads, answered = (sum(each) for each in zip(*counts, strict=True))
+    print({kind: kinds.count(kind) for kind in set(kinds)}, f"{reads} reads, {answered} of them answered")
+    assert answered
     assert look(tmp_path / "r", by_xarray=False)
     assert intarsia.verify(intarsia.open_repository(tmp_path / "r", authorize=True)) == ()

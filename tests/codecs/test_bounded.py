@@ -3,8 +3,11 @@
 import contextlib
 import functools
 import gzip
+import json
 import lzma
 import struct
+import subprocess
+import sys
 import tracemalloc
 import zlib
 
@@ -174,6 +177,40 @@ class TestEveryCompressor:
             for most in (2000, 5000, None):
                 with pytest.raises((ValueError, RuntimeError, EOFError, OSError, zlib.error, lzma.LZMAError)):
                     decode(codec, encoded[:length], SPEC, most)
+
+
+BOMBS = """
+import json, sys
+import zarr
+from tests.codecs.test_bounded import BUFFER, COMPRESSORS, SPEC, decode, parse_codec
+
+def most_held():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+
+for compressor in COMPRESSORS:
+    codec = parse_codec(compressor)
+    encoded = codec._encode_sync(BUFFER.from_bytes(bytes(256 << 20)), SPEC)
+    open("/proc/self/clear_refs", "w").write("5")  # forgets the peak
+    before, refused = most_held(), 0
+    for most in (4, 1 << 20):
+        try:
+            decode(codec, encoded, SPEC, most)
+        except ValueError:
+            refused += 1
+    print(json.dumps([str(compressor), refused, most_held() - before]))
+"""
+
+
+@pytest.mark.torture
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells how much memory a process held")
+def test_no_bomb_takes_memory_from_the_system():
+    """As the system counts, with what libraries in C take."""
+    command = [sys.executable, "-W", "ignore", "-c", BOMBS]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=280, check=True)
+    found = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(found) == len(COMPRESSORS)
+    assert all(refused == 2 for _, refused, _ in found), found
+    assert all(kilobytes < 32 << 10 for *_, kilobytes in found), found
 
 
 def streamed(pieces):

@@ -1,4 +1,4 @@
-"""Packed, turned and nullable regions, holes and plain ones, through every door: the same values, or a refusal."""
+"""Packed, turned and nullable regions, holes and plain ones, by every door: the same values, or a refusal."""
 
 import json
 import subprocess
@@ -48,7 +48,9 @@ def made(rng, store, name, *, nulls, packed):
     for number, corner in enumerate(np.ndindex(*(-(-n // c) for n, c in zip(shape, chunks, strict=True)))):
         bounds = [(i * c, min((i + 1) * c, n)) for i, c, n in zip(corner, chunks, shape, strict=True)]
         here, own = tuple(slice(*each) for each in bounds), tuple(high - low for low, high in bounds)
-        values = np.ma.MaskedArray(rng.integers(0, 100, own).astype(dtype), mask=nulls & (rng.random(own) < 0.3))
+        values = np.ma.MaskedArray(
+            rng.integers(0, 100, own).astype(dtype), mask=nulls & (rng.random(own) < 0.3)
+        )
         packing = None if not packed or rng.random() < 0.4 else PACKINGS[rng.integers(len(PACKINGS))]
         kind = rng.random()
         if kind < 0.15:
@@ -61,7 +63,9 @@ def made(rng, store, name, *, nulls, packed):
             view, member = turned(rng, own), f"m{number}"
             there = tuple(own[axis.source] for axis in view.axes)
             if nulls:
-                held = np.ma.MaskedArray(rng.integers(0, 100, there).astype(dtype), mask=rng.random(there) < 0.3)
+                held = np.ma.MaskedArray(
+                    rng.integers(0, 100, there).astype(dtype), mask=rng.random(there) < 0.3
+                )
                 nullable.create_array(array.group.store_path, name=member, data=held)
                 values = np.ma.MaskedArray(view.seen(held.data), mask=view.seen(held.mask))
             else:
@@ -79,7 +83,9 @@ def selection(rng, shape):
     parts = []
     for length in shape:
         low, high = sorted(map(int, rng.integers(0, length + 1, 2)))
-        parts.append(int(rng.integers(0, length)) if rng.random() < 0.3 else [low, high, int(rng.integers(1, 4))])
+        parts.append(
+            int(rng.integers(0, length)) if rng.random() < 0.3 else [low, high, int(rng.integers(1, 4))]
+        )
     return parts
 
 
@@ -99,7 +105,13 @@ def masked(values, missing):
 
 
 def by_xarray(store, name, parts, chunks):
-    options = {"engine": "intarsia", "group": name, "nulls": "masked", "mask_and_scale": False, "chunks": chunks}
+    options = {
+        "engine": "intarsia",
+        "group": name,
+        "nulls": "masked",
+        "mask_and_scale": False,
+        "chunks": chunks,
+    }
     with xr.open_dataset(store, **options) as dataset:
         names = [each for each in (name, f"{name}_missing") if each in dataset]
         found = [dataset[each][taken(parts)].values for each in names]
@@ -111,7 +123,12 @@ def by_view(store, name, parts):
 
 
 def by_tensorstore_here(store, name, parts):
-    return tensorstore.open(intarsia.tensorstore_spec(intarsia.open(store, name))).result()[taken(parts)].read().result()
+    return (
+        tensorstore.open(intarsia.tensorstore_spec(intarsia.open(store, name)))
+        .result()[taken(parts)]
+        .read()
+        .result()
+    )
 
 
 HERE = {
@@ -193,7 +210,9 @@ def test_the_reader_of_the_specification(cases, tmp_path):
         for i, (name, _, parts, _) in enumerate(asked)
     ]
     command = [sys.executable, "-W", "ignore", "-c", READ, str(REFERENCE)]
-    ran = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=250, check=False)
+    ran = subprocess.run(
+        command, input="\n".join(lines), capture_output=True, text=True, timeout=250, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     for i, (name, _, parts, expected) in enumerate(asked):
         same(np.load(tmp_path / f"{i}.npy"), expected, f"reader.py, {name} {parts}")

@@ -11,7 +11,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec
 
 import intarsia
 from intarsia.shards.handle import ShardedArray
-from tests.versions.processes import CONTEXT as processes
+from tests.versions.processes import CONTEXT
 
 CHECKED = (BytesCodec(), Crc32cCodec())
 BARE = (BytesCodec(),)
@@ -49,8 +49,8 @@ class Member:
     """One process of a crew."""
 
     def __init__(self, function, arguments):
-        self.inbox, outbox = processes.Pipe(duplex=False)
-        self.process = processes.Process(target=_perform, args=(outbox, function, arguments), daemon=True)
+        self.inbox, outbox = CONTEXT.Pipe(duplex=False)
+        self.process = CONTEXT.Process(target=_perform, args=(outbox, function, arguments), daemon=True)
         self.process.start()
         outbox.close()
 

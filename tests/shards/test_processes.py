@@ -68,7 +68,7 @@ def readers(path, others=OTHERS):
 def write_together(path, options, members, rounds, seed):
     """Let a crew write for some rounds; after each, the values that everybody reads must be the expected."""
     plans = [fleet.operations(seed, i, members, CHUNKS, SIZE, rounds) for i in range(members)]
-    barrier = fleet.processes.Barrier(members + 1)
+    barrier = fleet.CONTEXT.Barrier(members + 1)
     expected = np.zeros(CHUNKS * SIZE, dtype="int32")
     wrong = {}
     with fleet.crew(*((fleet.write_rounds, path, options, plan, barrier) for plan in plans)) as crew:
@@ -154,7 +154,7 @@ def test_processes_share_every_kind_of_shard_with_bounded_chunks(tmp_path, what,
     array = fleet.make_array(tmp_path, shape=(16, 32), chunks=(4, 8), shards=(16, 16), **kind)
     slots = intarsia.shards.slotted(array)
     everything = list(np.ndindex(4, 4))
-    barrier = fleet.processes.Barrier(4)
+    barrier = fleet.CONTEXT.Barrier(4)
     with fleet.crew(*((fleet.write_boxes, slots, everything[i::4], 3, barrier) for i in range(4))) as crew:
         for member in crew:
             member.result()
@@ -217,7 +217,7 @@ def test_a_killed_writer_leaves_old_or_new_values_or_loud_errors(tmp_path, any_k
     fleet.make_array(tmp_path, shape=chunks * size, chunks=size, shards=4 * size, **any_kind)
     settled = dict.fromkeys(range(chunks), 0)
     for kill in range(kills):
-        inbox, outbox = fleet.processes.Pipe(duplex=False)
+        inbox, outbox = fleet.CONTEXT.Pipe(duplex=False)
         with fleet.crew((fleet.write_for_ever, path, options, f"{seed}-{kill}", chunks, outbox)) as (writer,):
             outbox.close()
             messages = [inbox.recv() for _ in range(rng.randrange(1, 8))]
@@ -267,7 +267,7 @@ def test_a_killed_compaction_loses_nothing(tmp_path, any_kind, kills):
     for chunk in (1, 2, 3, 6, 7, 8, 11):
         expected[chunk * 4096 : (chunk + 1) * 4096] = slots[chunk * 4096 : (chunk + 1) * 4096] = chunk
     for _ in range(kills):
-        inbox, outbox = fleet.processes.Pipe(duplex=False)
+        inbox, outbox = fleet.CONTEXT.Pipe(duplex=False)
         with fleet.crew((fleet.rebuild_for_ever, path, outbox)):
             outbox.close()
             for _ in range(rng.randrange(1, 3)):
@@ -299,7 +299,7 @@ def test_compaction_beside_writers_and_readers_loses_nothing(tmp_path, any_kind,
         slots[fleet.chunk_slice(array, chunk)] = chunk << 20
     # Other programs must fail where they would read something wrong; that takes a checksum of the chunk.
     other = None if any_kind["codecs"] == fleet.CHECKED else options
-    stop = fleet.processes.Event()
+    stop = fleet.CONTEXT.Event()
     with fleet.crew(
         *((fleet.count_up, path, options, own[i::4], stop) for i in range(4)),
         (fleet.watch, path, options, CHUNKS, 1, stop, False),

@@ -4,8 +4,8 @@ import contextlib
 import multiprocessing
 import traceback
 
-# The one that all tests share: a process has one fork server, whatever contexts it makes. Icechunk starts threads
-# when it is imported, which a fork would lose; the rest may be there already.
+# All tests share it: a process has one fork server, whatever contexts it makes. Icechunk starts threads when
+# it is imported, which a fork would lose; the rest may be there already.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["numpy", "zarr", "zarr_indexing"])
 

@@ -48,7 +48,9 @@ def say_begun():
 ENDINGS = {
     "daemon threads that append": "[begin(append_for_ever, daemon=True) for _ in range(2)]; say_begun()",
     "daemon threads that read": "[begin(read_for_ever, daemon=True) for _ in range(4)]; say_begun()",
-    "sys.exit beside daemon threads": "begin(append_for_ever, daemon=True); begin(read_for_ever, daemon=True); say_begun(); sys.exit(3)",
+    "sys.exit beside daemon threads": """
+[begin(each, daemon=True) for each in (append_for_ever, read_for_ever)]; say_begun(); sys.exit(3)
+""",
     "sys.exit in a thread": """
 def once():
     intarsia.append(repo, "a", row)
@@ -126,6 +128,12 @@ while True:
     "SIGTERM in the command line": None,
 }
 CODES = {"sys.exit": 3, "os._exit": 4, "SIGTERM that": 3, "SIGTERM": -signal.SIGTERM}
+DAEMONS = ("daemon", "dask", "that raises")
+"""Words of those whose threads the interpreter does not wait for.
+
+Before 3.14 CPython ends such a thread in the middle of C++ or Rust, which ends the process by a signal; and
+zarr's event loop, which is stopped, speaks of what it drops.
+"""
 UNTOUCHED = ("that read", "in a transaction", "nobody", "asyncio", "dask", "command line")
 """Words of those that change nothing."""
 
@@ -156,14 +164,20 @@ def test_an_interpreter_ends_at_once_and_the_repository_is_whole(name, times, tm
     with intarsia.transaction(repo, message="create") as tx:
         array = tx.create("a", shape=(0, COLUMNS), chunks=(1, COLUMNS), dtype="int32")
         array.append(np.ones((3, COLUMNS), "int32"), codecs=["zstd"])
-    code = next((code for begin, code in CODES.items() if name.startswith(begin) and "in a thread" not in name), 0)
+    code = next(
+        (code for begin, code in CODES.items() if name.startswith(begin) and "in a thread" not in name), 0
+    )
     for _ in range(times):
         before = intarsia.open(repo, "a").shape[0]
         found, errors = ended(name, tmp_path / "r", random.uniform(0, 0.1))
-        assert (found, errors) == (code, "")
+        if any(word in name for word in DAEMONS):
+            assert found in (code, -signal.SIGSEGV, -signal.SIGABRT), errors
+        else:
+            assert (found, errors) == (code, "")
         values = intarsia.open(repo, "a")[...]
         assert (values == values[:, :1]).all()
         assert set(values[3:, 0].tolist()) <= {7}
-        assert (len(values) == before) is any(word in name for word in UNTOUCHED)
+        assert len(values) >= before
+        assert len(values) == before or not any(word in name for word in UNTOUCHED)
         assert intarsia.verify(repo, deep=True) == ()
         intarsia.append(repo, "a", np.full((1, COLUMNS), 7, "int32"))  # no lock is left

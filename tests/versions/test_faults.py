@@ -1,5 +1,6 @@
 """When the storage fails: a clear error, in bounded time, and nothing lost."""
 
+import datetime
 import os
 import shutil
 import stat
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 import intarsia
 from intarsia.versions.locking import lock_file
@@ -168,6 +170,44 @@ def test_a_disk_that_is_full(small_disk):
     subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
     intarsia.append(repo, "a", rows(done + 1, 100_000))
     assert intarsia.open(again, "a")[:, 0].tolist() == list(range(1, done + 2))
+
+
+def test_a_file_system_that_becomes_read_only(small_disk):
+    """In the middle of a transaction; afterwards, what was there is read, and writing goes on once it may."""
+    repo = intarsia.open_repository(small_disk / "r", create=True)
+    create(repo, shape=(0, 400), chunks=(1, 400))
+    intarsia.append(repo, "a", rows(1, 400), codecs=[])
+    slots = zarr.create_array(
+        str(small_disk / "s"), shape=8, chunks=(2,), shards=(8,), dtype="i4", compressors=None
+    )
+    intarsia.shards.slotted(slots)[...] = 1
+
+    def change():
+        with intarsia.transaction(repo, message="never") as tx:
+            tx.open("a").append(rows(2, 400))
+            subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+            tx.open("a").append(rows(3, 400))
+
+    with pytest.raises((intarsia.errors.RepositoryError, intarsia.errors.ReadOnlyError)):
+        change()
+    with pytest.raises(OSError, match="Read-only"):
+        intarsia.shards.slotted(slots)[0:2] = 5
+    for attempt in (
+        lambda: intarsia.append(repo, "a", rows(4, 400)),
+        lambda: intarsia.vacuum(repo, forget_before=datetime.timedelta(0), force=True),
+        lambda: intarsia.open_repository(small_disk / "new", create=True),
+    ):
+        with pytest.raises(intarsia.errors.RepositoryError, match=r"(?i)read-only"):
+            attempt()
+    again = intarsia.open_repository(small_disk / "r")
+    assert intarsia.open(again, "a")[:, 0].tolist() == [1]
+    assert intarsia.shards.slotted(slots)[...].tolist() == [1] * 8
+    assert intarsia.verify(again) == ()
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    intarsia.append(repo, "a", rows(5, 400))
+    intarsia.shards.slotted(slots)[0:2] = 5
+    assert intarsia.open(again, "a")[:, 0].tolist() == [1, 5]
+    assert intarsia.shards.slotted(slots)[...].tolist() == [5, 5] + [1] * 6
 
 
 READ_ONLY = """
