@@ -63,6 +63,16 @@ def test_a_commit_meanwhile_is_looked_at_again(archive, tmp_path, monkeypatch):
     assert np.array_equal(found, np.concatenate([values, later]))
 
 
+def test_a_file_that_replaced_a_longer_one_moves(archive, tmp_path):
+    repo, values = archive
+    shorter = netcdf(tmp_path / "old/b/1.nc", 1, values=np.ones((1, 6, 8)))
+    report = intarsia.ingest(tmp_path / "old/b/1.nc", repo, concat_dim="time", replace=True)
+    assert report.summary == "1 replaced"
+    (tmp_path / "old").rename(tmp_path / "new")
+    done = intarsia.archives.relocate(repo, {tmp_path / "old": tmp_path / "new"})
+    assert np.array_equal(intarsia.open(done.repository, "sst")[...], np.concatenate([values[:1], shorter]))
+
+
 def test_ingest_goes_on_after_a_move(archive, tmp_path):
     repo, _ = archive
     (tmp_path / "old").rename(tmp_path / "new")
