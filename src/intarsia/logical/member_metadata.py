@@ -97,9 +97,10 @@ class MemberMetadata:
     @classmethod
     def of(cls, name: str, document: Mapping[str, Any]) -> Self:
         """What the content of zarr.json says about the member."""
-        codecs = document["codecs"]
-        grain = tuple(document["chunk_grid"]["configuration"]["chunk_shape"])
-        chunks = grain
+        codecs, grid = document["codecs"], document["chunk_grid"]["configuration"]
+        if "chunk_shape" not in grid:
+            raise ValueError("its chunks differ in shape")
+        chunks = grain = tuple(grid["chunk_shape"])
         while codecs and codecs[0].get("name") == "sharding_indexed":
             inner = codecs[0]["configuration"]
             chunks, codecs = tuple(inner["chunk_shape"]), inner["codecs"]
