@@ -115,28 +115,6 @@ class AxisCuts:
 class ChunkPlan:
     """The chunks of one part, and what is known about their bytes."""
 
-    __slots__ = (
-        "_axes",
-        "_counts",
-        "_gather",
-        "_points",
-        "_regions",
-        "chunks",
-        "fetcher",
-        "inner",
-        "locations",
-        "missing",
-        "nbytes",
-        "out",
-        "out_shape",
-        "packing",
-        "part",
-        "present",
-        "request",
-        "source",
-        "stored_sizes_are_known",
-    )  # fmt: skip
-
     def __init__(
         self,
         part: RegionPart,

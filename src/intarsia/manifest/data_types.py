@@ -114,17 +114,15 @@ def write_decoded(out: Values, target: Any, decoded: Any, packing: Packing | Non
 
 def _write_rows(out: Values, target: Any, values: Any) -> bool:
     """Write many short rows of numbers, each as if it were one element; False if there are none."""
-    if not (isinstance(out, np.ndarray) and isinstance(values, np.ndarray)):
+    if not (isinstance(out, np.ndarray) and isinstance(values, np.ndarray) and values.size >= MANY_ROWS):
         return False
-    length, itemsize = values.shape[-1] if values.ndim else 0, values.itemsize
-    if length < 2 or length * itemsize > SHORT_ROW or values.size < MANY_ROWS * length:
+    length, itemsize, kind = values.shape[-1], values.itemsize, out.dtype.kind
+    are_short = 1 < length <= min(SHORT_ROW // itemsize, values.size // MANY_ROWS)
+    if not (are_short and kind in "biufc" and values.dtype == out.dtype and _is_sliced(target)):
         return False
-    if values.dtype != out.dtype or out.dtype.kind not in "biufc" or not _is_sliced(target):
-        return False
-    place = out[target]
+    place, row = out[target], np.dtype((np.void, length * itemsize))
     if place.shape != values.shape or {place.strides[-1], values.strides[-1]} != {itemsize}:
         return False
-    row = np.dtype((np.void, length * itemsize))
     place.view(row)[...] = values.view(row)
     return True
 

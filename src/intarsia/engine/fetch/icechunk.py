@@ -601,7 +601,7 @@ class SessionFiles(_SessionFetcher):
     def _read(self, spans: Sequence[ByteRanges]) -> Generator[Encoded | None]:
         tables, ranges = self._ranges(spans)
         if ranges is not None:
-            yield from self._coalesced(spans, tables, ranges)
+            yield from self._coalesced(spans, ranges)
             return
         for item, table in zip(spans, tables, strict=True):
             yield from self._of_repository(item, table)
@@ -631,24 +631,19 @@ class SessionFiles(_SessionFetcher):
 
         return files_in_turn(opened, starts, lengths, spans.source.decoder, otherwise)
 
-    def _coalesced(
-        self, spans: Sequence[ByteRanges], tables: Sequence[References | None], ranges: FileRanges
-    ) -> Generator[Encoded | None]:
+    def _coalesced(self, spans: Sequence[ByteRanges], ranges: FileRanges) -> Generator[Encoded | None]:
         """Everything that is requested, in order; neighbours in a source file in one go."""
         positions, requests = ranges.coalesce(spans, FILES)
         request = np.full(ranges.owner.shape, -1, dtype=np.int64)
         request[positions] = requests.request
         pieces = np.bincount(requests.request, minlength=requests.owner.size).tolist()
         columns = (column.tolist() for column in (request, ranges.start, ranges.nbytes))
-        places = (
-            (item, table, slice(i, i + 1))
-            for item, table in zip(spans, tables, strict=True)
-            for i in range(item.object_index.size)
-        )
+        places = ((item, slice(i, i + 1)) for item in spans for i in range(item.object_index.size))
         current, content, sources = -1, b"", OpenSource(ranges.files)
         try:
-            for (item, table, at), number, first, length in zip(places, *columns, strict=True):
+            for (item, at), number, first, length in zip(places, *columns, strict=True):
                 if number < 0:
+                    table = self._session.references(item.source)
                     yield from self._of_repository(item.select(at), table)
                     continue
                 begin = int(requests.first[number])
