@@ -1,5 +1,6 @@
 """zstd, gzip and zlib by packages of their own give what others make of them, and refuse what they refuse."""
 
+import contextlib
 import gzip
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs import blosc, zstd
-from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr.codecs import numcodecs as zarr_numcodecs
 
 import intarsia
@@ -287,3 +288,23 @@ def test_a_library_without_the_function_gives_no_parts_of_blosc_chunks():
         part = np.empty(8, dtype="u1")
         with pytest.raises(RuntimeError, match="blosc"):
             compressors.blosc_elements(blosc.compress(bytes(1 << 20), b"lz4", 5), 1 << 30, 8, part)
+
+
+@pytest.mark.parametrize("path", [blosc.__file__, "no such library"], ids=["with", "without"])
+def test_large_blosc_chunks_are_decompressed_into_memory_with_and_without_the_library(path, monkeypatch):
+    monkeypatch.setattr(compressors, "decompress_blosc", compressors._blosc_decompressor(path))
+    nbytes = 3 * LARGEST_COPIED
+    content = np.random.default_rng(0).integers(0, 9, nbytes, dtype="u1")
+    packed = blosc.compress(content, b"lz4", 5, blosc.SHUFFLE, 0, typesize=4)
+    unpack, memory = exact_decompressor(BloscCodec(), nbytes), np.zeros(nbytes, dtype="u1")
+    np.testing.assert_array_equal(np.frombuffer(unpack(packed, memory), dtype="u1"), content)
+    np.testing.assert_array_equal(memory, content)
+    with pytest.raises(ValueError, match="cut off"):
+        unpack(packed[:-1], memory)
+    for seed in range(300):
+        damaged = bytearray(packed)
+        places = np.random.default_rng(seed).integers(16, len(packed), 5)
+        for place in places.tolist():
+            damaged[place] ^= 1 + seed % 255
+        with contextlib.suppress(RuntimeError):
+            assert len(unpack(bytes(damaged), memory)) == nbytes

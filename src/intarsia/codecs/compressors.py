@@ -13,7 +13,8 @@ one call, without Python and its lock; builds of it that cannot (on PyPy, or wit
 decompress one after the other. `deflate`, which is libdeflate, inflates gzip in two thirds of the time of
 zlib, and compresses in less than half, to fewer bytes; without it, zlib does the work. blosc cuts what it
 compresses into blocks of 256 KiB and more, and the library inside numcodecs can decompress only those that
-hold some elements, where its functions can be called. `compressors_in_use` says which of these are at work.
+hold some elements, and large chunks without threads of its own, where its functions can be called.
+`compressors_in_use` says which of these are at work.
 """
 
 import bz2
@@ -25,7 +26,7 @@ import threading
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from ctypes import c_int, c_void_p
+from ctypes import c_int, c_size_t, c_void_p
 from importlib import import_module
 from importlib.metadata import version
 from math import prod
@@ -54,17 +55,27 @@ LARGEST_COPIED = 128 << 10
 """A chunk up to this size is decompressed to memory of its own, and copied: for a larger one, it takes longer
 to get the memory than to prepare a call that decompresses into the memory where the chunk belongs."""
 
+type ExactDecompress = Callable[[Any, Bytes | None], Any]
+
 HAS_BATCHES = "multi_decompress_to_buffer" in zstandard.backend_features
 """Whether many zstd frames can be decompressed in one call."""
 
 
-def _blosc_getter(path: str) -> Callable[[Any, int, int, Bytes], None] | None:
-    """A function that gets elements of blosc data into memory that they fill, by the library at `path`."""
+def _blosc_function(path: str, name: str, *arguments: type) -> Any:
+    """A function of the blosc library at `path`; None if it cannot be called."""
     try:
-        run = ctypes.CDLL(path).blosc_getitem
+        function = getattr(ctypes.CDLL(path), name)
     except (OSError, AttributeError):
         return None
-    run.restype, run.argtypes = c_int, (c_void_p, c_int, c_int, c_void_p)
+    function.restype, function.argtypes = c_int, arguments
+    return function
+
+
+def _blosc_getter(path: str) -> Callable[[Any, int, int, Bytes], None] | None:
+    """A function that gets elements of blosc data into memory that they fill, by the library at `path`."""
+    run = _blosc_function(path, "blosc_getitem", c_void_p, c_int, c_int, c_void_p)
+    if run is None:
+        return None
 
     def get(data: Any, first: int, count: int, memory: Bytes) -> None:
         source = np.frombuffer(data, dtype=np.uint8)
@@ -74,7 +85,27 @@ def _blosc_getter(path: str) -> Callable[[Any, int, int, Bytes], None] | None:
     return get
 
 
+def _blosc_decompressor(path: str) -> ExactDecompress:
+    """A function that decompresses blosc data into memory that it fills, by the library at `path`.
+
+    Unlike that of numcodecs, it uses no other threads, which would compete with those that read.
+    """
+    run = _blosc_function(path, "blosc_decompress_ctx", c_void_p, c_void_p, c_size_t, c_int)
+    if run is None:
+        into: ExactDecompress = blosc.decompress
+        return into
+
+    def decompress(data: Any, memory: Any) -> Any:
+        source = np.frombuffer(data, dtype=np.uint8)
+        if run(source.ctypes.data, memory.ctypes.data, memory.nbytes, 1) != memory.nbytes:
+            raise RuntimeError("error during blosc decompression")
+        return memory
+
+    return decompress
+
+
 blosc_elements = _blosc_getter(blosc.__file__)
+decompress_blosc = _blosc_decompressor(blosc.__file__)
 
 
 def compressors_in_use() -> dict[str, str]:
@@ -92,7 +123,6 @@ def compressors_in_use() -> dict[str, str]:
     }
 
 
-type ExactDecompress = Callable[[Any, Bytes | None], Any]
 type Decompress = Callable[[Any, Any, int], Any]
 """Takes a codec, its bytes and the most bytes that may come out, and returns the result."""
 
@@ -264,7 +294,7 @@ def exact_decompressor(codec: Any, nbytes: int) -> ExactDecompress | None:
 
     def unpack(data: Any, memory: Bytes | None) -> Any:
         if kind is BloscCodec and _blosc_content(data, nbytes) == nbytes:
-            return blosc.decompress(data, memory if nbytes > LARGEST_COPIED else None)
+            return decompress_blosc(data, memory) if nbytes > LARGEST_COPIED else blosc.decompress(data)
         if kind is ZstdCodec and zstd_content(data) == nbytes:
             if nbytes > LARGEST_COPIED:
                 return zstd.decompress(data, memory)
