@@ -22,6 +22,7 @@ QUICK = (
     "damage shards and their indexes",
     "threads plain stores",
     "disk calls that fail: a plain store",
+    "disk reads that fail: a local repository",
     "disk power cuts: slots of a shard",
     "hostile",
     "upgrades",
