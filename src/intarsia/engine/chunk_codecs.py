@@ -1,10 +1,10 @@
 """Chunks from bytes to values and back: zarr's own codecs, called without an event loop.
 
 Small chunks of plain numbers are decoded together, one behind the other, and then copied to their places a
-row of chunks at a time; zstd decodes them in one call, outside Python. Of larger chunks, the compressor
-nearest to the array, if it is one of zarr's common ones, decodes straight into the output if the chunk is
-contiguous there, else into a buffer that its thread keeps; it encodes values from such a buffer. All other
-codecs run as in zarr.
+row of chunks at a time; zstd decodes them, and those of up to 128 KiB, in one call outside Python. Of larger
+chunks, the compressor nearest to the array, if it is one of zarr's common ones, decodes straight into the
+output if the chunk is contiguous there, else into a buffer that its thread keeps; it encodes values from such
+a buffer. All other codecs run as in zarr.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from intarsia.codecs import compressors
 from intarsia.codecs.base import without_copies
 from intarsia.codecs.compressors import (
     HAS_BATCHES,
+    ZSTD_LARGEST_BLOCK,
     Bytes,
     ExactDecompress,
     check_count,
@@ -43,11 +44,11 @@ from intarsia.manifest.packing import Packing
 from intarsia.nullable.buffer import OptionalNDBuffer
 
 LARGEST_TOGETHER = 16 << 10
-"""Chunks of up to this many decoded bytes are decoded together: for larger ones, it takes longer to put them
-behind one another than it saves."""
+"""Chunks of up to this many decoded bytes are put behind one another, so that a row of them is one copy: for
+larger ones, that takes longer than it saves."""
 
-WORTH_ONE_CALL = 32
-"""Fewer small chunks are decompressed one by one in the time that it takes to prepare one call for all."""
+WORTH_ONE_CALL = 256 << 10
+"""Chunks of fewer bytes in all are decompressed one by one in the time that it takes to prepare one call."""
 
 TOGETHER_BYTES = 1 << 20
 """So many bytes are decoded before they are copied to their places: as many as a core's own cache holds."""
@@ -110,11 +111,12 @@ class Decoder:
         self.asks_for_index = any(not type(codec).__module__.startswith("zarr.") for codec in codecs)
         """Whether a codec may want to know which chunk it works on; zarr's own never do."""
         is_short = self._is_plain and not (self._array_codecs or self._outer)
+        is_zstd = HAS_BATCHES and is_short and bool(after) and type(after[0]) is ZstdCodec
+        self.in_one_call = is_zstd and 0 < self.nbytes <= ZSTD_LARGEST_BLOCK
+        """Whether many chunks are decompressed in one call, without the interpreter's lock."""
         is_small = is_short and 0 < self.nbytes <= LARGEST_TOGETHER
-        self.together = TOGETHER_BYTES // self.nbytes if is_small else 1
+        self.together = TOGETHER_BYTES // self.nbytes if is_small or self.in_one_call else 1
         """How many chunks are decoded together."""
-        self.in_one_call = HAS_BATCHES and self.together > 1 and bool(after) and type(after[0]) is ZstdCodec
-        """Whether they are decompressed in one call, without the interpreter's lock."""
         self.is_direct = self._is_plain and not self._array_codecs and self.stored_dtype == self._dtype
         """Whether a chunk may be decoded right into its place."""
         self.is_raw = self._is_plain and self._unpack is None and not (self._outer or self._array_codecs)
@@ -156,9 +158,9 @@ class Decoder:
         write_decoded(out, target, self.values(encoded, scratch), packing)
 
     def values_together(self, encoded: list[Encoded]) -> Values | None:
-        """Several chunks, one behind the other; None if one of them is damaged, or takes a closer look."""
+        """Several chunks, as an array if they are small; None if one is damaged, or takes a closer look."""
         try:
-            if self.in_one_call and len(encoded) >= WORTH_ONE_CALL:
+            if self.in_one_call and len(encoded) * self.nbytes >= WORTH_ONE_CALL:
                 contents = decompress_zstd_together(encoded, self.nbytes)
             elif self._unpack is not None:
                 contents = [self._unpack(data, None) for data in encoded]
@@ -168,8 +170,11 @@ class Decoder:
             return None
         if contents is None:
             return None
-        values = np.frombuffer(b"".join(contents), dtype=self.stored_dtype)
-        return values.reshape(len(encoded), *self.stored_shape)
+        dtype, shape = self.stored_dtype, self.stored_shape
+        if self.nbytes > LARGEST_TOGETHER:
+            return [np.frombuffer(content, dtype).reshape(shape) for content in contents]
+        together: Values = np.frombuffer(b"".join(contents), dtype)
+        return together.reshape(len(encoded), *shape)
 
     def _part(self, encoded: Encoded, inside: Any, scratch: Scratch) -> Values | None:
         """The wanted part of a chunk, if no more than that is here or must be decompressed; else None."""
