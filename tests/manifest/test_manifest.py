@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import zarr
 from standard.vectors.schemas import manifest_schema
+from zarr.core.sync import sync
 
 import intarsia
 from intarsia.errors import ManifestError
@@ -409,6 +410,19 @@ def test_a_member_whose_chunks_differ_in_shape_has_no_chunk_shape(document):
         with pytest.raises(intarsia.errors.MemberError, match="differ in shape"):
             _ = [region.chunks for region in array.regions]
         assert "its chunks differ" in repr(array.regions)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("codecs", ["zstd"]), ("shape", ["6", 5]), ("shape", [6]), ("shape", [2**70, 5])]
+)
+def test_a_member_with_damaged_metadata_is_unknown_in_tables(document, field, value):
+    store, attributes = document
+    key = f"a/{attributes['intarsia']['members'][1]}/zarr.json"
+    text = json.dumps(json.loads(stored(store)[key]) | {field: value})
+    sync(store.set(key, zarr.buffer.cpu.Buffer.from_bytes(text.encode())))
+    array = intarsia.open(store, "a")
+    assert "unknown (" in repr(array.regions)
+    assert str(array.info)
 
 
 def test_a_damaged_chunk_is_an_error_that_names_region_member_and_chunk(document):

@@ -23,6 +23,9 @@ from intarsia.manifest.region_table import NONE
 AT_ONCE = 256
 """The number of metadata documents requested together."""
 
+LARGEST_SIZE = 1 << 53
+"""No axis is longer: JSON numbers up to this are exact everywhere."""
+
 
 @dataclass(frozen=True)
 class MemberMetadata:
@@ -107,6 +110,19 @@ class MemberMetadata:
         keys = parse_chunk_key_encoding(document.get("chunk_key_encoding") or DefaultChunkKeyEncoding())
         return cls(name, tuple(codecs), tuple(document["shape"]), chunks, grain, keys)
 
+    def check(self, ndim: int) -> None:
+        """Raise an error unless these are the metadata of an array with so many axes."""
+        for what, sizes, least in (
+            ("sizes", self.shape, 0),
+            ("chunks", self.grain, 1),
+            ("chunks", self.chunks, 1),
+        ):
+            if len(sizes) != ndim:
+                raise ValueError(f"its {what} have {len(sizes)} axes, not {ndim}")
+            if not all(type(size) is int and least <= size <= LARGEST_SIZE for size in sizes):
+                raise ValueError(f"its {what} are {sizes}")
+        codecs_text(self.codecs)
+
     @classmethod
     def unknown(cls, name: str, ndim: int, problem: str) -> Self:
         """A member that cannot be read."""
@@ -142,12 +158,10 @@ async def _read_all(group: zarr.Group, names: Sequence[str], ranks: Sequence[int
                 if buffer is None:
                     return MemberMetadata.unknown(name, ndim, "the member is missing")
                 metadata = MemberMetadata.of(name, json.loads(buffer.to_bytes()))
-            except Exception as error:
-                return MemberMetadata.unknown(name, ndim, f"{type(error).__name__}: {error}")
-        if len(metadata.grain) != ndim or len(metadata.chunks) != ndim or min(metadata.grain, default=1) < 1:
-            return MemberMetadata.unknown(
-                name, ndim, f"its chunks have {len(metadata.grain)} axes, not {ndim}"
-            )
-        return metadata
+                metadata.check(ndim)
+                return metadata
+            except Exception as error:  # whatever damaged metadata lead to
+                kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+                return MemberMetadata.unknown(name, ndim, f"{kind}{error}")
 
     return await asyncio.gather(*map(one, names, ranks))
