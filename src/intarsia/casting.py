@@ -1,4 +1,4 @@
-"""The one rule for values of another data type: values that would change are refused, unless asked for.
+"""The one rule for values of another data type: those that would change are refused, unless a caller says so.
 
 NumPy's `same_kind` says which data types convert at all, with two changes: integers convert to each other
 regardless of sign, and nothing converts between numbers, texts and times. Then the values are checked: none

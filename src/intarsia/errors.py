@@ -168,7 +168,7 @@ class ChunkDecodeError(IntarsiaError, ValueError):
 
 
 class ChunkIndexUnknownError(IntarsiaError, LookupError):
-    """A function asked which chunk it works on, but this is not known.
+    """A function needs to know which chunk it works on, but this is not known.
 
     >>> from intarsia.codecs.context import current_chunk_index
     >>> current_chunk_index()

@@ -323,7 +323,7 @@ def known_stacks(dataset: Dataset) -> dict[str, StackedVariables]:
 
 
 def check_stacks(stacks: Mapping[str, Any] | None) -> dict[str, StackedVariables]:
-    """The stacks that a caller asked for, by the name of each variable in them."""
+    """The stacks that a caller named, by the name of each variable in them."""
     by_variable: dict[str, StackedVariables] = {}
     for array, value in (stacks or {}).items():
         stack = StackedVariables.of(array, value)

@@ -238,7 +238,7 @@ class _Selection:
             raise BoundsError(f"selection {at!r} of shape {shape}: {error}") from error
 
     def touches(self, axis: int, start: Any, stop: Any) -> Any:
-        """Whether anything between `start` and `stop` is asked for; for columns, row by row."""
+        """Whether anything between `start` and `stop` is selected; for columns, row by row."""
         assert self.request.axes is not None  # it is an orthogonal selection
         steps = np.unique(np.asarray(self.request.axes[axis], dtype=np.int64))
         return np.searchsorted(steps, start) < np.searchsorted(steps, stop)

@@ -476,13 +476,13 @@ type State = Literal["present", "changed", "gone", "unreachable"]
 """What has become of a source since it was ingested."""
 
 HEADS_AT_ONCE = 16
-"""How many sources are asked for their identity at once."""
+"""How many sources are identified at once."""
 
 LISTED_SCHEMES = ("s3", "gs", "az")
 """Stores whose listings give sizes and fingerprints."""
 
 MIN_LISTED = 20
-"""If there are fewer sources than this, each is asked for separately."""
+"""If there are fewer sources than this, each is requested separately."""
 
 LISTED_BESIDE, LISTED_PAGES = 4, 10_000
 """A listing is abandoned after this many objects per requested one, plus this many."""
@@ -593,7 +593,7 @@ def _listed(sources: Sources, sought: Iterable[str]) -> dict[str, str]:
     """What identifies the content of sources according to listings: a thousand in one request.
 
     Empty if a store has no listing or does not return it, or if most of it would be other objects: then every
-    source is asked for separately.
+    source is requested separately.
     """
     by_root: dict[str, list[str]] = {}
     for url in sought:

@@ -7,6 +7,7 @@
 """
 
 import sys
+from importlib import import_module
 
 from intarsia.errors import install_command
 
@@ -16,8 +17,8 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line; says what to install if the extra is missing."""
     try:
-        import rich  # noqa: F401 (only asked whether it is there, as is the next one)
-        import typer  # noqa: F401 (as above)
+        for package in ("rich", "typer"):
+            import_module(package)
     except ImportError as error:
         print(f"intarsia: the command line needs {error.name}: {install_command('cli')}", file=sys.stderr)
         raise SystemExit(7) from None

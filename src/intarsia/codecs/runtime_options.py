@@ -31,7 +31,7 @@ DEFAULT = "intarsia.decision"
 """The key in `zarr.config` for the decision of arrays that have none."""
 
 REMEMBERED = "intarsia_decision"
-"""The attribute of an array that holds the name of its decision, if that was asked for."""
+"""The attribute of an array that holds the name of its decision, if it is to be remembered."""
 
 
 @dataclass(frozen=True)

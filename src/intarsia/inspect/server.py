@@ -245,7 +245,7 @@ def _failure_response(request: Request, error: Exception) -> Response:
 
 
 def _check_free(host: str, port: int | Literal["auto"]) -> None:
-    """Complain about an address that cannot be used, in the thread that asked for it."""
+    """Complain about an address that cannot be used, in the thread of the caller."""
     number = 0 if port == "auto" else port
     if not 0 <= number < 1 << 16:
         raise ValueError(f"port {port}: ports have numbers from 0 to 65535")

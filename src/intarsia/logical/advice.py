@@ -88,7 +88,7 @@ class Advice(Result):
     """
 
     objective: Objective
-    """What was asked for."""
+    """What the choice optimises."""
 
     trials: tuple[Trial, ...]
     """The encodings, best first."""

@@ -55,7 +55,7 @@ class SlottedSharding(ShardingCodec):
     8
     """
 
-    waits_for_locks = True  # asked by our pipelines: see `intarsia.codecs.context`
+    waits_for_locks = True  # our pipelines look at it: see `intarsia.codecs.context`
 
     safe_readers: bool = True
     """Whether a chunk stays readable while it is rewritten: two slots per chunk."""

@@ -215,7 +215,7 @@ def restore(
 def _restore(tx: Transaction, session: icechunk.Session, old: LogicalArrayHandle, path: str) -> None:
     now, generation = _current(tx.session, path)
     if now is not None:
-        # Values that others write meanwhile fit the restored layout, but are not what was asked for.
+        # Values that others write meanwhile fit the restored layout, but do not belong to it.
         tx.build_on(ReadPrecondition.of(tx.repo.readonly_session(snapshot_id=tx.session.snapshot_id), path))
     _restore_attributes(open_group(tx.store, path, "a"), dict(old.group.metadata.attributes))
     names = tuple(_bring_back(tx, session, path, name) for name in old.manifest.members)

@@ -59,7 +59,7 @@ class Version:
 
     @property
     def is_explicit(self) -> bool:
-        """Whether a version was asked for."""
+        """Whether the caller chose a version."""
         return self != LATEST
 
     def check(self) -> None:
@@ -108,7 +108,7 @@ def resolve_store(
     authorize: Allowed = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> ResolvedStore:
-    """The store behind a source, at the version that was asked for, authorised to read what it refers to.
+    """The store behind a source, at the chosen version, authorised to read what it refers to.
 
     A source is a repository, or the path or URL of one; or something without versions to choose from: a
     session, a transaction, a store, a group, or the path or URL of plain Zarr.

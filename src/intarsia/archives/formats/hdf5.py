@@ -4,7 +4,7 @@ Archives are thousands of small files: most of the time goes into making and fre
 HDF5 holds. The high-level interface of h5py makes several for every question, so datasets are read through
 the low-level one.
 
-HDF5 cannot be asked about other files (see `hdf5_files`). So the mappings of virtual datasets are followed
+HDF5 does not see other files (see `hdf5_files`). So the mappings of virtual datasets are followed
 here, to files that the source may refer to. Even the shape of a virtual dataset may depend on them.
 """
 
@@ -374,7 +374,7 @@ class Header:
         if self.shape is None:
             return "it has no data space: nothing can be read from it"
         try:
-            self.dtype  # noqa: B018 - the property does the work
+            _ = self.dtype  # raises for a type that h5py does not know
         except (TypeError, ValueError) as error:  # ValueError for floats that are longer than this machine's
             return f"h5py cannot read its type: {error}"
         return ""
@@ -681,7 +681,7 @@ class VirtualDataset:
         for name in dict.fromkeys(name for name, *_ in self._mappings):
             self._locate(name_in_series(name, 0))
         if self._grows:
-            self.sources  # noqa: B018 - the property does the work
+            _ = self.sources  # opens all of them: they determine its shape
 
     @property
     def shape(self) -> tuple[int, ...]:
