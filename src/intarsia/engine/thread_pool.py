@@ -181,9 +181,9 @@ TOO_SMALL_TO_SHARE = 8 << 10
 """A chunk of fewer bytes is decoded before the interpreter's lock has passed from one thread to another: for
 4 KiB, two threads took 1.1 to 1.7 times as long as one; for 16 KiB, 0.6 to 0.9."""
 
-TOO_FAST_TO_SHARE = 192 << 10
-"""The same for fast compressors: with lz4 in blosc, two threads took 1.2 times as long as one for chunks of
-64 KiB, and 1.8 times for 16 KiB."""
+TOO_FAST_TO_SHARE = 384 << 10
+"""The same for fast compressors: with lz4 in blosc, two threads took 1.8 times as long as one for chunks of
+16 KiB, and 1.2 times for 64 KiB; for 256 KiB, 0.9 times on a quiet machine and 1.4 times beside other work."""
 
 
 RAW_WORK = 1 / 16
