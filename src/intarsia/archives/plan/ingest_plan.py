@@ -785,7 +785,7 @@ def _find_member(
     encoding, dims, known = chunk_set.encoding, contribution.variable.dims, array.encodings
     # members have the axes of their files: another order of axes needs another member
     turned = "" if dims == array.dims else " " + ",".join(dims)
-    digest, without_fill = encoding.digest + turned, encoding.digest_without_fill + turned
+    digest, without_fill = (each + turned for each in encoding.digests)
     # What is read where no chunk is stored matters only to files that lack a chunk.
     candidates = (digest, without_fill) if chunk_set.complete else (digest,)
     digest = next((each for each in candidates if each in known), digest)
