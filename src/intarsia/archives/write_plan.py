@@ -199,7 +199,7 @@ class PlanWriter:
             raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
         if array.name in self.dataset.groups:
             raise IngestError(f"{array.name!r} is a group of the dataset: it cannot become an array")
-        data_type = optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
+        data_type = optional_dtype(array.dtype) if array.nulls else zarr_type(array.dtype)
         manifest = Manifest.empty(array.shape, array.lattice, data_type, array.fill_value, array.dims)
         # Nothing is written yet: attributes and manifest are one document, which is stored once.
         metadata = GroupMetadata(attributes=json_attributes(array.attrs))
@@ -299,10 +299,6 @@ def _put_attributes(node: Any, attrs: dict[str, Any]) -> None:
         node.attrs.put(attributes)
 
 
-def _zarr_type(dtype: np.dtype[Any]) -> Any:
-    return "string" if isinstance(dtype, np.dtypes.StringDType) else dtype
-
-
 @contextmanager
 def _reading(url: str, name: str) -> Iterator[None]:
     """Name the source if something cannot be read from it."""
@@ -340,13 +336,8 @@ def write_concat(group: zarr.Group, name: str, coordinate: CoordinateArray, orig
     if coordinate.unchanged_steps is not None:
         target: Any = group[name]
         target.resize(tuple(n + origin if d == axis else n for d, n in enumerate(values.shape)))
-        index = [slice(None)] * values.ndim
-        put = list(index)
-        index[axis], put[axis] = (
-            slice(coordinate.unchanged_steps, None),
-            slice(origin + coordinate.unchanged_steps, None),
-        )
-        target[tuple(put)] = values[tuple(index)]
+        before, first = (slice(None),) * axis, coordinate.unchanged_steps
+        target[(*before, slice(origin + first, None))] = values[(*before, slice(first, None))]
         return
     write_plain(
         group, name, values, coordinate.dims, coordinate.attrs, _coordinate_chunks(values.shape, axis)
@@ -370,7 +361,7 @@ def write_plain(
     if "_FillValue" in attributes:
         attributes["_FillValue"] = encoded_fill_attribute(attributes["_FillValue"], values.dtype)
     array = group.create_array(
-        name, shape=values.shape, dtype=_zarr_type(values.dtype), chunks=tuple(max(c, 1) for c in chunks),
+        name, shape=values.shape, dtype=values.dtype, chunks=tuple(max(c, 1) for c in chunks),
         dimension_names=dims, attributes=json_attributes(attributes), compressors=ZstdCodec(level=3),
         overwrite=True,
     )  # fmt: skip

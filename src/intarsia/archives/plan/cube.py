@@ -124,7 +124,7 @@ class Cube:
     def ledger(self, old: Ledger) -> Ledger:
         """The sources after the commit; members are filled in when they are written."""
         new = sorted(self.file_positions, key=lambda each: each.number)
-        new = [each for each in new if each.number >= old.unread.files + len(self.kept_entries)]
+        new = [each for each in new if each.number >= old.unread_files + len(self.kept_entries)]
         times = [each.file.identity.modified for each in new]
         return replace(
             old,
@@ -400,7 +400,7 @@ def _make_cube(
     file_positions: list[FilePosition] = []
     rows: list[Row] = []
     overlapping: set[int] = set()
-    fresh = count(ledger.unread.files + len(kept_entries))
+    fresh = count(ledger.unread_files + len(kept_entries))
     variables: dict[tuple[str, ...], Ints] = {}
     for i, file in enumerate(files):
         positions = tuple(axis.positions[i] for axis in axes)

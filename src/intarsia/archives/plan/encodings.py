@@ -154,7 +154,7 @@ class SourceEncoding:
 
     @cached_property
     def digests(self) -> tuple[str, str]:
-        """Equal for equal encodings, even in another process or a year later; with the fill value and without."""
+        """The same for equal encodings, also a year later: with the fill value, and without it."""
         document = self.document((), ())
         parts = {key: document[key] for key in ("data_type", "chunk_grid", "codecs")}
         return _digest(parts | {"fill_value": document["fill_value"]}), _digest(parts)
