@@ -13,7 +13,6 @@ Icechunk compiles every rule again for every array, so there are few rules, what
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +36,7 @@ from zarr.codecs import ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.group import GroupMetadata
 
-from intarsia._compat import sync
+from intarsia._compat import concurrent_map, sync
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.ledger import write_ledger
@@ -115,7 +114,7 @@ class PlanWriter:
         for name, array in plan.arrays.items():
             with _noted(problems, name):
                 arrays[name] = self._grow_members(group, array, documents)
-        _put(self.store, documents)
+        sync(concurrent_map(documents, self.store.set, AT_ONCE))
         for name, logical in arrays.items():
             with _noted(problems, name):
                 for problem in member_problems(self._write_array(plan.arrays[name], logical)):
@@ -224,7 +223,7 @@ class PlanWriter:
             for index, data in ranges.inlined.items():
                 key = "/".join(str(a + b) for a, b in zip(index, offset, strict=True))
                 chunks.append((f"{path}/c/{key}", default_buffer_prototype().buffer.from_bytes(data)))
-            _put(self.store, chunks)
+            sync(concurrent_map(chunks, self.store.set, AT_ONCE))
 
     def _refer(
         self, path: str, allocation: Allocation, ranges: ChunkRanges, lengths: Any, offset: tuple[int, ...]
@@ -317,17 +316,6 @@ def _noted(problems: dict[str, str], name: str) -> Iterator[None]:
         raise
     except Exception as error:
         problems[name] = f"it cannot be written: {one_line(error)}"
-
-
-def _put(store: Any, documents: Sequence[tuple[str, Any]]) -> None:
-    """Write documents or chunks, many at a time."""
-
-    async def put() -> None:
-        for i in range(0, len(documents), AT_ONCE):
-            await asyncio.gather(*(store.set(key, value) for key, value in documents[i : i + AT_ONCE]))
-
-    if documents:
-        sync(put())
 
 
 def write_concat(group: zarr.Group, name: str, coordinate: CoordinateArray, origin: int = 0) -> None:
