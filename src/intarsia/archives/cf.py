@@ -114,12 +114,12 @@ class CFDecoding:
     def packing_in(self, logical: np.dtype[Any]) -> Packing | None:
         """The packing for regions of an array of this type; None if it needs none, or needs filters."""
         packing, changes = self.packing, bool(self.missing) or self.is_scaled
+        if self.stored != logical and not (self.stored.kind in "iuf" and logical.kind in "iuf"):
+            raise IngestError(f"values of type {self.stored} cannot become {logical}")
         if self.nulls or self.needs_filters(logical):
             return None
         if not changes and self.stored == self.numbers == logical:
             return None
-        if self.stored.kind not in "iuf" or logical.kind not in "iuf":
-            raise IngestError(f"values of type {self.stored} cannot become {logical}")
         if packing is None:
             return Packing(self.stored, values=logical)
         if changes and packing.values.kind == "f":

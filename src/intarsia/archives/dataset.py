@@ -79,7 +79,7 @@ class Dataset:
         """
         group = dataset_group(store, path)
         ledger = read_ledger(group, rows=False)
-        if group is None or len(ledger.dims) != 1 or not ledger.unread.files or entries_of(group, urls):
+        if group is None or len(ledger.dims) != 1 or not ledger.unread_files or entries_of(group, urls):
             return None
         dataset, dim = cls._with_children(group, ledger, later=True), ledger.dims[0]
         axis = dataset.plain.get(dim)

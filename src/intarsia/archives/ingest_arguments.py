@@ -139,7 +139,7 @@ def find_coordinate_sources(
     sources = dict(dims or {})
     for option, source in (
         ("order_by", None if order_by is None else from_variable(order_by)),
-        ("coordinate", None if coordinate is None else _FromURL(coordinate)),
+        ("coordinate", None if coordinate is None else lambda file: coordinate(file.url)),
     ):
         if source is None:
             continue
@@ -150,16 +150,6 @@ def find_coordinate_sources(
             )
         sources[concat_dims[0]] = source
     return sources, [each.name for each in sources.values() if isinstance(each, from_variable)]
-
-
-@dataclass(frozen=True, slots=True)
-class _FromURL:
-    """The coordinate of a file, by the caller's function of its URL."""
-
-    function: Callable[[str], Any]
-
-    def __call__(self, file: ParsedFile) -> Any:
-        return self.function(file.url)
 
 
 def check_dtypes(dtype: Any, request: ParseRequest) -> dict[str, np.dtype[Any]]:

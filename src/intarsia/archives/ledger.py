@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -28,16 +27,6 @@ from intarsia.manifest.region_table import RegionTable
 if TYPE_CHECKING:
     from intarsia.archives.source_files import ContentIdentity
     from intarsia.manifest.region_table import Ints
-
-
-class RowCounts(NamedTuple):
-    """The numbers of rows in the arrays of a ledger."""
-
-    files: int
-    file_regions: int
-
-
-NOTHING = RowCounts(0, 0)
 
 
 @dataclass
@@ -72,8 +61,11 @@ class Ledger:
     stacked: dict[str, tuple[str, int]] = field(default_factory=dict)
     """For every stacked variable: the array, and the step of its first axis."""
 
-    unread: RowCounts = NOTHING
-    """Rows before those that are here; they stay as they are."""
+    unread_files: int = 0
+    """How many sources come before those that are here; they stay as they are."""
+
+    unread_regions: int = 0
+    """How many regions come before those that are here."""
 
     stored: Ledger | None = field(default=None, compare=False, repr=False)
     """What is in the store, so that only differences are written; None if unknown."""
@@ -85,7 +77,7 @@ class Ledger:
     @property
     def count(self) -> int:
         """The number of all sources."""
-        return self.unread.files + len(self.locations)
+        return self.unread_files + len(self.locations)
 
     def shown(self, number: int) -> set[str]:
         """The variables of which a source shows any part."""
@@ -189,7 +181,7 @@ def read_ledger(group: zarr.Group | None, *, rows: bool = True) -> Ledger:
         nothing, width = RegionTable.from_rows([], len(dims) + 1), 1 + 2 * (len(dims) + 1)
         ledger = Ledger(dims, file_regions=nothing, **msgspec.structs.asdict(_read_header(node[HEAD])))
         if not rows:
-            ledger.unread = RowCounts(node[SOURCES].shape[0], node[CLAIMS].shape[0])
+            ledger.unread_files, ledger.unread_regions = (node[each].shape[0] for each in (SOURCES, CLAIMS))
         elif node[SOURCES].shape[0]:
             ledger.locations, ledger.contents, times = _table(node[SOURCES], 3).T.tolist()
             ledger.modified_times = [float(time) if time else None for time in times]
@@ -248,13 +240,11 @@ def write_ledger(ledger: Ledger, group: zarr.Group) -> None:
     rows, regions = _source_rows(ledger), _columns(ledger.file_regions)
     files = same = 0
     if before is not None:
-        pairs = zip(rows, _source_rows(before), strict=False)
-        files = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        files = common_prefix_length(rows, _source_rows(before))
         same = common_prefix_length(regions, _columns(before.file_regions))
-    texts = np.array(rows[files:], dtype=np.dtypes.StringDType()).reshape(-1, 3)
-    set_rows(node, SOURCES, ledger.unread.files + files, texts, before is None)
-    set_rows(node, CLAIMS, ledger.unread.file_regions + same, regions[same:], before is None)
-    _write_index(ledger, node, ledger.unread.files + files)
+    set_rows(node, SOURCES, ledger.unread_files + files, rows[files:], before is None)
+    set_rows(node, CLAIMS, ledger.unread_regions + same, regions[same:], before is None)
+    _write_index(ledger, node, ledger.unread_files + files)
 
 
 def _encode_header(ledger: Ledger) -> bytes:
@@ -262,9 +252,9 @@ def _encode_header(ledger: Ledger) -> bytes:
     return msgspec.json.encode(LedgerHeader(ledger.variables, ledger.stacked, members, ledger.dropped_attrs))
 
 
-def _source_rows(ledger: Ledger) -> list[tuple[str, str, str]]:
-    times = ("" if time is None else repr(time) for time in ledger.modified_times)
-    return list(zip(ledger.locations, ledger.contents, times, strict=True))
+def _source_rows(ledger: Ledger) -> np.ndarray[Any, Any]:
+    times = ["" if time is None else repr(time) for time in ledger.modified_times]
+    return np.array([ledger.locations, ledger.contents, times], dtype=np.dtypes.StringDType()).T
 
 
 def _write_index(ledger: Ledger, node: Any, unchanged: int) -> None:
@@ -276,9 +266,9 @@ def _write_index(ledger: Ledger, node: Any, unchanged: int) -> None:
         if index is None:
             set_rows(node, INDEX, 0, np.empty(0, dtype=np.uint64), False, INDEX_CHUNK)
         return
-    names = ledger.locations[max(0, valid - ledger.unread.files) :]
-    if valid < ledger.unread.files:
-        names = [*read_by_zarr(node[SOURCES], (slice(valid, ledger.unread.files), 0)).tolist(), *names]
+    names = ledger.locations[max(0, valid - ledger.unread_files) :]
+    if valid < ledger.unread_files:
+        names = [*read_by_zarr(node[SOURCES], (slice(valid, ledger.unread_files), 0)).tolist(), *names]
     set_rows(node, INDEX, valid, np.array(list(map(index_key, names)), dtype=np.uint64), False, INDEX_CHUNK)
 
 
@@ -327,9 +317,8 @@ def set_rows(
     """Make an array end with these rows, from `first` on; the rows before them stay as they are."""
     array = None if is_new else node.get(name)
     if array is None or array.shape[1:] != rows.shape[1:]:
-        texts = isinstance(rows.dtype, np.dtypes.StringDType)
         replacement = node.create_array(
-            name, shape=rows.shape, dtype="string" if texts else rows.dtype, chunks=(chunk, *rows.shape[1:]),
+            name, shape=rows.shape, dtype=rows.dtype, chunks=(chunk, *rows.shape[1:]),
             compressors=ZstdCodec(level=3), overwrite=True,
         )  # fmt: skip
         replacement[...] = rows
@@ -341,7 +330,7 @@ def set_rows(
         array[first:] = rows
 
 
-def common_prefix_length(mine: Ints, theirs: Ints) -> int:
+def common_prefix_length(mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> int:
     """How many rows, from the first on, two tables have in common.
 
     >>> common_prefix_length(np.array([[1], [2], [3]]), np.array([[1], [2], [4]]))

@@ -13,7 +13,6 @@ Icechunk compiles every rule again for every array, so there are few rules, what
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +36,7 @@ from zarr.codecs import ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.group import GroupMetadata
 
-from intarsia._compat import sync
+from intarsia._compat import concurrent_map, sync
 from intarsia.archives.cf import encoded_fill_attribute, json_attributes
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.ledger import write_ledger
@@ -115,7 +114,7 @@ class PlanWriter:
         for name, array in plan.arrays.items():
             with _noted(problems, name):
                 arrays[name] = self._grow_members(group, array, documents)
-        _put(self.store, documents)
+        sync(concurrent_map(documents, self.store.set, AT_ONCE))
         for name, logical in arrays.items():
             with _noted(problems, name):
                 for problem in member_problems(self._write_array(plan.arrays[name], logical)):
@@ -199,7 +198,7 @@ class PlanWriter:
             raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
         if array.name in self.dataset.groups:
             raise IngestError(f"{array.name!r} is a group of the dataset: it cannot become an array")
-        data_type = optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
+        data_type = optional_dtype(array.dtype) if array.nulls else zarr_type(array.dtype)
         manifest = Manifest.empty(array.shape, array.lattice, data_type, array.fill_value, array.dims)
         # Nothing is written yet: attributes and manifest are one document, which is stored once.
         metadata = GroupMetadata(attributes=json_attributes(array.attrs))
@@ -224,7 +223,7 @@ class PlanWriter:
             for index, data in ranges.inlined.items():
                 key = "/".join(str(a + b) for a, b in zip(index, offset, strict=True))
                 chunks.append((f"{path}/c/{key}", default_buffer_prototype().buffer.from_bytes(data)))
-            _put(self.store, chunks)
+            sync(concurrent_map(chunks, self.store.set, AT_ONCE))
 
     def _refer(
         self, path: str, allocation: Allocation, ranges: ChunkRanges, lengths: Any, offset: tuple[int, ...]
@@ -299,10 +298,6 @@ def _put_attributes(node: Any, attrs: dict[str, Any]) -> None:
         node.attrs.put(attributes)
 
 
-def _zarr_type(dtype: np.dtype[Any]) -> Any:
-    return "string" if isinstance(dtype, np.dtypes.StringDType) else dtype
-
-
 @contextmanager
 def _reading(url: str, name: str) -> Iterator[None]:
     """Name the source if something cannot be read from it."""
@@ -323,30 +318,14 @@ def _noted(problems: dict[str, str], name: str) -> Iterator[None]:
         problems[name] = f"it cannot be written: {one_line(error)}"
 
 
-def _put(store: Any, documents: Sequence[tuple[str, Any]]) -> None:
-    """Write documents or chunks, many at a time."""
-
-    async def put() -> None:
-        for i in range(0, len(documents), AT_ONCE):
-            await asyncio.gather(*(store.set(key, value) for key, value in documents[i : i + AT_ONCE]))
-
-    if documents:
-        sync(put())
-
-
 def write_concat(group: zarr.Group, name: str, coordinate: CoordinateArray, origin: int = 0) -> None:
     """Write a coordinate along the axes that grow, or its new part; its values begin at `origin`."""
     axis, values = coordinate.axis, coordinate.values
     if coordinate.unchanged_steps is not None:
         target: Any = group[name]
         target.resize(tuple(n + origin if d == axis else n for d, n in enumerate(values.shape)))
-        index = [slice(None)] * values.ndim
-        put = list(index)
-        index[axis], put[axis] = (
-            slice(coordinate.unchanged_steps, None),
-            slice(origin + coordinate.unchanged_steps, None),
-        )
-        target[tuple(put)] = values[tuple(index)]
+        before, first = (slice(None),) * axis, coordinate.unchanged_steps
+        target[(*before, slice(origin + first, None))] = values[(*before, slice(first, None))]
         return
     write_plain(
         group, name, values, coordinate.dims, coordinate.attrs, _coordinate_chunks(values.shape, axis)
@@ -370,7 +349,7 @@ def write_plain(
     if "_FillValue" in attributes:
         attributes["_FillValue"] = encoded_fill_attribute(attributes["_FillValue"], values.dtype)
     array = group.create_array(
-        name, shape=values.shape, dtype=_zarr_type(values.dtype), chunks=tuple(max(c, 1) for c in chunks),
+        name, shape=values.shape, dtype=values.dtype, chunks=tuple(max(c, 1) for c in chunks),
         dimension_names=dims, attributes=json_attributes(attributes), compressors=ZstdCodec(level=3),
         overwrite=True,
     )  # fmt: skip

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from intarsia.archives.plan.coordinates import CoordinateArray, labels
 from intarsia.errors import IngestError, argument
-from intarsia.manifest.box import Box
 
 if TYPE_CHECKING:
     from intarsia.manifest.region_table import Ints
@@ -309,8 +308,3 @@ def nested_list_axis(dim: str, indices: Sequence[int], lengths: Sequence[int]) -
     ends = np.cumsum([0, *(size[i] for i in sorted(size))]).tolist()
     steps = {i: np.arange(*each) for i, each in zip(sorted(size), pairwise(ends), strict=True)}
     return GrownAxis(dim, ends[-1], np.empty(0, dtype=np.int64), [steps[i] for i in indices])
-
-
-def span_boxes(spans_of: Sequence[Sequence[Span]]) -> list[Box]:
-    """All combinations of one span per dimension, as boxes of the cube."""
-    return [Box.of((span.start, span.stop) for span in each) for each in product(*spans_of)]

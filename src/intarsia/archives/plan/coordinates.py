@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, packing_of
+from intarsia.archives.cf import PACKING, json_attributes, packing_of
 from intarsia.archives.parsed_file import ParsedFile, ParsedVariable, is_grid_mapping
 from intarsia.errors import IngestError, argument
 from intarsia.extras import import_extra
@@ -55,17 +55,9 @@ class ConcatCoordinate:
     """Whether what the dataset holds has to be rewritten."""
 
 
-def _meaning(attrs: Mapping[str, Any]) -> dict[str, str]:
-    meaning = {key: _text_of(attrs[key]) for key in MEANING if key in attrs}
+def _meaning(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    meaning = json_attributes({key: attrs[key] for key in MEANING if key in attrs})  # there NaN equals NaN
     return meaning | ({"calendar": calendar_of(attrs)} if has_time_units(attrs) else {})
-
-
-def _text_of(value: Any) -> str:
-    """An attribute as text, in which NaN equals NaN."""
-    try:
-        return repr(np.asarray(value).tolist())
-    except ValueError:  # lists of different lengths: not an array, and nothing that CF knows
-        return repr(value)
 
 
 def has_time_units(attrs: Mapping[str, Any]) -> bool:

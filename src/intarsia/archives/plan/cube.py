@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,12 +18,10 @@ from intarsia.archives.dataset import END_STEPS, Dataset
 from intarsia.archives.ledger import Ledger, is_moved, prefixes_of_move
 from intarsia.archives.plan.axis_union import (
     GrownAxis,
-    Span,
     append_axis,
     file_order_axis,
     nested_list_axis,
     sort_direction,
-    span_boxes,
     spans,
     uncovered,
     union_axis,
@@ -52,21 +50,19 @@ class FilePosition:
     number: int
     """Its number in the ledger after the commit."""
 
-    spans: tuple[tuple[Span, ...], ...]
-    """Where its steps are, for every dimension."""
-
     positions: tuple[Ints, ...]
-    """The same, step by step."""
+    """Where each of its steps is, for every dimension."""
 
     @property
     def box(self) -> Box:
         """The smallest box of the cube around it."""
-        return Box.of((min(s.start for s in own), max(s.stop for s in own)) for own in self.spans)
+        return Box.of((int(own.min()), int(own.max()) + 1) for own in self.positions)
 
     def regions(self, variables: Ints) -> list[Row]:
         """Everything that it has of some variables, as regions."""
-        corner = (0,) * (len(self.spans) + 1)
-        return [Row(self.number, box, corner) for box in span_boxes([*self.spans, spans(variables)])]
+        own = [spans(steps) for steps in (*self.positions, variables)]
+        boxes = (Box.of((span.start, span.stop) for span in each) for each in product(*own))
+        return [Row(self.number, box, (0,) * len(own)) for box in boxes]
 
 
 @dataclass
@@ -128,7 +124,7 @@ class Cube:
     def ledger(self, old: Ledger) -> Ledger:
         """The sources after the commit; members are filled in when they are written."""
         new = sorted(self.file_positions, key=lambda each: each.number)
-        new = [each for each in new if each.number >= old.unread.files + len(self.kept_entries)]
+        new = [each for each in new if each.number >= old.unread_files + len(self.kept_entries)]
         times = [each.file.identity.modified for each in new]
         return replace(
             old,
@@ -195,15 +191,13 @@ def resolve_overlaps(
         left: list[Row] = []
         for row in map(everything.row, own):
             touched = (everything.start < row.box.stop) & (everything.stop > row.box.start)
-            winners = [everything.row(i) for i in np.flatnonzero(takes & touched.all(axis=1)).tolist()]
-            if winners and policy == "refuse" and number not in there:
-                refused[number] = winners[0].member
+            winners = everything.select(np.flatnonzero(takes & touched.all(axis=1)))
+            if len(winners) and policy == "refuse" and number not in there:
+                refused[number] = int(winners.member[0])
                 break
-            parts = [row.box]
-            for winner in winners:
-                parts = [rest for part in parts for rest in part.subtract(winner.box)]
-                overlapping |= {number, winner.member}
-            left += [row._replace(box=part) for part in parts]
+            if len(winners):
+                overlapping |= {number, *winners.member.tolist()}
+            left += [row._replace(box=part) for part in winners.free(row.box)]
         if number not in refused:
             takes[own] = True
             rows += left
@@ -406,12 +400,12 @@ def _make_cube(
     file_positions: list[FilePosition] = []
     rows: list[Row] = []
     overlapping: set[int] = set()
-    fresh = count(ledger.unread.files + len(kept_entries))
+    fresh = count(ledger.unread_files + len(kept_entries))
     variables: dict[tuple[str, ...], Ints] = {}
     for i, file in enumerate(files):
         positions = tuple(axis.positions[i] for axis in axes)
         number = known[file.url] if file.url in known else next(fresh)
-        position = FilePosition(file, number, tuple(map(spans, positions)), positions)
+        position = FilePosition(file, number, positions)
         data = tuple(name for name, v in file.variables.items() if v.role == "data" and name in numbers)
         if data not in variables:
             variables[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))

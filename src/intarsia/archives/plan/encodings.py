@@ -152,28 +152,12 @@ class SourceEncoding:
             "storage_transformers": [],
         }
 
-    @property
-    def digest(self) -> str:
-        """Equal for equal encodings, even in another process or a year later."""
-        return _digests(self)[0]
-
-    @property
-    def digest_without_fill(self) -> str:
-        """The same for encodings that differ at most in what is read where no chunk is stored."""
-        return _digests(self)[1]
-
     @cached_property
-    def _key(self) -> tuple[Any, ...]:
-        fill = self.fill_value
-        bits = fill.tobytes() if isinstance(fill, np.generic) else repr(fill)
-        texts = (repr(part) for part in (self.codecs, self.filters))
-        return self.chunks, self.stored, self.data_type, bits, *texts, self.copy_reason
-
-    def __eq__(self, other: object) -> bool:
-        return self._key == other._key if isinstance(other, SourceEncoding) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._key)
+    def digests(self) -> tuple[str, str]:
+        """The same for equal encodings, also a year later: with the fill value, and without it."""
+        document = self.document((), ())
+        parts = {key: document[key] for key in ("data_type", "chunk_grid", "codecs")}
+        return _digest(parts | {"fill_value": document["fill_value"]}), _digest(parts)
 
     @property
     def bare(self) -> "SourceEncoding":
@@ -186,14 +170,6 @@ class SourceEncoding:
     def short_codecs(self) -> str:
         """The source's own codecs in a few words."""
         return source_codecs_text(self.codecs)
-
-
-@lru_cache
-def _digests(encoding: SourceEncoding) -> tuple[str, str]:
-    """With the fill value and without; computed once for thousands of files with the same encoding."""
-    document = encoding.document((), ())
-    parts = {key: document[key] for key in ("data_type", "chunk_grid", "codecs")}
-    return _digest(parts | {"fill_value": document["fill_value"]}), _digest(parts)
 
 
 def _digest(parts: dict[str, Any]) -> str:
@@ -278,8 +254,6 @@ def _encoding(
     chunks, own = variable.chunks, tuple(codecs)
     # without a packing, the sign that `_Unsigned` gives is that of the member's type
     stored = decoding.numbers if decoding.nulls else decoding.stored
-    if stored != logical and (stored.kind not in "iuf" or logical.kind not in "iuf"):
-        raise IngestError(f"values of type {stored} cannot become {logical}")
     if not decoding.needs_filters(logical):
         fill = _stored_fill(decoding, variable.fill, stored)
         return SourceEncoding(chunks, own, stored, zarr_type(stored), fill, copy_reason=reason)

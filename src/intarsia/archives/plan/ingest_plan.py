@@ -498,7 +498,7 @@ def plan_array(
             fill = wider.type(np.nan if are_whole else fill)  # no whole number means "missing"
     else:
         declared = known.dtype if stack is None else None
-        dtype = rules.dtypes.get(name) or declared or _common_type(decodings)
+        dtype = rules.dtypes.get(name) or declared or np.result_type(*(each.values for each in decodings))
         nulls = nulls and dtype.kind in "biuf"
         fill = dtype.type(np.nan) if dtype.kind in "fc" and not nulls else None
         lattice = _lattice(dims, shape, growing, [variable for *_, variable in sources])
@@ -530,7 +530,7 @@ def plan_array(
             many = bool(variable.parts) or len(contribution.chunk_sets) > 1
             if many or variable.picks or url in expectations.turned:
                 _refine_lattice(plan, contribution)
-    known_files = dataset.ledger.unread.files + len(cube.kept_entries)
+    known_files = dataset.ledger.unread_files + len(cube.kept_entries)
     having = {(each.file.url, each.part) for each in plan.contributions}
     for part in parts:
         for url in (each.file.url for each in cube.file_positions if each.number >= known_files):
@@ -648,13 +648,6 @@ def _refine_lattice(array: ArrayPlan, contribution: Contribution) -> None:
                 for span, size in zip(each, array.shape, strict=True)
             )
             array.lattice = tuple(gcd(cell, *ends) for cell, ends in zip(array.lattice, borders, strict=True))
-
-
-def _common_type(decodings: Sequence[CFDecoding]) -> np.dtype[Any]:
-    kinds = {decoding.values for decoding in decodings}
-    if any(isinstance(kind, np.dtypes.StringDType) for kind in kinds):
-        return np.dtypes.StringDType()
-    return np.result_type(*kinds)
 
 
 def _lattice(
@@ -785,7 +778,7 @@ def _find_member(
     encoding, dims, known = chunk_set.encoding, contribution.variable.dims, array.encodings
     # members have the axes of their files: another order of axes needs another member
     turned = "" if dims == array.dims else " " + ",".join(dims)
-    digest, without_fill = encoding.digest + turned, encoding.digest_without_fill + turned
+    digest, without_fill = (each + turned for each in encoding.digests)
     # What is read where no chunk is stored matters only to files that lack a chunk.
     candidates = (digest, without_fill) if chunk_set.complete else (digest,)
     digest = next((each for each in candidates if each in known), digest)

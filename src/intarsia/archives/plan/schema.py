@@ -45,8 +45,8 @@ def read_schema(
     sources: Sources,
     parser: Any,
     coordinate_sources: Mapping[str, Callable[[ParsedFile], Any]],
-) -> Schema | None:
-    """What the caller declared with a file, a dataset or a dictionary; None if nothing was declared.
+) -> Schema:
+    """What the caller declared with a file, a dataset or a dictionary.
 
     >>> from intarsia.archives.parsed_file import ParseRequest
     >>> lat = {"dims": ["lat"], "data": [10, 20]}
@@ -56,8 +56,6 @@ def read_schema(
     >>> schema.file.variables["sst"].sizes, schema.dtypes
     ({'time': 1, 'lat': 2}, {'sst': dtype('float32')})
     """
-    if declaration is None:
-        return None
     if isinstance(declaration, str | os.PathLike):
         (url,) = sources.expand(declaration) or [""]
         parsed = add_coordinates(parse_one(url, sources, request, parser), request.dims, coordinate_sources)
