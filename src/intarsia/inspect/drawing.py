@@ -212,10 +212,8 @@ def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[st
             parts.append(_tick(pane.x - 4, y, pane.x, y))
             parts.append(svg_text(pane.x - 7, y + 4, words, "soft", "end", 11))
         x, y = (7.0 if survey.dates(down) else 14.0), pane.y + pane.height / 2  # dates need the space
-        parts.append(
-            f'<text x="{x:g}" y="{y:.5g}" transform="rotate(-90 {x:g} {y:.5g})" text-anchor="middle" '
-            f'fill="var(--ink,#1b1f24)">{markup(axis_name(survey, down), 60)}</text>'
-        )
+        turned = f' transform="rotate(-90 {x:g} {y:.5g})"'
+        parts.append(svg_text(x, y, axis_name(survey, down), "ink", "middle", more=turned))
         across, along = pane.width / pane.shape[pane.axes[1]], pane.height / pane.shape[pane.axes[0]]
         if not 0.99 < across / along < 1.01:
             parts.append(svg_text(pane.x, pane.y - 4, "axes at different scales", "soft", size=11))
@@ -245,15 +243,22 @@ def _tick(x1: float, y1: float, x2: float, y2: float) -> str:
     return line + 'stroke="var(--soft,#57606a)"/>'
 
 
+TONES = {"ink": "var(--ink,#1b1f24)", "soft": "var(--soft,#57606a)"}
+
+
 def svg_text(
-    x: float, y: float, words: str, tone: str, anchor: str = "start", size: int = 12, longest: int = 60
+    x: float,
+    y: float,
+    words: str,
+    tone: str,
+    anchor: str = "start",
+    size: int = 12,
+    longest: int = 60,
+    more: str = "",
 ) -> str:
-    """A line of text in one of the two tones, cut to `longest` characters."""
-    colour = "var(--ink,#1b1f24)" if tone == "ink" else "var(--soft,#57606a)"
-    return (
-        f'<text x="{x:.5g}" y="{y:.5g}" text-anchor="{anchor}" font-size="{size}" fill="{colour}">'
-        f"{markup(words, longest)}</text>"
-    )
+    """A line of text in one of the two tones or in a colour, cut to `longest` characters."""
+    place = f'x="{x:.5g}" y="{y:.5g}"{more} text-anchor="{anchor}" font-size="{size}"'
+    return f'<text {place} fill="{TONES.get(tone, tone)}">{markup(words, longest)}</text>'
 
 
 def ink_on(colour: str) -> str:
@@ -449,8 +454,8 @@ def bin_boxes(
 def bin_plane(
     shape: Sequence[int], start: Ints, stop: Ints, amounts: Sequence[Any], most: tuple[int, int]
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, Floats]]:
-    """`bin_boxes` on the plane of values, in at most so many rows and columns; what is summed for each cell are
-    amounts of which every part of a box has its share."""
+    """`bin_boxes` on the plane of values, in at most so many rows and columns. It sums amounts, of which
+    every part of a box has its share."""
     axes = list(plane_axes(shape))
     low, high = start[:, axes], stop[:, axes]
     area = np.prod(high - low, axis=1, dtype=np.float64)

@@ -58,10 +58,8 @@ def _boxes(survey: Survey) -> tuple[Ints, ...]:
         first, last = chunks.index[rows] * grain, (chunks.index[rows] + 1) * grain
         if view != NONE:
             first, last = _places(manifest.views[view], first, last)
-        start, stop = (
-            np.maximum(first + shift[i], survey.start[i]),
-            np.minimum(last + shift[i], survey.stop[i]),
-        )
+        start = np.maximum(first + shift[i], survey.start[i])
+        stop = np.minimum(last + shift[i], survey.stop[i])
         # A chunk at the member's edge is stored whole, so its whole size in memory was compressed.
         raw = np.full(len(rows), prod(fact.grain) * survey.itemsize, dtype=np.int64)
         parts.append((start, stop, raw, chunks.nbytes[rows]))

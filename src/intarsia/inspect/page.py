@@ -29,7 +29,6 @@ from intarsia.display import (
     markup,
     percent_text,
     plain,
-    ratio_text,
     size_text,
     table_html,
 )
@@ -49,8 +48,8 @@ from intarsia.inspect.drawing import (
     rect,
     shade,
     share_boxes,
-    svg,
     soft,
+    svg,
     svg_text,
     swatch,
 )
@@ -65,6 +64,9 @@ from intarsia.shards.inspection import SlotStats, slot_stats
 
 SAID_ABOVE = ("Type", "Path")
 """Facts about an array that the heading of its section tells."""
+
+OVERVIEW = ("Shape", "Data type", "Regions", "Size", "Stored", "Ratio")
+"""Facts about every array in a table of all of them."""
 
 MAX_ROWS = 200
 MAX_PROBLEMS = 200
@@ -186,24 +188,14 @@ def render_page(
 
 def _overview(reports: Sequence[ArrayReport]) -> str:
     """All arrays of the page, one per line."""
-    columns = ("Array", "Shape", "Data type", "Regions", "Size", "Stored", "Ratio", "Check")
     rows = []
     for i, report in enumerate(reports):
-        now, fields = report.now, dict(report.fields)
+        link = Markup(f'<a href="#array-{i}"><code>{markup(report.path or "/")}</code></a>')
+        sizes = {"Regions": f"{len(report.now):,}", "Size": size_text(report.now.total_nbytes)}
+        facts = {**dict(report.fields), **sizes, **dict(report.now.totals())}
         problems = count_text(len(report.problems), "problem") if report.problems else "no problems"
-        rows.append(
-            (
-                Markup(f'<a href="#array-{i}"><code>{markup(report.path or "/")}</code></a>'),
-                fields.get("Shape", ""),
-                fields.get("Data type", ""),
-                f"{len(now):,}",
-                size_text(now.total_nbytes),
-                size_text(now.total_stored),
-                ratio_text(now.total_nbytes, now.total_stored),
-                problems,
-            )
-        )
-    return table_html(columns, rows, kind="overview")
+        rows.append((link, *(facts.get(name, "") for name in OVERVIEW), problems))
+    return table_html(("Array", *OVERVIEW, "Check"), rows, kind="overview")
 
 
 def _slider_labels(moments: Sequence[ArrayVersion]) -> list[str]:

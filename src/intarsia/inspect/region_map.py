@@ -204,12 +204,8 @@ def _block(x: float, y: float, width: float, height: float, fill: str, names: Se
     line = 1 if min(width, height) > 6 else 0
     block = drawing.rect(x, y, width, height, fill, f' stroke="var(--page,#fff)" stroke-width="{line}"')
     words = next((name for name in names if len(name) * LETTER_WIDTH + 8 <= width and height >= 15), "")
-    if words:
-        block += (
-            f'<text x="{x + width / 2:.5g}" y="{y + height / 2 + 4:.5g}" text-anchor="middle" '
-            f'fill="{drawing.ink_on(fill)}">{markup(words)}</text>'
-        )
-    return block
+    middle = x + width / 2, y + height / 2 + 4
+    return block + drawing.svg_text(*middle, words, drawing.ink_on(fill), "middle") if words else block
 
 
 def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
@@ -223,8 +219,7 @@ def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
             words += f" ({ratio_text(pipeline.nbytes, pipeline.nbytes_stored)})"
         parts += [
             drawing.rect(drawing.LEFT, y, 16, 13, colour),
-            f'<text x="{drawing.LEFT + 8:g}" y="{y + 10.5:g}" text-anchor="middle" font-size="10" '
-            f'fill="{drawing.ink_on(colour)}">{letter}</text>',
+            drawing.svg_text(drawing.LEFT + 8, y + 10.5, letter, drawing.ink_on(colour), "middle", 10),
             drawing.svg_text(drawing.LEFT + 24, y + 11, words, "ink", longest=110),
         ]
         y += LINE
