@@ -416,12 +416,8 @@ def is_pure_fancy_indexing(selection: Any, ndim: int) -> bool:
     """
     if getattr(selection, "dtype", None) == np.bool_ and hasattr(selection, "shape"):
         return True
-    if (
-        ndim == 1
-        and isinstance(selection, list)
-        and selection
-        and {*map(type, selection)} <= {bool, np.bool_}
-    ):
+    kinds = {*map(type, selection)} if isinstance(selection, list) else set()
+    if ndim == 1 and kinds and kinds <= {bool, np.bool_}:
         return True
     entries = selection if isinstance(selection, tuple) else (selection,)
     lists = [entry for entry in entries if _is_index_list(entry)]

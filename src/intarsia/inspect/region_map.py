@@ -204,8 +204,8 @@ def _block(x: float, y: float, width: float, height: float, fill: str, names: Se
     line = 1 if min(width, height) > 6 else 0
     block = drawing.rect(x, y, width, height, fill, f' stroke="var(--page,#fff)" stroke-width="{line}"')
     words = next((name for name in names if len(name) * LETTER_WIDTH + 8 <= width and height >= 15), "")
-    middle = x + width / 2, y + height / 2 + 4
-    return block + drawing.svg_text(*middle, words, drawing.ink_on(fill), "middle") if words else block
+    middle, ink = (x + width / 2, y + height / 2 + 4), drawing.ink_on(fill)
+    return block + drawing.svg_text(*middle, words, ink, "middle", longest=120) if words else block
 
 
 def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
