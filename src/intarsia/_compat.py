@@ -416,22 +416,17 @@ def is_pure_fancy_indexing(selection: Any, ndim: int) -> bool:
     """
     if getattr(selection, "dtype", None) == np.bool_ and hasattr(selection, "shape"):
         return True
-    if ndim == 1 and (_is_index_list(selection) or _is_list_of(selection, (bool, np.bool_))):
+    kinds = {*map(type, selection)} if isinstance(selection, list) else set()
+    if ndim == 1 and kinds and kinds <= {bool, np.bool_}:
         return True
-    if not isinstance(selection, tuple) or len(selection) != ndim:
-        return False
-    lists = [_is_index_list(entry) for entry in selection]
-    return any(lists) and all(
-        listed or _is_index(entry) for listed, entry in zip(lists, selection, strict=True)
-    )
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    lists = [entry for entry in entries if _is_index_list(entry)]
+    indexes = [entry for entry in entries if _is_index(entry)]
+    return bool(lists) and len(entries) == ndim == len(lists) + len(indexes)
 
 
 def _is_index(entry: Any) -> bool:
     return isinstance(entry, numbers.Integral) and not isinstance(entry, bool)
-
-
-def _is_list_of(entry: Any, kinds: tuple[type, ...]) -> bool:
-    return isinstance(entry, list) and bool(entry) and all(type(each) in kinds for each in entry)
 
 
 def _is_index_list(entry: Any) -> bool:
@@ -522,10 +517,7 @@ def storage_text(storage: icechunk.Storage) -> str:
 
 def native_store(store: icechunk.IcechunkStore) -> Any:
     """The Rust object behind an Icechunk store: our own store wraps it, and it knows its session."""
-    try:
-        return store._store  # without a call more: every read asks for it
-    except AttributeError as error:
-        raise _lacks("icechunk", error) from error
+    return _private(store, "_store", "icechunk")
 
 
 async def get_many(

@@ -207,52 +207,26 @@ def common_prefix(prefixes: Iterable[str]) -> str | None:
     return "/".join(shared).rstrip("/") + "/" if any([*bucket, *names[1:]]) else None
 
 
-STORAGE_HINTS = (
-    (
-        ("invalid snapshot timestamp ordering", "update timestamp is invalid"),
-        "The clock of this machine is behind the last writer's: correct one of them, or wait until it has "
-        "caught up.",
-    ),
-    (
-        ("snapshot timestamp is invalid",),
-        "The clock of this machine is too far from that of the storage: correct it.",
-    ),
-    (("region must be set",), "Give the option region, or set the environment variable AWS_REGION."),
-    (
-        ("connect", "dispatch failure", "timed out", "timeout", "dns"),
-        "Is the server up, and is the endpoint right?",
-    ),
-    (("nosuchbucket", "bucket does not exist"), "Create the bucket first, or correct the URL."),
-    (
-        (
-            "accessdenied",
-            "access denied",
-            "invalidaccesskeyid",
-            "signaturedoesnotmatch",
-            "forbidden",
-            "credential",
-        ),
-        "Check the credentials: access_key_id and secret_access_key, or the AWS_… environment variables.",
-    ),
-    (
-        ("no space left", "os error 28", "quota", "os error 122"),
-        "The disk is full: make room, then try again.",
-    ),
-    (
-        ("file too large", "os error 27"),
-        "The file system, or a limit of the process, does not allow a file of that size.",
-    ),
-    (("permission denied", "os error 13"), "The process may not write there: check owner and permissions."),
-    (("read-only file system", "os error 30"), "The file system is mounted read-only."),
-    (
-        ("src size is incorrect", "unknown frame descriptor", "corrupt", "flatbuffer", "icechunk header"),
-        "A file of the repository is damaged, or was cut off in transit: try again, or use a copy.",
-    ),
-    (
-        ("range request not supported",),
-        "The web server ignores the Range header: use one that answers it with 206 Partial Content.",
-    ),
-)
+STORAGE_HINTS = {
+    "invalid snapshot timestamp ordering|update timestamp is invalid": "The clock of this machine is behind "
+    "the last writer's: correct one of them, or wait until it has caught up.",
+    "snapshot timestamp is invalid": "The clock of this machine is too far from that of the storage: "
+    "correct it.",
+    "region must be set": "Give the option region, or set the environment variable AWS_REGION.",
+    "connect|dispatch failure|timed out|timeout|dns": "Is the server up, and is the endpoint right?",
+    "nosuchbucket|bucket does not exist": "Create the bucket first, or correct the URL.",
+    "access ?denied|invalidaccesskeyid|signaturedoesnotmatch|forbidden|credential": "Check the credentials: "
+    "access_key_id and secret_access_key, or the AWS_… environment variables.",
+    "no space left|os error 28|quota|os error 122": "The disk is full: make room, then try again.",
+    "file too large|os error 27": "The file system, or a limit of the process, does not allow a file of "
+    "that size.",
+    "permission denied|os error 13": "The process may not write there: check owner and permissions.",
+    "read-only file system|os error 30": "The file system is mounted read-only.",
+    "src size is incorrect|unknown frame descriptor|corrupt|flatbuffer|icechunk header": "A file of the "
+    "repository is damaged, or was cut off in transit: try again, or use a copy.",
+    "range request not supported": "The web server ignores the Range header: use one that answers it with "
+    "206 Partial Content.",
+}
 """What to do, by the words of a storage error."""
 
 
@@ -262,9 +236,8 @@ def storage_hint(message: str) -> str:
     >>> storage_hint("No space left on device")
     '\\n  The disk is full: make room, then try again.'
     """
-    text = message.lower()
-    hint = next((hint for words, hint in STORAGE_HINTS if any(word in text for word in words)), None)
-    return f"\n  {hint}" if hint else ""
+    found = (hint for words, hint in STORAGE_HINTS.items() if re.search(words, message, re.IGNORECASE))
+    return next((f"\n  {hint}" for hint in found), "")
 
 
 LONGEST = 500

@@ -540,12 +540,11 @@ class ConcurrentUpdateError(IntarsiaError, RuntimeError):
     def __str__(self) -> str:
         message, branch, changed = self.args
         lines = [f"{message!r} was not committed to branch {branch!r}: others changed what it builds on."]
-        lines += [f"  {line}" for line in changed]
-        lines.append(
-            "Nothing was written. Do it again on the current state, or let intarsia.append, intarsia.write,"
+        hint = (
+            "Nothing was written. Do it again on the current state, or let intarsia.append, intarsia.write,\n"
+            "intarsia.recode or intarsia.retry do so."
         )
-        lines.append("intarsia.recode or intarsia.retry do so.")
-        return "\n".join(lines)
+        return "\n  ".join([*lines, *changed]) + f"\n{hint}"
 
 
 class ForkError(IntarsiaError, ValueError):
@@ -649,14 +648,10 @@ def signal_failure(error: BaseException) -> BaseException | None:
 
 
 def _code_of(handler: Any) -> Any:
-    """The code of a signal handler; None if it is not written in Python."""
+    """The code of a signal handler, which may be anything that can be called; None if it is not Python's."""
     function = getattr(handler, "func", handler)  # of a partial
-    if hasattr(function, "__func__"):  # a method
-        function = function.__func__
-    if not hasattr(function, "__code__"):  # an object that can be called
-        function = next(
-            (vars(kind)["__call__"] for kind in type(function).__mro__ if "__call__" in vars(kind)), None
-        )
+    if not hasattr(function, "__code__") and callable(function):
+        function = type(function).__call__  # of an object
     return getattr(function, "__code__", None)
 
 

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Annotated, Any
 
 import icechunk
@@ -322,18 +323,20 @@ def cache(*, clear: list[str] | None = None) -> Output:
             raise FileNotFoundError(f"the cache has no archive {unknown[0]!r}; intarsia cache lists them")
         removed = clear_cache(keys)
     entries = [_entry_json(entry) for entry in cached_archives()]
-    rows = [
-        (e["key"], f"{e['files']:,}", size_text(e["nbytes"]), e["made"], ", ".join(e["names"]))
-        for e in entries
-    ]
     return Output(
-        *([Table(("Key", "Files", "Size", "Time (UTC)", "Sources"), rows)] if rows else []),
+        *([Table.of(entries, CACHE_COLUMNS)] if entries else []),
         *([f"{count_text(removed, 'archive')} removed"] if clear else []),
         f"{count_text(len(entries), 'archive')} in {cache_directory()}",
         directory=cache_directory(),
         removed=removed,
         archives=entries,
     )
+
+
+CACHE_COLUMNS: dict[str, Any] = {
+    "Key": itemgetter("key"), "Files": itemgetter("files"), "Size": lambda entry: size_text(entry["nbytes"]),
+    "Time (UTC)": itemgetter("made"), "Sources": lambda entry: ", ".join(entry["names"]),
+}  # fmt: skip
 
 
 def _entry_json(entry: CacheEntry) -> dict[str, Any]:

@@ -72,15 +72,7 @@ CODES: tuple[tuple[tuple[type[BaseException], ...], Exit], ...] = (
     ((CommandError,), Exit.USAGE),
     ((errors.MissingExtraError,), Exit.MISSING_EXTRA),
     ((errors.NotAuthorizedError,), Exit.NOT_ALLOWED),
-    (
-        (
-            errors.NotLogicalArrayError,
-            errors.RepositoryNotFoundError,
-            errors.VersionNotFoundError,
-            FileNotFoundError,
-        ),
-        Exit.NOT_FOUND,
-    ),
+    ((errors.NotLogicalArrayError, errors.VersionNotFoundError, FileNotFoundError), Exit.NOT_FOUND),
     (
         (
             errors.ManifestError,
@@ -104,10 +96,7 @@ def exit_of(error: BaseException) -> Exit:
     >>> exit_of(errors.OverlapError("…")).name, exit_of(ZeroDivisionError()).name
     ('REFUSED', 'UNEXPECTED')
     """
-    for kinds, code in CODES:
-        if isinstance(error, kinds):
-            return code
-    return Exit.UNEXPECTED
+    return next((code for kinds, code in CODES if isinstance(error, kinds)), Exit.UNEXPECTED)
 
 
 def print_error(error: BaseException, *, as_json: bool) -> Exit:

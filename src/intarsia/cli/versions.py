@@ -1,8 +1,8 @@
 """Commands about versions of an array: `log`, `diff`, `restore`; and of a store: `tag`, `branch`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import intarsia
 from intarsia.cli import arguments as args
@@ -102,9 +102,7 @@ def tag(place: ExistingStore, name: str = "", version: str = "", *, delete: bool
         version (VERSION): A snapshot's id, a tag, a branch or a time; the tip of main if left out.
         delete: Remove it; its snapshot stays.
     """
-    repo = place.repository()
-    calls = RefCalls(repo.list_tags, repo.lookup_tag, repo.create_tag, repo.delete_tag)
-    return _refs(place, calls, "tags", name, version, delete)
+    return _refs(place, "tag", "tags", name, version, delete)
 
 
 @verb()
@@ -118,30 +116,20 @@ def branch(place: ExistingStore, name: str = "", version: str = "", *, delete: b
         version (VERSION): A snapshot's id, a tag, a branch or a time; the tip of main if left out.
         delete: Remove it; its snapshot stays.
     """
-    repo = place.repository()
+    place.repository()  # refuses a store that has none
     if delete and name == "main":
         raise CommandError("the branch main cannot be removed")
-    calls = RefCalls(repo.list_branches, repo.lookup_branch, repo.create_branch, repo.delete_branch)
-    return _refs(place, calls, "branches", name, version, delete)
+    return _refs(place, "branch", "branches", name, version, delete)
 
 
-class RefCalls(NamedTuple):
-    """What a repository does with its tags, or with its branches."""
-
-    list: Callable[[], set[str]]
-    lookup: Callable[[str], str]
-    create: Callable[[str, str], None]
-    delete: Callable[[str], None]
-
-
-def _refs(place: ExistingStore, calls: RefCalls, kinds: str, name: str, version: str, delete: bool) -> Output:
+def _refs(place: ExistingStore, kind: str, kinds: str, name: str, version: str, delete: bool) -> Output:
     """List tags or branches, or create or delete one."""
-    kind = "tag" if kinds == "tags" else "branch"
     repo = place.repository()
+    lookup = getattr(repo, f"lookup_{kind}")
     with explain_errors(place.store):
-        known = sorted(calls.list())
+        known = sorted(getattr(repo, f"list_{kinds}")())
         if not name:
-            refs = [{"name": each, "snapshot_id": calls.lookup(each)} for each in known]
+            refs = [{"name": each, "snapshot_id": lookup(each)} for each in known]
             columns: Any = {"Name": itemgetter("name"), "Snapshot": itemgetter("snapshot_id")}
             shown = first_rows(refs, columns, MAX_SHOWN_ROWS) if refs else [f"{place.store} has no {kinds}"]
             document: Any = {kinds: refs}
@@ -152,12 +140,15 @@ def _refs(place: ExistingStore, calls: RefCalls, kinds: str, name: str, version:
             why = ": tags do not move" if kind == "tag" else ""
             raise CommandError(f"there is already a {kind} {name!r}{why}; choose another name")
         snapshot = (
-            calls.lookup(name) if delete
+            lookup(name) if delete
             else find_snapshot(repo, version) if version
             else repo.lookup_branch("main")
         )  # fmt: skip
         Version(snapshot_id=snapshot).session(repo)  # raises an error if it does not exist
         with commit_lock(repo):
-            calls.delete(name) if delete else calls.create(name, snapshot)
+            if delete:
+                getattr(repo, f"delete_{kind}")(name)
+            else:
+                getattr(repo, f"create_{kind}")(name, snapshot)
     said = f"{kind} {name} {'removed; it was at' if delete else 'created at'}"
     return Output(said, name=name, deleted=delete, snapshot_id=snapshot)

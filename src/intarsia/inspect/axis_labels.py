@@ -11,11 +11,10 @@ import numpy as np
 
 from intarsia.display import plain
 from intarsia.engine.reader import Reader
-from intarsia.inspect.sample import FAILURES
+from intarsia.inspect.sample import FAILURES, split_nulls
 from intarsia.logical.hierarchy import is_any_array, open_node
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.opening import reader
-from intarsia.nullable import NullableValues
 
 SINCE = re.compile(
     r"\s*(day|hour|minute|second|millisecond|microsecond|hr|min|sec|[dhs])s?\s+since\s+(\d{1,4}-.*)"
@@ -111,12 +110,8 @@ def texts_of(values: Any, attributes: dict[str, Any]) -> list[str]:
     >>> texts_of(np.array([0.1], dtype="f4"), {}), texts_of(np.ma.masked_array([1], [True]), {})
     (['0.1'], ['null'])
     """
-    null = np.zeros(np.shape(values), dtype=bool)
-    if isinstance(values, NullableValues):
-        null, values = values.is_null(), values.values
-    elif isinstance(values, np.ma.MaskedArray):
-        null, values = np.ma.getmaskarray(values), values.data
-    values = np.atleast_1d(_scaled(np.asarray(values), attributes))
+    values, null = split_nulls(values)
+    values = np.atleast_1d(_scaled(values, attributes))
     dates = _dates(values, attributes)
     words = [_date_text(v) for v in dates] if dates is not None else [_text(v) for v in values]
     return ["null" if no else word for no, word in zip(np.atleast_1d(null).tolist(), words, strict=True)]

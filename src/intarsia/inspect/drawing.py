@@ -6,7 +6,7 @@ People with colour-blindness can tell the colours apart, on light and dark backg
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -54,14 +54,15 @@ DATE_WIDTH = 78.0
 """The width of a date below an axis, with the space beside it."""
 
 
-class Rectangle(Protocol):
+@dataclass(frozen=True, eq=False, slots=True)
+class Rectangle:
     """A piece of a plane or strip."""
 
-    @property
-    def start(self) -> tuple[int, ...]: ...
+    start: tuple[int, ...]
+    """The first element on every axis of the plane."""
 
-    @property
-    def stop(self) -> tuple[int, ...]: ...
+    stop: tuple[int, ...]
+    """The last element, excluded."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,16 @@ def for_both_sizes(draw: Callable[[float], str], longest: int | None = None) -> 
     return f'<div class="desk">{desk}</div><div class="phone" style="display:none">{phone}</div>'
 
 
+def soft(content: str) -> str:
+    """A remark, in markup."""
+    return f'<p class="soft">{content}</p>'
+
+
+def details(summary: str, content: str, kind: str = "") -> str:
+    """A section to unfold."""
+    return f"<details{kind}><summary>{markup(summary)}</summary>{content}</details>"
+
+
 def explorable(picture: str, about: str, more: str = "") -> str:
     """A picture on the page that names the piece under the pointer, or reached with the arrow keys."""
     return (
@@ -201,10 +212,8 @@ def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[st
             parts.append(_tick(pane.x - 4, y, pane.x, y))
             parts.append(svg_text(pane.x - 7, y + 4, words, "soft", "end", 11))
         x, y = (7.0 if survey.dates(down) else 14.0), pane.y + pane.height / 2  # dates need the space
-        parts.append(
-            f'<text x="{x:g}" y="{y:.5g}" transform="rotate(-90 {x:g} {y:.5g})" text-anchor="middle" '
-            f'fill="var(--ink,#1b1f24)">{markup(axis_name(survey, down), 60)}</text>'
-        )
+        turned = f' transform="rotate(-90 {x:g} {y:.5g})"'
+        parts.append(svg_text(x, y, axis_name(survey, down), "ink", "middle", more=turned))
         across, along = pane.width / pane.shape[pane.axes[1]], pane.height / pane.shape[pane.axes[0]]
         if not 0.99 < across / along < 1.01:
             parts.append(svg_text(pane.x, pane.y - 4, "axes at different scales", "soft", size=11))
@@ -234,15 +243,22 @@ def _tick(x1: float, y1: float, x2: float, y2: float) -> str:
     return line + 'stroke="var(--soft,#57606a)"/>'
 
 
+TONES = {"ink": "var(--ink,#1b1f24)", "soft": "var(--soft,#57606a)"}
+
+
 def svg_text(
-    x: float, y: float, words: str, tone: str, anchor: str = "start", size: int = 12, longest: int = 60
+    x: float,
+    y: float,
+    words: str,
+    tone: str,
+    anchor: str = "start",
+    size: int = 12,
+    longest: int = 60,
+    more: str = "",
 ) -> str:
-    """A line of text in one of the two tones, cut to `longest` characters."""
-    colour = "var(--ink,#1b1f24)" if tone == "ink" else "var(--soft,#57606a)"
-    return (
-        f'<text x="{x:.5g}" y="{y:.5g}" text-anchor="{anchor}" font-size="{size}" fill="{colour}">'
-        f"{markup(words, longest)}</text>"
-    )
+    """A line of text in one of the two tones or in a colour, cut to `longest` characters."""
+    place = f'x="{x:.5g}" y="{y:.5g}"{more} text-anchor="{anchor}" font-size="{size}"'
+    return f'<text {place} fill="{TONES.get(tone, tone)}">{markup(words, longest)}</text>'
 
 
 def ink_on(colour: str) -> str:
@@ -281,14 +297,8 @@ SMALLEST_SHARE = 1e-9
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Cell:
+class Cell(Rectangle):
     """A box of the plane (or line), and what lies behind it along the other axes."""
-
-    start: tuple[int, ...]
-    """The first element on every axis of the plane."""
-
-    stop: tuple[int, ...]
-    """The last element, excluded."""
 
     shares: tuple[tuple[int, float], ...]
     """How much of it each group fills: (group, share of one); the rest is empty."""
@@ -439,6 +449,19 @@ def bin_boxes(
     for i, j in np.argwhere(counts).tolist():
         start, stop = (int(rows[i]), int(columns[j])), (int(rows[i + 1]), int(columns[j + 1]))
         yield start[missing:], stop[missing:], int(counts[i, j]), sums[:, i, j]
+
+
+def bin_plane(
+    shape: Sequence[int], start: Ints, stop: Ints, amounts: Sequence[Any], most: tuple[int, int]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int, Floats]]:
+    """`bin_boxes` on the plane of values, in at most so many rows and columns. It sums amounts, of which
+    every part of a box has its share."""
+    axes = list(plane_axes(shape))
+    low, high = start[:, axes], stop[:, axes]
+    area = np.prod(high - low, axis=1, dtype=np.float64)
+    limits = zip(axes, most[2 - len(axes) :], strict=True)
+    edges = [edges_of(low[:, i], high[:, i], shape[axis], n) for i, (axis, n) in enumerate(limits)]
+    return bin_boxes(edges, low, high, [amount / area for amount in amounts])
 
 
 def _gridded(edges: list[Ints], low: Ints, high: Ints, depth: Floats, group: Ints) -> list[Cell]:

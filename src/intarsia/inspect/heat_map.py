@@ -22,19 +22,13 @@ HEAT_EDGES = (0.98, 1.25, 2.0, 3.0, 5.0, 10.0, 30.0)
 """The ratios at which the colour changes; a header of a byte or two does not make a chunk "larger"."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeatCell:
+@dataclass(frozen=True, eq=False, slots=True)
+class HeatCell(drawing.Rectangle):
     """A piece of the plane, with the chunks stored in it.
 
     >>> HeatCell((0, 0), (10, 10), 400.0, 100.0, 1).ratio
     4.0
     """
-
-    start: tuple[int, ...]
-    """The first element on every axis of the plane."""
-
-    stop: tuple[int, ...]
-    """The last element, excluded."""
 
     nbytes: float
     """The size in memory of what is stored there."""
@@ -51,10 +45,11 @@ class HeatCell:
         return self.nbytes / self.stored if self.stored else float("inf")
 
 
-def _boxes(survey: Survey) -> tuple[Ints, Ints, Ints, Ints]:
+def _boxes(survey: Survey) -> tuple[Ints, ...]:
     """Every stored chunk as a box of the logical array, with its size in memory and in the store."""
     manifest = survey.manifest
-    starts, stops, raw, stored = [], [], [], []
+    nowhere, none = np.empty((0, manifest.ndim), dtype=np.int64), np.empty(0, dtype=np.int64)
+    parts = [(nowhere, nowhere, none, none)]
     assert survey.chunks is not None
     shift = survey.start - manifest.member_starts()  # from positions to the array's elements
     for i, member, rows in shown_chunks(manifest, survey.start, survey.stop, survey.facts, survey.chunks):
@@ -63,20 +58,12 @@ def _boxes(survey: Survey) -> tuple[Ints, Ints, Ints, Ints]:
         first, last = chunks.index[rows] * grain, (chunks.index[rows] + 1) * grain
         if view != NONE:
             first, last = _places(manifest.views[view], first, last)
-        starts.append(np.maximum(first + shift[i], survey.start[i]))
-        stops.append(np.minimum(last + shift[i], survey.stop[i]))
+        start = np.maximum(first + shift[i], survey.start[i])
+        stop = np.minimum(last + shift[i], survey.stop[i])
         # A chunk at the member's edge is stored whole, so its whole size in memory was compressed.
-        raw.append(np.full(len(rows), prod(fact.grain) * survey.itemsize, dtype=np.int64))
-        stored.append(chunks.nbytes[rows])
-    ndim = manifest.ndim
-    nothing = np.empty((0, ndim), dtype=np.int64)
-    none = np.empty(0, dtype=np.int64)
-    return (
-        np.concatenate([nothing, *starts]),
-        np.concatenate([nothing, *stops]),
-        np.concatenate([none, *raw]),
-        np.concatenate([none, *stored]),
-    )
+        raw = np.full(len(rows), prod(fact.grain) * survey.itemsize, dtype=np.int64)
+        parts.append((start, stop, raw, chunks.nbytes[rows]))
+    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
 
 def _places(view: View, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
@@ -104,12 +91,7 @@ def heat_cells(survey: Survey) -> list[HeatCell]:
     if survey.chunks is None or not prod(shape) or not len(survey):
         return []
     start, stop, raw, stored = _boxes(survey)
-    axes = list(drawing.plane_axes(shape))
-    low, high = start[:, axes], stop[:, axes]
-    area = np.prod(high - low, axis=1, dtype=np.float64)  # by which the bytes of a chunk are divided
-    most = (HEAT_ROWS, HEAT_COLUMNS)[2 - len(axes) :]
-    edges = [drawing.edges_of(low[:, i], high[:, i], shape[axis], most[i]) for i, axis in enumerate(axes)]
-    cells = drawing.bin_boxes(edges, low, high, [raw / area, stored / area])
+    cells = drawing.bin_plane(shape, start, stop, [raw, stored], (HEAT_ROWS, HEAT_COLUMNS))
     return [HeatCell(a, b, float(sums[0]), float(sums[1]), count) for a, b, count, sums in cells]
 
 

@@ -29,7 +29,6 @@ from intarsia.display import (
     markup,
     percent_text,
     plain,
-    ratio_text,
     size_text,
     table_html,
 )
@@ -39,16 +38,17 @@ from intarsia.inspect.drawing import (
     RIGHT,
     Cell,
     Pane,
-    bin_boxes,
-    edges_of,
+    Rectangle,
+    bin_plane,
+    details,
     explorable,
     for_both_sizes,
     panes,
-    plane_axes,
     project,
     rect,
     shade,
     share_boxes,
+    soft,
     svg,
     svg_text,
     swatch,
@@ -64,6 +64,9 @@ from intarsia.shards.inspection import SlotStats, slot_stats
 
 SAID_ABOVE = ("Type", "Path")
 """Facts about an array that the heading of its section tells."""
+
+OVERVIEW = ("Shape", "Data type", "Regions", "Size", "Stored", "Ratio")
+"""Facts about every array in a table of all of them."""
 
 MAX_ROWS = 200
 MAX_PROBLEMS = 200
@@ -185,24 +188,14 @@ def render_page(
 
 def _overview(reports: Sequence[ArrayReport]) -> str:
     """All arrays of the page, one per line."""
-    columns = ("Array", "Shape", "Data type", "Regions", "Size", "Stored", "Ratio", "Check")
     rows = []
     for i, report in enumerate(reports):
-        now, fields = report.now, dict(report.fields)
+        link = Markup(f'<a href="#array-{i}"><code>{markup(report.path or "/")}</code></a>')
+        sizes = {"Regions": f"{len(report.now):,}", "Size": size_text(report.now.total_nbytes)}
+        facts = {**dict(report.fields), **sizes, **dict(report.now.totals())}
         problems = count_text(len(report.problems), "problem") if report.problems else "no problems"
-        rows.append(
-            (
-                Markup(f'<a href="#array-{i}"><code>{markup(report.path or "/")}</code></a>'),
-                fields.get("Shape", ""),
-                fields.get("Data type", ""),
-                f"{len(now):,}",
-                size_text(now.total_nbytes),
-                size_text(now.total_stored),
-                ratio_text(now.total_nbytes, now.total_stored),
-                problems,
-            )
-        )
-    return table_html(columns, rows, kind="overview")
+        rows.append((link, *(facts.get(name, "") for name in OVERVIEW), problems))
+    return table_html(("Array", *OVERVIEW, "Check"), rows, kind="overview")
 
 
 def _slider_labels(moments: Sequence[ArrayVersion]) -> list[str]:
@@ -215,16 +208,12 @@ def _section(number: int, report: ArrayReport, cells: list[Any]) -> str:
     now = report.now
     facts = [field for field in (*report.fields, *now.totals()) if field[0] not in SAID_ABOVE]
     tiles = "".join(f"<div><dt>{markup(name)}</dt><dd>{markup(value)}</dd></div>" for name, value in facts)
-    attributes = (
-        "<details><summary>Attributes</summary>" + table_html(("", ""), report.attributes) + "</details>"
-        if report.attributes
-        else ""
-    )
+    attributes = report.attributes and details("Attributes", table_html(("", ""), report.attributes))
     return "".join(
         [
             f'<section id="array-{number}" aria-labelledby="title-{number}">',
             f'<h2 id="title-{number}"><code>{markup(report.path or "/")}</code></h2>',
-            f'<dl class="facts">{tiles}</dl>{attributes}',
+            f'<dl class="facts">{tiles}</dl>{attributes or ""}',
             f"<h3>Values</h3>{report.preview}" if report.preview else "",
             _timeline(number, report),
             _heat(number, report, cells),
@@ -244,11 +233,8 @@ def _timeline(number: int, report: ArrayReport) -> str:
         f'<input type="range" min="0" max="{last}" value="{last}" step="1" aria-label="{label}">'
         '<button type="button">Later</button></div><p class="soft"><output aria-live="polite"></output></p>'
     )
-    left_out = (
-        f'<p class="soft">{count_text(report.versions_left_out, "version")} in between are not shown.</p>'
-        if report.versions_left_out
-        else ""
-    )
+    between = count_text(report.versions_left_out, "version")
+    left_out = soft(f"{between} in between are not shown.") if report.versions_left_out else ""
     moments = "".join(
         f'<div class="moment"{"" if i == last else " hidden"}>{_moment(moment)}</div>'
         for i, moment in enumerate(report.moments)
@@ -264,19 +250,14 @@ def _timeline(number: int, report: ArrayReport) -> str:
 def _moment(moment: ArrayVersion) -> str:
     survey = moment.survey
     changes = "".join(f"<li>{markup(change)}</li>" for change in moment.changes)
-    snapshot = (
-        f'<p class="soft">Snapshot <code>{markup(moment.snapshot)}</code></p>' if moment.snapshot else ""
-    )
+    regions = details(count_text(len(survey), "region"), region_table(survey, MAX_ROWS))
     return "".join(
         [
-            snapshot,
+            soft(f"Snapshot <code>{markup(moment.snapshot)}</code>") if moment.snapshot else "",
             f"<ul>{changes}</ul>" if changes else "",
             explorable(_map(survey), "Map of the regions"),
             legend_table(survey),
-            f"<details><summary>{count_text(len(survey), 'region')}</summary>"
-            f"{region_table(survey, MAX_ROWS)}</details>"
-            if len(survey)
-            else "",
+            regions if len(survey) else "",
         ]
     )
 
@@ -295,40 +276,30 @@ def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
     extremes = sorted(cells, key=lambda cell: cell.ratio)
     ends = [*extremes[:5], *extremes[-5:]] if len(extremes) > 10 else extremes
     rows = [(heat_cell_text(report.now, cell),) for cell in ends]
+    picture = for_both_sizes(partial(draw_heat, report.now, cells))
     return "".join(
         [
             "<h3>Ratio per chunk</h3>",
             '<p class="soft">Size in memory divided by stored size. Where there are many chunks, or '
             "chunks behind others, several share a cell.</p>",
-            explorable(
-                for_both_sizes(partial(draw_heat, report.now, cells)),
-                "Ratio per chunk",
-                f' data-heat="{number}"',
-            ),
+            explorable(picture, "Ratio per chunk", f' data-heat="{number}"'),
             f'<ul class="scale">{scale}</ul>',
-            "<details><summary>Smallest and largest ratios</summary>",
-            table_html(("Cells",), rows, kind="heat"),
-            "</details>",
+            details("Smallest and largest ratios", table_html(("Cells",), rows, kind="heat")),
         ]
     )
 
 
 def _check(report: ArrayReport) -> str:
-    problems = report.problems
+    problems, checked = report.problems, f'<span class="soft">{markup(report.checked)}</span>'
     if not problems:
-        verdict = (
-            '<p class="verdict-good">No problems found. '
-            f'<span class="soft">{markup(report.checked)}</span></p>'
-        )
-    else:
-        items = "".join(f"<li>{markup(problem, 1000)}</li>" for problem in problems[:MAX_PROBLEMS])
-        more = len(problems) - MAX_PROBLEMS
-        rest = f"<p>… and {count_text(more, 'more problem', 'more problems')}</p>" if more > 0 else ""
-        verdict = (
-            f'<p class="verdict-bad">{count_text(len(problems), "problem")} found. '
-            f'<span class="soft">{markup(report.checked)}</span></p><ul class="problems">{items}</ul>{rest}'
-        )
-    return f"<h3>Check</h3>{verdict}"
+        return f'<h3>Check</h3><p class="verdict-good">No problems found. {checked}</p>'
+    items = "".join(f"<li>{markup(problem, 1000)}</li>" for problem in problems[:MAX_PROBLEMS])
+    more = len(problems) - MAX_PROBLEMS
+    rest = f"<p>… and {count_text(more, 'more problem')}</p>" if more > 0 else ""
+    return (
+        f'<h3>Check</h3><p class="verdict-bad">{count_text(len(problems), "problem")} found. {checked}</p>'
+        f'<ul class="problems">{items}</ul>{rest}'
+    )
 
 
 MASK_ROWS, MASK_COLUMNS = 40, 64
@@ -391,19 +362,15 @@ class MaskUse:
 
     def _picture(self, order: Sequence[int]) -> str:
         """The chunks, each cell in the colour of the mask that most of its chunks have."""
-        shape, axes = self.masks.shape, list(plane_axes(self.masks.shape))
-        index = np.argwhere(~np.ma.getmaskarray(self.masks))
-        masks, low = self.masks.compressed(), index[:, axes]
-        most = (MASK_ROWS, MASK_COLUMNS)[2 - len(axes) :]
-        edges = [edges_of(low[:, i], low[:, i] + 1, shape[axis], most[i]) for i, axis in enumerate(axes)]
+        shape, index = self.masks.shape, np.argwhere(~np.ma.getmaskarray(self.masks))
+        having = [self.masks.compressed() == mask for mask in order]
         pane = panes(shape, max_width=MASK_WIDTH)[0]
+        line = ' class="region" stroke="var(--page)" stroke-width=".5"'
         parts = []
-        for start, stop, _, sums in bin_boxes(edges, low, low + 1, [masks == mask for mask in order]):
+        for start, stop, _, sums in bin_plane(shape, index, index + 1, having, (MASK_ROWS, MASK_COLUMNS)):
             place = int(sums.argmax())
             colour, words = COLOURS[min(place, len(COLOURS) - 1)], markup(self.words(order[place]))
-            box = pane.box(Cell(start, stop, (), index[:0, 0]))
-            line = ' class="region" stroke="var(--page)" stroke-width=".5"'
-            parts.append(rect(*box, colour, line, words))
+            parts.append(rect(*pane.box(Rectangle(start, stop)), colour, line, words))
         about = f"Grid of the chunks of {self.member}, coloured by the codecs that were applied"
         picture = svg(LEFT + pane.width + RIGHT, pane.y + pane.height + 8, about, parts)
         return explorable(picture, "Masks per chunk")
@@ -451,15 +418,9 @@ class SlotUse:
             ("On disk", size_text(stats.bytes_on_disk)),
             ("Freed by compaction", size_text(stats.bytes_freed)),
         ]
-        return (
-            f"<h3>Slots of <code>{markup(self.member)}</code></h3>{bar}"
-            + table_html(("", ""), rows, kind="slots")
-            + (
-                f'<p class="soft">intarsia compact makes {count_text(stats.slotted, "shard")} plain.</p>'
-                if stats.slotted
-                else ""
-            )
-        )
+        hint = soft(f"intarsia compact makes {count_text(stats.slotted, 'shard')} plain.")
+        table = table_html(("", ""), rows, kind="slots") + (hint if stats.slotted else "")
+        return f"<h3>Slots of <code>{markup(self.member)}</code></h3>{bar}{table}"
 
 
 def slot_uses(array: LogicalArray, facts: Sequence[MemberMetadata]) -> tuple[SlotUse, ...]:

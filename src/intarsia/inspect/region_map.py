@@ -86,7 +86,6 @@ def notebook_html(array: LogicalArray) -> str:
     """
     layers = share_labels([survey(array, MAX_REQUESTS, layer) for layer in array.manifest.layers])
     now = layers[0]
-    unmeasured = f'<p class="soft">{markup(UNMEASURED)}.</p>' if now.stored is None else ""
     return "".join(
         [
             f'<div class="intarsia"><style>{drawing.STYLE}</style>{STYLE}',
@@ -95,12 +94,11 @@ def notebook_html(array: LogicalArray) -> str:
             drawing.for_both_sizes(partial(draw_map, now, standalone=False), MAX_FOR_TWO_MAPS),
             legend_table(now),
             preview_html(array, now) if array.config.preview else "",
-            unmeasured,
-            f"<details><summary>{count_text(len(now), 'region')}</summary>{region_table(now)}</details>",
+            drawing.soft(f"{UNMEASURED}.") if now.stored is None else "",
+            drawing.details(count_text(len(now), "region"), region_table(now)),
             layers_html(layers[1:], partial(draw_map, standalone=False)),
-            "<details><summary>Info</summary>",
-            table_html(("", ""), array.info.fields),
-            "</details></div>",
+            drawing.details("Info", table_html(("", ""), array.info.fields)),
+            "</div>",
         ]
     )
 
@@ -113,10 +111,8 @@ def layers_html(replicas: Sequence[Survey], draw: Callable[[Survey], str]) -> st
         chunks = ", ".join(dict.fromkeys(str(fact.chunks) for fact in seen.facts))
         stored = f"{size_text(seen.total_nbytes)} stored in {size_text(seen.total_stored)}"
         head = f"Layer {layer}: {count_text(len(seen), 'replica')} in chunks of {chunks}, {stored}"
-        parts.append(
-            f'<details class="layer"><summary>{markup(head)}</summary>'
-            f"{draw(seen)}{legend_table(seen)}{region_table(seen)}</details>"
-        )
+        content = draw(seen) + legend_table(seen) + region_table(seen)
+        parts.append(drawing.details(head, content, ' class="layer"'))
     return "".join(parts)
 
 
@@ -208,12 +204,8 @@ def _block(x: float, y: float, width: float, height: float, fill: str, names: Se
     line = 1 if min(width, height) > 6 else 0
     block = drawing.rect(x, y, width, height, fill, f' stroke="var(--page,#fff)" stroke-width="{line}"')
     words = next((name for name in names if len(name) * LETTER_WIDTH + 8 <= width and height >= 15), "")
-    if words:
-        block += (
-            f'<text x="{x + width / 2:.5g}" y="{y + height / 2 + 4:.5g}" text-anchor="middle" '
-            f'fill="{drawing.ink_on(fill)}">{markup(words)}</text>'
-        )
-    return block
+    middle, ink = (x + width / 2, y + height / 2 + 4), drawing.ink_on(fill)
+    return block + drawing.svg_text(*middle, words, ink, "middle", longest=120) if words else block
 
 
 def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
@@ -227,8 +219,7 @@ def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
             words += f" ({ratio_text(pipeline.nbytes, pipeline.nbytes_stored)})"
         parts += [
             drawing.rect(drawing.LEFT, y, 16, 13, colour),
-            f'<text x="{drawing.LEFT + 8:g}" y="{y + 10.5:g}" text-anchor="middle" font-size="10" '
-            f'fill="{drawing.ink_on(colour)}">{letter}</text>',
+            drawing.svg_text(drawing.LEFT + 8, y + 10.5, letter, drawing.ink_on(colour), "middle", 10),
             drawing.svg_text(drawing.LEFT + 24, y + 11, words, "ink", longest=110),
         ]
         y += LINE

@@ -205,18 +205,23 @@ class _Reading:
         return halves
 
 
+def split_nulls(values: Any) -> tuple[Any, Any]:
+    """Values as an ordinary array, and where they are null."""
+    if isinstance(values, NullableValues):
+        return np.asarray(values.values), values.is_null()
+    if isinstance(values, np.ma.MaskedArray):
+        return values.data, np.ma.getmaskarray(values)
+    values = np.asarray(values)
+    return values, np.zeros(values.shape, dtype=bool)
+
+
 def numbers_of(values: Any) -> tuple[Any, Any]:
     """Values as numbers that can be drawn, and where they are null.
 
     >>> numbers_of(np.array(["2020-01-02", "NaT"], dtype="M8[D]"))
     (array([ 1.82630000e+04, -9.22337204e+18]), array([False,  True]))
     """
-    null: Any = False
-    if isinstance(values, NullableValues):
-        null, values = values.is_null(), values.values
-    elif isinstance(values, np.ma.MaskedArray):
-        null, values = np.ma.getmaskarray(values), values.data
-    values = np.asarray(values)
+    values, null = split_nulls(values)
     kind = values.dtype.kind
     if kind in "mM":
         return values.astype(np.int64).astype(np.float64), null | np.isnat(values)
@@ -226,7 +231,7 @@ def numbers_of(values: Any) -> tuple[Any, Any]:
         # Equal texts have equal numbers: a picture shows where they change.
         texts = [str(text).encode("utf-8", "replace") for text in values.reshape(-1).tolist()]
         values = np.array([zlib.crc32(text) % 4096 for text in texts], dtype=np.float64).reshape(values.shape)
-    return values.astype(_number_type(values.dtype)), null | np.zeros(values.shape, bool)
+    return values.astype(_number_type(values.dtype)), null
 
 
 def _number_type(dtype: np.dtype[Any]) -> type[np.floating[Any]]:

@@ -221,19 +221,14 @@ class _Totals:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async def send_with_total(message: Any) -> None:
             if message["type"] == "http.response.start" and message["status"] == 206:
-                total = await self._store.getsize(scope["path"].lstrip("/"))
+                total = b"/%d" % await self._store.getsize(scope["path"].lstrip("/"))
                 message["headers"] = [
-                    (name, _with_total(value, total) if name.lower() == b"content-range" else value)
+                    (name, value.replace(b"/*", total) if name.lower() == b"content-range" else value)
                     for name, value in message["headers"]
                 ]
             await send(message)
 
         await self._app(scope, receive, send_with_total if scope["type"] == "http" else send)
-
-
-def _with_total(content_range: bytes, total: int) -> bytes:
-    part, unknown, rest = content_range.partition(b"/*")
-    return part + f"/{total}".encode() if unknown and not rest else content_range
 
 
 def _failure_response(request: Request, error: Exception) -> Response:

@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from itertools import islice
 from math import prod
@@ -72,13 +73,6 @@ MAX_CHANGES = 200
 """The most changed boxes of a version that are drawn."""
 
 
-class ResultCache(BoundedCache[Hashable, Any]):
-    """The most recent results, by name; others are made again on demand."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most, lambda _: 1)
-
-
 @dataclass(frozen=True, eq=False)
 class ViewerData:
     """The arrays below `root` of a store; for a repository, also as they were in earlier versions."""
@@ -98,11 +92,11 @@ class ViewerData:
     title: str = ""
     """A title for people."""
 
-    _stores: ResultCache = field(default_factory=lambda: ResultCache(8))
-    _opened: ResultCache = field(default_factory=lambda: ResultCache(64))
-    _surveys: ResultCache = field(default_factory=lambda: ResultCache(8))
-    _tables: ResultCache = field(default_factory=lambda: ResultCache(4))
-    _once: ResultCache = field(default_factory=lambda: ResultCache(64))
+    _small: BoundedCache[Hashable, Any] = field(default_factory=lambda: BoundedCache(128, lambda _: 1))
+    """The last things that were opened, and answers that stay the same."""
+
+    _large: BoundedCache[Hashable, Any] = field(default_factory=lambda: BoundedCache(8, lambda _: 1))
+    """The last surveys, and tables of chunks."""
 
     # Where things are
 
@@ -113,12 +107,12 @@ class ViewerData:
         repo = self.repo
         if repo is None:
             raise VersionNotFoundError("there are no versions here")
-        known = self._once.get_or_make(
+        known = self._small.get_or_make(
             "ancestry", lambda: {s.id for s in repo.ancestry(snapshot_id=self.snapshot_id)}
         )
         if at not in known:
             raise VersionNotFoundError("no version that is served")
-        return self._stores.get_or_make(at, lambda: store_of(Version(snapshot_id=at).session(repo), repo))
+        return self._small.get_or_make(at, lambda: store_of(Version(snapshot_id=at).session(repo), repo))
 
     def _inside(self, path: str) -> str:
         """A path of the page as a path of the store; it never leaves the root."""
@@ -127,14 +121,14 @@ class ViewerData:
             raise FileNotFoundError("no such array")
         return "/".join(filter(None, (self.root, path)))
 
+    def _once(self, store: Any, name: Hashable, make: Callable[[], Any]) -> Any:
+        """The result of `make`, which is made once if the store cannot change."""
+        return self._small.get_or_make(name, make) if is_immutable(store) else make()
+
     def open(self, path: str, at: str = "") -> Any:
         """The array at a path in a version; opened once if it cannot change."""
         store, inside = self._store_at(at), self._inside(path)
-        if not is_immutable(store):
-            return open_any_array(store, inside)
-        return self._opened.get_or_make(
-            (at or self.snapshot_id, inside), lambda: open_any_array(store, inside)
-        )
+        return self._once(store, ("open", at, inside), partial(open_any_array, store, inside))
 
     # What there is
 
@@ -197,12 +191,11 @@ class ViewerData:
 
     def _labels(self, path: str, at: str, axis: int) -> AxisLabels | None:
         array, store = self.open(path, at), self._store_at(at)
-
-        def find() -> AxisLabels | None:
-            return AxisLabels.beside(store, self._inside(path), _names(array)[axis], array.shape[axis])
-
-        name = (at or self.snapshot_id, path, axis, array.shape[axis])
-        return self._once.get_or_make(name, find) if is_immutable(store) else find()
+        where = store, self._inside(path), _names(array)[axis], array.shape[axis]
+        labels: AxisLabels | None = self._once(
+            store, ("labels", at, path, axis), partial(AxisLabels.beside, *where)
+        )
+        return labels
 
     def labels(self, path: str, at: str, axis: int, places: Sequence[int]) -> dict[str, Any]:
         """Labels for positions on an axis; none if it has no coordinate, or one that cannot be read."""
@@ -293,11 +286,8 @@ class ViewerData:
         }
 
     def _table(self, at: str, store: IcechunkStore, member: zarr.Array[Any]) -> ChunkTable:
-        def make() -> ChunkTable:
-            return chunk_table(store, member.path, member.ndim)
-
-        name = (at or self.snapshot_id, member.path)
-        return self._tables.get_or_make(name, make) if is_immutable(store) else make()
+        make = partial(chunk_table, store, member.path, member.ndim)
+        return self._large.get_or_make((at, member.path), make) if is_immutable(store) else make()
 
     # Regions and versions
 
@@ -319,7 +309,7 @@ class ViewerData:
             raise BoundsError(f"layer {layer}: the array has the layers {array.manifest.layers}")
         name = (at or self.snapshot_id, path, array.generation, layer, array.manifest.members[:1])
         most = MAX_REQUESTS if prod(array.manifest.lattice) <= MAX_MEASURED else 0
-        seen = self._surveys.get_or_make(name, lambda: survey(array, most, layer))
+        seen = self._large.get_or_make(name, lambda: survey(array, most, layer))
         others = [axis for axis in range(array.ndim) if axis not in axes]
         fixed = np.array([index[axis] for axis in others], dtype=np.int64)
         crosses = np.all((seen.start[:, others] <= fixed) & (seen.stop[:, others] > fixed), axis=1)
@@ -344,7 +334,7 @@ class ViewerData:
         repo = self.repo
         if repo is None:
             return {"versions": []}
-        versions: dict[str, Any] = self._once.get_or_make(
+        versions: dict[str, Any] = self._small.get_or_make(
             ("versions", path), lambda: self._history(repo, self._inside(path))
         )
         return versions
@@ -492,16 +482,9 @@ class Viewer:
                     if await request.is_disconnected():
                         return Response(status_code=499, headers=HEADERS)
                     content = await in_thread_for("views", answer, request.query_params)
-            except NOT_FOUND:
-                return JSONResponse({"error": "there is no such array or version"}, 404, HEADERS)
-            except OSError as error:
-                if error.errno == errno.ENAMETOOLONG:  # no array can have that path
-                    return JSONResponse({"error": "there is no such array or version"}, 404, HEADERS)
-                return self._failed(request, error)
-            except BoundsError as error:
-                return JSONResponse({"error": str(error)[:200]}, 400, HEADERS)
             except Exception as error:
-                return self._failed(request, error)
+                status, words = _failure(request, error)
+                return JSONResponse({"error": words}, status, HEADERS)
             finally:
                 self._waiting -= 1
             if isinstance(content, dict):
@@ -510,13 +493,6 @@ class Viewer:
             return Response(body, media_type="application/octet-stream", headers={**HEADERS, **more})
 
         return endpoint
-
-    @staticmethod
-    def _failed(request: Request, error: Exception) -> Response:
-        from starlette.responses import JSONResponse
-
-        LOG.error("%s: %s", request.url.path, error)
-        return JSONResponse({"error": "this cannot be read: see the log of the server"}, 500, HEADERS)
 
     def _arrays(self, query: Any) -> dict[str, Any]:
         maps = {name: colours.split() for name, colours in COLOUR_MAPS.items()}
@@ -541,6 +517,17 @@ class Viewer:
         }
         little = values.astype(values.dtype.newbyteorder("<"), copy=False)
         return little.tobytes() + sample.status.tobytes(), headers
+
+
+def _failure(request: Request, error: Exception) -> tuple[int, str]:
+    """The status of an answer that failed, and what the page says about it."""
+    # No array can have a path that is too long.
+    if isinstance(error, NOT_FOUND) or getattr(error, "errno", None) == errno.ENAMETOOLONG:
+        return 404, "there is no such array or version"
+    if isinstance(error, BoundsError):
+        return 400, str(error)[:200]
+    LOG.error("%s: %s", request.url.path, error)
+    return 500, "this cannot be read: see the log of the server"
 
 
 def _which(query: Any) -> tuple[str, str]:

@@ -85,15 +85,15 @@ def write_report(
         part = part_of(progress, done * STEPS, STEPS, len(paths) * STEPS)
         part(0, 1)
         array = open_plain(place, name)
-        if repo is None:
-            reports.append(report_of(array, read_data=read_data, progress=part))
-        else:
-            # Reading every chunk takes longer than looking at all versions.
-            looking, reading = (STEPS // 4, STEPS - STEPS // 4) if read_data else (STEPS, 0)
+        # Reading every chunk takes longer than looking at all versions.
+        looking = 0 if repo is None else STEPS // 4 if read_data else STEPS
+        moments: Sequence[ArrayVersion] = ()
+        left_out = 0
+        if repo is not None:
             within = part_of(part, 0, looking, STEPS)
             moments, left_out = moments_of(repo, name, resolved.snapshot_id, versions, within)
-            within = part_of(part, looking, reading, STEPS)
-            reports.append(report_of(array, moments, read_data=read_data, left_out=left_out, progress=within))
+        within = part_of(part, looking, STEPS - looking, STEPS)
+        reports.append(report_of(array, moments, read_data=read_data, left_out=left_out, progress=within))
     reports = _in_common_colours(reports)
     now = datetime.datetime.now(datetime.UTC)
     about = f"Written on {now:%Y-%m-%d %H:%M} UTC by intarsia {version('intarsia')}."
