@@ -468,18 +468,6 @@ async def open_store(store: Store) -> None:
         await store._ensure_open()
 
 
-class DeferredNDBuffer(NDBuffer):
-    """Memory that `as_ndarray_like` makes when it is first needed.
-
-    A zarr buffer that takes the values of another one reads them from its `_data`. Only zarr's own
-    constructor sets that, which classes derived from this one do not call.
-    """
-
-    @property
-    def _data(self) -> Any:  # type: ignore[override]  # zarr has an attribute there, and never sets it on ours
-        return self.as_ndarray_like()
-
-
 # icechunk
 
 

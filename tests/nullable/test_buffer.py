@@ -10,18 +10,16 @@ from zarr.buffer.cpu import NDBuffer
 from intarsia import nullable
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import NULL, NullableValues, Some
-from intarsia.nullable.buffer import CompactChunk, NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
-from intarsia.nullable.elements import ElementType, tag_dtype
+from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
+from intarsia.nullable.elements import tag_dtype
 
 FLOATS = tag_dtype(np.dtype("f8"), 1)
 
 
 def chunk():
     """A chunk just decoded."""
-    present = np.array([[True, False], [True, True]])
-    return OptionalNDBuffer.from_compact(
-        CompactChunk(present, np.array([1.0, 2.0, 3.0]), ElementType(np.dtype("f8"), 1), 3)
-    )
+    missing = np.array([[False, True], [False, False]])
+    return OptionalNDBuffer(NullableValues(np.array([[1.0, np.nan], [2.0, 3.0]]), missing))
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -34,12 +32,9 @@ def test_memory_is_allocated_by_the_dtype(fill, expected, order):
     assert buffer.dtype == np.dtype("f8")
 
 
-def test_a_chunk_is_expanded_into_its_place():
+def test_a_chunk_is_copied_into_its_place():
     out = NullableNDBuffer.create(shape=(4, 4), dtype=FLOATS, fill_value=Some(0.0))
-    decoded = chunk()
-    assert decoded[(slice(0, 2, 1), slice(0, 2, 1))] is decoded
-    out[1:3, 1:3] = decoded
-    assert decoded._nullable is None  # it never lay in memory of its own
+    out[1:3, 1:3] = chunk()
     assert out.as_ndarray_like().tolist() == [[0, 0, 0, 0], [0, 1, None, 0], [0, 2, 3, 0], [0, 0, 0, 0]]
 
 
@@ -60,7 +55,6 @@ def test_other_buffers_find_the_nulls():
 def test_work_on_a_chunk():
     decoded = chunk()
     assert decoded.shape == (2, 2)
-    assert decoded.element == ElementType(np.dtype("f8"), 1)
     assert decoded.transpose((1, 0)).nullable.tolist() == [[1, 2], [None, 3]]
     assert decoded.reshape(-1).nullable.tolist() == [1, None, 2, 3]
     assert decoded[0:1].squeeze((0,)).nullable.tolist() == [1, None]
@@ -113,7 +107,7 @@ def test_buffers_of_any_kind_hold_nullable_data():
     seed=st.integers(0, 99),
     layout=st.sampled_from(["C", "F", "strided"]),
 )
-def test_gathering_and_expanding_are_inverse(shape, share, seed, layout):
+def test_gathering_gives_the_present_elements(shape, share, seed, layout):
     rng = np.random.default_rng(seed)
     values = rng.random((shape[0] * 2, shape[1]))[::2] if layout == "strided" else np.array(
         rng.random(shape), order=layout
@@ -122,31 +116,6 @@ def test_gathering_and_expanding_are_inverse(shape, share, seed, layout):
     count = int(present.sum())
     taken = gather(values, present, count)
     np.testing.assert_array_equal(taken, values[present])
-    out = np.empty(count)
-    assert gather(values, present, count, out) is out
-    np.testing.assert_array_equal(out, taken)
-    chunk = CompactChunk(present, taken, ElementType(values.dtype, 1), count)
-    expanded = chunk.expand()
-    assert expanded.equals(NullableValues(values, ~present))
-    assert np.isnan(expanded.values[~present]).all()
-    # into the middle of something larger, in either order
-    target = NullableValues.full((shape[0] + 2, shape[1] + 2), 7.0, ElementType(values.dtype, 1))
-    region = target[1:-1, 1:-1]
-    chunk.expand_into(region.values, region.missing)
-    assert region.equals(expanded)
-    target[1:-1, 1:-1] = 7.0
-    assert (target.values == 7).all()
-    assert target.null_count == 0
-
-
-@given(missing=st.lists(st.integers(0, 3), max_size=9))
-def test_levels_expand(missing):
-    missing = np.array(missing, dtype="u1")
-    values = np.arange(len(missing))
-    present = missing < 3
-    inner = NullableValues(values[present], missing[present], 2)
-    chunk = CompactChunk(present, inner, ElementType(values.dtype, 3), int(present.sum()))
-    assert chunk.expand().equals(NullableValues(values, missing, 3))
 
 
 @pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")

@@ -219,7 +219,7 @@ class Decoder:
                 if not has_panicked(error):
                     raise
                 raise ChunkDecodeError(f"{type(codec).__name__} panicked: {error}") from error
-        # A nullable chunk keeps its buffer, which puts its elements into the output without another copy.
+        # A nullable chunk keeps its buffer: a plain array has no place for the nulls.
         return array if isinstance(array, OptionalNDBuffer) else array.as_numpy_array()
 
     def _unpacked(self, encoded: Encoded, memory: Bytes) -> Any:

@@ -12,7 +12,6 @@ import datetime
 import json
 import re
 from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Self
 
 import zarr
@@ -156,15 +155,11 @@ class ViewStore(Store):
         root: str = "",
         codecs: tuple[Codec, ...] | None = None,
         chunks: tuple[int, ...] | None = None,
-        *,
         consolidated: bool = False,
     ) -> None:
         super().__init__(read_only=True)
         self._store, self._root, self._consolidated = store, root, consolidated
         self._codecs, self._chunks = codecs, chunks
-        self._begin()
-
-    def _begin(self) -> None:
         self._nodes: dict[str, ViewNode] = {}
         self._checked: set[str] = set()
         """The plain arrays in which no link leads out of the store."""
@@ -230,7 +225,7 @@ class ViewStore(Store):
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self._store, "the view")
-        return _restore, self._identity()
+        return ViewStore, self._identity()
 
     async def set(self, key: str, value: Buffer) -> None:
         """Refused."""
@@ -400,7 +395,9 @@ class ViewStore(Store):
         owner, _ = await self._owner(prefix)
         async for path, node in self._nodes_below(owner):
             for key in await self._keys(path, node):
-                if key.startswith(prefix) and await self._holds(node, key):
+                if key.startswith(prefix) and (
+                    not isinstance(node.kind, ArrayView) or await self.exists(key)
+                ):
                     yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
@@ -432,16 +429,9 @@ class ViewStore(Store):
         stored = await _collect(self._store.list_prefix(_below(self._root, _below(path))))
         return [key[len(_below(self._root)) :] for key in stored]
 
-    async def _holds(self, node: ViewNode, key: str) -> bool:
-        return not isinstance(node.kind, ArrayView) or await self.exists(key)
-
     async def _children(self, path: str) -> Iterable[str]:
         """The names directly below a path in the store."""
         return await _collect(self._store.list_dir(_below(self._root, path).rstrip("/")))
-
-
-def _restore(store: Store, root: str, codecs: Any, chunks: Any, consolidated: bool) -> ViewStore:
-    return ViewStore(store, root, codecs, chunks, consolidated=consolidated)
 
 
 class ViewNode(NamedTuple):
@@ -496,13 +486,17 @@ class ArrayView:
         index = self._index(key)
         if index is None:
             return None
-        with _reading(index):
+        try:
             values = self._values(index)
             if values is None:
                 return None
             with working_on(index):
                 encoded = self._encoder.encode_chunk(values, self._spec)
-            return None if encoded is None else encoded.to_bytes()
+        except IntarsiaError:
+            raise
+        except (OSError, KeyError) as error:  # neither may look like a missing key, which means fill value
+            raise ReadError(f"cannot read chunk {index}: {one_line(error)}") from error
+        return None if encoded is None else encoded.to_bytes()
 
     def _index(self, key: str) -> tuple[int, ...] | None:
         """The chunk that a key below the array names; None if it does not name one of its chunks."""
@@ -540,17 +534,6 @@ def _attributes(logical: LogicalArrayHandle) -> dict[str, Any]:
         if others:
             attributes[CONVENTIONS_KEY] = others
     return attributes
-
-
-@contextmanager
-def _reading(index: tuple[int, ...]) -> Iterator[None]:
-    """Make every failure a `ReadError`: none may look like a missing key, which means fill value."""
-    try:
-        yield
-    except IntarsiaError:
-        raise
-    except (OSError, KeyError) as error:
-        raise ReadError(f"cannot read chunk {index}: {one_line(error)}") from error
 
 
 def _is_metadata(name: str) -> bool:

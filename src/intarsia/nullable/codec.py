@@ -37,9 +37,9 @@ from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.nested import decode_with, encode_with
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError, has_panicked
-from intarsia.nullable.buffer import CompactChunk, NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
+from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, to_nullable
 from intarsia.nullable.dtype import NAMES, OptionalDType, OptionalName
-from intarsia.nullable.elements import Some
+from intarsia.nullable.elements import Some, scatter
 from intarsia.nullable.nullable_values import NullableValues
 
 HEADER = struct.Struct("<QQ")
@@ -200,9 +200,6 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         nullable, present, count = self._find_present(chunk_data, chunk_spec)
         mask_spec, data_spec = self._specs(chunk_spec, count)
         mask = self._mask.encode(NullableNDBuffer(present), mask_spec)
-        raw = self._encode_raw(nullable, present, count, mask)
-        if raw is not None:
-            return _bytes(raw, chunk_spec)
         data = self._data.encode(_gather_present(nullable, present, count), data_spec) if count else None
         return _join_parts(mask, data, chunk_spec)
 
@@ -218,28 +215,6 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         else:
             present = nullable.missing < dtype.depth
         return nullable, np.ascontiguousarray(present), int(np.count_nonzero(present))
-
-    def _encode_raw(
-        self, nullable: NullableValues, present: np.ndarray[Any, Any], count: int, mask: Buffer
-    ) -> np.ndarray[Any, Any] | None:
-        """The whole chunk, gathered in place, if its values are stored as they lie in memory."""
-        codec, values = self._data.codecs[0], nullable.values
-        if len(self._data.codecs) > 1 or not isinstance(codec, BytesCodec):
-            return None
-        if nullable.depth > 1 or values.dtype.hasobject or not count:
-            return None
-        if values.dtype.itemsize > 1 and codec.endian is not None:
-            stored = values.dtype.newbyteorder(codec.endian)
-            if stored != values.dtype:
-                return None
-        head = HEADER.size + len(mask)
-        total = head + count * values.dtype.itemsize
-        shift = -head % 16  # so that the values are aligned and can be gathered in place
-        raw = np.empty(shift + total, dtype=np.uint8)[shift:]
-        raw[: HEADER.size] = np.frombuffer(HEADER.pack(len(mask), total - head), dtype=np.uint8)
-        raw[HEADER.size : head] = mask.as_numpy_array()
-        gather(values, present, count, raw[head:].view(values.dtype))
-        return raw
 
     # -- decoding
 
@@ -261,16 +236,16 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         self, present: np.ndarray[Any, Any], count: int, data: NDBuffer | None, chunk_spec: ArraySpec
     ) -> NDBuffer:
         element = _optional(chunk_spec.dtype).element
-        decoded: Any
-        if data is None:
-            decoded = np.empty(0, dtype=element.dtype)
-        elif element.depth > 1:
-            decoded = to_nullable(data, element.depth - 1)
-        else:
-            decoded = data.as_numpy_array()
-            if decoded.dtype != element.dtype:
-                decoded = decoded.astype(element.dtype)
-        return OptionalNDBuffer.from_compact(CompactChunk(present, decoded, element, count))
+        values, missing = np.empty(0, dtype=element.dtype), ~present
+        if element.depth > 1:  # null at the outermost level, or what the next level in says
+            missing = np.full(present.shape, element.depth, dtype=np.uint8)
+        if data is not None and element.depth > 1:
+            inner = to_nullable(data, element.depth - 1)
+            values, missing[present] = inner.values, inner.missing
+        elif data is not None:
+            values = data.as_numpy_array().astype(element.dtype, copy=False)
+        values = values.reshape(present.shape) if count == present.size else scatter(values, present)
+        return OptionalNDBuffer(NullableValues(values, missing, element.depth))
 
 
 @dataclass(frozen=True)

@@ -183,12 +183,8 @@ def _split(
         return missing, [value for value, level in pairs if level == 0]
     if not nulls:
         return None, flat
-    if nulls == {type(None)}:
-        null = bytes([value is None for value in flat])
-        present = [value for value in flat if value is not None]
-    else:
-        null = bytes([type(value) in nulls for value in flat])
-        present = [value for value in flat if type(value) not in nulls]
+    null = bytes([type(value) in nulls for value in flat])
+    present = [value for value in flat if type(value) not in nulls]
     return np.frombuffer(null, dtype=np.uint8) * np.uint8(depth), present
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia._compat import pandas_memory
+from intarsia.casting import cast
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.extras import import_extra
 from intarsia.nullable.elements import is_string
@@ -234,11 +235,7 @@ def to_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             f"{values.dtype} has no equivalent in Arrow or pandas, which count in {', '.join(UNITS)}: "
             "convert it with astype first"
         )
-    converted = values.astype(f"{kind}8[{target}]")
-    # NumPy before 2.5 wraps around, also where it compares two units: only the way back shows it.
-    if not np.array_equal(values, converted.astype(values.dtype), equal_nan=True):
-        raise DataTypeError(f"a value of {values.dtype} is beyond the range of {converted.dtype}")
-    return converted
+    return cast(values, np.dtype(f"{kind}8[{target}]"))
 
 
 def require_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) -> NullableValues:

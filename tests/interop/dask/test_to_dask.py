@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.interop.dask import to_dask
-from intarsia.interop.dask.to_dask import block_sizes, xarray_chunks
+from intarsia.interop.dask.to_dask import block_sizes
+from intarsia.interop.xarray.variables import xarray_chunks
 from intarsia.manifest.box import Box
 from tests.grids import dear
 from tests.interop.datasets import CountingStore

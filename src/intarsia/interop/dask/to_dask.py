@@ -220,17 +220,6 @@ def _stored_chunks(manifest: Manifest, chunks: Ints) -> int:
     return int(np.prod(-(-(stop - start) // chunks), axis=1).sum())
 
 
-def xarray_chunks(sizes: tuple[Sizes, ...]) -> tuple[int | Sizes, ...]:
-    """A single number on axes where all blocks but the last have one size, as in xarray.
-
-    >>> xarray_chunks(((4, 4, 2), (3, 5), (0,)))
-    (4, (3, 5), (0,))
-    """
-    return tuple(
-        axis[0] if axis[0] and len(set(axis[:-1])) <= 1 and axis[-1] <= axis[0] else axis for axis in sizes
-    )
-
-
 def as_dask(value: Any) -> Any:
     """An argument for a call of dask: logical arrays become dask arrays, also in lists."""
     if isinstance(value, StoredArray):

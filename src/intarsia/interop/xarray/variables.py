@@ -18,7 +18,6 @@ from zarr.codecs import CastValue, ScaleOffset
 from intarsia.codecs.base import all_codecs
 from intarsia.engine.reader import Reader
 from intarsia.engine.request import Mode
-from intarsia.interop.dask.to_dask import block_sizes, xarray_chunks
 from intarsia.logical.attributes import DIMENSIONS_KEY, with_floats
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.manifest.manifest import Manifest
@@ -87,6 +86,8 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
 
     def _chunk_sizes(self) -> dict[str, int | tuple[int, ...]]:
         if self._sizes is None:
+            from intarsia.interop.dask.to_dask import block_sizes
+
             self._sizes = dict(zip(self._dims, xarray_chunks(block_sizes(self._array)), strict=True))
         return self._sizes
 
@@ -249,6 +250,17 @@ def _describe_plain(reader: Reader, name: str) -> Description:
     elif array.fill_value is not None:  # in format 2 it means missing
         attributes["_FillValue"] = array.fill_value
     return dims, attributes, encoding
+
+
+def xarray_chunks(sizes: Sequence[tuple[int, ...]]) -> tuple[int | tuple[int, ...], ...]:
+    """A single number on axes where all blocks but the last have one size, as in xarray.
+
+    >>> xarray_chunks(((4, 4, 2), (3, 5), (0,)))
+    (4, (3, 5), (0,))
+    """
+    return tuple(
+        axis[0] if axis[0] and len(set(axis[:-1])) <= 1 and axis[-1] <= axis[0] else axis for axis in sizes
+    )
 
 
 def _sizes(chunks: tuple[Any, ...]) -> tuple[Any, ...]:
