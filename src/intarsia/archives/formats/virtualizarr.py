@@ -22,7 +22,7 @@ from intarsia.archives.source_files import (
     combined_identity,
     folder_of,
     local_path,
-    local_url,
+    url_of,
 )
 from intarsia.engine.fetch.symlinks import links_below
 from intarsia.errors import IngestError
@@ -160,7 +160,7 @@ class LinksInSource:
         self._folder = folder_of(url) if path is None else url.rstrip("/") + "/"
         links = [url]
         if path is not None and path.is_dir():
-            links = [local_url(link) for link in links_below(str(path))]
+            links = [url_of(link) for link in links_below(str(path))]
         sources.permissions.checked(links, self._folder)
         self._has_none = not links
 
