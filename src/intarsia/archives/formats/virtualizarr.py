@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,6 +57,13 @@ class SourceParser(ABC):
     @abstractmethod
     def __call__(self, url: str, registry: Any) -> Any:
         """The arrays of a source as a `ManifestStore`."""
+
+    def json(self, url: str) -> Any:
+        """A document of the source; None if there is none."""
+        try:
+            return json.loads(self.sources.get(url))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
 
 class VirtualFormat(Format):
