@@ -67,28 +67,16 @@ class HDF5File:
     """Identifies its content; None for the source itself."""
 
 
-class HDF5Files:
+class HDF5Files(ExitStack):
     """A source, and the files that it shows by links and virtual datasets, as far as they may be read."""
 
     def __init__(self, sources: Sources, folder: str) -> None:
+        super().__init__()
         self.sources = sources
         self.folder = folder
         """The folder or bucket of the source: what is in there may be read."""
-        self._stack = ExitStack()
         self._open: dict[str, HDF5File] = {}
         self._visited: HDF5Files | None = None
-
-    def __enter__(self) -> HDF5Files:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all files."""
-        if self._visited is not None:
-            self._visited.close()
-        self._stack.close()
 
     def permitted(self, url: str) -> str:
         """The URL of the file itself; raises `IngestError` if it may not be read."""
@@ -100,8 +88,8 @@ class HDF5Files:
         return HDF5File(self._opened(url), url, location, self)
 
     def _opened(self, url: str) -> Any:
-        reader = HeapReader(self._stack.enter_context(self.sources.reader(url)))
-        return self._stack.enter_context(library().File(reader, "r")).id
+        reader = HeapReader(self.enter_context(self.sources.reader(url)))
+        return self.enter_context(library().File(reader, "r")).id
 
     def open(self, url: str) -> HDF5File:
         """Another file, which stays open."""
@@ -116,10 +104,11 @@ class HDF5Files:
 
     def visit(self, url: str) -> HDF5File:
         """Another file, which stays open until the next visit: a virtual dataset may have thousands."""
-        if self._visited is None or url not in self._visited._open:
-            if self._visited is not None:
-                self._visited.close()
-            self._visited = HDF5Files(self.sources, self.folder)
+        if self._visited is None:
+            self._visited = self.enter_context(HDF5Files(self.sources, self.folder))
+        elif url not in self._visited._open:
+            self._visited._open.clear()
+            self._visited.close()
         return self._visited.open(url)
 
     def locate(self, name: str, file: HDF5File, variable: str) -> str | None:
