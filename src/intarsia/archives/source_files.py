@@ -543,7 +543,7 @@ def find_restored(sources: Sources, entries: Mapping[str, str]) -> dict[str, Con
 def content_fingerprints(sources: Sources, files: Iterable[str]) -> dict[str, str]:
     """The URLs of everything that was named, in order, with a fingerprint of its content.
 
-    Missing files have none. If many files are in one place of a bucket, their fingerprints come from a listing.
+    Missing files have none. If many are in one place of a bucket, their fingerprints come from a listing.
     """
     fingerprints: dict[str, str] = {}
     for name in files:
