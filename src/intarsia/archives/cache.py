@@ -29,7 +29,7 @@ import icechunk
 from intarsia import __version__
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.ingestion import ingest, remove
-from intarsia.archives.source_files import WILDCARDS, Sources, content_fingerprints, url_of
+from intarsia.archives.source_files import Sources, content_fingerprints, is_glob, url_of
 from intarsia.display import count_text
 from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError
 from intarsia.logical.hierarchy import open_group
@@ -212,7 +212,7 @@ class CacheEntry:
         fingerprints = content_fingerprints(sources, archive.names())
         if not fingerprints:
             raise IngestError(f"no file matches {', '.join(archive.names()[:3])}")
-        lost = [name for name in archive.names() if not WILDCARDS.search(name) and name not in fingerprints]
+        lost = [name for name in archive.names() if not is_glob(name) and url_of(name) not in fingerprints]
         if lost:
             raise IngestError(f"{count_text(len(lost), 'file')} that you named cannot be found: {lost[0]}")
         digest = blake2b(
@@ -227,7 +227,7 @@ class CacheEntry:
             record = self.record()
             if record is not None and record.digest == digest:  # another process was faster
                 return record
-            group = self._ingest_changes(archive, list(map(url_of, fingerprints)), record)
+            group = self._ingest_changes(archive, list(fingerprints), record)
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             options = {name: value for name, value in archive.options.items() if name not in OF_ONE_CALL}
             record = CacheRecord(archive.files, options, len(fingerprints), digest, group, now)

@@ -109,10 +109,9 @@ def parse_one(
             parsed = parse(request) if request.preprocess is None else run_preprocess(parse, request)
         if parsed.identity != before:
             return ParseFailure(url, "the file changed while it was read")
-        problem = _beyond_the_end(parsed) or _unwritable_names(parsed) or _bottomless(parsed)
-        problem = problem or _immense(parsed)
+        _check(parsed)
         parsed.identity = replace(parsed.identity, digest=digest)
-        return ParseFailure(url, problem) if problem else parsed
+        return parsed
     except Exception as error:
         return ParseFailure(url, failure_text(error))
 
@@ -164,54 +163,43 @@ def no_variables_text(left_out: Mapping[str, str]) -> str:
     return "none of its groups has variables that can be ingested" + (f" ({listed})" if listed else "")
 
 
-def _beyond_the_end(parsed: ParsedFile) -> str:
-    """What is wrong if a chunk is past the end of its file, as in one that was cut off."""
+def _check(parsed: ParsedFile) -> None:
+    """Raise `IngestError` if a file is cut off, or if it holds what cannot be written or counted."""
+    _check_depth("", parsed.attrs)
     for variable in parsed.variables.values():
-        for ranges in variable.all_ranges():
-            if not isinstance(ranges.locations, str) or ranges.locations != parsed.url:
-                continue
-            end = ranges.end
-            if end > parsed.identity.size:
-                return (
-                    f"the file is truncated: a chunk of {variable.name!r} ends at byte {end}, "
-                    f"but there are {parsed.identity.size}"
-                )
-    return ""
-
-
-def _unwritable_names(parsed: ParsedFile) -> str:
-    """What is wrong if a name holds half of a character, which JSON can express but UTF-8 cannot."""
-    for variable in parsed.variables.values():
+        ends = [
+            ranges.end for ranges in variable.all_ranges()
+            if isinstance(ranges.locations, str) and ranges.locations == parsed.url
+        ]  # fmt: skip
+        if max(ends, default=0) > parsed.identity.size:
+            raise IngestError(
+                f"the file is truncated: a chunk of {variable.name!r} ends at byte {max(ends)}, "
+                f"but there are {parsed.identity.size}"
+            )
         for what, name in (("name", variable.name), *(("dimension", dim) for dim in variable.dims)):
             try:
                 name.encode()
-            except UnicodeEncodeError:
-                return f"the {what} {name!a} of the variable {variable.name!a} is not Unicode text"
-    return ""
-
-
-def _bottomless(parsed: ParsedFile) -> str:
-    """What is wrong if lists are nested too deeply for recursive code."""
-    bearers = [("", parsed.attrs)]
-    bearers += [(f" of the variable {each.name!r}", each.attrs) for each in parsed.variables.values()]
-    for bearer, attrs in bearers:
-        for name, value in attrs.items():
-            level, depth = _containers([value]), 1
-            while level and depth <= DEEPEST:
-                within = (each.values() if isinstance(each, Mapping) else each for each in level)
-                level, depth = _containers(chain.from_iterable(within)), depth + 1
-            if level:
-                return f"its attribute {name!r}{bearer} is nested more than {DEEPEST} deep"
-    return ""
-
-
-def _immense(parsed: ParsedFile) -> str:
-    """What is wrong if an array or its chunks are too long to count."""
-    for variable in parsed.variables.values():
+            except UnicodeEncodeError:  # half of a character, which JSON can express but UTF-8 cannot
+                raise IngestError(
+                    f"the {what} {name!a} of the variable {variable.name!a} is not Unicode text"
+                ) from None
         length = max((*variable.shape, *variable.chunks), default=0)
         if length > sys.maxsize:
-            return f"the variable {variable.name!r} has a length of {length} in its shape or its chunks"
-    return ""
+            raise IngestError(
+                f"the variable {variable.name!r} has a length of {length} in its shape or its chunks"
+            )
+        _check_depth(f" of the variable {variable.name!r}", variable.attrs)
+
+
+def _check_depth(bearer: str, attrs: Mapping[str, Any]) -> None:
+    """Raise `IngestError` if lists are nested too deeply for recursive code."""
+    for name, value in attrs.items():
+        level, depth = _containers([value]), 1
+        while level and depth <= DEEPEST:
+            within = (each.values() if isinstance(each, Mapping) else each for each in level)
+            level, depth = _containers(chain.from_iterable(within)), depth + 1
+        if level:
+            raise IngestError(f"its attribute {name!r}{bearer} is nested more than {DEEPEST} deep")
 
 
 def _containers(values: Iterable[Any]) -> list[Any]:

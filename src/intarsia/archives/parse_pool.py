@@ -192,37 +192,27 @@ class ParseWorkers:
         self._closed = False
         self._started: list[subprocess.Popen[bytes]] = []
         self._idle: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()
-        for _ in range(count):
-            self._idle.put(self._start())
-
-    def _start(self) -> subprocess.Popen[bytes] | None:
         command = [sys.executable, "-c", PROGRAM.format(path=sys.path)]
-        try:
-            worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        except OSError:
-            return None
-        self._started.append(worker)
-        try:
-            send(worker.stdin, self._parse)
-        except OSError:
-            return None
-        return worker
+        for _ in range(count):
+            worker = None
+            with suppress(OSError):
+                worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                self._started.append(worker)
+                send(worker.stdin, parse)
+            self._idle.put(worker)
 
     def parse(self, urls: Sequence[str]) -> list[Any]:
-        """Parse some files in a process; if no process is left, parse them here."""
-        worker = self._idle.get()
-        try:
+        """Parse some files in a process; if that does not answer, parse them here."""
+        worker, results = self._idle.get(), None
+        with suppress(OSError, ValueError):  # ValueError if its pipes are closed
             if worker is not None:
                 send(worker.stdin, urls)
-                results: list[Any] | None = receive(worker.stdout)
-                if results is not None:
-                    return results
-        except OSError:
-            pass
-        finally:
-            dead = worker is None or worker.poll() is not None
-            self._idle.put(None if dead else worker)
-        return [] if self._closed else self._parse(urls)
+                results = receive(worker.stdout)
+        self._idle.put(worker)
+        if results is None:
+            return [] if self._closed else self._parse(urls)
+        answer: list[Any] = results
+        return answer
 
     def close(self) -> None:
         """End all of them, even those at work: nobody waits for them any more."""

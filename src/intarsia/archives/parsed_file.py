@@ -213,6 +213,13 @@ class ParsedVariable:
             return stored
         return {dim: len(self.picks[dim]) if dim in self.picks else stored[dim] for dim in self.seen}
 
+    def rename_dims(self, now: Mapping[str, str]) -> None:
+        """Give its axes new names, by their present ones."""
+        self.dims = tuple(now.get(dim, dim) for dim in self.dims)
+        self.picks = {now.get(dim, dim): picked for dim, picked in self.picks.items()}
+        if self.seen is not None:
+            self.seen = tuple(now.get(dim, dim) for dim in self.seen)
+
     def dropped_index(self, axis: int) -> int:
         """The one index on a stored axis that is not visible."""
         return int(self.picks.get(self.dims[axis], 0))
@@ -345,10 +352,7 @@ def rename_variables(file: ParsedFile, rename: tuple[tuple[str, str], ...]) -> P
         return file
     now = dict(rename)
     for variable in file.variables.values():
-        variable.dims = tuple(now.get(dim, dim) for dim in variable.dims)
-        variable.picks = {now.get(dim, dim): picked for dim, picked in variable.picks.items()}
-        if variable.seen is not None:
-            variable.seen = tuple(now.get(dim, dim) for dim in variable.seen)
+        variable.rename_dims(now)
         variable.attrs = rename_mentions(variable.attrs, now)
     return replace(
         file,
@@ -398,10 +402,7 @@ def with_names_of(variable: ParsedVariable, dims: tuple[str, ...], kept: Iterabl
     hidden = set(variable.dims) - set(own)
     if not all(each.startswith(PHONY) for each in both) or {*kept, *hidden} & set(both):
         return
-    variable.dims = tuple(now.get(dim, dim) for dim in variable.dims)
-    variable.picks = {now.get(dim, dim): picked for dim, picked in variable.picks.items()}
-    if variable.seen is not None:
-        variable.seen = dims
+    variable.rename_dims(now)
 
 
 class VariableRoles(NamedTuple):

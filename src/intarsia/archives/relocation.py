@@ -167,6 +167,9 @@ class _Move:
     ledgers: dict[str, Ledger] = field(default_factory=dict)
     """The sources of every dataset with moved files."""
 
+    contents: dict[str, str] = field(default_factory=dict)
+    """What the ledgers say about the content of the sources that moved."""
+
     def moved(self, url: str) -> str | None:
         """Where a file is now; None if no move names it. The longest prefix counts."""
         old = url
@@ -179,15 +182,14 @@ class _Move:
     def look(self) -> None:
         """Find all references to moved files, and the files in their new places; refuse what does not fit."""
         root = open_group(self.store, "", "r")
-        contents: dict[str, str] = {}
         for group in groups_below(root, inside_arrays=True):
             if LEDGER in group and not is_logical(group):
                 ledger = read_ledger(group)
-                own = dict(zip(ledger.locations, ledger.contents, strict=True))
-                moved = {url: text for url, text in own.items() if self.moved(url) is not None}
+                own = zip(ledger.locations, ledger.contents, strict=True)
+                moved = {url: text for url, text in own if self.moved(url) is not None}
                 if moved:
                     self.ledgers[group.path] = ledger
-                    contents |= moved
+                    self.contents |= moved
         needed: dict[str, int] = {}
         for path, ndim in _arrays(root):
             table = chunk_table(self.store, path, ndim)
@@ -195,30 +197,29 @@ class _Move:
             if rows:
                 self.tables[path] = table
             for i in rows:
-                url = self._source_of(table.location[i], contents)
+                url = self._source_of(table.location[i])
                 end = int(table.offset[i] + table.nbytes[i])
                 needed[url] = max(needed.get(url, 0), end if url == table.location[i] else 0)
-        if not contents and not needed:
+        if not self.contents and not needed:
             raise IngestError(
                 f"the repository refers to nothing below {', '.join(self.places)}.\n"
                 "  intarsia.archives.sources(repo) lists what it refers to",
                 command="intarsia sources STORE lists what it refers to",
             )
-        self._check(contents, needed)
+        self._check(needed)
 
-    @staticmethod
-    def _source_of(url: str, sources: Mapping[str, str]) -> str:
+    def _source_of(self, url: str) -> str:
         """The source that a file belongs to: a directory above it, such as a Zarr store, or the file."""
         above = url
         while "/" in above.split("://", 1)[-1]:
-            if above in sources:
+            if above in self.contents:
                 return above
             above = above.rsplit("/", 1)[0]
         return url
 
-    def _check(self, contents: Mapping[str, str], needed: Mapping[str, int]) -> None:
-        urls = list(dict.fromkeys((*contents, *needed)))
-        self.now = {url: moved for url in urls if (moved := self.moved(url)) is not None}
+    def _check(self, needed: Mapping[str, int]) -> None:
+        contents = self.contents
+        self.now = {url: moved for url in (*contents, *needed) if (moved := self.moved(url)) is not None}
         identities = find_identities(self.sources, self.now.values())
         problems = []
         for url, now in self.now.items():
@@ -244,42 +245,33 @@ class _Move:
 
     def write(self, store: Any, repo: icechunk.Repository) -> Relocation:
         """Rewrite the references and the ledgers."""
-        contents: dict[str, str] = {}
         for path, ledger in self.ledgers.items():
-            contents |= {
-                url: text
-                for url, text in zip(ledger.locations, ledger.contents, strict=True)
-                if url in self.identities
-            }
             self._put(ledger)
             write_ledger(ledger, open_group(store, path, "r+"))
-        chunks = sum(self._rewrite(store, path, table, contents) for path, table in self.tables.items())
-        unmarked = sum(self.identities[url].text != split_entry(entry)[0] for url, entry in contents.items())
+        chunks = sum(self._rewrite(store, path, table) for path, table in self.tables.items())
+        marks = {url: split_entry(entry)[0] for url, entry in self.contents.items()}
+        unmarked = sum(self.identities[url].text != mark for url, mark in marks.items())
         return Relocation(len(self.identities), chunks, unmarked, "", repo)
 
     def _put(self, ledger: Ledger) -> None:
         """Update the ledger for the files that moved; its lists are replaced, never changed in place."""
-        rows = []
-        for url, content, time in zip(ledger.locations, ledger.contents, ledger.modified_times, strict=True):
+        urls, contents, times = [*ledger.locations], [*ledger.contents], [*ledger.modified_times]
+        for row, url in enumerate(ledger.locations):
             identity = self.identities.get(url)
-            if identity is None:
-                rows.append((url, content, time))
-                continue
-            changed = None if identity.modified is None else identity.modified.timestamp()
-            entry = with_fields(identity, digest=split_entry(content)[1]).entry  # of the parsed content
-            rows.append((self.now[url], entry, changed))
-        ledger.locations = [url for url, _, _ in rows]
-        ledger.contents = [content for _, content, _ in rows]
-        ledger.modified_times = [time for _, _, time in rows]
+            if identity is not None:
+                known = with_fields(identity, digest=split_entry(contents[row])[1])  # of the parsed content
+                urls[row], contents[row] = self.now[url], known.entry
+                times[row] = None if identity.modified is None else identity.modified.timestamp()
+        ledger.locations, ledger.contents, ledger.modified_times = urls, contents, times
 
-    def _rewrite(self, store: Any, path: str, table: ChunkTable, sources: Mapping[str, str]) -> int:
+    def _rewrite(self, store: Any, path: str, table: ChunkTable) -> int:
         specs = []
         for i in np.flatnonzero(table.kind == VIRTUAL).tolist():
             url = table.location[i]
             moved = self.moved(url)
             if moved is None:
                 continue
-            mark = self.identities[self._source_of(url, sources)].checksum
+            mark = self.identities[self._source_of(url)].checksum
             specs.append(
                 icechunk.VirtualChunkSpec(
                     table.index[i].tolist(), moved, int(table.offset[i]), int(table.nbytes[i]),

@@ -220,16 +220,14 @@ class Sources:
         urls: dict[str, None] = {}
         for name in named:
             text = os.fspath(name)
-            if is_glob(text):
-                urls.update(dict.fromkeys(self._matching(text)))
+            if not is_glob(text):
+                found: Iterable[str] = [url_of(text)]
+            elif "://" in text:
+                found = self.objects(text)
             else:
-                urls[url_of(text)] = None
+                found = map(url_of, sorted(glob(text, recursive=True)))
+            urls |= dict.fromkeys(found)
         return list(urls)
-
-    def _matching(self, pattern: str) -> list[str]:
-        if "://" not in pattern:
-            return [url_of(path) for path in sorted(glob(pattern, recursive=True))]
-        return list(self.objects(pattern))
 
     def objects(self, pattern: str) -> dict[str, str]:
         """The URLs of objects that match a pattern, in order, with a fingerprint of each one's content."""
@@ -425,11 +423,6 @@ def folder_of(url: str) -> str:
     )
 
 
-def local_url(path: str) -> str:
-    """The URL of an absolute path."""
-    return FILE + quote(path)
-
-
 def _real(url: str) -> str:
     """The URL of the file itself: without links and dots, if it is on this machine."""
     path = unquote(url.removeprefix(FILE))
@@ -438,7 +431,7 @@ def _real(url: str) -> str:
     if "\0" in path:
         raise IngestError(f"it refers to {url!r}, which is no name of a file")
     real = _real_path(path)
-    return url if real == path else local_url(real)
+    return url if real == path else url_of(real)
 
 
 def _real_path(path: str) -> str:
@@ -548,45 +541,22 @@ def find_restored(sources: Sources, entries: Mapping[str, str]) -> dict[str, Con
 
 
 def content_fingerprints(sources: Sources, files: Iterable[str]) -> dict[str, str]:
-    """Everything that was named, in order, with a fingerprint of its content; in as few requests as possible.
+    """The URLs of everything that was named, in order, with a fingerprint of its content.
 
-    Local files are given by their paths, others by their URLs. Missing files have no fingerprint. If many
-    files are in one place of a bucket, their fingerprints come from a listing.
+    Missing files have none. If many are in one place of a bucket, their fingerprints come from a listing.
     """
     fingerprints: dict[str, str] = {}
-    alone: list[str] = []
     for name in files:
-        if "://" in name:
-            fingerprints |= sources.objects(name) if is_glob(name) else {name: ""}
-            alone += [] if is_glob(name) else [name]
-            continue
-        for path in sorted(glob(name, recursive=True)) if is_glob(name) else [name]:
-            fingerprint = _local_fingerprint(sources, path)
-            if fingerprint is not None:
-                fingerprints[path] = fingerprint
-    fingerprints |= _fingerprints_of(sources, alone) if alone else {}
-    return {name: fingerprint for name, fingerprint in fingerprints.items() if fingerprint}
-
-
-def _local_fingerprint(sources: Sources, path: str) -> str | None:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(status.st_mode):
-        return sources.identity(url_of(path)).text
-    return f"{status.st_size} {status.st_mtime_ns}"
-
-
-def _fingerprints_of(sources: Sources, urls: list[str]) -> dict[str, str]:
-    """Fingerprints of individual objects; if many are in one place, from a listing."""
-    fingerprints = _listed(sources, urls)
-    for url, identity in find_identities(sources, [url for url in urls if url not in fingerprints]).items():
+        is_listed = "://" in name and is_glob(name)
+        fingerprints |= sources.objects(name) if is_listed else dict.fromkeys(sources.expand(name), "")
+    alone = [url for url, fingerprint in fingerprints.items() if not fingerprint]
+    fingerprints |= _listed(sources, alone)
+    for url, identity in find_identities(sources, [url for url in alone if not fingerprints[url]]).items():
         if isinstance(identity, ContentIdentity):
             fingerprints[url] = identity.text
         elif not isinstance(identity, FileNotFoundError):
             raise IngestError(f"{url} cannot be reached: {identity}") from identity
-    return fingerprints
+    return {url: fingerprint for url, fingerprint in fingerprints.items() if fingerprint}
 
 
 def _listed(sources: Sources, sought: Iterable[str]) -> dict[str, str]:

@@ -127,14 +127,14 @@ class HDF5Group(SourceGroup):
             if isinstance(item, library().h5d.DatasetID)
         }
         self._scales = {_place(each.id): each for each in datasets.values() if each.is_scale}
-        self.headers = self._present({n: h for n, h in datasets.items() if h.is_variable})
+        self.headers = self._present({n: h for n, h in datasets.items() if is_variable(h.id)})
         """The datasets that are variables; as in NetCDF, with the coordinates of axes from groups above."""
         known = {*datasets, *self.elsewhere, *drop}
         axes = {name: self._axes(header) for name, header in self.headers.items()}
         scales = {self._short(scale.path): scale for own in axes.values() for scale in own if scale}
         inherited = {
             name: scale for name, scale in scales.items()
-            if "/" not in name and name not in known and scale.is_variable
+            if "/" not in name and name not in known and is_variable(scale.id)
         }  # fmt: skip
         inherited = self._present(inherited)  # before their shapes are read
         self.headers |= {name: scale for name, scale in inherited.items() if len(scale.shape or ()) == 1}
@@ -215,12 +215,8 @@ class HDF5Group(SourceGroup):
             return header.virtual.reference(variable)
         variable = _referenced(variable, header)
         if variable.ranges is None and 0 not in variable.shape:
-            try:
+            with explain_failure(header.id, f" ({variable.reason})"):
                 header.dataset[(0,) * len(variable.shape)]
-            except OSError as error:  # a filter or an external file is missing
-                raise UnreadableVariableError(
-                    f"{unreadable_text(header.id, error)} ({variable.reason})"
-                ) from error
         return variable
 
     def load(self, variable: ParsedVariable) -> np.ndarray[Any, Any]:
@@ -228,12 +224,10 @@ class HDF5Group(SourceGroup):
         header = self.headers[variable.name]
         if header.virtual is not None:
             variable.absent = tuple(header.virtual.sources.absent)
-        try:
+        with explain_failure(header.id):
             if header.dtype.kind in "iuf" and 0 not in header.shape and not variable.is_text:
                 return header.read(variable.dtype)
             values = load_values(header.dataset, variable)
-        except OSError as error:
-            raise UnreadableVariableError(unreadable_text(header.id, error)) from error
         return values.view(variable.dtype) if values.dtype.kind == "b" else values
 
     def array(self, name: str) -> Any:
@@ -340,11 +334,6 @@ class Header:
         self.file = file
         self.is_scale: bool = library().h5ds.is_scale(dataset)
 
-    @property
-    def is_variable(self) -> bool:
-        """Whether it is more than the name of a NetCDF dimension."""
-        return is_variable(self.id)
-
     @cached_property
     def virtual(self) -> VirtualDataset | None:
         """What it is made of, if it is a virtual dataset."""
@@ -403,17 +392,10 @@ class Header:
 
     def scales(self) -> list[Any]:
         """The dimension scale of every axis, or the first of several; None if there is none."""
-        h5ds, h5r = library().h5ds, library().h5r
-        scales: list[Any] = []
-        if self.virtual is not None:  # HDF5 would ask for its shape, and so for its sources
-            listed = self.attributes[DIMENSION_LIST] if DIMENSION_LIST in self.names else ()
-            return [h5r.dereference(own[0], self.id) if len(own) else None for own in listed]
-        for axis in range(len(self.shape) if DIMENSION_LIST in self.names else 0):
-            of_axis: list[Any] = []
-            if h5ds.get_num_scales(self.id, axis):
-                h5ds.iterate(self.id, axis, of_axis.append, 0)
-            scales.append(of_axis[0] if of_axis else None)
-        return scales
+        # h5ds would ask for the shape of a virtual dataset, and so for its sources
+        listed = self.attributes[DIMENSION_LIST] if DIMENSION_LIST in self.names else ()
+        dereference = library().h5r.dereference
+        return [dereference(own[0], self.id) if len(own) else None for own in listed]
 
     def read(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """All numbers, with the same type in this machine's byte order."""
@@ -432,8 +414,16 @@ def is_variable(dataset: Any) -> bool:
     return not bytes(label or b"").startswith(NOT_A_VARIABLE)
 
 
-def unreadable_text(dataset: Any, error: Exception) -> str:
-    """Why a dataset cannot be read: filters that are not installed, or what HDF5 says."""
+@contextmanager
+def explain_failure(dataset: Any, note: str = "") -> Iterator[None]:
+    """Raise an `UnreadableVariableError` if HDF5 cannot read a dataset: a filter or a file may be missing."""
+    try:
+        yield
+    except OSError as error:
+        raise UnreadableVariableError(_unreadable_text(dataset, error) + note) from error
+
+
+def _unreadable_text(dataset: Any, error: Exception) -> str:
     plist = dataset.get_create_plist()
     filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
     absent = [
@@ -760,8 +750,7 @@ class VirtualDataset:
             counts = [own if runs.is_unlimited else runs.length for runs in virtual]
             length = 0 if grows is None else counts[grows]
             if 0 not in counts:
-                axes, indices, places = correspondence(virtual, source, counts, seen)
-                part = VariablePart(self._describe(header), axes, indices, places)
+                part = correspondence(self._describe(header), virtual, source, counts, seen)
                 sources.found.append(VirtualSource(name, dataset, part))
         return length
 
@@ -774,10 +763,8 @@ class VirtualDataset:
         if not dims:
             stored = replace(stored, reason=f"{header.path!r}, which it shows, has no axes")
         if stored.reason:
-            try:
+            with explain_failure(header.id):
                 header.dataset[(0,) * len(dims)]
-            except OSError as error:  # a filter is missing
-                raise UnreadableVariableError(unreadable_text(header.id, error)) from error
         return stored
 
     def _locate(self, name: str) -> str | None:
@@ -822,10 +809,8 @@ class VirtualDataset:
         if overlap:
             reason = reason or "its parts overlap"
         if reason:
-            try:
+            with explain_failure(self._header.id):
                 self._header.dataset[(slice(0, 1),) * len(shape)]
-            except OSError as error:
-                raise UnreadableVariableError(unreadable_text(self._header.id, error)) from error
             return replace(variable, reason=f"it is a virtual dataset, and {reason}")
         parts += self._unseen(variable, parts, holes)
         return replace(variable, chunks=tuple(chunks), parts=tuple(map(_only_seen_chunks, parts)))

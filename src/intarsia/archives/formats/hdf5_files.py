@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from struct import Struct
 from typing import Any
 from urllib.parse import quote
 
-from intarsia.archives import source_files
 from intarsia.archives.formats.format import UnreadableVariableError
 from intarsia.archives.source_files import ContentIdentity, Sources, local_path, url_of
 from intarsia.display import one_line
@@ -30,24 +29,6 @@ from intarsia.extras import import_extra
 def library() -> Any:
     """h5py."""
     return import_extra("h5py", "virtual")
-
-
-@contextmanager
-def open_hdf5(reader: Any) -> Iterator[Any]:
-    """The identifier of an HDF5 file; a file that is all in memory is not read through Python."""
-    h5py = import_extra("h5py", "virtual")
-    image = None
-    if isinstance(reader, io.BytesIO) and not has_endless_heap(reader.getvalue()):
-        with suppress(ValueError, OSError):  # the other way says what is wrong with it
-            image = h5py.h5f.open_file_image(reader.getvalue())
-    if image is None:
-        with h5py.File(HeapReader(reader), "r") as file:
-            yield file.id
-        return
-    try:
-        yield image
-    finally:
-        image.close()
 
 
 def text(name: bytes) -> str:
@@ -86,28 +67,16 @@ class HDF5File:
     """Identifies its content; None for the source itself."""
 
 
-class HDF5Files:
+class HDF5Files(ExitStack):
     """A source, and the files that it shows by links and virtual datasets, as far as they may be read."""
 
     def __init__(self, sources: Sources, folder: str) -> None:
+        super().__init__()
         self.sources = sources
         self.folder = folder
         """The folder or bucket of the source: what is in there may be read."""
-        self._stack = ExitStack()
         self._open: dict[str, HDF5File] = {}
         self._visited: HDF5Files | None = None
-
-    def __enter__(self) -> HDF5Files:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all files."""
-        if self._visited is not None:
-            self._visited.close()
-        self._stack.close()
 
     def permitted(self, url: str) -> str:
         """The URL of the file itself; raises `IngestError` if it may not be read."""
@@ -116,8 +85,11 @@ class HDF5Files:
     def open_source(self, url: str) -> HDF5File:
         """The file that all others are shown by."""
         location = self.permitted(url)
-        reader = self._stack.enter_context(self.sources.reader(url))
-        return HDF5File(self._stack.enter_context(open_hdf5(reader)), url, location, self)
+        return HDF5File(self._opened(url), url, location, self)
+
+    def _opened(self, url: str) -> Any:
+        reader = HeapReader(self.enter_context(self.sources.reader(url)))
+        return self.enter_context(library().File(reader, "r")).id
 
     def open(self, url: str) -> HDF5File:
         """Another file, which stays open."""
@@ -125,20 +97,18 @@ class HDF5Files:
             location = self.permitted(url)
             try:
                 identity = self.sources.identity(url)
-                reader = self._stack.enter_context(self.sources.reader(url))
-                reader = io.BytesIO(reader.read()) if identity.size <= source_files.WHOLE_BYTES else reader
-                own = self._stack.enter_context(open_hdf5(reader))
+                self._open[url] = HDF5File(self._opened(url), url, location, self, identity)
             except OSError as error:
                 raise OtherFileError(f"the file {url} cannot be read: {one_line(error)}") from error
-            self._open[url] = HDF5File(own, url, location, self, identity)
         return self._open[url]
 
     def visit(self, url: str) -> HDF5File:
         """Another file, which stays open until the next visit: a virtual dataset may have thousands."""
-        if self._visited is None or url not in self._visited._open:
-            if self._visited is not None:
-                self._visited.close()
-            self._visited = HDF5Files(self.sources, self.folder)
+        if self._visited is None:
+            self._visited = self.enter_context(HDF5Files(self.sources, self.folder))
+        elif url not in self._visited._open:
+            self._visited._open.clear()
+            self._visited.close()
         return self._visited.open(url)
 
     def locate(self, name: str, file: HDF5File, variable: str) -> str | None:
@@ -285,18 +255,8 @@ class HeapReader(io.RawIOBase):
     def __init__(self, reader: Any) -> None:
         self._reader = reader
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
     def seek(self, offset: int, whence: int = 0, /) -> int:
         at: int = self._reader.seek(offset, whence)
-        return at
-
-    def tell(self) -> int:
-        at: int = self._reader.tell()
         return at
 
     def readinto(self, buffer: Any, /) -> int:
@@ -318,21 +278,6 @@ class HeapReader(io.RawIOBase):
                 f"the global heap at byte {start} is damaged: "
                 "free space in it has no length, or an object in it is larger than any file"
             )
-
-
-def has_endless_heap(content: bytes) -> bool:
-    """Whether anything in a file that looks like a global heap has no end.
-
-    >>> has_endless_heap(b"data" + HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(32))
-    True
-    """
-    start = content.find(SIGNATURE)
-    while start >= 0:
-        size = HEAD.unpack_from(content, start)[1] if start + HEAD.size <= len(content) else 0
-        if is_endless(content[start : start + min(size, MAX_HEAP_BYTES)]):
-            return True
-        start = content.find(SIGNATURE, start + 1)
-    return False
 
 
 def is_endless(heap: bytes) -> bool:

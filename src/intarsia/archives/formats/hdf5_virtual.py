@@ -12,16 +12,14 @@ import math
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from intarsia.archives.parsed_file import ParsedVariable, VariablePart
 from intarsia.archives.plan.axis_union import Span
 from intarsia.archives.plan.encodings import boxes_of
 from intarsia.manifest.box import Box
-
-if TYPE_CHECKING:
-    from intarsia.archives.parsed_file import VariablePart
 
 NOTHING, POINTS, HYPERSLABS, EVERYTHING = range(4)
 """Kinds of selections, by their numbers in HDF5."""
@@ -109,25 +107,13 @@ def name_in_series(name: str, number: int) -> str:
     return re.sub("%([b%])", lambda found: str(number) if found[1] == "b" else "%", name)
 
 
-class Correspondence(NamedTuple):
-    """Which elements of a source are where in a virtual dataset."""
-
-    axes: tuple[int | None, ...]
-    """For every axis of the source, the axis of the virtual dataset; None if only one index is selected."""
-
-    indices: tuple[int, ...]
-    """That index."""
-
-    places: tuple[tuple[Span, ...], ...]
-    """For every axis of the virtual dataset: where elements are, and those of the source that are there."""
-
-
 def correspondence(
-    virtual: Sequence[Runs], source: Sequence[Runs], counts: Sequence[int], source_counts: Sequence[int]
-) -> Correspondence:
-    """How two selections correspond, with so many elements on their axes.
+    stored: ParsedVariable, virtual: Sequence[Runs], source: Sequence[Runs], counts: Sequence[int],
+    source_counts: Sequence[int],
+) -> VariablePart:  # fmt: skip
+    """How two selections correspond, with so many elements on their axes: a part of a virtual dataset.
 
-    >>> column = correspondence([Runs(0, 1, 1, 8)], [Runs(2, 1, 1, 8), Runs(5, 1, 1, 1)], [8], [8, 1])
+    >>> column = correspondence(None, [Runs(0, 1, 1, 8)], [Runs(2, 1, 1, 8), Runs(5, 1, 1, 1)], [8], [8, 1])
     >>> column.axes, column.indices, column.places[0]
     ((0, None), (2, 5), (Span(start=0, length=8, first=2, stride=1),))
     """
@@ -144,9 +130,8 @@ def correspondence(
         places[axis] = _spans(virtual[axis], source[own], counts[axis])
     if math.prod(map(len, places)) > MAX_BOXES:
         raise MappingError(f"consists of more than {MAX_BOXES} boxes")
-    return Correspondence(
-        tuple(map(pairs.get, range(len(source)))), tuple(runs.at(0) for runs in source), tuple(places)
-    )
+    axes, indices = map(pairs.get, range(len(source))), (runs.at(0) for runs in source)
+    return VariablePart(stored, tuple(axes), tuple(indices), tuple(places))
 
 
 def _spans(virtual: Runs, source: Runs, count: int) -> tuple[Span, ...]:

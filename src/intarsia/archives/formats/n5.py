@@ -42,23 +42,20 @@ class N5Parser(SourceParser):
         manifests = import_extra("virtualizarr.manifests", "virtual")
         url = url.rstrip("/")
         arrays = {}
-        if (document := self._attributes(url)) is not None and document.keys() >= NEEDED:
+        if (document := self._dataset(url)) is not None:
             arrays[url.rsplit("/", 1)[-1].removesuffix(".n5")] = self._array(url, document)
         else:
             for name in self.sources.names_in(url):
-                inner = self._attributes(f"{url}/{quote(name)}")
-                if inner is not None and inner.keys() >= NEEDED:
+                if (inner := self._dataset(f"{url}/{quote(name)}")) is not None:
                     arrays[name] = self._array(f"{url}/{quote(name)}", inner)
         if not arrays:
             raise IngestError("it holds no N5 dataset")
         return manifests.ManifestStore(group=manifests.ManifestGroup(arrays=arrays), registry=registry)
 
-    def _attributes(self, url: str) -> dict[str, Any] | None:
-        try:
-            document = json.loads(self.sources.get(f"{url}/{ATTRIBUTES}"))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return document if isinstance(document, dict) else None
+    def _dataset(self, url: str) -> dict[str, Any] | None:
+        """The attributes of a dataset; None if there is none."""
+        document = self.json(f"{url}/{ATTRIBUTES}")
+        return document if isinstance(document, dict) and document.keys() >= NEEDED else None
 
     def _array(self, url: str, document: dict[str, Any]) -> Any:
         manifests = import_extra("virtualizarr.manifests", "virtual")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from intarsia.archives.source_files import (
     combined_identity,
     folder_of,
     local_path,
-    local_url,
+    url_of,
 )
 from intarsia.engine.fetch.symlinks import links_below
 from intarsia.errors import IngestError
@@ -56,6 +57,13 @@ class SourceParser(ABC):
     @abstractmethod
     def __call__(self, url: str, registry: Any) -> Any:
         """The arrays of a source as a `ManifestStore`."""
+
+    def json(self, url: str) -> Any:
+        """A document of the source; None if there is none."""
+        try:
+            return json.loads(self.sources.get(url))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
 
 class VirtualFormat(Format):
@@ -160,7 +168,7 @@ class LinksInSource:
         self._folder = folder_of(url) if path is None else url.rstrip("/") + "/"
         links = [url]
         if path is not None and path.is_dir():
-            links = [local_url(link) for link in links_below(str(path))]
+            links = [url_of(link) for link in links_below(str(path))]
         sources.permissions.checked(links, self._folder)
         self._has_none = not links
 

@@ -55,18 +55,12 @@ class ZarrV2Parser(SourceParser):
 
     def documents(self, root: str) -> dict[str, Any]:
         """All metadata of the hierarchy, by key."""
-        found = self._json(f"{root}/{CONSOLIDATED}")
+        found = self.json(f"{root}/{CONSOLIDATED}")
         return dict(found["metadata"]) if found else dict(self._walked(root, ""))
-
-    def _json(self, url: str) -> Any:
-        try:
-            return json.loads(self.sources.get(url))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
 
     def _walked(self, root: str, prefix: str) -> Iterator[tuple[str, Any]]:
         place = f"{root}/{quote(prefix)}"
-        keys = {key: found for key in (ARRAY, ATTRIBUTES, GROUP) if (found := self._json(place + key))}
+        keys = {key: found for key in (ARRAY, ATTRIBUTES, GROUP) if (found := self.json(place + key))}
         yield from ((prefix + key, found) for key, found in keys.items())
         if ARRAY not in keys and (GROUP in keys or not prefix):
             for name in self.sources.names_in(place):
@@ -159,7 +153,7 @@ class ZarrArrayParser(SourceParser):
     def __call__(self, url: str, registry: Any) -> Any:
         manifests = import_extra("virtualizarr.manifests", "virtual")
         root = url.rstrip("/")
-        metadata = ArrayV3Metadata.from_dict(json.loads(self.sources.get(f"{root}/zarr.json")))
+        metadata = ArrayV3Metadata.from_dict(self.json(f"{root}/zarr.json"))
         separator = getattr(metadata.chunk_key_encoding, "separator", "/")
         array = _manifest_array(self.sources, root, metadata, 3, separator)
         name = unquote(root).rsplit("/", 1)[-1].removesuffix(".zarr")
