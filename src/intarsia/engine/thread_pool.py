@@ -173,8 +173,7 @@ WORTH_A_BATCH = 1 << 20
 """Decoded bytes that make up for opening files and looking up offsets once more: a tenth of their time."""
 
 BATCHES_AHEAD = 4
-"""How many fetches run at a time, if the store does not answer in the decoding thread; if it does, it may
-prepare this many."""
+"""How many fetches run at a time, if the store does not answer in the decoding thread."""
 
 
 TOO_SMALL_TO_SHARE = 8 << 10
@@ -264,7 +263,6 @@ class Queue:
     def __init__(self, chunk_plans: list[ChunkPlan], threads: int, window: int) -> None:
         self._ahead, self._here = cut_into_batches(chunk_plans, threads, window)
         self._started: deque[tuple[Batch, PendingBytes]] = deque()
-        self._near: deque[tuple[Batch, PendingBytes]] = deque()
         self._taken: list[PendingBytes] = []
         self._lock = threading.Lock()
         self._fetch_ahead()
@@ -281,19 +279,14 @@ class Queue:
                 self._taken.append(taken[1])
                 self._fetch_ahead()
                 return taken
-            self._come_near()
-            return self._near.popleft() if self._near else None
-
-    def _come_near(self) -> None:
-        while len(self._near) < BATCHES_AHEAD and (batch := next(self._here, None)) is not None:
-            self._near.append((batch, _begin(batch)))
+            batch = next(self._here, None)
+            return None if batch is None else (batch, _begin(batch))
 
     def cancel(self) -> None:
         """Give up everything that is on its way."""
         with self._lock:
             begun = [*self._taken, *(pending for _, pending in self._started)]
             self._started.clear()
-            self._near.clear()
             self._ahead = self._here = iter(())
         for pending in begun:
             pending.cancel()
