@@ -22,6 +22,7 @@ from itertools import chain, count
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 import numpy as np
 from zarr.abc.store import Store
@@ -236,39 +237,16 @@ def _touched(source: PreparedMember, part: RegionPart, points: bool) -> Iterable
     return touched_chunks(part.member_selection, object_shape, points=points)
 
 
-class _Locks:
-    """A lock for every key that somebody holds or waits for, and no others."""
+locks: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
+"""A lock for every key that somebody holds or waits for, and no others."""
 
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._known: dict[Hashable, tuple[threading.Lock, int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    @contextmanager
-    def lock(self, key: Hashable) -> Iterator[None]:
-        with self._guard:
-            lock, users = self._known.get(key, (None, 0))
-            lock = lock or threading.Lock()
-            self._known[key] = lock, users + 1
-        try:
-            with lock:
-                yield
-        finally:
-            with self._guard:
-                _, users = self._known.pop(key)
-                if users > 1:
-                    self._known[key] = lock, users - 1
-
-
-locks = _Locks()
+_guard = threading.Lock()
 
 
 def _forget() -> None:
     """In a forked child nobody holds anything, whatever the parent's threads were doing."""
-    global locks
-    locks = _Locks()
+    global locks, _guard
+    locks, _guard = WeakValueDictionary(), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -291,7 +269,9 @@ def lock_objects(store: Any, path: str, indices: Iterable[tuple[int, ...]]) -> I
     root = str(getattr(store, "root", ""))
     with ExitStack() as stack:
         for index in sorted(set(indices)):
-            stack.enter_context(locks.lock((root, path, index)))
+            with _guard:
+                lock = locks.setdefault((root, path, index), threading.Lock())
+            stack.enter_context(lock)
         yield
 
 
