@@ -235,7 +235,8 @@ def planned_metadata(manifest: Manifest, shape: tuple[int, ...], encoding: Encod
     >>> [type(codec).__name__ for codec in metadata.codecs]
     ['BytesCodec', 'GzipCodec']
     """
-    metadata: Any = create_member({}, None, manifest, shape, encoding).metadata
+    member: Any = create_member({}, None, manifest, shape, encoding)
+    metadata: ArrayV3Metadata = member.metadata
     return metadata
 
 

@@ -354,7 +354,7 @@ def _with_more(
                 f"could not be saved: {', '.join(sorted(added))}"
             )
     chosen = {prefix: before.options.get(prefix, {}) for prefix in repo.authorized_virtual_container_prefixes}
-    grants = replace(before, options=chosen | granted, successor=None)
+    grants = replace(before, options={**chosen, **granted}, successor=None)
     opened = _reopen(repo, {**containers_of(repo), **added}, grants, more)
     _grants.setdefault(repo, before).successor = opened
     return opened

@@ -147,7 +147,7 @@ def verify(
             needed = repo is None and not damaged
         except (FileNotFoundError, ValueError) as error:
             paths = []
-            needed = repo is None or path or not isinstance(error, GroupNotFoundError)
+            needed = repo is None or bool(path) or not isinstance(error, GroupNotFoundError)
         if not paths and needed:
             paths = [path]  # the check of what is there says what is wrong with it
         # A dict, so that missing authorisation is reported once, not for each array.
