@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 
 from intarsia.casting import Casting
 from intarsia.codecs.runtime_options import NO_OPTIONS, RuntimeOptions
@@ -30,7 +30,7 @@ from intarsia.manifest.data_types import as_values
 from intarsia.manifest.document import NAME, problems_of_regions
 from intarsia.manifest.manifest import NewRegion
 from intarsia.manifest.packing import Packing
-from intarsia.manifest.region_table import RegionTable, Row
+from intarsia.manifest.region_table import Row
 from intarsia.manifest.view import View
 
 if TYPE_CHECKING:
@@ -206,77 +206,57 @@ def consolidate(logical: LogicalArrayHandle) -> int:
 def _join_along(logical: LogicalArrayHandle, axis: int) -> None:
     """Join every run of regions along one axis, in one new generation."""
     manifest, table = logical.manifest, logical.manifest.regions_and_replicas
-    absorbed: set[int] = set()
-    longer: dict[int, Box] = {}
+    joined = replace(table, stop=table.stop.copy())
+    left = np.ones(len(table), dtype=bool)
     for run in table.runs(axis):
-        first, box = run[0], table.row(run[0]).box
+        first = run[0]
         for i in run[1:]:
-            row = table.row(i)
-            base = table.row(first)._replace(box=box)
-            if _fits(logical, base, row):
-                _copy_over(logical, base, row)
-                box = box.with_axis(axis, box.start[axis], row.box.stop[axis])
-                absorbed.add(i)
-                longer[first] = box
+            base, row = joined.row(first), table.row(i)
+            moved = row._replace(member=base.member, member_start=base.crop(row.box).member_start)
+            if _fits(logical, base, row, moved):
+                _copy_over(logical, row, moved)
+                joined.stop[first, axis] = row.box.stop[axis]
+                left[i] = False
             else:
-                first, box = i, row.box
-    if not absorbed:
-        return
-    rows = [
-        (row := table.row(i))._replace(box=longer.get(i, row.box))
-        for i in range(len(table))
-        if i not in absorbed
-    ]
-    merged = RegionTable.from_rows(rows, manifest.ndim)
-    ours, others = merged.select(merged.layer == 0), merged.select(merged.layer != 0)
-    logical.commit(manifest.changed(regions=ours, replicas=others))
+                first = i
+    if not left.all():
+        ours, others = (joined.select(left & layer) for layer in (table.layer == 0, table.layer != 0))
+        logical.commit(manifest.changed(regions=ours, replicas=others))
 
 
-def _fits(logical: LogicalArrayHandle, base: Row, row: Row) -> bool:
-    """Whether a region that follows another, the base, can be stored in its member, chunk for chunk."""
+def _fits(logical: LogicalArrayHandle, base: Row, row: Row, moved: Row) -> bool:
+    """Whether a region that follows another, the base, can be moved to its member, chunk for chunk."""
     if (row.packing, row.view, row.layer) != (base.packing, base.view, base.layer):
         return False
     manifest = logical.manifest
     one, other = logical.member_of(base), logical.member_of(row)
-    encoding = encoding_of(one.metadata)
+    encoding, size = encoding_of(one.metadata), object_shape(one)
     if encoding["chunk_grid"]["name"] != "regular" or encoding != encoding_of(other.metadata):
         return False
-    moved = row._replace(member=base.member, member_start=_place(base, row))
     here, there = manifest.in_member(row), manifest.in_member(moved)
-    for before, after, step in zip(here.start, there.start, object_shape(one), strict=True):
+    for before, after, step in zip(here.start, there.start, size, strict=True):
         if after < 0 or (after - before) % step:
             return False
-    if _chunks(logical, one, moved).intersect(_chunks(logical, one, base)) is not None:
+    chunks = there.in_units(size)
+    if chunks.intersect(manifest.in_member(base).in_units(size)) is not None:
         return False  # the elements of both would be in one chunk
     if moved == row:
         return True  # two windows on one member that are side by side there too
     # Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
-    chunks = _chunks(logical, one, moved)
-    target = Box(*(tuple(i * n for i, n in zip(edge, object_shape(one), strict=True)) for edge in chunks))
+    target = Box(*(tuple(map(mul, edge, size)) for edge in chunks))
     return not manifest.is_shown(target, besides=base)
 
 
-def _place(base: Row, row: Row) -> tuple[int, ...]:
-    """Where the other region would be in the base's member, in logical chunks."""
-    return base.crop(row.box).member_start
-
-
-def _chunks(logical: LogicalArrayHandle, member: zarr.Array[Any], row: Row) -> Box:
-    """The stored chunks of a member that a region is in."""
-    return logical.manifest.in_member(row).in_units(object_shape(member))
-
-
-def _copy_over(logical: LogicalArrayHandle, base: Row, row: Row) -> None:
-    """Put the chunks of a region into the base's member, right after what it shows."""
-    manifest = logical.manifest
-    there = row._replace(member=base.member, member_start=_place(base, row))
-    if there == row:
+def _copy_over(logical: LogicalArrayHandle, row: Row, moved: Row) -> None:
+    """Put the chunks of a region into the member that it is moved to."""
+    if moved == row:
         return
-    target = logical.members[manifest.members[base.member]]
-    source = logical.members[manifest.members[row.member]]
-    needed = tuple(map(max, target.shape, manifest.in_member(there).stop))
+    manifest = logical.manifest
+    source, target = (logical.members[manifest.members[each.member]] for each in (row, moved))
+    here, there = manifest.in_member(row), manifest.in_member(moved)
+    needed = tuple(map(max, target.shape, there.stop))
     if needed != target.shape:
         target.resize(needed)
-    origin, goal = _chunks(logical, source, row), _chunks(logical, target, there)
-    moves = [ChunkMove(index, place) for index, place in zip(origin.indices(), goal.indices(), strict=True)]
-    copy_chunks(source, target, moves)
+    size = object_shape(target)
+    indices = zip(here.in_units(size).indices(), there.in_units(size).indices(), strict=True)
+    copy_chunks(source, target, [ChunkMove(*pair) for pair in indices])

@@ -189,8 +189,11 @@ def create_member(
     store: Any, name: str | None, manifest: Manifest, shape: tuple[int, ...], encoding: Encoding
 ) -> AnyArray:
     """A new Zarr array that decodes to the logical data type, or to the numbers of the packing."""
+    _check_shapes(manifest, encoding)
+    packing, fill_value = encoding.packing, encoding.stored_fill(manifest)
+    data_type = manifest.data_type if packing is None else data_type_of(packing.stored)
     options: dict[str, Any] = {}
-    data_type, fill_value, codecs = _stored_form(manifest, encoding)
+    codecs = codecs_for(data_type, encoding.codecs)
     if codecs is not None:
         options["filters"] = [c for c in codecs if isinstance(c, ArrayArrayCodec)] or None
         options["serializer"] = next(c for c in codecs if isinstance(c, ArrayBytesCodec))
@@ -202,16 +205,14 @@ def create_member(
         dtype=data_type,
         chunks=encoding.chunks or manifest.chunk_shape,
         shards=encoding.shards,
-        fill_value=fill_value,
+        fill_value=data_type.default_scalar() if fill_value is None else fill_value,
         dimension_names=manifest.dimension_names,
         **options,
     )
 
 
-def _stored_form(
-    manifest: Manifest, encoding: Encoding
-) -> tuple[ZDType[Any, Any], Any, tuple[Codec, ...] | None]:
-    """The data type, fill value and codecs of a new member; None for zarr's own choice of codecs."""
+def _check_shapes(manifest: Manifest, encoding: Encoding) -> None:
+    """Refuse chunks and shards that a member of the array cannot have."""
     for what, value in (("chunks", encoding.chunks), ("shards", encoding.shards)):
         sizes = None if value is None else parse_shape(value, what)
         if sizes is not None and (len(sizes) != manifest.ndim or min(sizes, default=1) < 1):
@@ -219,15 +220,11 @@ def _stored_form(
                 f"{what} {sizes}: a member of this array needs {manifest.ndim} sizes of at least 1"
             )
     chunks = encoding.chunks or manifest.chunk_shape
-    if encoding.shards is not None and any(s % c for s, c in zip(encoding.shards, chunks, strict=True)):
+    if encoding.shards is not None and any(map(mod, encoding.shards, chunks)):
         raise ShapeError(
             f"shards {tuple(encoding.shards)}: on each axis they need a whole number of chunks, which are "
             f"{tuple(chunks)}"
         )
-    packing, fill_value = encoding.packing, encoding.stored_fill(manifest)
-    data_type = manifest.data_type if packing is None else data_type_of(packing.stored)
-    fill_value = data_type.default_scalar() if fill_value is None else fill_value
-    return data_type, fill_value, codecs_for(data_type, encoding.codecs)
 
 
 def planned_metadata(manifest: Manifest, shape: tuple[int, ...], encoding: Encoding) -> ArrayV3Metadata:
@@ -238,24 +235,9 @@ def planned_metadata(manifest: Manifest, shape: tuple[int, ...], encoding: Encod
     >>> [type(codec).__name__ for codec in metadata.codecs]
     ['BytesCodec', 'GzipCodec']
     """
-    data_type, fill_value, codecs = _stored_form(manifest, encoding)
-    if codecs is None:  # only zarr knows
-        example: Any = create_member({}, None, manifest, shape, replace(encoding, shards=None))
-        codecs = example.metadata.codecs
-    chunks = tuple(encoding.chunks or manifest.chunk_shape)
-    if encoding.shards is not None:
-        codecs = (ShardingCodec(chunk_shape=chunks, codecs=codecs or ()),)
-        chunks = tuple(encoding.shards)
-    return ArrayV3Metadata(
-        shape=shape,
-        data_type=data_type,
-        chunk_grid={"name": "regular", "configuration": {"chunk_shape": chunks}},
-        chunk_key_encoding={"name": "default", "configuration": {"separator": "/"}},
-        fill_value=fill_value,
-        codecs=codecs,
-        attributes={},
-        dimension_names=manifest.dimension_names,
-    )
+    member: Any = create_member({}, None, manifest, shape, encoding)
+    metadata: ArrayV3Metadata = member.metadata
+    return metadata
 
 
 def encoding_of(metadata: Any) -> dict[str, Any]:

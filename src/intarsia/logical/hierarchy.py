@@ -52,20 +52,26 @@ def session_store(place: Any) -> Any:
 def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (3,)) -> zarr.Group:
     """The group at `path` in anything that zarr takes as a store, or in another group; in the first of these
     formats that exists."""
-    if isinstance(store, zarr.Group):
-        store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
+    store, path = _in_store(store, path)
     check_store(store)
     _start_event_loop()
     form, *others = formats
     try:
         with translate_metadata_errors(path, isinstance(store, AnyStore)):
             return zarr.open_group(
-                safe_store(store), path=path or None, mode=mode, zarr_format=form, use_consolidated=False
+                store, path=path or None, mode=mode, zarr_format=form, use_consolidated=False
             )
     except FileNotFoundError:
         if not others:
             raise
         return open_group(store, path, mode, formats=tuple(others))
+
+
+def _in_store(store: Any, path: str) -> tuple[Any, str]:
+    """A path in a group as one in its store; in anything else, it stays as it is."""
+    if not isinstance(store, zarr.Group):
+        return safe_store(store), path
+    return store.store_path.store, joined_path(store.path, path)
 
 
 def _start_event_loop() -> None:
@@ -102,6 +108,8 @@ def _shown(error: Exception) -> Exception | None:
 
 def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
     """The array or group at `path`, for reading; raises `MetadataError` if its metadata makes no sense."""
+    store, path = _in_store(store, path)
+    check_store(store)
     place = f"{path or '/'!r} of {place_text(store)}"
     _start_event_loop()
     try:
@@ -152,10 +160,8 @@ def plain_node(store: Any, path: str) -> str | None:
     >>> plain_node(store, "a"), plain_node(store, "b")
     ('a plain Zarr array of format 2', None)
     """
-    if isinstance(store, zarr.Group):
-        store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
     try:
-        node = open_node(safe_store(store), path)
+        node = open_node(store, path)
     except (IntarsiaError, OSError, ValueError, TypeError):
         return None
     kind = "array" if isinstance(node, zarr.Array) else "group"

@@ -24,7 +24,6 @@ from intarsia.logical.members import Members
 from intarsia.manifest.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention, new_name
 from intarsia.manifest.manifest import INLINE_REGIONS, Manifest
 from intarsia.manifest.manifest_diff import still_backs_region
-from intarsia.manifest.region_table_array import extend_table, max_inline_regions, store_table
 
 if TYPE_CHECKING:
     from zarr.storage import StorePath
@@ -208,6 +207,8 @@ class LogicalArrayHandle(ArrayHandle[Members]):
         array or the new one. Anything that a reader would refuse is refused here. `more` are attributes to
         set in the same write.
         """
+        from intarsia.manifest.region_table_array import max_inline_regions, store_table
+
         manifest.check()
         with self._turn:
             attributes: dict[str, Any] = {**self.group.metadata.attributes, **(more or {})}
@@ -240,6 +241,8 @@ class LogicalArrayHandle(ArrayHandle[Members]):
 
         None, and nothing is done, if regions are not in a table that can be extended by these.
         """
+        from intarsia.manifest.region_table_array import extend_table
+
         with self._turn:
             attributes: dict[str, Any] = dict(self.group.metadata.attributes)
             document: Any = attributes.get(MANIFEST_KEY)

@@ -9,7 +9,6 @@ import icechunk
 import zarr
 from zarr.errors import ContainsArrayError, ContainsGroupError
 
-from intarsia._icechunk import safe_store
 from intarsia.display import names_text, one_line, place_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import (
@@ -39,7 +38,6 @@ from intarsia.manifest.box import parse_shape
 from intarsia.manifest.data_types import data_type_of, plain_type
 from intarsia.manifest.document import MAX_ELEMENTS
 from intarsia.manifest.manifest import Manifest
-from intarsia.parallel import check_store
 
 
 def create(
@@ -180,13 +178,7 @@ def reader(source: Any, path: str = "") -> Reader | LogicalArray | Readers:
         if path:
             raise TypeError(f"{source!r} is an array: there is nothing at {path!r} below it")
         return Reader.of(source) if isinstance(source, zarr.Array) else source
-    if isinstance(source, zarr.Group):
-        source, path = source.store_path.store, "/".join(part for part in (source.path, path) if part)
-    check_store(source)
-    return _read_by_engine(open_node(safe_store(source), path))
-
-
-def _read_by_engine(node: zarr.Array[Any] | zarr.Group) -> Reader | LogicalArray | Readers:
+    node = open_node(source, path)
     if is_any_array(node):
         return _array_of(node)
     assert isinstance(node, zarr.Group)

@@ -1,12 +1,11 @@
 """`optimize`: puts every region into the encoding that suits it best."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import zarr
 from zarr.abc.codec import ArrayArrayCodec
-from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
+from zarr.codecs import ShardingCodec
 
 from intarsia.display import Listing, size_text
 from intarsia.engine.prepared_member import short_codecs
@@ -19,10 +18,6 @@ from intarsia.progress import Progress, part_of, silent
 
 MIN_GAIN = 0.05
 """A region is left alone unless it gets cheaper by this fraction: rewriting has a price too."""
-
-
-ZSTD_DEFAULT = 3
-"""The level that zstd uses for level 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ def _optimized(
     current = advise_in_chunks(stored, objective, bounds=region.bounds, encodings=now, chunks=chunks).best
     best = advise_in_chunks(stored, objective, bounds=region.bounds, chunks=chunks).best
     gain = 1 - best.cost(objective) / max(current.cost(objective), 1e-12)
-    if gain <= MIN_GAIN or is_same(_inner(region), best.codecs):
+    if gain <= MIN_GAIN:
         return None
     after, stored_after = before, size
 
@@ -122,25 +117,6 @@ def _optimized(
     if not recode(array._logical, region.row.box, encoding, progress=progress, accept=is_better):
         return None
     return OptimizedRegion(region.bounds, before, after, size, stored_after)
-
-
-def is_same(now: Iterable[Any], other: Iterable[Any]) -> bool:
-    """Whether two lists of codecs store the same bytes; level 0 of zstd is its level 3.
-
-    >>> is_same([BytesCodec(), ZstdCodec(level=0)], [ZstdCodec(level=3)])
-    True
-    >>> is_same([BytesCodec(), ZstdCodec(level=1)], [ZstdCodec(level=3)])
-    False
-    """
-
-    def comparable(codecs: Iterable[Any]) -> list[Any]:
-        listed = [codec for codec in codecs if codec not in (BytesCodec(), BytesCodec(endian=None))]
-        return [
-            replace(codec, level=ZSTD_DEFAULT) if isinstance(codec, ZstdCodec) and codec.level == 0 else codec
-            for codec in listed
-        ]
-
-    return comparable(now) == comparable(other)
 
 
 def _inner(region: Region) -> list[Any]:

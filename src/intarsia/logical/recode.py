@@ -101,12 +101,9 @@ def copy_to_unpacked_member(
     There is one new member for each encoding.
     """
     default, groups = Encoding(options=options), dict[str, tuple[Encoding, list[Box]]]()
-    encodings: dict[tuple[Any, ...], Encoding] = {}
     for row, box in parts:
-        alike = row.member, row.view, logical.manifest.stored_type(row)
-        if alike not in encodings:
-            encodings[alike] = encoding_like(logical, row, default)
-        groups.setdefault(repr(encodings[alike]), (encodings[alike], []))[1].append(box)
+        encoding = encoding_like(logical, row, default)
+        groups.setdefault(repr(encoding), (encoding, []))[1].append(box)
     for encoding, boxes in groups.values():
         reservation = reserve_recode(logical, boxes, encoding)
         with reservation.shown_when_filled():

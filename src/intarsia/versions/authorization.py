@@ -41,6 +41,14 @@ type Allowed = bool | str | Iterable[str] | Mapping[str, Mapping[str, Any]] | No
 with their own storage options."""
 
 
+type ConfigChange = Callable[[icechunk.RepositoryConfig], bool]
+"""Changes the configuration of a repository, and says whether it did."""
+
+
+def _no_change(_config: icechunk.RepositoryConfig) -> bool:
+    return False
+
+
 @dataclass
 class _Grants:
     """What one handle on a repository is authorised for."""
@@ -165,20 +173,33 @@ def _reopen(
     repo: icechunk.Repository,
     existing: Mapping[str, icechunk.VirtualChunkContainer],
     grants: _Grants,
-    more: Callable[[icechunk.RepositoryConfig], bool] | None = None,
+    more: ConfigChange = _no_change,
 ) -> icechunk.Repository:
-    config = repo.config
-    if more is not None:
-        more(config)
-    for prefix, container in existing.items():
-        secret = _is_secret(prefix, grants)
-        config.set_virtual_chunk_container(
-            container_at(prefix, grants.options[prefix]) if secret else container
-        )
+    config = _config_with(repo, existing, grants, more, secrets=True)
     access = {prefix: credentials(prefix, own) for prefix, own in sorted(grants.options.items())}
     opened = repo.reopen(config=config, authorize_virtual_chunk_access=access)
     _grants[opened] = grants
     return opened
+
+
+def _config_with(
+    repo: icechunk.Repository,
+    containers: Mapping[str, icechunk.VirtualChunkContainer],
+    grants: _Grants,
+    more: ConfigChange,
+    *,
+    secrets: bool,
+) -> icechunk.RepositoryConfig:
+    """The configuration with these containers, and with the tokens of the caller only if `secrets`."""
+    config = repo.config
+    more(config)
+    for prefix, container in containers.items():
+        own = grants.options.get(prefix, {})
+        has_token = scheme_of(prefix) in ("http", "https") and bool(headers_of(own))
+        config.set_virtual_chunk_container(
+            container_at(prefix, own, secrets=secrets) if has_token else container
+        )
+    return config
 
 
 def with_current_containers(repo: icechunk.Repository) -> icechunk.Repository:
@@ -218,40 +239,6 @@ def reopen_without_cache(repo: icechunk.Repository) -> icechunk.Repository:
 
 MAX_TRIES = 20
 """How often to retry saving a configuration that others save at the same time."""
-
-
-def _save(
-    repo: icechunk.Repository,
-    added: Mapping[str, icechunk.VirtualChunkContainer],
-    grants: _Grants,
-    more: Callable[[icechunk.RepositoryConfig], bool] | None,
-) -> None:
-    """Write new containers into the configuration of the repository."""
-    for _ in range(MAX_TRIES if added or more else 0):
-        config = repo.config
-        if more is not None:
-            more(config)
-        for prefix, container in {**containers_of(repo), **added}.items():
-            secret = prefix in grants.options and prefix not in added and _is_secret(prefix, grants)
-            config.set_virtual_chunk_container(
-                container_at(prefix, grants.options[prefix], secrets=False) if secret else container
-            )
-        # Icechunk keeps it beside the list of snapshots: on a local file system, saving it is like a commit.
-        with commit_lock(repo), suppress(icechunk.ConflictError):  # somebody else saved at the same time
-            repo.reopen(config=config).save_config()
-        saved = icechunk.Repository.fetch_config(repo.storage)
-        if saved is not None and set(added) <= set(saved.virtual_chunk_containers or {}):
-            return
-    if added:
-        raise RepositoryError(
-            "other writers kept changing the configuration of the repository, so its new containers could "
-            f"not be saved: {', '.join(sorted(added))}"
-        )
-
-
-def _is_secret(prefix: str, grants: _Grants) -> bool:
-    """Whether reaching what is below a prefix takes a token."""
-    return scheme_of(prefix) in ("http", "https") and bool(headers_of(grants.options.get(prefix, {})))
 
 
 MAX_CONTAINERS = 16
@@ -325,7 +312,7 @@ def _source_of_each(files: Iterable[str], sources: Iterable[str]) -> set[str]:
 
 def with_containers(
     repo: icechunk.Repository, referenced: Iterable[str], named: Iterable[str], options: Mapping[str, Any],
-    more: Callable[[icechunk.RepositoryConfig], bool] = lambda config: False,
+    more: ConfigChange = _no_change,
 ) -> tuple[icechunk.Repository, tuple[str, ...]]:  # fmt: skip
     """The repository with containers for its references, authorised for these and for the named files.
 
@@ -337,18 +324,40 @@ def with_containers(
     existing = set(containers_of(repo))
     fresh = covering_prefixes(_source_of_each(files, sources), existing)
     used = fresh | {k for k in existing if any(url.startswith(k) for url in (*files, *sources))}
-    authorized = set(repo.authorized_virtual_container_prefixes)
-    changed = more(repo.config)
-    if not (changed or fresh) and used <= authorized:
+    if not (fresh or more(repo.config)) and used <= repo.authorized_virtual_container_prefixes:
         return repo, tuple(sorted(used))
-    before, change = _grants.get(repo, _Grants()), more if changed else None
     added = {prefix: container_at(prefix, options, secrets=False) for prefix in fresh}
-    _save(repo, added, before, change)
-    chosen = {prefix: before.options.get(prefix, {}) for prefix in authorized} | dict.fromkeys(used, options)
-    grants = replace(before, options=chosen, successor=None)
-    opened = _reopen(repo, {**containers_of(repo), **added}, grants, change)
-    _grants.setdefault(repo, before).successor = opened
+    opened = _with_more(repo, added, dict.fromkeys(used, options), more)
     return opened, tuple(sorted(used))
+
+
+def _with_more(
+    repo: icechunk.Repository,
+    added: Mapping[str, icechunk.VirtualChunkContainer],
+    granted: Mapping[str, Mapping[str, Any]],
+    more: ConfigChange = _no_change,
+) -> icechunk.Repository:
+    """The successor of a handle: with containers that are saved, and authorised for these prefixes too."""
+    before = _grants.get(repo, _Grants())
+    for _ in range(MAX_TRIES if added or more(repo.config) else 0):
+        config = _config_with(repo, {**containers_of(repo), **added}, before, more, secrets=False)
+        # Icechunk keeps it beside the list of snapshots: on a local file system, saving it is like a commit.
+        with commit_lock(repo), suppress(icechunk.ConflictError):  # somebody else saved at the same time
+            repo.reopen(config=config).save_config()
+        saved = icechunk.Repository.fetch_config(repo.storage)
+        if saved is not None and set(added) <= set(saved.virtual_chunk_containers or {}):
+            break
+    else:
+        if added:
+            raise RepositoryError(
+                "other writers kept changing the configuration of the repository, so its new containers "
+                f"could not be saved: {', '.join(sorted(added))}"
+            )
+    chosen = {prefix: before.options.get(prefix, {}) for prefix in repo.authorized_virtual_container_prefixes}
+    grants = replace(before, options={**chosen, **granted}, successor=None)
+    opened = _reopen(repo, {**containers_of(repo), **added}, grants, more)
+    _grants.setdefault(repo, before).successor = opened
+    return opened
 
 
 def with_containers_of(repo: icechunk.Repository, other: icechunk.Repository) -> icechunk.Repository:
@@ -365,16 +374,11 @@ def with_containers_of(repo: icechunk.Repository, other: icechunk.Repository) ->
     named = {} if saved is None else saved.virtual_chunk_containers or {}
     added = {prefix: container for prefix, container in named.items() if prefix not in existing}
     after = {**existing, **added}
-    authorized = set(repo.authorized_virtual_container_prefixes)
     # Credentials for a prefix must not go to another server that has the same name there.
     same = {prefix for prefix, container in named.items() if after[prefix] == container}
-    granted = (other.authorized_virtual_container_prefixes & same) - authorized
+    granted = other.authorized_virtual_container_prefixes & same
+    granted -= repo.authorized_virtual_container_prefixes
     if not added and not granted:
         return repo
-    before, others = _grants.get(repo, _Grants()), _grants.get(other, _Grants())
-    _save(repo, added, before, None)
-    chosen = {prefix: before.options.get(prefix, {}) for prefix in authorized}
-    chosen |= {prefix: others.options.get(prefix, {}) for prefix in granted}
-    opened = _reopen(repo, after, replace(before, options=chosen, successor=None))
-    _grants.setdefault(repo, before).successor = opened
-    return opened
+    others = _grants.get(other, _Grants())
+    return _with_more(repo, added, {prefix: others.options.get(prefix, {}) for prefix in granted})

@@ -103,10 +103,6 @@ class Commit:
     token: int = field(default_factory=lambda: secrets.randbits(48), init=False)
     """Unique among recent commits, and new in every copy; short, since every later commit stores it again."""
 
-    @property
-    def where(self) -> str:
-        return describe(self.repo)
-
     def make(self, session: icechunk.Session, since: str | None = None) -> str:
         """Commit a session, and return the snapshot id; the caller holds the lock of the repository.
 
@@ -131,7 +127,7 @@ class Commit:
             except icechunk.IcechunkError:
                 snapshot_id = None  # the storage cannot tell either: the first error says why
             if snapshot_id is None:
-                error.add_note(f"while committing to branch {self.branch!r} of {self.where}")
+                error.add_note(f"while committing to branch {self.branch!r} of {describe(self.repo)}")
                 raise
         return snapshot_id
 
@@ -154,8 +150,8 @@ class Commit:
                 wait = max(ahead.total_seconds(), CLOCK_TICK)
                 if time.monotonic() + wait > last:
                     raise RepositoryError(
-                        f"{self.where}: nothing can be committed to branch {self.branch!r} yet. Its last "
-                        f"commit lies {wait:,.0f} seconds in the future, by the clock of this machine.\n"
+                        f"{describe(self.repo)}: nothing can be committed to branch {self.branch!r} yet. Its "
+                        f"last commit lies {wait:,.0f} seconds in the future, by the clock of this machine.\n"
                         "  Correct the clock that is wrong: this one, or that of the last writer"
                     ) from error
                 time.sleep(wait)

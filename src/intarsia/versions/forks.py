@@ -8,11 +8,10 @@ from typing import Any
 
 import icechunk
 import numpy as np
-import zarr
 
 from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
-from intarsia.engine.plan import RegionPart, plan, touched_chunks
+from intarsia.engine.plan import plan, touched_chunks
 from intarsia.engine.prepared_member import object_shape
 from intarsia.engine.request import Request, parse_selection
 from intarsia.errors import ForkError
@@ -23,7 +22,7 @@ from intarsia.manifest.manifest_diff import region_part_in_chunk, rows_of
 from intarsia.versions.commit import Changes, ReadPrecondition, chunks_text
 from intarsia.versions.version import group_in_fork, same_node
 
-type Chunks = dict[str, frozenset[tuple[int, ...]]]
+type Chunks = dict[str, set[tuple[int, ...]]]
 """Chunks (or shards, if there are any) by member."""
 type Places = dict[tuple[str, str], dict[tuple[int, ...], Any]]
 """Where the chunks of arrays are stored, by snapshot ("" for the session itself) and path."""
@@ -117,12 +116,11 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
     base = session.fork()  # forks of it share its snapshot, instead of writing one each
     shares = []
     for first, last in pairwise(edges):
-        chunks: dict[str, set[tuple[int, ...]]] = {}
+        chunks: Chunks = {}
         for name, index in units[first:last]:
             chunks.setdefault(name, set()).add(index)
-        frozen = {name: frozenset(indices) for name, indices in chunks.items()}
         apart = group_in_fork(array._logical, base.fork())
-        shares.append(WriteShare(LogicalArray(apart, array.config), base, frozen))
+        shares.append(WriteShare(LogicalArray(apart, array.config), base, chunks))
     return shares
 
 
@@ -160,14 +158,11 @@ def _outside(array: LogicalArray, request: Request, chunks: Chunks) -> str:
     manifest = array.manifest
     for part in plan(manifest, request).parts:
         name = manifest.members[manifest.regions.row(part.row).member]
-        extra = _touched(array.members[name], request, part) - chunks.get(name, frozenset())
+        size, points = object_shape(array.members[name]), request.axes is None
+        extra = {*touched_chunks(part.member_selection, size, points=points)} - chunks.get(name, set())
         if extra:
             return f"{chunks_text(extra)} of {name}"
     return ""
-
-
-def _touched(member: zarr.Array[Any], request: Request, part: RegionPart) -> set[tuple[int, ...]]:
-    return set(touched_chunks(part.member_selection, object_shape(member), points=request.axes is None))
 
 
 def merge_forks(
@@ -245,7 +240,7 @@ def _check_share(share: WriteShare, session: icechunk.Session, changes: Changes)
         )
     for path, indices in changes.chunks.items():
         group, _, name = path.strip("/").rpartition("/")
-        extra = indices - (share.chunks.get(name, frozenset()) if group == share.path else frozenset())
+        extra = indices - (share.chunks.get(name, set()) if group == share.path else set())
         if extra:
             raise ForkError(
                 f"a worker wrote chunks that are not in its share: {chunks_text(extra)} of {path}.\n"

@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ from zarr.errors import GroupNotFoundError
 
 from intarsia._compat import event_loop
 from intarsia.codecs.compressors import ZSTD_LARGEST_BLOCK, zstd_content
-from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, RepositoryError
-from intarsia.logical.hierarchy import logical_arrays, logical_paths, open_group, session_store
+from intarsia.errors import CutOffError, NotLogicalArrayError, RepositoryError
+from intarsia.logical.hierarchy import logical_paths, open_group, session_store
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.vacuum import vacuum as vacuum_array
 from intarsia.logical.verify import Problem
@@ -137,41 +137,25 @@ def verify(
     >>> intarsia.verify(repo)
     ()
     """
-    repo = None
-    if not isinstance(store, LogicalArray | zarr.Array):
-        resolved = resolve_store(store, Version(branch, tag, snapshot_id, as_of))
-        store, repo = resolved.store, resolved.repo
-    if repo is None:
-        paths = [path]
-        if not isinstance(store, LogicalArray | zarr.Array):
-            with suppress(NotLogicalArrayError, ManifestError):  # the check of what is there says more
-                paths = logical_arrays(store, path, inside_arrays=True) or paths
-        return _verify_each(store, paths, data=data, deep=deep, progress=progress)
+    if isinstance(store, LogicalArray | zarr.Array):
+        return verify_array(store, path, data=data, deep=deep, progress=progress)
+    resolved = resolve_store(store, Version(branch, tag, snapshot_id, as_of))
+    store, repo, damaged = resolved.store, resolved.repo, dict[str, list[str]]()
     with explain_errors(repo):
         try:
-            group = open_group(store, path, "r")
-        except GroupNotFoundError as error:
-            if path:
-                raise NotLogicalArrayError(f"there is no Zarr group at {path!r}") from error
-            return repository_problems(repo)  # nothing was ever created
-        except ManifestError as error:  # the hierarchy cannot be walked
-            return tuple(Problem("manifest", path or "/", problem) for problem in error.problems)
-        damaged: dict[str, list[str]] = {}
-        paths = logical_paths(group, inside_arrays=True, damaged=damaged)
-        problems = _verify_each(store, paths, data=data, deep=deep, progress=progress)
-    unread = (Problem("manifest", where, what) for where, texts in damaged.items() for what in texts)
-    return (*unread, *problems, *repository_problems(repo))
-
-
-def _verify_each(
-    store: Any, paths: Sequence[str], *, data: bool, deep: bool, progress: Progress
-) -> tuple[Problem, ...]:
-    """What is wrong with several arrays; missing authorisation is reported once, not for each of them."""
-    problems: dict[Problem, None] = {}
-    for i, path in enumerate(paths):
-        part = part_of(progress, i * STEPS, STEPS, len(paths) * STEPS)
-        problems |= dict.fromkeys(verify_array(store, path, data=data, deep=deep, progress=part))
-    return tuple(problems)
+            paths = logical_paths(open_group(store, path, "r"), inside_arrays=True, damaged=damaged)
+            needed = repo is None and not damaged
+        except (FileNotFoundError, ValueError) as error:
+            paths = []
+            needed = repo is None or bool(path) or not isinstance(error, GroupNotFoundError)
+        if not paths and needed:
+            paths = [path]  # the check of what is there says what is wrong with it
+        # A dict, so that missing authorisation is reported once, not for each array.
+        problems = {Problem("manifest", where, what): None for where in damaged for what in damaged[where]}
+        for i, each in enumerate(paths):
+            part = part_of(progress, i * STEPS, STEPS, len(paths) * STEPS)
+            problems |= dict.fromkeys(verify_array(store, each, data=data, deep=deep, progress=part))
+    return (*problems, *(() if repo is None else repository_problems(repo)))
 
 
 @overload
@@ -268,18 +252,16 @@ def _vacuum_repository(
     repo: icechunk.Repository, path: str, branch: str | None, *, dry_run: bool
 ) -> tuple[str, ...]:
     """Remove members that no region refers to, in one commit if there are any."""
-    session = Version(branch).session(repo)
-    with explain_errors(repo):
-        try:
-            remains = vacuum_array(session.store, path, dry_run=True)
-        except GroupNotFoundError as error:
-            if path:
-                raise NotLogicalArrayError(f"there is no Zarr group at {path!r}") from error
-            return ()  # nothing was ever created
-    if dry_run or not remains:
-        return remains  # without a commit that changes nothing
-    with transaction(repo, branch=branch or "main", message="vacuum") as changing:
-        return vacuum_array(changing.store, path)
+    try:
+        if dry_run:
+            with explain_errors(repo):
+                return vacuum_array(Version(branch).session(repo).store, path, dry_run=True)
+        with transaction(repo, branch=branch or "main", message="vacuum") as changing:
+            return vacuum_array(changing.store, path)
+    except GroupNotFoundError as error:
+        if path:
+            raise NotLogicalArrayError(f"there is no Zarr group at {path!r}") from error
+        return ()  # nothing was ever created
 
 
 def repository_problems(repo: icechunk.Repository) -> tuple[Problem, ...]:
@@ -317,7 +299,8 @@ def _collect(repo: icechunk.Repository, cut_off: datetime.datetime, now: datetim
     with explain_errors(repo):
         for _ in Backoff().tries():
             with suppress(icechunk.ConflictError):
-                expired |= _expire(repo, cut_off)
+                with commit_lock(repo):
+                    expired |= repo.expire_snapshots(cut_off)
                 summary = _collect_garbage(repo, cut_off)
                 copies = _copies(repo, max(cut_off, now - MINIMUM_AGE))
                 return _garbage_report(summary, expired, [_remove(copy) for copy in copies])
@@ -367,11 +350,6 @@ def _cut_off(
             command="Give an earlier time",
         )
     return cut_off
-
-
-def _expire(repo: icechunk.Repository, cut_off: datetime.datetime) -> set[str]:
-    with commit_lock(repo):
-        return repo.expire_snapshots(cut_off)
 
 
 def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> icechunk.GCSummary:
