@@ -392,10 +392,17 @@ class Header:
 
     def scales(self) -> list[Any]:
         """The dimension scale of every axis, or the first of several; None if there is none."""
-        # h5ds would ask for the shape of a virtual dataset, and so for its sources
-        listed = self.attributes[DIMENSION_LIST] if DIMENSION_LIST in self.names else ()
-        dereference = library().h5r.dereference
-        return [dereference(own[0], self.id) if len(own) else None for own in listed]
+        h5ds, h5r = library().h5ds, library().h5r
+        scales: list[Any] = []
+        if self.virtual is not None:  # HDF5 would ask for its shape, and so for its sources
+            listed = self.attributes[DIMENSION_LIST] if DIMENSION_LIST in self.names else ()
+            return [h5r.dereference(own[0], self.id) if len(own) else None for own in listed]
+        for axis in range(len(self.shape) if DIMENSION_LIST in self.names else 0):
+            of_axis: list[Any] = []
+            if h5ds.get_num_scales(self.id, axis):
+                h5ds.iterate(self.id, axis, of_axis.append, 0)
+            scales.append(of_axis[0] if of_axis else None)
+        return scales
 
     def read(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """All numbers, with the same type in this machine's byte order."""

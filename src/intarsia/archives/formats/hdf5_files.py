@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from struct import Struct
 from typing import Any
 from urllib.parse import quote
 
+from intarsia.archives import source_files
 from intarsia.archives.formats.format import UnreadableVariableError
 from intarsia.archives.source_files import ContentIdentity, Sources, local_path, url_of
 from intarsia.display import one_line
@@ -29,6 +30,24 @@ from intarsia.extras import import_extra
 def library() -> Any:
     """h5py."""
     return import_extra("h5py", "virtual")
+
+
+@contextmanager
+def open_hdf5(reader: Any) -> Iterator[Any]:
+    """The identifier of an HDF5 file; a file that is all in memory is not read through Python."""
+    h5py = import_extra("h5py", "virtual")
+    image = None
+    if isinstance(reader, io.BytesIO) and not has_endless_heap(reader.getvalue()):
+        with suppress(ValueError, OSError):  # the other way says what is wrong with it
+            image = h5py.h5f.open_file_image(reader.getvalue())
+    if image is None:
+        with h5py.File(HeapReader(reader), "r") as file:
+            yield file.id
+        return
+    try:
+        yield image
+    finally:
+        image.close()
 
 
 def text(name: bytes) -> str:
@@ -85,11 +104,8 @@ class HDF5Files(ExitStack):
     def open_source(self, url: str) -> HDF5File:
         """The file that all others are shown by."""
         location = self.permitted(url)
-        return HDF5File(self._opened(url), url, location, self)
-
-    def _opened(self, url: str) -> Any:
-        reader = HeapReader(self.enter_context(self.sources.reader(url)))
-        return self.enter_context(library().File(reader, "r")).id
+        reader = self.enter_context(self.sources.reader(url))
+        return HDF5File(self.enter_context(open_hdf5(reader)), url, location, self)
 
     def open(self, url: str) -> HDF5File:
         """Another file, which stays open."""
@@ -97,9 +113,12 @@ class HDF5Files(ExitStack):
             location = self.permitted(url)
             try:
                 identity = self.sources.identity(url)
-                self._open[url] = HDF5File(self._opened(url), url, location, self, identity)
+                reader = self.enter_context(self.sources.reader(url))
+                reader = io.BytesIO(reader.read()) if identity.size <= source_files.WHOLE_BYTES else reader
+                own = self.enter_context(open_hdf5(reader))
             except OSError as error:
                 raise OtherFileError(f"the file {url} cannot be read: {one_line(error)}") from error
+            self._open[url] = HDF5File(own, url, location, self, identity)
         return self._open[url]
 
     def visit(self, url: str) -> HDF5File:
@@ -255,8 +274,18 @@ class HeapReader(io.RawIOBase):
     def __init__(self, reader: Any) -> None:
         self._reader = reader
 
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
     def seek(self, offset: int, whence: int = 0, /) -> int:
         at: int = self._reader.seek(offset, whence)
+        return at
+
+    def tell(self) -> int:
+        at: int = self._reader.tell()
         return at
 
     def readinto(self, buffer: Any, /) -> int:
@@ -278,6 +307,21 @@ class HeapReader(io.RawIOBase):
                 f"the global heap at byte {start} is damaged: "
                 "free space in it has no length, or an object in it is larger than any file"
             )
+
+
+def has_endless_heap(content: bytes) -> bool:
+    """Whether anything in a file that looks like a global heap has no end.
+
+    >>> has_endless_heap(b"data" + HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(32))
+    True
+    """
+    start = content.find(SIGNATURE)
+    while start >= 0:
+        size = HEAD.unpack_from(content, start)[1] if start + HEAD.size <= len(content) else 0
+        if is_endless(content[start : start + min(size, MAX_HEAP_BYTES)]):
+            return True
+        start = content.find(SIGNATURE, start + 1)
+    return False
 
 
 def is_endless(heap: bytes) -> bool:
