@@ -150,18 +150,6 @@ holds the file's own lock for a shorter time."""
 MAX_DOUBLINGS = 4
 """How often the pause of a writer that came too late doubles: up to some fifteen encodings."""
 
-type Payload = tuple[bytes | memoryview, ...]
-"""The stored bytes of a chunk, in parts that need not be joined in memory."""
-
-
-def size_of(payload: Payload) -> int:
-    """The bytes of a payload.
-
-    >>> size_of((b"abc", b"de"))
-    5
-    """
-    return sum(map(len, payload))
-
 
 @dataclass(frozen=True)
 class SlotWrite:
@@ -170,8 +158,8 @@ class SlotWrite:
     number: int
     """The number of the chunk in the shard."""
 
-    encode: Callable[[bytes | None], Payload | None]
-    """Takes the stored bytes, or None, and returns the new payload, or None to store nothing."""
+    encode: Callable[[bytes | None], memoryview | None]
+    """Takes the stored bytes, or None, and returns the new ones, or None to store nothing."""
 
     partial: bool
     """Whether it needs the stored bytes."""
@@ -290,13 +278,13 @@ class _Slots:
             raise ChunkDecodeError(torn_message(self.path, self.settings.index.coordinates(number)))
         return bytes(read_exactly(self.fd, offset, length))
 
-    def write(self, encoded: dict[int, Payload | None]) -> None:
+    def write(self, encoded: dict[int, memoryview | None]) -> None:
         """Write payloads, then entries. A failure before a chunk's only slot is overwritten harms nothing."""
         for number, data in encoded.items():
-            if data is not None and size_of(data) > self.layout.bound.nbytes:
+            if data is not None and len(data) > self.layout.bound.nbytes:
                 raise ChunkEncodeError(
                     f"inner chunk {self.settings.index.coordinates(number)} of {self.path} was encoded to "
-                    f"{size_of(data)} bytes, but its codecs promised {self.layout.bound.nbytes}. Nothing "
+                    f"{len(data)} bytes, but its codecs promised {self.layout.bound.nbytes}. Nothing "
                     "was written: use a decision that bounds the size, such as 'compress_if_smaller'"
                 )
         offsets = {n: self._free_slot(n) for n, data in encoded.items() if data is not None}
@@ -312,7 +300,7 @@ class _Slots:
         if self.settings.fsync:
             os.fdatasync(self.fd)
         self._publish(
-            {n: NO_ENTRY if data is None else (offsets[n], size_of(data)) for n, data in encoded.items()}
+            {n: NO_ENTRY if data is None else (offsets[n], len(data)) for n, data in encoded.items()}
         )
         if not files.is_current(self.fd, self.path):
             raise SlotsGoneError(
@@ -341,7 +329,7 @@ class _Slots:
 
 
 def _runs(
-    offsets: dict[int, int], encoded: dict[int, Payload | None], slot: int
+    offsets: dict[int, int], encoded: dict[int, memoryview | None], slot: int
 ) -> Iterator[tuple[int, list[bytes | memoryview]]]:
     """Payloads for neighbouring slots, joined, with the offset at which they start."""
     start, end, buffers = 0, -1, list[bytes | memoryview]()
@@ -352,9 +340,9 @@ def _runs(
             if buffers:
                 yield start, buffers
             start, buffers = offset, []
-        buffers += data
-        end = offset + size_of(data)
-        gap = slot - size_of(data)
+        buffers.append(data)
+        end = offset + len(data)
+        gap = slot - len(data)
         if 0 < gap < 8:  # padding of the slot; a longer gap stays a hole
             buffers.append(bytes(gap))
             end += gap

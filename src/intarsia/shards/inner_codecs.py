@@ -1,4 +1,4 @@
-"""What slots need from the codecs of an inner chunk: its largest size, its place, and how to store it raw."""
+"""What slots need from the codecs of an inner chunk: its largest size, and its place."""
 
 import math
 from collections.abc import Iterable
@@ -156,35 +156,3 @@ class NestedShard(ShardingCodec):
 
     def _at(self, position: tuple[int, ...], spec: ArraySpec) -> AbstractContextManager[None]:
         return at_position(partial(inner_position, current_position.get(), position, spec, self.codecs))
-
-
-def raw(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
-    """The same codecs, except that a `conditional` codec among or inside them applies none of its codecs.
-
-    >>> from zarr.codecs import BytesCodec, ZstdCodec
-    >>> codec = ConditionalCodec(codecs=[ZstdCodec()], decision="always_apply")
-    >>> raw([BytesCodec(), codec])[1].decision is None
-    True
-    """
-    return tuple(map(_raw, codecs))
-
-
-def _raw(codec: Any) -> Codec:
-    if isinstance(codec, ConditionalCodec):
-        return _Raw.of(codec)
-    chains = {"codecs": codec.codecs} if isinstance(codec, ShardingCodec) else getattr(codec, "chains", {})
-    changed: Codec = (
-        replace(codec, **{name: raw(chain) for name, chain in chains.items()}) if chains else codec
-    )
-    return changed
-
-
-class _Raw(ConditionalCodec):
-    """A `conditional` codec none of whose codecs applies, regardless of any decision."""
-
-    @classmethod
-    def of(cls, codec: ConditionalCodec) -> Self:
-        return cls(codecs=codec.codecs, header_bits=codec.header_bits, name=codec.name)
-
-    def effective_decision(self, _chunk_spec: ArraySpec) -> None:
-        """Nobody decides."""

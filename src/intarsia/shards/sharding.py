@@ -17,10 +17,11 @@ from intarsia import _compat
 from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs
 from intarsia.codecs.codec_path import has_conditional
 from intarsia.codecs.context import Locate, at_position, current_position, inner_position, needs_chunk_index
-from intarsia.codecs.shard_index import CHECKSUM, checksum_of
+from intarsia.codecs.decisions import NeverApply
+from intarsia.codecs.runtime_options import options_in, with_options
 from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError
-from intarsia.shards.chunks import Payload, SlotWrite, in_batches, read_chunks, write_slots
-from intarsia.shards.inner_codecs import EncodedBound, inner_chunk_bound, raw, with_chunk_positions
+from intarsia.shards.chunks import SlotWrite, in_batches, read_chunks, write_slots
+from intarsia.shards.inner_codecs import EncodedBound, inner_chunk_bound, with_chunk_positions
 from intarsia.shards.locks import local_root
 from intarsia.shards.replace_shard import restore_slots
 from intarsia.shards.slots import SlotIndex, SlotSettings, in_array_axes
@@ -89,22 +90,14 @@ class SlottedSharding(ShardingCodec):
         object.__setattr__(self, "safe_readers", safe_readers)
         object.__setattr__(self, "fsync", fsync)
         object.__setattr__(self, "any_filesystem", any_filesystem)
-        # As in zarr: caches of this instance, for each kind of shard.
+        # As in zarr: a cache of this instance, for each kind of shard.
         object.__setattr__(self, "slot_settings", lru_cache()(self.slot_settings))
-        object.__setattr__(self, "_payload_encoder", lru_cache()(self._payload_encoder))
 
     @classmethod
-    def of(
-        cls,
-        codec: ShardingCodec,
-        *,
-        safe_readers: bool = True,
-        fsync: bool = False,
-        any_filesystem: bool = False,
-    ) -> Self:
-        """The same sharding, with slots."""
+    def of(cls, codec: ShardingCodec, **settings: bool) -> Self:
+        """The same sharding, with slots; the settings are those of `__init__`."""
         same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
-        return cls(**same, safe_readers=safe_readers, fsync=fsync, any_filesystem=any_filesystem)
+        return cls(**same, **settings)
 
     def __getstate__(self) -> dict[str, Any]:
         # zarr's own goes through JSON, which loses run-time parts of the inner codecs.
@@ -143,14 +136,14 @@ class SlottedSharding(ShardingCodec):
         settings = self.slot_settings(shard_spec)
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         transform = self._get_inner_chunk_transform(shard_spec)
-        encode_payload = self._fitting(shard_spec, settings.bound)
+        encode_chunk = _fitting(transform, settings.bound)
         projections, value = _compat.inner_projections(self, selection, shard_spec, value)
         locate_inner = self._inner_locator(chunk_spec)
 
         def slot_write(projection: Any) -> SlotWrite:
             coordinates, chunk_selection, out_selection, complete = projection
 
-            def encode(stored: bytes | None) -> Payload | None:
+            def encode(stored: bytes | None) -> memoryview | None:
                 existing = None if stored is None else chunk_spec.prototype.buffer.from_bytes(stored)
                 with at_position(locate_inner(coordinates)):
                     encoded = _compat.merge_and_encode_chunk(
@@ -161,9 +154,9 @@ class SlottedSharding(ShardingCodec):
                         out_selection=out_selection,
                         is_complete=complete,
                         decode=_naming(path, coordinates, transform),
-                        encode=encode_payload,
+                        encode=encode_chunk,
                     )
-                return None if encoded is None else self._payload(encoded)
+                return None if encoded is None else np.ascontiguousarray(encoded.as_numpy_array()).data
 
             return SlotWrite(settings.index.number(coordinates), encode, partial=not complete)
 
@@ -220,45 +213,11 @@ class SlottedSharding(ShardingCodec):
     ) -> NDBuffer | None:
         return await in_own_thread(self._decode_partial_sync, byte_getter, selection, shard_spec)
 
-    @property
-    def _ends_in_checksum(self) -> bool:
-        return type(self.codecs[-1]) is Crc32cCodec
-
-    def _payload_encoder(self, shard_spec: ArraySpec, *, apply: bool = True) -> _compat.ChunkTransform:
-        """Encodes chunks except for a crc32c at the end, for which zarr's codec would copy the whole chunk.
-
-        Unless `apply`, a `conditional` codec applies none of its codecs.
-        """
-        codecs = with_chunk_positions(self.codecs[:-1] if self._ends_in_checksum else self.codecs)
-        codecs = _compat.evolve_codecs(
-            codecs if apply else raw(codecs), replace(shard_spec, shape=self.chunk_shape)
-        )
-        return _compat.ChunkTransform(codecs=codecs)
-
     def _get_inner_chunk_transform(self, shard_spec: ArraySpec) -> _compat.ChunkTransform:
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         return _compat.ChunkTransform(
             codecs=_compat.evolve_codecs(with_chunk_positions(self.codecs), chunk_spec)
         )
-
-    def _fitting(
-        self, shard_spec: ArraySpec, bound: EncodedBound
-    ) -> Callable[[NDBuffer, ArraySpec], Buffer | None]:
-        """Encodes chunks so that they fit a slot: raw if a decision makes one too large."""
-        encoder = self._payload_encoder(shard_spec)
-        most = bound.nbytes - CHECKSUM * self._ends_in_checksum
-
-        def encode(chunk: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
-            encoded = encoder.encode_chunk(chunk, chunk_spec)
-            if encoded is None or len(encoded) <= most or bound.fixed:
-                return encoded
-            return self._payload_encoder(shard_spec, apply=False).encode_chunk(chunk, chunk_spec)
-
-        return encode
-
-    def _payload(self, encoded: Buffer) -> Payload:
-        data = np.ascontiguousarray(encoded.as_numpy_array()).view(np.uint8)
-        return (data.data, checksum_of(data)) if self._ends_in_checksum else (data.data,)
 
     def _inner_locator(self, chunk_spec: ArraySpec) -> Callable[[tuple[int, ...]], Locate]:
         """Where an inner chunk lies, for codecs that ask which chunk they work on."""
@@ -298,6 +257,23 @@ class TransposedSharding(ChunkNamingCodec, SlottedSharding):
 
     def _index(self, shard_spec: ArraySpec) -> SlotIndex:
         return SlotIndex.in_array(self, shard_spec.shape, self.axes)
+
+
+def _fitting(
+    transform: _compat.ChunkTransform, bound: EncodedBound
+) -> Callable[[NDBuffer, ArraySpec], Buffer | None]:
+    """Encodes chunks so that they fit a slot: raw if a decision makes one too large."""
+
+    def encode(chunk: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
+        encoded = transform.encode_chunk(chunk, chunk_spec)
+        if encoded is None or len(encoded) <= bound.nbytes or bound.fixed:
+            return encoded
+        # A decision of the array comes before those of its codecs, at any depth.
+        options = replace(options_in(chunk_spec.config), decision=NeverApply())
+        raw_spec = replace(chunk_spec, config=with_options(chunk_spec.config, options))
+        return transform.encode_chunk(chunk, raw_spec)
+
+    return encode
 
 
 def _naming(
