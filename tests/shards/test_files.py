@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import intarsia
-from intarsia.shards import files, locks
+from intarsia.shards import files
 from intarsia.shards.inner_codecs import EncodedBound
 from intarsia.shards.slots import SlotIndex, SlotLayout
 from tests.shards import fleet
@@ -61,16 +61,15 @@ def test_a_file_system_without_hard_links_is_refused(tmp_path, monkeypatch):
 
 def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path):
     path = tmp_path / "0"
-    dead, alive = files.temporary(path), files.temporary(path)
-    for name in (dead, alive, tmp_path / ".00.abc.partial"):
+    dead = tmp_path / ".0.abc.partial"
+    for name in (dead, tmp_path / ".00.abc.partial"):
         name.touch()
-    fd = os.open(alive, os.O_RDWR)
-    assert locks.try_lock(fd)
-    assert files.clear_leftovers(path) == 1
-    assert not dead.exists()
-    assert alive.exists()
-    assert (tmp_path / ".00.abc.partial").exists()  # of another shard
-    os.close(fd)
+    with files.new_file(path) as (alive, _):
+        assert files.clear_leftovers(path) == 1
+        assert not dead.exists()
+        assert alive.exists()
+        assert (tmp_path / ".00.abc.partial").exists()  # of another shard
+    assert not alive.exists()
 
 
 def test_a_replaced_or_removed_file_is_no_longer_current(tmp_path):

@@ -129,27 +129,31 @@ def write_entries(fd: int, index: SlotIndex, start: int, entries: Mapping[int, t
     write_all(fd, [view[first:]], start + first)
 
 
-def temporary(path: Path) -> Path:
-    """A new name beside `path` for a file that is to replace it; Zarr readers do not look at it.
+@contextmanager
+def new_file(path: Path) -> Iterator[tuple[Path, int]]:
+    """A new file beside `path`, to be linked or renamed to it; Zarr readers do not look at it.
 
-    >>> from pathlib import Path
-    >>> temporary(Path("c/0")).name.startswith(".0.")
-    True
+    Its temporary name is removed in the end. Until then it is locked, which tells `clear_leftovers` that
+    somebody is at work here.
     """
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+    fd = open_for_locking(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    try:
+        try_lock(fd)
+        yield partial, fd
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)
+        close_file(fd)
 
 
 def create_shard_file(path: Path, layout: SlotLayout) -> None:
     """Make an empty slotted shard at `path`, unless there is a file already; it appears atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = temporary(path)
-    fd = open_for_locking(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    try:
-        try_lock(fd)  # tells clear_leftovers that somebody is at work here
+    empty = layout.index.encode_numbered(layout.index.empty())
+    with new_file(path) as (partial, fd):
         os.ftruncate(fd, layout.file_bytes)
-        write_all(
-            fd, [layout.index.encode_numbered(layout.index.empty())], layout.index.start(layout.file_bytes)
-        )
+        write_all(fd, [empty], layout.index.start(layout.file_bytes))
         try:
             os.link(partial, path)
         except FileExistsError:
@@ -161,10 +165,6 @@ def create_shard_file(path: Path, layout: SlotLayout) -> None:
                     "safely create one shard. Use a local disk with a Linux file system"
                 ) from error
             raise
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
-        close_file(fd)
 
 
 def sync_names(path: Path, durable: dict[Path, tuple[int, int]]) -> None:

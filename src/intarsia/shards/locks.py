@@ -10,7 +10,7 @@ import os
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from zarr.abc.store import Store
@@ -92,6 +92,15 @@ def _set(fd: int, kind: int, start: int, length: int, *, wait: bool = True) -> N
 
 
 @contextmanager
+def _hold(fd: int, kind: int, start: int, length: int = 1) -> Iterator[None]:
+    _set(fd, kind, start, length)
+    try:
+        yield
+    finally:
+        _set(fd, fcntl.F_UNLCK, start, length)
+
+
+@contextmanager
 def lock_chunks(fd: int, first: int, last: int, *, exclusive: bool) -> Iterator[None]:
     """Hold the chunks numbered `first` to `last`, for writing if `exclusive`, else for reading.
 
@@ -100,31 +109,20 @@ def lock_chunks(fd: int, first: int, last: int, *, exclusive: bool) -> Iterator[
     ...     pass
     """
     kind = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
-    length = last - first + 1
-    _set(fd, fcntl.F_RDLCK, TURNSTILE, 1)
-    try:
-        _set(fd, kind, CHUNKS + first, length)
-    finally:
-        _set(fd, fcntl.F_UNLCK, TURNSTILE, 1)
-    try:
+    with ExitStack() as chunks:
+        with _hold(fd, fcntl.F_RDLCK, TURNSTILE):
+            chunks.enter_context(_hold(fd, kind, CHUNKS + first, last - first + 1))
         yield
-    finally:
-        _set(fd, fcntl.F_UNLCK, CHUNKS + first, length)
 
 
-@contextmanager
-def lock_index(fd: int, *, exclusive: bool) -> Iterator[None]:
+def lock_index(fd: int, *, exclusive: bool) -> AbstractContextManager[None]:
     """Hold the index, which has one checksum for all chunks. Always taken after a lock on chunks.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file, lock_index(file.fileno(), exclusive=False):
     ...     pass
     """
-    _set(fd, fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK, INDEX, 1)
-    try:
-        yield
-    finally:
-        _set(fd, fcntl.F_UNLCK, INDEX, 1)
+    return _hold(fd, fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK, INDEX)
 
 
 @contextmanager
@@ -135,16 +133,10 @@ def lock_out_writers(fd: int) -> Iterator[None]:
     >>> with tempfile.TemporaryFile() as file, lock_out_writers(file.fileno()):
     ...     pass
     """
-    _set(fd, fcntl.F_WRLCK, REPLACEMENT, 1)
-    try:
-        _set(fd, fcntl.F_WRLCK, TURNSTILE, 1)
-        try:
-            _set(fd, fcntl.F_RDLCK, CHUNKS, 0)  # 0: all that follow
-        finally:
-            _set(fd, fcntl.F_UNLCK, TURNSTILE, 1)
+    with _hold(fd, fcntl.F_WRLCK, REPLACEMENT), ExitStack() as chunks:
+        with _hold(fd, fcntl.F_WRLCK, TURNSTILE):
+            chunks.enter_context(_hold(fd, fcntl.F_RDLCK, CHUNKS, 0))  # 0: all that follow
         yield
-    finally:
-        _set(fd, fcntl.F_UNLCK, REPLACEMENT, 0)
 
 
 def try_lock(fd: int) -> bool:

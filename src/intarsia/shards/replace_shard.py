@@ -23,7 +23,7 @@ from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.file_io import copy_range, write_all
 from intarsia.shards import files
 from intarsia.shards.chunks import is_plausible_table, repair_index
-from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_for_locking, try_lock
+from intarsia.shards.locks import lock_index, lock_out_writers
 from intarsia.shards.slots import PARKED, TORN, SlotIndex, SlotLayout, SlotSettings, is_torn, real_places
 
 ASTRAY_SECONDS = 0.2
@@ -118,14 +118,9 @@ def replace_file(
     for some seconds.
     """
     files.clear_leftovers(shard.path)
-    partial = files.temporary(shard.path)
-    fd = open_for_locking(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     stray = _astray(shard, table)
-    try:
-        try_lock(fd)
+    with files.new_file(shard.path) as (partial, fd), _parked(shard, stray):
         since = time.monotonic()
-        if stray:
-            _park(shard, stray, astray=True)
         os.fchmod(fd, os.fstat(shard.fd).st_mode & 0o7777)
         os.ftruncate(fd, nbytes)
         if not slotted:
@@ -142,14 +137,6 @@ def replace_file(
             (pause or time.sleep)(max(0.0, ASTRAY_SECONDS - (time.monotonic() - since)))
         os.replace(partial, shard.path)
         files.sync_directory(shard.path.parent)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
-        if stray:
-            _park(shard, stray, astray=False)
-        raise
-    finally:
-        close_file(fd)
 
 
 def _copy_chunks(shard: LockedShard, table: Table, fd: int, replaced: Mapping[int, bytes]) -> None:
@@ -188,13 +175,25 @@ def _astray(shard: LockedShard, table: Table) -> list[int]:
     return [int(number) for number in np.flatnonzero(moved)]
 
 
-def _park(shard: LockedShard, numbers: Sequence[int], *, astray: bool) -> None:
-    """Lead the entries of some chunks of the old file astray, or back."""
-    away = PARKED if astray else np.uint64(0)
+@contextlib.contextmanager
+def _parked(shard: LockedShard, numbers: Sequence[int]) -> Iterator[None]:
+    """Lead the entries of some chunks of the old file astray, and back if it is not replaced."""
     table = _as_stored(shard, shard.table)
-    entries = {n: (int(table[n, 0] | away), int(table[n, 1])) for n in numbers}
-    with lock_index(shard.fd, exclusive=True):
-        files.write_entries(shard.fd, shard.index, shard.index.start(shard.nbytes), entries)
+
+    def point(away: int) -> None:
+        entries = {n: (int(table[n, 0]) | away, int(table[n, 1])) for n in numbers}
+        with lock_index(shard.fd, exclusive=True):
+            files.write_entries(shard.fd, shard.index, shard.index.start(shard.nbytes), entries)
+
+    if not numbers:
+        yield
+        return
+    try:
+        point(int(PARKED))
+        yield
+    except BaseException:
+        point(0)
+        raise
 
 
 def reslot_file(shard: LockedShard, layout: SlotLayout) -> None:
