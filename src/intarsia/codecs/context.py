@@ -9,15 +9,13 @@ index in a shard, and is computed only if a codec asks for it. The names of the 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import batched
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import zarr
@@ -34,7 +32,7 @@ from zarr.storage import StorePath
 
 from intarsia import _compat, errors
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
-from intarsia.codecs.base import all_codecs, in_own_thread, without_copies
+from intarsia.codecs.base import all_codecs, without_copies
 from intarsia.errors import ChunkIndexUnknownError
 
 type Index = tuple[int, ...]
@@ -399,16 +397,12 @@ class ChunkIndexMixin:
             except Exception as error:
                 if not _concerns_a_chunk(error):
                     raise
-        return await self.write_one_by_one(batch, value, drop_axes)
+        return await self._chunkwise.write_one_by_one(batch, value, drop_axes)
 
     @property
     @abstractmethod
     def _chunkwise(self) -> BatchedPipeline:
         """A pipeline that goes chunk by chunk."""
-
-    async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
-        """Like `write`, with codecs that know which chunk they work on."""
-        await self._chunkwise.write_one_by_one(batch, value, drop_axes)
 
     @property
     def _codecs(self) -> list[Codec]:
@@ -486,8 +480,7 @@ class BatchedPipeline(ChunkIndexMixin, _compat.BatchedCodecPipeline):
     ) -> tuple[GetResult, ...]:
         """Like `read`, but slower, and with errors that name the chunk."""
 
-        async def read_one(locate: Locate, item: Item) -> GetResult:
-            current_position.set(locate)  # of this task alone
+        async def read_one(item: Item) -> GetResult:
             try:
                 (result,) = await self.read_batch([item], out, drop_axes)
             except BaseException as error:
@@ -500,27 +493,22 @@ class BatchedPipeline(ChunkIndexMixin, _compat.BatchedCodecPipeline):
                 ) from error
             return result
 
-        return tuple(
-            await _compat.concurrent_map(
-                list(zip(self.locators(batch), batch, strict=True)), read_one, self.limit
-            )
-        )
+        return tuple(await self._one_by_one(batch, read_one))
 
     async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
         """Like `write`, with codecs that know which chunk they work on."""
+        await self._one_by_one(batch, lambda item: self.write_batch([item], value, drop_axes))
 
-        async def write_one(locate: Locate, item: Item) -> None:
+    async def _one_by_one[T](self, batch: list[Item], work: Callable[[Item], Awaitable[T]]) -> list[T]:
+        """The results of the work on each item, as many at once as in zarr's batches."""
+
+        async def work_at(locate: Locate, item: Item) -> T:
             current_position.set(locate)  # of this task alone
-            await self.write_batch([item], value, drop_axes)
+            return await work(item)
 
-        await _compat.concurrent_map(
-            list(zip(self.locators(batch), batch, strict=True)), write_one, self.limit
-        )
-
-    @property
-    def limit(self) -> int:
-        """The number of chunks under way at once: as many as in zarr's batches."""
-        return int(zarr.config.get("async.concurrency")) * self.batch_size
+        items = list(zip(self.locators(batch), batch, strict=True))
+        limit = int(zarr.config.get("async.concurrency")) * self.batch_size
+        return await _compat.concurrent_map(items, work_at, limit)
 
 
 @dataclass(frozen=True)
@@ -552,26 +540,6 @@ class FusedPipeline(ChunkIndexMixin, _compat.FusedCodecPipeline):
             grid=self.grid,
             default=self.default,
         )
-
-    async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
-        """Like `write`, in a few threads of our own if codecs and store need no event loop."""
-        setter = batch[0][0]
-        in_threads = isinstance(setter, StorePath) and _compat.store_supports_sync_io(setter.store)
-        if not in_threads or self.sync_transform is None or isinstance(self.array_bytes_codec, ShardingCodec):
-            await self._chunkwise.write_one_by_one(batch, value, drop_axes)
-            return
-
-        def write_some(items: Sequence[tuple[Locate, Item]]) -> None:
-            for locate, item in items:
-                with at_position(locate):
-                    self.write_sync([item], value, drop_axes, max_workers=1)
-
-        items = list(zip(self.locators(batch), batch, strict=True))
-        share = -(-len(items) // int(zarr.config.get("async.concurrency")))
-        writes = (in_own_thread(write_some, some) for some in batched(items, share))
-        for failure in await asyncio.gather(*writes, return_exceptions=True):  # none is left at work
-            if failure is not None:
-                raise failure
 
 
 register_pipeline(BatchedPipeline)
