@@ -94,7 +94,7 @@ class SlottedSharding(ShardingCodec):
         object.__setattr__(self, "slot_settings", lru_cache()(self.slot_settings))
 
     @classmethod
-    def of(cls, codec: ShardingCodec, **settings: bool) -> Self:
+    def of(cls, codec: ShardingCodec, **settings: Any) -> Self:
         """The same sharding, with slots; the settings are those of `__init__`."""
         same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
         return cls(**same, **settings)
