@@ -55,7 +55,14 @@ def test_they_are_checked_and_shown_and_never_changed(file, tmp_path):
             intarsia.open(store, "a", mode="r+").append(VALUES[:2])
         found = tensorstore.open(intarsia.tensorstore_spec(intarsia.open(store, "a"))).result()
         np.testing.assert_array_equal(found.read().result(), VALUES)
+        with pytest.raises(intarsia.errors.ReadOnlyError, match="can only be read"):
+            intarsia.vacuum(store)
     assert file.read_bytes() == before
+
+
+def test_the_name_of_one_is_refused_with_the_way_to_open_it(file):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match=r"is a zip file.\n.*ZipStore\('"):
+        intarsia.open(file, "a")
 
 
 @pytest.mark.parametrize("flips", [60, pytest.param(3_000, marks=pytest.mark.torture)])

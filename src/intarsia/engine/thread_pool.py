@@ -182,7 +182,7 @@ TOO_SMALL_TO_SHARE = 8 << 10
 
 TOO_FAST_TO_SHARE = 384 << 10
 """The same for fast compressors: with lz4 in blosc, two threads took 1.8 times as long as one for chunks of
-16 KiB, and 1.2 times for 64 KiB; for 256 KiB, 0.9 times on a quiet machine and 1.4 times beside other work."""
+16 KiB, and 1.2 times for 64 KiB; for 256 KiB, 0.9 times on a quiet machine and 1.4 times on a busy one."""
 
 
 RAW_WORK = 1 / 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import itemgetter
@@ -26,6 +27,7 @@ from intarsia.errors import (
     MetadataError,
     MissingArrayError,
     NotLogicalArrayError,
+    ReadOnlyError,
     no_thread,
 )
 from intarsia.manifest.document import MANIFEST_KEY
@@ -65,6 +67,10 @@ def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (
         if not others:
             raise
         return open_group(store, path, mode, formats=tuple(others))
+    except ValueError as error:
+        if isinstance(error, IntarsiaError) or "read-only" not in str(error):
+            raise
+        raise ReadOnlyError(f"the store of {path or '/'!r} can only be read: {one_line(error)}") from error
 
 
 def _in_store(store: Any, path: str) -> tuple[Any, str]:
@@ -136,7 +142,10 @@ def why_missing(store: Any, error: Exception) -> str:
         return f": {one_line(error)}"
     if not isinstance(store, str | os.PathLike) or "://" in os.fspath(store) or is_plain_zarr(store):
         return ""
-    return f": {os.fspath(store)} is a {'file' if os.path.isfile(store) else 'directory'}, not a store"
+    name = os.fspath(store)
+    if os.path.isfile(store) and zipfile.is_zipfile(store):
+        return f": {name} is a zip file.\n  Open it with zarr: zarr.storage.ZipStore({name!r}, mode='r')"
+    return f": {name} is a {'file' if os.path.isfile(store) else 'directory'}, not a store"
 
 
 def is_plain_zarr(path: str | os.PathLike[str]) -> bool:

@@ -9,7 +9,7 @@ import icechunk
 import zarr
 from zarr.errors import ContainsArrayError, ContainsGroupError
 
-from intarsia.display import names_text, one_line, place_text
+from intarsia.display import names_text, place_text
 from intarsia.engine.reader import Reader
 from intarsia.errors import (
     IntarsiaError,
@@ -125,11 +125,9 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
         raise ValueError(f"mode {mode!r} is not 'r' or 'r+'; to make a new array use intarsia.create")
     try:
         group = open_group(store, path, mode)
-    except ManifestError:
+    except (ManifestError, ReadOnlyError):
         raise
     except (FileNotFoundError, ValueError) as error:
-        if mode == "r+" and "read-only" in str(error):
-            raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
         nothing = f"there is no logical array at {path!r}{why_missing(store, error)}{_others(store, path)}"
         raise not_logical(store, path, nothing) from error
     if not is_logical(group) and (names := _names(group)):
