@@ -77,7 +77,7 @@ def _in_store(store: Any, path: str) -> tuple[Any, str]:
     """A path in a group as one in its store; in anything else, it stays as it is."""
     if not isinstance(store, zarr.Group):
         return safe_store(store), path
-    return store.store_path.store, joined_path(store.path, path)
+    return safe_store(store.store_path.store), joined_path(store.path, path)
 
 
 def _start_event_loop() -> None:

@@ -82,7 +82,7 @@ class NullableArray(NDArrayOperatorsMixin):
                 f"the array at {place_text(zarr_array.store_path)} has the data type {data_type}, which has "
                 "no nulls: open it with zarr.open_array"
             )
-        self._zarr_array = zarr_array
+        self.zarr_array = zarr_array
         if na_object is not UNSET:
             check_na_object(na_object)
             if not is_string(self.dtype):
@@ -94,6 +94,10 @@ class NullableArray(NDArrayOperatorsMixin):
         """The underlying zarr array; it reads as `NullableValues`."""
         install_nullable_buffer()  # zarr looks it up for each selection
         return self._zarr_array
+
+    @zarr_array.setter
+    def zarr_array(self, array: zarr.Array[Any]) -> None:
+        self._zarr_array = array
 
     @property
     def data_type(self) -> OptionalDType | NullDType:
