@@ -247,6 +247,7 @@ def test_the_version_slider_shows_what_each_commit_changed(browser, versions):
 
 def test_a_click_shows_the_series_at_that_point_along_any_axis(browser, versions):
     show(browser, versions, "temperature")
+    browser.until("viewer.state.flipped")  # once the labels are there, latitudes point upwards
     browser.mouse(*cell(browser, 30, 40), "mousePressed", "mouseReleased")
     browser.until("viewer.chart.line && viewer.chart.line.shape[0] === 20")
     values = stores.weather(range(20))
