@@ -206,7 +206,7 @@ def read_over_http(repo, count):
         values = np.frombuffer(read(f"{place}/c/1/2"), "<f4")
         np.testing.assert_array_equal(values.reshape(CHUNKS), VALUES[3:6, 8:12])
 
-    with intarsia.serve(repo, codecs=[]) as server:
+    with intarsia.serve(repo, codecs=[], port=0) as server:
         places = [f"{server.url}/{VARIABLES[i % len(VARIABLES)]}" for i in range(count // 2)]
         works = [lambda place=place: chunk(place) for place in places]
         at_once(works + [lambda place=place: read(f"{place}/zarr.json") for place in places])

@@ -26,13 +26,13 @@ def repo(folder):
 
 @pytest.fixture(scope="module")
 def versions(repo):
-    with intarsia.serve(repo) as server:
+    with intarsia.serve(repo, port=0) as server:
         yield server.url
 
 
 @pytest.fixture(scope="module")
 def kinds(folder):
-    with intarsia.serve(stores.everything(folder)) as server:
+    with intarsia.serve(stores.everything(folder), port=0) as server:
         yield server.url
 
 
@@ -76,14 +76,14 @@ def test_all_arrays_are_listed_and_no_member_and_no_ledger(kinds, versions):
 def test_a_group_is_the_root_of_all_paths(tmp_path):
     intarsia.create(tmp_path, "a/b/t", shape=(4,), chunks=(2,), dtype="f4")
     intarsia.create(tmp_path, "secret", shape=(4,), chunks=(2,), dtype="f4")
-    with intarsia.serve(tmp_path, "a") as server:
+    with intarsia.serve(tmp_path, "a", port=0) as server:
         assert [entry["path"] for entry in good(server.url, "arrays")["arrays"]] == ["b/t"]
         assert good(server.url, "array", path="b/t")["shape"] == [4]
         for path in ("secret", "../secret", "b/../../secret", "/secret", "..", "b", "a/b/t", "b\\t", "b/t\0"):
             assert told(server.url, "array", path=path)[0] == 404, path
         for path in ("x" * 300, "/".join(["y" * 200] * 30)):  # more than a file system can name
             assert told(server.url, "array", path=path)[0] == 404
-    with intarsia.serve(tmp_path, "a/b/t") as server:
+    with intarsia.serve(tmp_path, "a/b/t", port=0) as server:
         assert [entry["path"] for entry in good(server.url, "arrays")["arrays"]] == [""]
         assert good(server.url, "array", path="")["shape"] == [4]
 
@@ -136,7 +136,7 @@ def test_earlier_versions_and_no_others(repo, versions):
     assert good(versions, "array", path="temperature", at=history[1]["id"])["shape"] == [10, 40, 60]
     assert told(versions, "values", path="temperature", at=history[1]["id"], take="12,0,0")[0] == 400
     other = repo.lookup_branch("main")
-    with intarsia.serve(repo, snapshot_id=history[1]["id"]) as server:
+    with intarsia.serve(repo, snapshot_id=history[1]["id"], port=0) as server:
         assert len(good(server.url, "versions", path="temperature")["versions"]) == 2
         assert told(server.url, "array", path="temperature", at=other)[0] == 404
         assert told(server.url, "array", path="temperature", at="nonsense")[0] == 404
@@ -161,7 +161,7 @@ def test_a_place_tells_value_region_and_chunk(versions):
 def test_a_place_in_a_file_tells_which_file(folder):
     place, file = stores.with_a_file(folder)
     repo = intarsia.archives.authorize(intarsia.open_repository(place))
-    with intarsia.serve(repo) as server:
+    with intarsia.serve(repo, port=0) as server:
         chunk = good(server.url, "place", path="rain", index="2,7")["chunk"]
         assert chunk["virtual"]
         assert chunk["file"] == file.as_uri()
@@ -185,7 +185,7 @@ def test_places_of_every_kind_have_words(kinds):
 def test_packings_are_told(tmp_path):
     array = intarsia.create(tmp_path, "a", shape=(4,), chunks=(2,), dtype="f4")
     array.add_region([(0, 4)], data=[0, 1, 2, 3], packing={"stored": "uint8", "scale": 0.5})
-    with intarsia.serve(tmp_path) as server:
+    with intarsia.serve(tmp_path, port=0) as server:
         assert good(server.url, "place", path="a", index="3")["region"]["packing"] == "uint8 * 0.5"
 
 
@@ -219,7 +219,7 @@ def test_regions_of_a_layer(tmp_path):
     array = intarsia.create(tmp_path, "a", shape=(0, 4), chunks=(1, 4), dtype="u1")
     array.append(np.ones((6, 4), "u1"), codecs=["gzip"])
     array.add_replica(((2, 6), (0, 4)), chunks=(4, 1), codecs=["zstd"])
-    with intarsia.serve(tmp_path) as server:
+    with intarsia.serve(tmp_path, port=0) as server:
         asked = {"path": "a", "axes": "0,1", "index": "0,0"}
         for layer, box, label in ((0, [0, 0, 6, 4], "gzip-5"), (1, [2, 0, 6, 4], "zstd-0")):
             drawn = good(server.url, "regions", **asked, layer=layer)
@@ -235,7 +235,7 @@ def test_of_many_regions_the_largest_are_drawn(tmp_path, monkeypatch):
     array = intarsia.create(tmp_path, "a", shape=(6, 4), chunks=(1, 4), dtype="u1")
     for bounds in ([(0, 1), (0, 4)], [(1, 4), (0, 4)], [(4, 6), (0, 4)]):
         array.add_region(bounds, data=np.ones((bounds[0][1] - bounds[0][0], 4), "u1"))
-    with intarsia.serve(tmp_path) as server:
+    with intarsia.serve(tmp_path, port=0) as server:
         told = good(server.url, "regions", path="a", axes="0,1", index="0,0")
     assert (told["left_out"], [r[0] for r in told["rectangles"]]) == (1, [1, 4])
 
@@ -243,7 +243,7 @@ def test_of_many_regions_the_largest_are_drawn(tmp_path, monkeypatch):
 def test_an_array_that_cannot_be_opened_does_not_hide_the_others(tmp_path):
     for name in "ab":
         intarsia.create(tmp_path, name, shape=(4,), chunks=(2,), dtype="f4")
-    with intarsia.serve(tmp_path) as server:
+    with intarsia.serve(tmp_path, port=0) as server:
         file = tmp_path / "a" / "zarr.json"
         document = json.loads(file.read_text())
         document["attributes"]["intarsia"]["shape"] = None
@@ -262,7 +262,7 @@ def test_hostile_texts_are_made_plain(kinds):
 
 def test_plain_stores_are_shown_as_they_are_now(tmp_path):
     array = intarsia.create(tmp_path, "a", shape=(0, 2), chunks=(2, 2), dtype="u1")
-    with intarsia.serve(tmp_path) as server:
+    with intarsia.serve(tmp_path, port=0) as server:
         assert good(server.url, "array", path="a")["shape"] == [0, 2]
         array.append(np.ones((4, 2), "u1"))
         assert good(server.url, "array", path="a")["shape"] == [4, 2]
@@ -277,7 +277,7 @@ def test_only_the_page_itself_may_ask(versions):
 
 
 def test_sites_that_may_read_may_ask_too(repo):
-    with intarsia.serve(repo, cors_origins=["http://example.org"]) as server:
+    with intarsia.serve(repo, cors_origins=["http://example.org"], port=0) as server:
         status, headers, _ = ask(
             f"{server.url}/__view__/arrays", Origin="http://example.org", **{"Sec-Fetch-Site": "cross-site"}
         )
@@ -286,7 +286,7 @@ def test_sites_that_may_read_may_ask_too(repo):
 
 def test_who_comes_when_too_many_wait_is_told_to_come_back(repo, monkeypatch):
     monkeypatch.setattr(viewer, "MAX_WAITING", 0)
-    with intarsia.serve(repo) as server:
+    with intarsia.serve(repo, port=0) as server:
         status, headers, _ = ask(f"{server.url}/__view__/arrays")
     assert (status, headers["Retry-After"]) == (503, "1")
 

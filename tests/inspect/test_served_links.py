@@ -54,5 +54,5 @@ def test_links_inside_and_a_link_to_all_of_it_are_served(place, tmp_path):
     chunk.rename(chunk.with_name("moved"))
     chunk.symlink_to("moved")
     (tmp_path / "link").symlink_to(place)
-    with intarsia.serve(str(tmp_path / "link"), "a", codecs=[]) as server:
+    with intarsia.serve(str(tmp_path / "link"), "a", codecs=[], port=0) as server:
         assert urllib.request.urlopen(f"{server.url}/c/0").read() == b"\1\2\3\4"

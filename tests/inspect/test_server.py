@@ -67,7 +67,7 @@ def ask(url, method="GET", **headers):
 @pytest.mark.parametrize("codecs", [None, [], ["gzip"]], ids=["zstd", "raw", "gzip"])
 def test_zarr_and_tensorstore_read_the_whole_array(codecs):
     array, values = made({})
-    with intarsia.serve(array, codecs=codecs) as server:
+    with intarsia.serve(array, codecs=codecs, port=0) as server:
         seen = zarr.open_array(by_zarr(server.url), mode="r")
         np.testing.assert_array_equal(seen[...], values)
         np.testing.assert_array_equal(seen[3:8, 5], values[3:8, 5])
@@ -86,7 +86,7 @@ def test_zarrs_reads_the_whole_array():
         )
         return np.asarray(await opened[...])
 
-    with intarsia.serve(array.store) as server:
+    with intarsia.serve(array.store, port=0) as server:
         np.testing.assert_array_equal(asyncio.run(read(server.url)), values)
 
 
@@ -95,17 +95,17 @@ def test_readers_of_parts_of_shards(tmp_path):
     array, values = made(tmp_path)
     zarr.create_array(tmp_path, name="plain", shape=(8,), chunks=(2,), shards=(8,), dtype="i4")[:] = range(8)
     shards = [ShardingCodec(chunk_shape=(1, 2), codecs=[BytesCodec(), ZstdCodec()])]
-    with intarsia.serve(array, codecs=shards) as server:
+    with intarsia.serve(array, codecs=shards, port=0) as server:
         np.testing.assert_array_equal(zarr.open_array(by_zarr(server.url), mode="r")[3:8, 1], values[3:8, 1])
         np.testing.assert_array_equal(by_tensorstore(server.url)[3:8, 1].read().result(), values[3:8, 1])
-    with intarsia.serve(tmp_path, "plain") as server:
+    with intarsia.serve(tmp_path, "plain", port=0) as server:
         assert zarr.open_array(by_zarr(server.url), mode="r")[3:5].tolist() == [3, 4]
 
 
 @pytest.mark.parametrize("dtype", ["bool", "i1", "u2", "i8", "f2", "f8", "c8", "c16"])
 def test_tensorstore_reads_every_data_type(dtype):
     array, values = made({}, dtype=dtype)
-    with intarsia.serve(array) as server:
+    with intarsia.serve(array, port=0) as server:
         np.testing.assert_array_equal(by_tensorstore(server.url).read().result(), values)
 
 
@@ -113,7 +113,7 @@ def test_tensorstore_reads_every_data_type(dtype):
 @given(strategies.arrays())
 def test_random_layouts_over_http(case):
     array, model = case
-    with intarsia.serve(array) as server:
+    with intarsia.serve(array, port=0) as server:
         np.testing.assert_array_equal(zarr.open_array(by_zarr(server.url), mode="r")[...], model)
         np.testing.assert_array_equal(by_tensorstore(server.url).read().result(), model)
 
@@ -121,7 +121,7 @@ def test_random_layouts_over_http(case):
 def test_readers_that_cannot_list_find_everything_in_the_metadata_of_the_root():
     repo = intarsia.open_repository("memory://", create=True)
     stored_in_parts(weather(), repo, "deep/weather")
-    with intarsia.serve(repo) as server:
+    with intarsia.serve(repo, port=0) as server:
         group = zarr.open_group(by_zarr(server.url), mode="r")
         found = dict(group.members(max_depth=None))
         assert sorted(found) == ["deep", "deep/weather"] + [
@@ -136,7 +136,7 @@ def test_a_path_is_the_root_of_the_address_and_nothing_else_is_served(tmp_path):
     made(tmp_path, "secret")
     (tmp_path / "a" / "notes.txt").write_text("not for others")
     member = array.regions[0].name
-    with intarsia.serve(tmp_path, "a") as server:
+    with intarsia.serve(tmp_path, "a", port=0) as server:
         np.testing.assert_array_equal(by_tensorstore(f"{server.url}/t").read().result(), values)
         for key in (
             "secret/zarr.json",
@@ -157,7 +157,7 @@ def test_a_path_is_the_root_of_the_address_and_nothing_else_is_served(tmp_path):
 
 def test_parts_sizes_and_other_methods():
     array, _ = made({})
-    with intarsia.serve(array) as server:
+    with intarsia.serve(array, port=0) as server:
         url = f"{server.url}/c/0/0"
         status, _, whole = ask(url)
         assert status == 200
@@ -180,26 +180,26 @@ def allowed(server, origin, **headers):
 
 def test_pages_of_other_sites_may_read_only_if_told_so():
     array, _ = made({})
-    with intarsia.serve(array) as server:
+    with intarsia.serve(array, port=0) as server:
         assert allowed(server, "http://example.org") is None
-    with intarsia.serve(array, cors_origins=["http://example.org"]) as server:
+    with intarsia.serve(array, cors_origins=["http://example.org"], port=0) as server:
         assert allowed(server, "http://example.org") == "http://example.org"
         assert allowed(server, "http://example.com") is None
-    with intarsia.serve(array, cors_origins="*") as server:
+    with intarsia.serve(array, cors_origins="*", port=0) as server:
         assert allowed(server, "http://example.org") == "*"
 
 
 def test_a_name_that_was_made_to_point_here_is_refused():
     """Otherwise a page could have its own site's name point to this machine, and be of the same origin."""
     array, _ = made({})
-    with intarsia.serve(array) as server:
+    with intarsia.serve(array, port=0) as server:
         url = f"{server.url}/zarr.json"
         assert ask(url, Host="attacker.example:8000")[0] == 400
         for host in ("localhost", "localhost:8000", "127.0.0.1", "[::1]:8000"):
             assert ask(url, Host=host)[0] == 200, host
-    with intarsia.serve(array, cors_origins=["*"]) as server:
+    with intarsia.serve(array, cors_origins=["*"], port=0) as server:
         assert ask(f"{server.url}/zarr.json", Host="my.proxy")[0] == 200
-    with intarsia.serve(array, host="0.0.0.0") as server:
+    with intarsia.serve(array, host="0.0.0.0", port=0) as server:
         port = urlsplit(server.url).port
         assert ask(f"http://127.0.0.1:{port}/zarr.json", Host="my.machine")[0] == 200
 
@@ -222,7 +222,7 @@ def test_a_damaged_chunk_is_an_error(tmp_path, caplog):
     array, _ = made(tmp_path)
     file = tmp_path / "t" / array.regions[0].name / "c" / "0" / "0"
     file.write_bytes(file.read_bytes()[:-9])
-    with intarsia.serve(array, cors_origins=["*"]) as server:
+    with intarsia.serve(array, cors_origins=["*"], port=0) as server:
         expect_errors(server.url, "c/0/0")
         assert ask(f"{server.url}/c/3/0")[0] == 200
     assert "cannot read region [0:4, 0:6]" in caplog.text
@@ -236,20 +236,20 @@ def test_a_chunk_file_that_is_gone_from_a_repository_is_an_error(tmp_path):
         array.append(np.random.default_rng(0).random((2, 3000), "f4"), codecs=["gzip"])
     for file in (tmp_path / "chunks").iterdir():
         file.unlink()
-    with intarsia.serve(tmp_path, "t", cors_origins=["*"]) as server:
+    with intarsia.serve(tmp_path, "t", cors_origins=["*"], port=0) as server:
         expect_errors(server.url, "c/0/0")
 
 
 def test_a_member_that_is_gone_is_an_error(tmp_path):
     array, _ = made(tmp_path)
     (tmp_path / "t" / array.regions[0].name / "zarr.json").unlink()
-    with intarsia.serve(tmp_path, "t", cors_origins=["*"]) as server:
+    with intarsia.serve(tmp_path, "t", cors_origins=["*"], port=0) as server:
         expect_errors(server.url, "c/0/0")
 
 
 def test_metadata_that_is_damaged_later_is_an_error(tmp_path):
     made(tmp_path)
-    with intarsia.serve(tmp_path) as server:
+    with intarsia.serve(tmp_path, port=0) as server:
         (tmp_path / "t" / "zarr.json").write_text("{")
         for key in ("t/zarr.json", "t/c/0/0", "zarr.json"):
             assert ask(f"{server.url}/{key}")[0] == 500
@@ -283,7 +283,7 @@ def test_what_is_appended_to_files_shows_and_a_repository_stays(tmp_path):
 
 def test_a_server_ends_with_its_block_and_a_port_that_is_taken_is_said():
     array, _ = made({})
-    with intarsia.serve(array) as server:
+    with intarsia.serve(array, port=0) as server:
         place = urlsplit(server.url)
         with pytest.raises(OSError, match=f"port {place.port} of 127.0.0.1 is in use"):
             intarsia.serve(array, port=place.port)

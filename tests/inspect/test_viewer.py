@@ -27,13 +27,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def versions(folder):
-    with intarsia.serve(stores.repository(folder)) as server:
+    with intarsia.serve(stores.repository(folder), port=0) as server:
         yield server.url
 
 
 @pytest.fixture(scope="module")
 def kinds(folder):
-    with intarsia.serve(stores.everything(folder)) as server:
+    with intarsia.serve(stores.everything(folder), port=0) as server:
         yield server.url
 
 
@@ -170,7 +170,7 @@ def test_the_pointer_tells_value_region_codecs_and_chunk(browser, versions):
 
 def test_the_file_of_a_virtual_chunk_is_told(browser, folder):
     place, file = stores.with_a_file(folder)
-    with intarsia.serve(intarsia.archives.authorize(intarsia.open_repository(place))) as server:
+    with intarsia.serve(intarsia.archives.authorize(intarsia.open_repository(place)), port=0) as server:
         show(browser, server.url, "rain")
         browser.mouse(*cell(browser, 1, 20))
         browser.until("document.querySelector('#facts').dataset.index === '1,20'")
@@ -201,7 +201,7 @@ def test_the_regions_are_those_of_the_layer_that_is_chosen(browser, kinds):
     array = intarsia.create({}, "twice", shape=(20, 30), chunks=(10, 10), dtype="f4")
     array.add_region([(0, 20), (0, 30)], data=np.ones((20, 30)), codecs=["gzip"])
     array.add_replica([(0, 10), (0, 30)], chunks=(10, 5), codecs=["zstd"])
-    with intarsia.serve(array.store) as server:
+    with intarsia.serve(array.store, port=0) as server:
         show(browser, server.url, "twice")
         assert browser.run("document.getElementById('layers').checkVisibility()")
         for layer, codec, rows in (("1", "zstd-0", 10), ("0", "gzip-5", 20)):
@@ -320,7 +320,7 @@ def test_an_array_that_cannot_be_opened_says_so_and_others_can(browser, tmp_path
     for name in "ab":
         array = intarsia.create(tmp_path, name, shape=(4, 4), chunks=(2, 2), dtype="f4")
         array.add_region([(0, 4), (0, 4)], data=np.eye(4))
-    with intarsia.serve(tmp_path) as server:
+    with intarsia.serve(tmp_path, port=0) as server:
         show(browser, server.url, "a")
         (tmp_path / "a" / "zarr.json").write_text(
             (tmp_path / "a" / "zarr.json").read_text().replace('"chunk_shape"', '"chunk_shapes"')

@@ -190,7 +190,7 @@ def test_every_door_in_this_process(door, cases):
 def test_every_door_over_http(door, client, cases):
     store, wanted = cases
 
-    with intarsia.serve(store) as server:
+    with intarsia.serve(store, port=0) as server:
 
         def read(name, parts):
             if door == "HTTP":
