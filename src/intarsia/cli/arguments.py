@@ -1,8 +1,8 @@
 """How text on a command line becomes sizes, selections and codecs; arguments that commands share."""
 
-import ast
 import inspect
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,50 +37,40 @@ def parse_selection_text(text: str, _what: str = "") -> tuple[IndexEntry, ...]:
     >>> parse_selection_text("0:10, -1, ::2, [3, 5], ...")
     (slice(0, 10, None), -1, slice(None, None, 2), [3, 5], Ellipsis)
     """
-    stripped = text.replace("…", "...").strip()
-    if not stripped:
-        return ()
+    inside = text.replace("…", "...").strip()
     try:
         try:
-            entries = _subscript(stripped)
-        except SyntaxError:
-            if not (stripped.startswith("[") and stripped.endswith("]")):
+            return _entries(inside)
+        except ValueError:
+            if not (inside.startswith("[") and inside.endswith("]")):
                 raise
-            entries = _subscript(stripped[1:-1])  # it was written with its brackets
-        # [3, 5] alone is a list of indices; [..., 5] is a subscript with its brackets.
-        first = entries[0]
-        if len(entries) == 1 and isinstance(first, ast.List):
-            is_list = all(isinstance(each, ast.Constant | ast.UnaryOp) for each in first.elts)
-            entries = entries if is_list and "..." not in stripped else first.elts
-        return tuple(_entry(each) for each in entries)
-    except (SyntaxError, ValueError):
+            return _entries(inside[1:-1])  # it was written with its brackets
+    except ValueError:
         raise CommandError(
             f"selection {text!r}: write integers, slices and lists of integers, as in '0:10, -1, [3, 5], ...'"
         ) from None
 
 
-def _subscript(text: str) -> list[ast.expr]:
-    """What stands between the brackets of a subscript, parsed by Python; nothing is evaluated."""
-    tree = ast.parse(f"_[{text}]", mode="eval").body
-    if not isinstance(tree, ast.Subscript) or not isinstance(tree.value, ast.Name):
-        raise ValueError("it closes a bracket that it did not open")
-    return tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
+OUTER_COMMA = re.compile(r",(?![^\[]*\])")
+"""A comma between entries, not within a list."""
 
 
-def _entry(node: ast.expr) -> IndexEntry:
-    if isinstance(node, ast.Slice):
-        ends = (node.lower, node.upper, node.step)
-        return slice(*(None if end is None else _integer(end) for end in ends))
-    if isinstance(node, ast.List):
-        return [_integer(each) for each in node.elts]
-    return Ellipsis if isinstance(node, ast.Constant) and node.value is ... else _integer(node)
+def _entries(text: str) -> tuple[IndexEntry, ...]:
+    return tuple(map(_entry, OUTER_COMMA.split(text.strip().removesuffix(",")))) if text.strip() else ()
 
 
-def _integer(node: ast.expr) -> int:
-    value = ast.literal_eval(node)
-    if type(value) is not int:
-        raise ValueError("it is not an integer")
-    return value
+def _entry(text: str) -> IndexEntry:
+    text = text.strip()
+    if text == "...":
+        return ...
+    if text.startswith("[") and text.endswith("]"):
+        return [int(part) for part in text[1:-1].split(",") if part.strip()]
+    if ":" not in text:
+        return int(text)
+    ends = [int(part) if part.strip() else None for part in text.split(":")]
+    if len(ends) > 3:
+        raise ValueError("a slice has a start, a stop and a step")
+    return slice(*ends)
 
 
 def parse_bounds(text: str, what: str = "bounds") -> tuple[IndexEntry, ...]:
