@@ -10,9 +10,13 @@ from PIL import Image
 
 import intarsia
 from intarsia.inspect import sample as module
-from intarsia.inspect.preview import COLOUR_MAPS, colour_table, png
-from intarsia.inspect.write_report import report_of
+from intarsia.inspect.preview import COLOUR_MAPS, colour_table, png, preview_html
+from intarsia.inspect.survey import survey
 from tests.inspect import samples
+
+
+def preview_of(array):
+    return preview_html(array, survey(array))
 
 
 def pixels_of(html):
@@ -41,7 +45,7 @@ def test_colour_maps_begin_and_end_with_their_colours(name):
 
 def test_a_plane_is_a_picture_with_the_smallest_values_dark_and_the_largest_bright():
     values = np.linspace(0, 1, 300 * 500).reshape(300, 500)
-    picture, bar = pixels_of(report_of(made(values)).preview)[:2]
+    picture, bar = pixels_of(preview_of(made(values)))[:2]
     assert picture.shape == (150, 167, 4)  # every second row, every third column
     assert (picture[..., 3] == 255).all()
     assert picture[0, 0, :3].tolist() == bar[0, 0, :3].tolist()
@@ -51,7 +55,7 @@ def test_a_plane_is_a_picture_with_the_smallest_values_dark_and_the_largest_brig
 def test_of_more_axes_the_middle_of_the_others_is_shown_and_said():
     values = np.zeros((5, 30, 40))
     values[2] = np.arange(40)
-    html = report_of(made(values, dimension_names=("time", "y", "x"))).preview
+    html = preview_of(made(values, dimension_names=("time", "y", "x")))
     assert "Values at time = 2" in html
     assert len(np.unique(pixels_of(html)[0][0, :, :3], axis=0)) > 30
 
@@ -61,7 +65,7 @@ def test_holes_and_damage_have_colours_of_their_own(tmp_path):
     array.add_region([(0, 10), (0, 20)], data=np.random.default_rng(0).random((10, 20)), codecs=["gzip"])
     chunk = tmp_path / "a" / array.regions[0].name / "c" / "0" / "1"
     chunk.write_bytes(chunk.read_bytes()[:-9])
-    html = report_of(array).preview
+    html = preview_of(array)
     picture = pixels_of(html)[0]
     assert picture[5, 15].tolist() == [179, 38, 30, 255]
     assert (picture[15, :, 3] < 100).all()
@@ -73,22 +77,20 @@ def test_where_nothing_can_be_read_it_says_why(tmp_path):
     array = intarsia.create(tmp_path, "a", shape=(4, 4), chunks=(4, 4), dtype="f4")
     array.add_region([(0, 4), (0, 4)], data=np.ones((4, 4)), codecs=["gzip"])
     (tmp_path / "a" / array.regions[0].name / "c" / "0" / "0").write_bytes(b"x")
-    assert report_of(array).preview.startswith(
-        '<p class="soft">The values cannot be read: cannot read region'
-    )
+    assert preview_of(array).startswith('<p class="soft">The values cannot be read: cannot read region')
 
 
 def test_lines_and_single_values_and_nothing():
-    html = report_of(made(np.array([1.0, np.nan, 3.0, 4.0]))).preview
+    html = preview_of(made(np.array([1.0, np.nan, 3.0, 4.0])))
     assert re.search(r'd="M[\d. ]+M[\d. ]+L[\d. ]+"', html)  # broken where there is no number
-    assert "<strong>7.25</strong>" in report_of(made(np.array(7.25))).preview
+    assert "<strong>7.25</strong>" in preview_of(made(np.array(7.25)))
     empty = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype="f4")
-    assert report_of(empty).preview == ""
+    assert preview_of(empty) == ""
 
 
 def test_it_reads_a_bounded_part(monkeypatch):
     monkeypatch.setattr(module, "MAX_CHUNKS", 10)
-    html = report_of(made(np.ones((64, 64)), chunks=(4, 4))).preview
+    html = preview_of(made(np.ones((64, 64)), chunks=(4, 4)))
     assert "one of every 32 places on each axis" in html
 
 

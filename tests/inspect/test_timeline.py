@@ -8,7 +8,7 @@ import xarray as xr
 from examples.archives import ERAS, aodn_like, mur_like
 
 import intarsia
-from intarsia.inspect.page import timelines
+from intarsia.inspect.page import encodings_sections
 from intarsia.inspect.survey import survey
 from tests.archives.files import netcdf
 from tests.inspect import samples
@@ -68,10 +68,9 @@ def test_thousands_of_packings_stay_a_small_picture(tmp_path):
     arrays = {
         name: intarsia.open(report.repository, name) for name in ("sea_surface_temperature", "quality_level")
     }
-    (timeline,) = timelines(
+    (drawn,) = encodings_sections(
         next(iter(arrays.values())).store, {name: survey(array) for name, array in arrays.items()}
     )
-    drawn = timeline.html()
     assert drawn.count("<rect") == 2 * 161
     assert "and 2 more" in drawn or "and 1 more" in drawn
 

@@ -1,10 +1,9 @@
 """Writing the report page: its content is gathered here, even if part of an array is damaged."""
 
 import datetime
-import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -15,8 +14,14 @@ import icechunk
 import numpy as np
 
 from intarsia.errors import IntarsiaError
-from intarsia.inspect.page import ArrayReport, ArrayVersion, mask_uses, render_page, slot_uses, timelines
-from intarsia.inspect.preview import preview_html
+from intarsia.inspect.page import (
+    ArrayReport,
+    ArrayVersion,
+    encodings_sections,
+    mask_sections,
+    render_page,
+    slot_sections,
+)
 from intarsia.inspect.survey import share_labels, survey
 from intarsia.logical.hierarchy import logical_arrays, not_logical
 from intarsia.logical.logical_array import LogicalArray
@@ -29,8 +34,6 @@ from intarsia.versions.version import Version, open, resolve_store
 MAX_VERSIONS = 40
 STEPS = 1000
 """Every array counts as this many steps of the progress."""
-MAX_ATTRIBUTES = 100
-"""The most attributes that the page lists."""
 
 
 def write_report(
@@ -98,7 +101,8 @@ def write_report(
     now = datetime.datetime.now(datetime.UTC)
     about = f"Written on {now:%Y-%m-%d %H:%M} UTC by intarsia {version('intarsia')}."
     name = title or (str(store) if isinstance(store, str | os.PathLike) else "Logical arrays")
-    page = render_page(name, about, reports, timelines(place, {each.path: each.now for each in reports}))
+    encodings = encodings_sections(place, {each.path: each.now for each in reports})
+    page = render_page(name, about, reports, encodings)
     progress(len(paths) * STEPS, len(paths) * STEPS)
     with whole_file(Path(file)) as stream:
         stream.write(page.encode("utf-8", "backslashreplace"))
@@ -110,10 +114,10 @@ def _in_common_colours(reports: Sequence[ArrayReport]) -> list[ArrayReport]:
     versions = [moment.survey for report in reports for moment in report.moments]
     surveys = iter(share_labels([*versions, *(layer for report in reports for layer in report.replicas)]))
     reports = [
-        replace(report, moments=tuple(replace(moment, survey=next(surveys)) for moment in report.moments))
+        replace(report, moments=[replace(moment, survey=next(surveys)) for moment in report.moments])
         for report in reports
     ]
-    return [replace(report, replicas=tuple(next(surveys) for _ in report.replicas)) for report in reports]
+    return [replace(report, replicas=[next(surveys) for _ in report.replicas]) for report in reports]
 
 
 def report_of(
@@ -129,41 +133,21 @@ def report_of(
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
     >>> report_of(array).problems
-    ()
+    []
     """
-    moments = tuple(moments) or (ArrayVersion(survey(array)),)
-    now = moments[-1].survey
+    moments = moments or [ArrayVersion(survey(array))]
     problems = list(verify(array, data=read_data, progress=progress))
-
-    def as_far_as_readable[T](what: str, uses: Callable[..., tuple[T, ...]]) -> tuple[T, ...]:
+    more: list[str] = []
+    for what, sections in (("bitmasks", mask_sections), ("slots", slot_sections)):
         try:
-            return uses(array, now.facts)
+            more += sections(array, moments[-1].survey.facts)
         except IntarsiaError as error:
             problems.append(Problem("data", array.path or "/", f"{what} cannot be read: {error}"))
-            return ()
-
-    masks = as_far_as_readable("bitmasks", mask_uses)
-    slots = as_far_as_readable("slots", slot_uses)
-    attributes = tuple(
-        (str(key), json.dumps(value, ensure_ascii=False, default=str))
-        for key, value in ((key, array.attrs[key]) for key in sorted(array.attrs)[:MAX_ATTRIBUTES])
-    )
     checked = "Manifest and members were checked" + (
         ", and every stored chunk was read." if read_data else "; stored chunks were not read."
     )
-    return ArrayReport(
-        array.path,
-        array.info.fields,
-        attributes,
-        moments,
-        tuple(problems),
-        checked,
-        masks,
-        slots,
-        left_out,
-        preview_html(array, now),
-        tuple(survey(array, layer=layer) for layer in array.manifest.layers[1:]),
-    )
+    replicas = [survey(array, layer=layer) for layer in array.manifest.layers[1:]]
+    return ArrayReport(array, moments, left_out, replicas, problems, checked, more)
 
 
 def moments_of(
@@ -176,7 +160,7 @@ def moments_of(
     >>> with intarsia.transaction(repo, message="create") as tx:
     ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
     >>> moments, left_out = moments_of(repo, "t", tx.snapshot_id, 10)
-    >>> [(moment.message, moment.changes) for moment in moments]
+    >>> [(moment.entry.message, moment.entry.changes[0].lines()) for moment in moments]
     [('create', ('created with shape (2,)', 'added [0:2] (gzip-5)'))]
     """
     entries = [
@@ -184,20 +168,12 @@ def moments_of(
         for entry in reversed(history(repo, path, snapshot_id=snapshot_id))
         if entry.changes and entry.changes[0].shape_after is not None
     ]
-    entries_shown = _evenly(entries, most)
+    shown = _evenly(entries, most)
     moments = []
-    for done, entry in enumerate(entries_shown, start=1):
-        moments.append(
-            ArrayVersion(
-                survey(open(repo, path, snapshot_id=entry.snapshot_id)),
-                entry.message,
-                f"{entry.written_at:%Y-%m-%d %H:%M:%S} UTC",
-                entry.snapshot_id,
-                entry.changes[0].lines(),
-            )
-        )
-        progress(done, len(entries_shown))
-    return moments, len(entries) - len(entries_shown)
+    for done, entry in enumerate(shown, start=1):
+        moments.append(ArrayVersion(survey(open(repo, path, snapshot_id=entry.snapshot_id)), entry))
+        progress(done, len(shown))
+    return moments, len(entries) - len(shown)
 
 
 def _evenly(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:
