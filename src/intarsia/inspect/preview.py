@@ -6,7 +6,7 @@ It looks at a bounded number of elements, in a bounded number of chunks.
 import base64
 import struct
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -34,49 +34,6 @@ LINE_HEIGHT = 120.0
 BAR_WIDTH, BAR_HEIGHT = 160.0, 10.0
 
 
-@dataclass(frozen=True, eq=False)
-class Preview:
-    """Values of an array, sampled for a picture.
-
-    >>> import intarsia
-    >>> array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 6), dtype="i2")
-    >>> array.add_region([(0, 2), (0, 6)], data=np.arange(12).reshape(2, 6))
-    >>> preview = Preview.of(array)
-    >>> preview.axes, preview.sample.values.shape, preview.caption
-    ((0, 1), (4, 6), 'Values')
-    """
-
-    axes: tuple[int, ...]
-    """The axes that are drawn: two, one or none."""
-
-    sample: Sample
-    """The samples, evenly spaced on these axes."""
-
-    caption: str
-    """Where the picture lies on the other axes, in words."""
-
-    text: str
-    """The value of an array without axes."""
-
-    @classmethod
-    def of(cls, array: LogicalArray) -> "Preview":
-        """Sample the middle of all axes that are not drawn."""
-        axes = drawing.plane_axes(array.shape)
-        most = dict(zip(axes, (ROWS, COLUMNS) if len(axes) == 2 else (COLUMNS * 2,), strict=False))
-        spans = [
-            range(0, size, -(-size // most[axis])) if axis in most else size // 2
-            for axis, size in enumerate(array.shape)
-        ]
-        fixed = {axis: place for axis, place in enumerate(spans) if isinstance(place, int)}
-        text = ""
-        if not array.shape:
-            try:
-                text = texts_of(array[...], dict(array.attrs))[0]
-            except FAILURES:
-                text = "cannot be read"
-        return cls(axes, sample(array, spans), _caption(array, fixed), text)
-
-
 def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
     """Where the picture lies on the axes that it does not show."""
     names, words = array.dimension_names or (None,) * array.ndim, []
@@ -93,6 +50,8 @@ def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
 def preview_html(array: LogicalArray, survey: Survey) -> str:
     """The picture with its caption, also in a size for phones; empty if there are no elements.
 
+    It lies in the middle of all axes that are not drawn.
+
     >>> import intarsia
     >>> from intarsia.inspect.survey import survey
     >>> array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 6), dtype="i2")
@@ -101,35 +60,38 @@ def preview_html(array: LogicalArray, survey: Survey) -> str:
     """
     if not prod(array.shape):
         return ""
-    preview = Preview.of(array)
-    if (preview.sample.status == DAMAGED).all():
-        return (
-            f'<p class="soft">The values cannot be read: {markup(one_line(preview.sample.problem), 1000)}</p>'
-        )
-    damaged = np.count_nonzero(preview.sample.status == DAMAGED) / max(1, preview.sample.status.size)
-    notes = [preview.caption]
+    axes = drawing.plane_axes(array.shape)
+    most = dict(zip(axes, (ROWS, COLUMNS) if len(axes) == 2 else (COLUMNS * 2,), strict=False))
+    spans = [
+        range(0, size, -(-size // most[axis])) if axis in most else size // 2
+        for axis, size in enumerate(array.shape)
+    ]
+    seen = sample(array, spans)
+    damaged = seen.status == DAMAGED
+    if damaged.all():
+        return f'<p class="soft">The values cannot be read: {markup(one_line(seen.problem), 1000)}</p>'
+    notes = [_caption(array, {axis: place for axis, place in enumerate(spans) if isinstance(place, int)})]
     units = array.attrs.get("units")
     notes += [f"in {plain(units, 40)}"] if isinstance(units, str) and units else []
-    if preview.sample.coarser > 1:
-        notes.append(f"one of every {count_text(preview.sample.coarser, 'place')} on each axis")
-    if damaged:
+    if seen.coarser > 1:
+        notes.append(f"one of every {count_text(seen.coarser, 'place')} on each axis")
+    if damaged.any():
         notes.append("red: cannot be read")
-    draw = partial(_draw, survey, preview) if preview.axes else partial(_text, preview)
-    picture = drawing.for_both_sizes(draw)
+    if axes:
+        picture = drawing.for_both_sizes(partial(_draw, survey, seen, len(axes) == 2))
+    else:
+        picture = f"<p><strong>{markup(texts_of(array[...], dict(array.attrs))[0])}</strong></p>"
     return f'<figure class="preview">{picture}<figcaption>{markup("; ".join(notes))}</figcaption></figure>'
 
 
-def _text(preview: Preview, _max_width: float) -> str:
-    return f"<p><strong>{markup(preview.text)}</strong></p>"
-
-
-def _draw(survey: Survey, preview: Preview, max_width: float) -> str:
+def _draw(survey: Survey, seen: Sample, is_plane: bool, max_width: float) -> str:
     pane = drawing.panes(survey.manifest.shape, max_width=max_width)[0]
-    if len(preview.axes) == 1:
+    low, high = seen.limits()
+    if is_plane:
+        picture = _image(pane.x, pane.y, pane.width, pane.height, coloured(seen, low, high))
+    else:
         pane = replace(pane, height=LINE_HEIGHT)
-    low, high = preview.sample.limits()
-    is_plane = len(preview.axes) == 2
-    picture = _picture(preview.sample, pane, low, high) if is_plane else _line(preview.sample, pane)
+        picture = _line(seen, pane)
     parts = [drawing.frame(pane), picture, *drawing.draw_axes(survey, pane, ())]
     bottom = pane.y + pane.height + 40
     if is_plane:
@@ -145,10 +107,6 @@ def _image(x: float, y: float, width: float, height: float, pixels: Colours) -> 
         f'<image x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" preserveAspectRatio="none" '
         f'style="image-rendering:pixelated" href="data:image/png;base64,{data}"/>'
     )
-
-
-def _picture(sample: Sample, pane: drawing.Pane, low: float, high: float) -> str:
-    return _image(pane.x, pane.y, pane.width, pane.height, coloured(sample, low, high))
 
 
 def coloured(sample: Sample, low: float, high: float) -> Any:
