@@ -74,19 +74,10 @@ def parse_stacks(texts: Sequence[str], what: str = "stack") -> dict[str, tuple[s
             raise CommandError(f"{what}: {array}={text} is not of the form ARRAY=DIM:NAME,NAME…")
         if any("=" in name for name in names):
             numbered = args.parse_pairs(names, what)
-            stacks[array] = dim, {_label(label): name for label, name in numbered.items()}
+            stacks[array] = dim, {args.json_or_text(label): name for label, name in numbered.items()}
         else:
             stacks[array] = dim, names
     return stacks
-
-
-def _label(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 @dataclass(frozen=True)

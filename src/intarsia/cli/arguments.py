@@ -191,11 +191,16 @@ def parse_options(texts: Sequence[str], what: str) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise CommandError(f"{what}: {text!r} is not KEY=VALUE")
-        try:
-            options[key.strip()] = json.loads(value)
-        except ValueError:
-            options[key.strip()] = value
+        options[key.strip()] = json_or_text(value)
     return options
+
+
+def json_or_text(text: str) -> Any:
+    """The value of a text that is JSON, otherwise the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def parse_names(text: str, _what: str = "") -> tuple[str | None, ...]:
@@ -349,27 +354,13 @@ OPTION_SYNTAX: Mapping[str, OptionSyntax] = {
 }
 """How arguments of functions are written, by name; others by their types."""
 
+path = partial(OptionSyntax, None, "PATH", str)
 Array = Annotated[
-    str,
-    OptionSyntax(
-        None,
-        "PATH",
-        str,
-        help="Path of the logical array in the store; may be left out if there is only one.",
-    ),
+    str, path(help="Path of the logical array in the store; may be left out if there is only one.")
 ]
-OneArray = Annotated[str, OptionSyntax(None, "PATH", str, help="Path of the array in the store.")]
-AnyArrays = Annotated[str, OptionSyntax(None, "PATH", str, help="One array; all of them if left out.")]
-AnyNode = Annotated[str, OptionSyntax(None, "PATH", str, help="Array or group; everything if left out.")]
-Selection = Annotated[
-    str,
-    OptionSyntax(
-        None,
-        "SELECTION",
-        str,
-        help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
-    ),
-]
+OneArray = Annotated[str, path(help="Path of the array in the store.")]
+AnyArrays = Annotated[str, path(help="One array; all of them if left out.")]
+AnyNode = Annotated[str, path(help="Array or group; everything if left out.")]
 Sizes = Annotated[tuple[int, ...] | None, OPTION_SYNTAX["chunks"]]
 Bounds = Annotated[Any, OptionSyntax(parse_bounds, "A:B,…")]
 Pairs = Annotated[dict[str, Any] | None, OptionSyntax(parse_options, "KEY=VALUE", MANY)]

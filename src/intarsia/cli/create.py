@@ -93,15 +93,15 @@ def append(place: BranchToCommit, array: args.OneArray, data: Path, **options: A
     place.zarr_store()  # an error about the store comes first
     values, name = load(data), place.open(array).path
     with progress_on_stderr(f"appending {size_text(values.nbytes)}", counted=False):
-        done = place.call("append", name, values, message=f"append {data.name} to {name}", **options)
-    made, regions = done.array, len(done.array.manifest.regions)
+        made, commit = place.call("append", name, values, message=f"append {data.name} to {name}", **options)
+    regions = len(made.manifest.regions)
     return Output(
         f"appended {values.shape} to {made.path or '/'}: now {made.shape} in {count_text(regions, 'region')}",
         path=made.path,
         shape=made.shape,
         appended=values.shape,
         regions=regions,
-        snapshot_id=done.snapshot_id,
+        snapshot_id=commit,
     )
 
 

@@ -128,7 +128,7 @@ def regions(place: VersionToRead, array: args.Array = "", *, limit: args.Count =
 def read(
     place: VersionToRead,
     array: args.Array = "",
-    selection: args.Selection = "",
+    selection: str = "",
     *,
     output: Path | None = None,
 ) -> Output:
@@ -140,6 +140,7 @@ def read(
     Example: intarsia read data/store temperature '0:24, ::10, ::10' -o day.npy
 
     Args:
+        selection (SELECTION): As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.
         output (-o FILE): Save to this .npy or .csv file instead of printing.
     """
     opened, text, chosen, outer = _selected(place, array, selection)
@@ -193,10 +194,13 @@ def _within(selection: str, array: LogicalArray | Reader) -> Iterator[None]:
 
 
 @verb()
-def explain(place: VersionToRead, array: args.Array = "", selection: args.Selection = "") -> Output:
+def explain(place: VersionToRead, array: args.Array = "", selection: str = "") -> Output:
     """Show the plan of a read: which regions, chunks and bytes it needs, and how they are fetched.
 
     Example: intarsia explain data/store temperature '0:24, 10, :'
+
+    Args:
+        selection (SELECTION): As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.
     """
     opened, text, chosen, outer = _selected(place, array, selection)
     with progress_on_stderr("planning", counted=False), _within(text, opened):
@@ -267,6 +271,5 @@ def save(file: Path, values: np.ma.MaskedArray[Any, Any]) -> None:
             np.save(stream, values.data, allow_pickle=False)
         else:
             table = values.reshape(-1, 1) if values.ndim < 2 else values
-            rows = (("" if cell is None else str(cell) for cell in row) for row in table.tolist())
-            lines = (",".join(row) + "\n" for row in rows)
-            stream.writelines(line.encode() for line in lines)
+            cells = table.astype(object).filled("")
+            np.savetxt(stream, cells, fmt="%s", delimiter=",", encoding="utf-8")

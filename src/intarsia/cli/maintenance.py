@@ -184,11 +184,10 @@ def replicate(
     else:
         with progress_on_stderr("copying") as progress:
             message = f"replicate {old.path}"
-            made, layer, commit = place.call(
+            made, commit = place.call(
                 "add_replica", old.path, bounds, message=message, progress=progress, **options
             )
-        if layer is None:
-            layer = _layer(made, options, set(old.manifest.layers))
+        layer = _layer(made, options, set(old.manifest.layers))
     box = element_bounds(... if bounds is None else bounds, made.shape)
     stored = survey(made, layer=layer).total_stored if layer in made.manifest.layers else 0
     what = "dropped" if drop is not None else "replicated"

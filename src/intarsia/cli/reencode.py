@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Any, Literal
 
 import zarr
 
@@ -15,7 +15,6 @@ from intarsia.cli.verb import verb
 from intarsia.display import Table, bounds_text, count_text, json_of, size_text, terminal_width
 from intarsia.errors import CodecConfigurationError, NotLogicalArrayError, SlotsUnsupportedError
 from intarsia.inspect.survey import survey
-from intarsia.logical.advice import BANDWIDTH
 from intarsia.logical.logical_array import LogicalArray
 from intarsia.logical.member_metadata import MemberMetadata, read_member_metadata
 from intarsia.manifest.box import element_bounds
@@ -42,11 +41,11 @@ def recode(
     old = place.open(array)
     with progress_on_stderr("recoding") as progress:
         before = survey(old).total_stored
-        done = place.call(
+        made, commit = place.call(
             "recode", old.path, bounds, message=f"recode {old.path}", progress=progress, **options
         )
-        after = survey(done.array).total_stored
-    box = element_bounds(... if bounds is None else bounds, done.array.shape)
+        after = survey(made).total_stored
+    box = element_bounds(... if bounds is None else bounds, made.shape)
     return Output(
         f"recoded {bounds_text(box)} of {old.path or '/'}: the array stores {size_text(after)} now, "
         f"{size_text(before)} before",
@@ -54,20 +53,11 @@ def recode(
         bounds=box,
         nbytes_stored_before=before,
         nbytes_stored_after=after,
-        snapshot_id=done.snapshot_id,
+        snapshot_id=commit,
     )
 
 
-Objective = Annotated[
-    Any,
-    args.OptionSyntax(
-        partial(args.parse_choice, tuple(BANDWIDTH)),
-        "WHAT",
-        str,
-        short="-o",
-        help="What counts: size, balanced (object storage) or speed (a fast disk).",
-    ),
-]
+type Objective = Literal["size", "balanced", "speed"]
 
 
 @verb()
@@ -84,6 +74,7 @@ def advise(
 
     Args:
         array (PATH): Any Zarr array; may be left out if there is only one.
+        objective (-o WHAT): What counts: size, balanced (object storage) or speed (a fast disk).
         bounds (A:B,…): Only this box of the array.
     """
     opened = place.readable(array)
@@ -124,6 +115,9 @@ def optimize(place: BranchToCommit, array: args.Array = "", *, objective: Object
     With the objective size, no region gets larger. In a repository, older versions stay as they are.
 
     Example: intarsia optimize data/store temperature --objective size
+
+    Args:
+        objective (-o WHAT): What counts: size, balanced (object storage) or speed (a fast disk).
     """
     name = place.open(array).path
     with (

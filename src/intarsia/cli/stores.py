@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import icechunk
 import zarr
@@ -131,14 +131,6 @@ def expect_store(text: str) -> None:
 
 
 VERSIONS = "--branch, --tag, --snapshot and --as-of"
-
-
-class ChangeResult(NamedTuple):
-    """An array that a command changed, what the method returned, and the snapshot of the commit."""
-
-    array: LogicalArray
-    result: Any
-    snapshot_id: str | None
 
 
 @dataclass(frozen=True)
@@ -325,14 +317,20 @@ class ExistingStore:
         with self.change(message) as change:
             yield intarsia.open(change.store, path, mode="r+"), change
 
-    def call(self, name: str, path: str, *arguments: Any, message: str, **options: Any) -> ChangeResult:
-        """Change a logical array: with `intarsia.NAME` in a repository, with its method elsewhere."""
+    def call(
+        self, name: str, path: str, *arguments: Any, message: str, **options: Any
+    ) -> tuple[LogicalArray, str | None]:
+        """Change a logical array: with `intarsia.NAME` in a repository, with its method elsewhere.
+
+        Returns the array and the snapshot of the commit.
+        """
         if self.repo is None:
             with self.change_array(path, message) as (array, _):
-                return ChangeResult(array, getattr(array, name)(*arguments, **options), None)
+                getattr(array, name)(*arguments, **options)
+                return array, None
         options |= {"branch": self.branch_name, "message": getattr(self, "message", None) or message}
         commit = getattr(intarsia, name)(self.repo, path, *arguments, **options)
-        return ChangeResult(self.open(path), None, commit)
+        return self.open(path), commit
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Commands to and from other people's Zarr: `convert`, `adopt`, `export`, `fuse`, `split`."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import zarr
 
@@ -16,13 +16,6 @@ from intarsia.interop.convert import check_conversion
 from intarsia.interop.node_copies import open_source, walk
 from intarsia.logical.logical_array import LogicalArray
 
-Source = Annotated[
-    str,
-    args.OptionSyntax(
-        None, "SOURCE", str, help="Path or URL of Zarr (v3 or v2) or of an Icechunk repository."
-    ),
-]
-
 
 def _expect_source(source: str) -> None:
     if "://" not in source:
@@ -34,9 +27,7 @@ def _target(place: BranchToCommit) -> Any:
 
 
 @verb(intarsia.convert)
-def convert(
-    source: Source, place: NewStore, path: str = "", *, source_path: str = "", **options: Any
-) -> Output:
+def convert(source: str, place: NewStore, path: str = "", *, source_path: str = "", **options: Any) -> Output:
     """Copy a Zarr array, or a group of them, into logical arrays, in the encoding that suits the values.
 
     Without --codec, encodings are tried on samples, and the best for the objective is used. If there is no
@@ -45,6 +36,7 @@ def convert(
     Example: intarsia convert old.zarr data/store temperature --objective size
 
     Args:
+        source (SOURCE): Path or URL of Zarr (v3 or v2) or of an Icechunk repository.
         path (PATH): Where it goes in the store; its own name if left out.
         source_path (PATH): The array or group in SOURCE; its root if left out.
         objective (WHAT): What 'auto' optimises for: size, balanced or speed.
@@ -85,7 +77,7 @@ def _snapshot(*arrays: LogicalArray) -> str | None:
 
 @verb(intarsia.adopt)
 def adopt(
-    place: BranchToCommit, array: args.OneArray, source: Source, *, bounds: args.Bounds = None, **options: Any
+    place: BranchToCommit, array: args.OneArray, source: str, *, bounds: args.Bounds = None, **options: Any
 ) -> Output:
     """Turn an existing Zarr array into a region of a logical array; its chunks stay as they are stored.
 
@@ -96,6 +88,7 @@ def adopt(
     Example: intarsia adopt data/store temperature old.zarr --bounds '0:365, :, :'
 
     Args:
+        source (SOURCE): Path or URL of Zarr (v3 or v2) or of an Icechunk repository.
         source_path (PATH): The array or group in SOURCE; its root if left out.
         bounds (A:B,…): The box that it becomes; by default, it follows the end of the first axis.
         how (HOW): auto, reference (where it is), copy (as it is stored) or move.
