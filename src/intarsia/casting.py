@@ -5,7 +5,6 @@ regardless of sign, and nothing converts between numbers, texts and times. Then 
 may change by more than the rounding of a float.
 """
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -68,11 +67,7 @@ def cast_values(
         return np.empty(values.shape, dtype=dtype)
     source, target = values.dtype.kind, dtype.kind
     if casting == "unsafe" or "O" not in (source, target):
-        result = cast(values, dtype, casting=casting, what=what)
-        fixed_text = casting != "unsafe" and source == "T" and target in "US"
-        if fixed_text and bool((result.astype(values.dtype) != values).any()):
-            raise DataTypeError(f"some of {what} end with NUL, which {dtype} cannot hold")
-        return result
+        return cast(values, dtype, casting=casting, what=what)
     fixed = values.dtype if target == "O" else dtype
     if source == target:
         return values
@@ -112,75 +107,40 @@ def _check(values: _Values, result: _Values, what: str) -> None:
             if values.dtype[name] != result.dtype[name]:
                 _check(values[name], result[name], f"the field {name!r} of {what}")
         return
-    changed = _check_for(values.dtype, result.dtype)
-    lost = None if changed is None else changed(values, result)
+    lost = _changed(values, result)
     if lost is not None and bool(lost.any()):
         first = np.unravel_index(int(np.argmax(lost)), lost.shape)
         example = f"{values[first]!s} would become {result[first]!s}"
         raise _refusal(values.dtype, result.dtype, what, f": {example}")
 
 
-def _check_for(
-    source: np.dtype[Any], target: np.dtype[Any]
-) -> Callable[[_Values, _Values], _Mask | None] | None:
-    """A function that finds the values that such a conversion changes; None if it cannot change any."""
-    kinds = source.kind, target.kind
-    if kinds[0] in "Mm":
-        return _cut_time  # a finer unit has a shorter range, so this is never safe
-    if kinds[0] in "iu" and kinds[1] in "fc":
-        return _inexact
-    if np.can_cast(source, target, "safe"):
-        return None
-    if kinds[0] in "iu":
-        return _outside
-    if kinds[0] in "fc":
-        return _overflown
-    return _cut_text if kinds[1] in "US" else None
-
-
-def _outside(values: _Values, result: _Values) -> _Mask | None:
-    """Integers that do not fit."""
-    limits = np.iinfo(result.dtype)
-    if int(values.min()) >= limits.min and int(values.max()) <= limits.max:
-        return None
-    # As Python numbers: NumPy does not compare int64 with a limit of uint64, or vice versa.
-    below, above = max(limits.min, np.iinfo(values.dtype).min), min(limits.max, np.iinfo(values.dtype).max)
-    lost: _Mask = (values < below) | (values > above)
+def _changed(values: _Values, result: _Values) -> _Mask | None:
+    """Where a conversion has changed values; None if it cannot have changed any."""
+    source, target, lost = values.dtype, result.dtype, None
+    if source.kind in "iu" and target.kind in "iufc":
+        lost = _inexact(values, result)
+    elif source.kind in "Mm":  # a finer unit has a shorter range, so this is never safe
+        lost = (result.astype(source) != values) & ~np.isnat(values)
+    elif not np.can_cast(source, target, "safe"):
+        is_number = source.kind in "fc"  # rounding it is no change
+        lost = np.isfinite(values) & ~np.isfinite(result) if is_number else result.astype(source) != values
     return lost
 
 
 def _inexact(values: _Values, result: _Values) -> _Mask | None:
-    """Integers that a float does not hold exactly."""
-    exact = 2 ** (np.finfo(result.dtype).nmant + 1)  # every whole number up to here is a float
-    if int(values.min()) >= -exact and int(values.max()) <= exact:
+    """Integers that do not fit, or that a float does not hold exactly."""
+    if result.dtype.kind in "iu":
+        low, high = np.iinfo(result.dtype).min, np.iinfo(result.dtype).max
+    else:
+        high = 2 ** (np.finfo(result.dtype).nmant + 1)  # every whole number up to here is a float
+        low = -high
+    if int(values.min()) >= low and int(values.max()) <= high:
         return None
-    limits, real = np.iinfo(values.dtype), result.real.astype(np.float64)
+    limits = np.iinfo(values.dtype)
+    real = result.real if result.dtype.kind in "iu" else result.real.astype(np.float64)
     # The way back is defined only for values that fit: 2**63 - 1 rounds up to 2**63, which is not an int64.
-    top = float(limits.max)
-    fits = (real >= float(limits.min)) & (real <= top if int(top) == limits.max else real < top)
-    back = np.where(fits, real, 0).astype(values.dtype)
-    lost: _Mask = ~fits | (back != values)
-    return lost
-
-
-def _overflown(values: _Values, result: _Values) -> _Mask | None:
-    """Floats that became infinite."""
-    if np.isfinite(result).all():
-        return None
-    lost: _Mask = np.isfinite(values) & ~np.isfinite(result)
-    return lost
-
-
-def _cut_time(values: _Values, result: _Values) -> _Mask:
-    """Times that were cut to a coarser unit, or lie beyond the range of a finer one."""
-    lost: _Mask = (result.astype(values.dtype) != values) & ~np.isnat(values)
-    return lost
-
-
-def _cut_text(values: _Values, result: _Values) -> _Mask:
-    """Texts that are too long."""
-    width = result.dtype.itemsize // (4 if result.dtype.kind == "U" else 1)
-    lost: _Mask = np.strings.str_len(values) > width
+    fits = (real >= limits.min) & (real < limits.max + 1)
+    lost: _Mask = ~fits | (np.where(fits, real, 0).astype(values.dtype) != values)
     return lost
 
 
