@@ -271,5 +271,5 @@ def save(file: Path, values: np.ma.MaskedArray[Any, Any]) -> None:
             np.save(stream, values.data, allow_pickle=False)
         else:
             table = values.reshape(-1, 1) if values.ndim < 2 else values
-            cells = table.astype(object).filled("")
+            cells = np.ma.filled(table.astype(object), "")
             np.savetxt(stream, cells, fmt="%s", delimiter=",", encoding="utf-8")

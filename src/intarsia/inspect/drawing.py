@@ -5,6 +5,8 @@ People with colour-blindness can tell the colours apart, on light and dark backg
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from math import isqrt, prod
 from typing import Any
 
@@ -18,28 +20,6 @@ from intarsia.manifest.region_table import Ints
 # darker where text in the page's colour must be legible on it.
 COLOURS = ("#4477aa", "#ddaa33", "#228833", "#cc6677", "#66ccee", "#aa3377", "#999933", "#8c7a6b")
 
-STYLE = """
-.intarsia{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--hole:#eef1f4;--page:#fff;color:var(--ink);
-font:13px/1.45 system-ui,sans-serif;max-width:860px}
-@media (prefers-color-scheme:dark){.intarsia{--ink:#e6edf3;--soft:#9198a1;--line:#3d444d;--hole:#262c36;
---page:#14181d}}
-:root[data-jp-theme-light=true] .intarsia,[data-theme=light] .intarsia,.vscode-light .intarsia{--ink:#1b1f24;
---soft:#57606a;--line:#d0d7de;--hole:#eef1f4;--page:#fff}
-[data-jp-theme-light=false] .intarsia,[data-theme=dark] .intarsia,.vscode-dark .intarsia{--ink:#e6edf3;
---soft:#9198a1;--line:#3d444d;--hole:#262c36;--page:#14181d}
-.intarsia svg{display:block;max-width:100%;height:auto}
-.intarsia table{font-variant-numeric:tabular-nums}
-.intarsia :is(th,td){color:inherit}
-.intarsia th{font-weight:600;color:var(--soft)}
-.intarsia tbody tr:hover{background:var(--hole)}
-.intarsia summary{cursor:pointer;color:var(--soft)}
-.intarsia figure{margin:.6em 0}
-.intarsia figcaption{color:var(--soft)}
-.intarsia .legend td:first-child,.intarsia .regions td:first-child{white-space:nowrap}
-@media (max-width:520px){.intarsia .desk{display:none}.intarsia .phone{display:block!important}}
-""".strip().replace("\n", "")
-"""The styles of notebook output; all are below the class `intarsia`, so that nothing else changes."""
-
 LEFT, TOP, RIGHT = 84.0, 14.0, 34.0
 PLANE_WIDTH, PLANE_HEIGHT = 640.0, 400.0
 PHONE_WIDTH = 248.0
@@ -52,6 +32,17 @@ STRIP_HEIGHT = 24.0
 TICK_GAP_X, TICK_GAP_Y = 52.0, 15.0
 DATE_WIDTH = 78.0
 """The width of a date below an axis, with the space beside it."""
+
+
+@cache
+def asset(name: str) -> str:
+    """A file that pages and pictures include: a style sheet or a script."""
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def style() -> str:
+    """The styles of notebook output; all are below the class `intarsia`, so that nothing else changes."""
+    return f"<style>{asset('map.css').replace(chr(10), '')}</style>"
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -11,8 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,6 +39,7 @@ from intarsia.inspect.drawing import (
     Cell,
     Pane,
     Rectangle,
+    asset,
     bin_plane,
     details,
     explorable,
@@ -132,17 +132,12 @@ class ArrayReport:
         return self.moments[-1].survey
 
 
-@cache
-def _asset(name: str) -> str:
-    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
-
-
 def render_page(title: str, about: str, reports: Sequence[ArrayReport], first: Iterable[str] = ()) -> str:
     """The page, with the sections that come `first`.
 
     It contains all it needs; a policy forbids the browser to load or run anything else.
     """
-    script = _asset("page.js")
+    script = asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
@@ -169,7 +164,7 @@ def render_page(title: str, about: str, reports: Sequence[ArrayReport], first: I
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{markup(policy)}">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
-            f"<title>{markup(title)}</title>{STYLE}<style>{_asset('page.css')}</style></head><body>",
+            f"<title>{markup(title)}</title>{STYLE}<style>{asset('page.css')}</style></head><body>",
             f'<header><h1>{markup(title)}</h1><p class="soft">{markup(about)}</p>{navigation}</header>',
             f"<main>{''.join(first)}{''.join(sections)}</main>",
             "<noscript><p>Without JavaScript, the newest version is shown.</p></noscript>",

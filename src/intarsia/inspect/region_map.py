@@ -88,7 +88,7 @@ def notebook_html(array: LogicalArray) -> str:
     now = layers[0]
     return "".join(
         [
-            f'<div class="intarsia"><style>{drawing.STYLE}</style>{STYLE}',
+            f'<div class="intarsia">{drawing.style()}{STYLE}',
             f"<div><strong>LogicalArray</strong> <code>{markup(array.path or '/')}</code> "
             f"{markup(array.shape)} {markup(array.dtype)}</div>",
             drawing.for_both_sizes(partial(draw_map, now, standalone=False), MAX_FOR_TWO_MAPS),
@@ -163,7 +163,7 @@ def draw_map(survey: Survey, max_width: float = drawing.PLANE_WIDTH, *, standalo
         drawn, bottom = _draw_legend(survey, bottom)
         parts.extend(drawn)
     width = drawing.LEFT + max_width + drawing.RIGHT
-    style = f"<style>{drawing.STYLE}</style>" if standalone else ""
+    style = drawing.style() if standalone else ""
     about = _description(survey)
     return drawing.svg(width, bottom, about, [style, f"<desc>{markup(about)}</desc>", *parts])
 
