@@ -4,7 +4,6 @@ Everything that is shown, as text, picture or page, is drawn from a survey and n
 them say the same.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import zarr
 
-from intarsia.display import Column, Table, codecs_text, count_text, name_lines, ratio_text, size_text
+from intarsia.display import Column, Table, count_text, name_lines, ratio_text, size_text
 from intarsia.inspect.axis_labels import AxisLabels
 from intarsia.inspect.chunk_sizes import ChunkSizes, measure_chunks, requests_needed
 from intarsia.inspect.sample import FAILURES
@@ -32,9 +31,6 @@ MAX_REQUESTS = 2_000
 """Showing a variable must not take long: above this many requests, stored sizes are left out."""
 
 UNMEASURED = "Stored sizes were not measured: there are too many chunks. intarsia regions measures them"
-
-SIZES = ("elementsize", "element_size", "typesize", "endian")
-"""Settings of codecs that follow from the size of an element."""
 
 
 @dataclass(frozen=True)
@@ -410,14 +406,9 @@ def _label_regions(
     facts: tuple[MemberMetadata, ...], member: Ints, volumes: np.ndarray[Any, np.dtype[np.float64]]
 ) -> tuple[Ints, tuple[str, ...]]:
     """A label for every region, as exact as the number of different labels allows."""
-    codecs = [_without_sizes(fact.codecs) for fact in facts]
-    kinds = [json.dumps(each, sort_keys=True) for each in codecs]
-    is_exact = len({kinds[i] for i in member.tolist()}) <= MAX_PIPELINES
-    names = [
-        fact.label if fact.problem else codecs_text(each, settings=is_exact)
-        for fact, each in zip(facts, codecs, strict=True)
-    ]
-    names = _number_labels(kinds, names) if is_exact else names
+    names = [fact.label for fact in facts]
+    if len({names[i] for i in member.tolist()}) > MAX_PIPELINES:
+        names = [fact.names for fact in facts]
     weight: dict[str, float] = {}
     for i, volume in zip(member.tolist(), volumes.tolist(), strict=True):
         weight[names[i]] = weight.get(names[i], 0.0) + volume
@@ -429,21 +420,3 @@ def _label_regions(
         labels = [*first, rest]
     position = {label: i for i, label in enumerate(labels)}
     return np.array([position[names[i]] for i in member.tolist()], dtype=np.int64), tuple(labels)
-
-
-def _without_sizes(codecs: Any) -> Any:
-    """Codecs without what follows from the data type: equal ones keep their colour in every array."""
-    if isinstance(codecs, Mapping):
-        settings = {key: _without_sizes(value) for key, value in codecs.items() if key not in SIZES}
-        return {key: value for key, value in settings.items() if key != "configuration" or value}
-    return [_without_sizes(each) for each in codecs] if isinstance(codecs, list | tuple) else codecs
-
-
-def _number_labels(kinds: list[str], labels: list[str]) -> list[str]:
-    """Equal words for different configurations get a number."""
-    seen: dict[str, dict[str, int]] = {}
-    result = []
-    for kind, label in zip(kinds, labels, strict=True):
-        variants = seen.setdefault(label, {})
-        result.append((label, variants.setdefault(kind, len(variants) + 1)))
-    return [label if len(seen[label]) == 1 else f"{label} #{number}" for label, number in result]
