@@ -8,7 +8,7 @@ import numpy as np
 
 from intarsia.display import ratio_text, size_text
 from intarsia.inspect import drawing
-from intarsia.inspect.survey import Survey, shown_chunks
+from intarsia.inspect.survey import Survey
 from intarsia.manifest.region_table import NONE, Ints
 from intarsia.manifest.view import View
 
@@ -52,7 +52,7 @@ def _boxes(survey: Survey) -> tuple[Ints, ...]:
     parts = [(nowhere, nowhere, none, none)]
     assert survey.chunks is not None
     shift = survey.start - manifest.member_starts()  # from positions to the array's elements
-    for i, member, rows in shown_chunks(manifest, survey.start, survey.stop, survey.facts, survey.chunks):
+    for i, member, rows in survey.shown_chunks():
         fact, chunks = survey.facts[member], survey.chunks[member]
         grain, view = np.array(fact.grain, dtype=np.int64), int(manifest.regions.view[i])
         first, last = chunks.index[rows] * grain, (chunks.index[rows] + 1) * grain

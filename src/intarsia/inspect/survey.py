@@ -7,7 +7,8 @@ them say the same.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from itertools import chain
+from typing import ClassVar
 
 import numpy as np
 import zarr
@@ -158,12 +159,6 @@ class Survey:
     chunks: tuple[ChunkSizes, ...] | None
     """The stored chunks of every member; None if they were not measured."""
 
-    stored: Ints | None
-    """The stored bytes of every region."""
-
-    stored_of_members: Ints | None
-    """The stored bytes of every member that regions show, with each chunk counted once."""
-
     group: Ints
     """The position of every region's pipeline in `labels`."""
 
@@ -180,6 +175,41 @@ class Survey:
     def letters(self) -> dict[int, str]:
         """The letter of every pipeline that a region has, by the position of its label; without gaps."""
         return {int(place): LETTERS[i] for i, place in enumerate(np.unique(self.group))}
+
+    def shown_chunks(self) -> Iterator[tuple[int, int, Ints]]:
+        """For every region: its row, its member, and the stored chunks that hold it."""
+        assert self.chunks is not None  # they were measured
+        table, places = self.manifest.regions, self.manifest.member_starts()
+        for i, (member, view) in enumerate(zip(table.member.tolist(), table.view.tolist(), strict=True)):
+            grain = np.array(self.facts[member].grain, dtype=np.int64)
+            first, last = places[i], places[i] + self.stop[i] - self.start[i]
+            if view != NONE:
+                first, last = (np.array(ends, np.int64) for ends in self.manifest.in_member(table.row(i)))
+            yield i, member, self.chunks[member].within(first // grain, -(-last // grain))
+
+    @cached_property
+    def _sizes(self) -> tuple[Ints | None, Ints | None]:
+        """Of every region (a chunk that two regions share counts for both), and of every member (each of the
+        chunks that regions show counts once)."""
+        if self.chunks is None:
+            return None, None
+        stored = np.zeros(len(self), dtype=np.int64)
+        used = [np.zeros(len(chunks.nbytes), dtype=bool) for chunks in self.chunks]
+        for i, member, inside in self.shown_chunks():
+            stored[i] = self.chunks[member].nbytes[inside].sum()
+            used[member][inside] = True
+        of_members = [chunks.nbytes[mask].sum() for chunks, mask in zip(self.chunks, used, strict=True)]
+        return stored, np.array(of_members, dtype=np.int64)
+
+    @property
+    def stored(self) -> Ints | None:
+        """The stored bytes of every region; None if they were not measured."""
+        return self._sizes[0]
+
+    @property
+    def stored_of_members(self) -> Ints | None:
+        """The stored bytes of every member that regions show, with each chunk counted once."""
+        return self._sizes[1]
 
     @property
     def itemsize(self) -> int:
@@ -309,19 +339,15 @@ def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0
 def _survey(group: zarr.Group, manifest: Manifest, most_requests: int | None) -> Survey:
     facts = read_member_metadata(group, manifest)
     start, stop = manifest.region_bounds()
-    chunks = stored = of_members = None
-    if most_requests is None or requests_needed(group.store, facts) <= most_requests:
-        chunks = measure_chunks(group, facts)
-        shown = shown_chunks(manifest, start, stop, facts, chunks)
-        stored, of_members = _stored_bytes(len(start), chunks, shown)
-    volumes = np.prod(stop - start, axis=1, dtype=np.float64)
-    kinds, labels = _label_regions(facts, manifest.regions.member, volumes)
+    is_cheap = most_requests is None or requests_needed(group.store, facts) <= most_requests
+    chunks = measure_chunks(group, facts) if is_cheap else None
     names = manifest.dimension_names or (None,) * manifest.ndim
     coordinates = tuple(
         AxisLabels.beside(group.store, group.path, name, size)
         for name, size in zip(names, manifest.shape, strict=True)
     )
-    return Survey(manifest, start, stop, facts, chunks, stored, of_members, kinds, labels, coordinates)
+    unlabelled = np.zeros(len(start), dtype=np.int64), ()
+    return share_labels([Survey(manifest, start, stop, facts, chunks, *unlabelled, coordinates)])[0]
 
 
 def info_blocks(array: LogicalArray, layers: Sequence[Survey] = ()) -> list[str | Table]:
@@ -359,64 +385,21 @@ def share_labels(surveys: Sequence[Survey]) -> list[Survey]:
     >>> [seen.labels for seen in share_labels([before, survey(array)])]
     [('gzip-5', 'zstd-0'), ('gzip-5', 'zstd-0')]
     """
-    facts = tuple(fact for seen in surveys for fact in seen.facts)
-    member, volumes, shift = [np.empty(0, dtype=np.int64)], [np.empty(0)], 0
-    for seen in surveys:
-        member.append(seen.manifest.regions.member + shift)
-        volumes.append(np.prod(seen.stop - seen.start, axis=1, dtype=np.float64))
-        shift += len(seen.facts)
-    group, labels = _label_regions(facts, np.concatenate(member), np.concatenate(volumes))
-    ends = np.cumsum([len(seen) for seen in surveys])
-    parts = np.split(group, ends[:-1]) if surveys else []
-    return [replace(seen, group=part, labels=labels) for seen, part in zip(surveys, parts, strict=True)]
 
+    def of_regions(seen: Survey, words: Sequence[str]) -> list[str]:
+        return [words[member] for member in seen.manifest.regions.member.tolist()]
 
-def shown_chunks(
-    manifest: Manifest,
-    start: Ints,
-    stop: Ints,
-    facts: tuple[MemberMetadata, ...],
-    chunks: tuple[ChunkSizes, ...],
-) -> Iterator[tuple[int, int, Ints]]:
-    """For every region: its row, its member, and the stored chunks that hold it."""
-    table, places = manifest.regions, manifest.member_starts()
-    for i, (member, view) in enumerate(zip(table.member.tolist(), table.view.tolist(), strict=True)):
-        grain = np.array(facts[member].grain, dtype=np.int64)
-        first, last = places[i], places[i] + stop[i] - start[i]
-        if view != NONE:
-            first, last = (np.array(ends, dtype=np.int64) for ends in manifest.in_member(table.row(i)))
-        yield i, member, chunks[member].within(first // grain, -(-last // grain))
-
-
-def _stored_bytes(
-    regions: int, chunks: tuple[ChunkSizes, ...], shown: Iterator[tuple[int, int, Ints]]
-) -> tuple[Ints, Ints]:
-    """The bytes of the stored chunks that hold each region (one that two regions share counts for both), and
-    of those that hold any region of a member (each counted once)."""
-    stored = np.zeros(regions, dtype=np.int64)
-    used = [np.zeros(len(of_member.nbytes), dtype=bool) for of_member in chunks]
-    for i, member, inside in shown:
-        stored[i] = chunks[member].nbytes[inside].sum()
-        used[member][inside] = True
-    of_members = [of_member.nbytes[mask].sum() for of_member, mask in zip(chunks, used, strict=True)]
-    return stored, np.array(of_members, dtype=np.int64)
-
-
-def _label_regions(
-    facts: tuple[MemberMetadata, ...], member: Ints, volumes: np.ndarray[Any, np.dtype[np.float64]]
-) -> tuple[Ints, tuple[str, ...]]:
-    """A label for every region, as exact as the number of different labels allows."""
-    names = [fact.label for fact in facts]
-    if len({names[i] for i in member.tolist()}) > MAX_PIPELINES:
-        names = [fact.names for fact in facts]
+    names = [of_regions(seen, [fact.label for fact in seen.facts]) for seen in surveys]
+    if len(set(chain.from_iterable(names))) > MAX_PIPELINES:  # then not so exactly
+        names = [of_regions(seen, [fact.names for fact in seen.facts]) for seen in surveys]
     weight: dict[str, float] = {}
-    for i, volume in zip(member.tolist(), volumes.tolist(), strict=True):
-        weight[names[i]] = weight.get(names[i], 0.0) + volume
+    for seen, each in zip(surveys, names, strict=True):
+        volumes = np.prod(seen.stop - seen.start, axis=1, dtype=np.float64)
+        for name, volume in zip(each, volumes.tolist(), strict=True):
+            weight[name] = weight.get(name, 0.0) + volume
     labels = sorted(weight, key=lambda label: (-weight[label], label))
+    place = {label: min(i, MAX_PIPELINES - 1) for i, label in enumerate(labels)}
     if len(labels) > MAX_PIPELINES:
-        first = labels[: MAX_PIPELINES - 1]
-        rest = f"{len(labels) - len(first)} others"
-        names = [label if label in first else rest for label in names]
-        labels = [*first, rest]
-    position = {label: i for i, label in enumerate(labels)}
-    return np.array([position[names[i]] for i in member.tolist()], dtype=np.int64), tuple(labels)
+        labels[MAX_PIPELINES - 1 :] = [f"{len(labels) - MAX_PIPELINES + 1} others"]
+    groups = [np.array([place[name] for name in each], dtype=np.int64) for each in names]
+    return [replace(seen, group=of, labels=tuple(labels)) for seen, of in zip(surveys, groups, strict=True)]
